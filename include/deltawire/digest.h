@@ -1,0 +1,53 @@
+// Digests of tensor bytes: how two sides prove that they hold the same weights.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+enum class DigestKind : uint8_t { kXxh3_128, kBlake3, kAdler32, kSha256 };
+
+std::string_view digest_name(DigestKind kind) noexcept;  // "xxh3-128"
+std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept;
+bool digest_available(DigestKind kind) noexcept;  // blake3 is optional at build time
+
+// A finished digest; its bytes are in the order its hex form is written in (xxh3: high half first).
+struct Digest {
+  DigestKind kind = DigestKind::kXxh3_128;
+  uint8_t size = 0;
+  std::array<uint8_t, 32> bytes{};
+
+  std::string hex() const;
+  bool operator==(const Digest&) const = default;
+};
+
+Result<Digest> parse_digest(DigestKind kind, std::string_view hex);
+
+// Feeds bytes in any pieces; finish() may be called once.
+class Hasher {
+ public:
+  explicit Hasher(DigestKind kind);
+  ~Hasher();
+  Hasher(Hasher&&) noexcept;
+  Hasher& operator=(Hasher&&) noexcept;
+
+  void update(std::span<const uint8_t> bytes);
+  void update(std::string_view text);
+  Digest finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+Digest digest_of(DigestKind kind, std::span<const uint8_t> bytes);
+
+}  // namespace deltawire

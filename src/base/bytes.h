@@ -1,0 +1,37 @@
+// Byte spans and little-endian loads and stores: the vocabulary of everything that touches a file.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace deltawire {
+
+static_assert(std::endian::native == std::endian::little,
+              "payloads are little-endian and read in place");
+
+using Bytes = std::span<const uint8_t>;
+using MutableBytes = std::span<uint8_t>;
+
+template <class T>
+T load_le(const void* p) noexcept {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+template <class T>
+void store_le(void* p, T value) noexcept {
+  std::memcpy(p, &value, sizeof value);
+}
+
+// a * b, or false when it does not fit: for every size that comes from a file.
+inline bool checked_mul(uint64_t a, uint64_t b, uint64_t* out) noexcept {
+  return !__builtin_mul_overflow(a, b, out);
+}
+inline bool checked_add(uint64_t a, uint64_t b, uint64_t* out) noexcept {
+  return !__builtin_add_overflow(a, b, out);
+}
+
+}  // namespace deltawire

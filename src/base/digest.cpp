@@ -1,0 +1,179 @@
+#include "deltawire/digest.h"
+
+#include <openssl/evp.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+#ifdef DELTAWIRE_HAVE_BLAKE3
+#include <blake3.h>
+#endif
+
+namespace deltawire {
+namespace {
+
+struct KindInfo {
+  std::string_view name;
+  uint8_t size;
+};
+
+constexpr KindInfo kKinds[] = {{"xxh3-128", 16}, {"blake3", 32}, {"adler32", 4}, {"sha-256", 32}};
+
+constexpr const KindInfo& info(DigestKind kind) { return kKinds[size_t(kind)]; }
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// Seed 1, as peers write it. Sums are reduced every 5552 bytes, the most that cannot overflow 32 bits.
+struct Adler32 {
+  uint32_t a = 1, b = 0;
+  void update(std::span<const uint8_t> bytes) {
+    constexpr uint32_t kMod = 65521;
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t end = std::min(bytes.size(), at + 5552);
+      for (; at < end; ++at) b += a += bytes[at];
+      a %= kMod;
+      b %= kMod;
+    }
+  }
+  uint32_t value() const { return b << 16 | a; }
+};
+
+}  // namespace
+
+std::string_view digest_name(DigestKind kind) noexcept { return info(kind).name; }
+
+std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept {
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    if (kKinds[i].name == name) return DigestKind(i);
+  }
+  return std::nullopt;
+}
+
+bool digest_available(DigestKind kind) noexcept {
+#ifdef DELTAWIRE_HAVE_BLAKE3
+  return size_t(kind) < std::size(kKinds);
+#else
+  return size_t(kind) < std::size(kKinds) && kind != DigestKind::kBlake3;
+#endif
+}
+
+std::string Digest::hex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(size * 2U);
+  for (size_t i = 0; i < size; ++i) {
+    text.push_back(kDigits[bytes[i] >> 4]);
+    text.push_back(kDigits[bytes[i] & 15]);
+  }
+  return text;
+}
+
+Result<Digest> parse_digest(DigestKind kind, std::string_view hex) {
+  Digest digest{kind, info(kind).size, {}};
+  if (hex.size() != digest.size * 2U) {
+    return corruption("a " + std::string(digest_name(kind)) + " digest has " +
+                      std::to_string(digest.size * 2U) + " hex digits, got " +
+                      std::to_string(hex.size()));
+  }
+  for (size_t i = 0; i < digest.size; ++i) {
+    const int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return corruption("a digest is not lower-case hex");
+    digest.bytes[i] = uint8_t(high << 4 | low);
+  }
+  return digest;
+}
+
+struct Hasher::Impl {
+  DigestKind kind;
+  XXH3_state_t* xxh3 = nullptr;
+  EVP_MD_CTX* sha256 = nullptr;
+  Adler32 adler;
+#ifdef DELTAWIRE_HAVE_BLAKE3
+  blake3_hasher blake3;
+#endif
+  ~Impl() {
+    XXH3_freeState(xxh3);
+    EVP_MD_CTX_free(sha256);
+  }
+};
+
+Hasher::Hasher(DigestKind kind) : impl_(std::make_unique<Impl>()) {
+  impl_->kind = kind;
+  switch (kind) {
+    case DigestKind::kXxh3_128:
+      impl_->xxh3 = XXH3_createState();
+      XXH3_128bits_reset(impl_->xxh3);
+      break;
+    case DigestKind::kSha256:
+      impl_->sha256 = EVP_MD_CTX_new();
+      EVP_DigestInit_ex(impl_->sha256, EVP_sha256(), nullptr);
+      break;
+    case DigestKind::kBlake3:
+#ifdef DELTAWIRE_HAVE_BLAKE3
+      blake3_hasher_init(&impl_->blake3);
+#endif
+      break;
+    case DigestKind::kAdler32: break;
+  }
+}
+
+Hasher::~Hasher() = default;
+Hasher::Hasher(Hasher&&) noexcept = default;
+Hasher& Hasher::operator=(Hasher&&) noexcept = default;
+
+void Hasher::update(std::span<const uint8_t> bytes) {
+  switch (impl_->kind) {
+    case DigestKind::kXxh3_128:
+      XXH3_128bits_update(impl_->xxh3, bytes.data(), bytes.size());
+      break;
+    case DigestKind::kSha256:
+      EVP_DigestUpdate(impl_->sha256, bytes.data(), bytes.size());
+      break;
+    case DigestKind::kBlake3:
+#ifdef DELTAWIRE_HAVE_BLAKE3
+      blake3_hasher_update(&impl_->blake3, bytes.data(), bytes.size());
+#endif
+      break;
+    case DigestKind::kAdler32: impl_->adler.update(bytes); break;
+  }
+}
+
+void Hasher::update(std::string_view text) {
+  update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
+
+Digest Hasher::finish() {
+  Digest digest{impl_->kind, info(impl_->kind).size, {}};
+  switch (impl_->kind) {
+    case DigestKind::kXxh3_128: {
+      XXH128_canonical_t canonical;
+      XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(impl_->xxh3));
+      std::copy_n(canonical.digest, digest.size, digest.bytes.begin());
+      break;
+    }
+    case DigestKind::kSha256:
+      EVP_DigestFinal_ex(impl_->sha256, digest.bytes.data(), nullptr);
+      break;
+    case DigestKind::kBlake3:
+#ifdef DELTAWIRE_HAVE_BLAKE3
+      blake3_hasher_finalize(&impl_->blake3, digest.bytes.data(), digest.size);
+#endif
+      break;
+    case DigestKind::kAdler32:
+      for (int i = 0; i < 4; ++i) digest.bytes[size_t(i)] = uint8_t(impl_->adler.value() >> (24 - 8 * i));
+      break;
+  }
+  return digest;
+}
+
+Digest digest_of(DigestKind kind, std::span<const uint8_t> bytes) {
+  Hasher hasher(kind);
+  hasher.update(bytes);
+  return hasher.finish();
+}
+
+}  // namespace deltawire

@@ -1,0 +1,146 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace deltawire {
+namespace {
+
+Status errno_status(const std::filesystem::path& path, std::string_view what) {
+  const int error = errno;
+  std::string message = path.string() + ": " + std::string(what) + ": " + std::strerror(error);
+  return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  auto folder = path.parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path& path) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return errno_status(path, "cannot open");
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return errno_status(path, "cannot stat");
+  if (!S_ISREG(info.st_mode)) return invalid_argument(path.string() + ": not a regular file");
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = path;
+  file->size_ = size_t(info.st_size);
+  if (file->size_ == 0) return file;
+  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return errno_status(path, "cannot map");
+  ::madvise(data, file->size_, MADV_SEQUENTIAL);
+  file->data_ = static_cast<const uint8_t*>(data);
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  static std::atomic<unsigned> counter{0};
+  AtomicFile file;
+  file.path_ = path;
+  file.temporary_ = path;
+  file.temporary_ += "." + std::to_string(::getpid()) + "." + std::to_string(counter++) + ".tmp";
+  file.fd_ = ::open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file.fd_ < 0) return errno_status(file.temporary_, "cannot create");
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)),
+      end_(other.end_) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+Status AtomicFile::write(Bytes bytes) {
+  DW_RETURN_IF_ERROR(write_at(end_, bytes));
+  return {};
+}
+
+Status AtomicFile::write_at(uint64_t offset, Bytes bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, off_t(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_status(path_, "cannot write");
+    if (n == 0) return io_error(path_.string() + ": cannot write: no progress");
+    done += size_t(n);
+  }
+  end_ = std::max(end_, offset + bytes.size());
+  return {};
+}
+
+Status AtomicFile::resize(uint64_t size) {
+  if (::ftruncate(fd_, off_t(size)) != 0) return errno_status(path_, "cannot resize");
+  end_ = size;
+  return {};
+}
+
+Status AtomicFile::commit() {
+  if (::fsync(fd_) != 0) return errno_status(path_, "cannot sync");
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    Status status = errno_status(path_, "cannot commit");
+    ::unlink(temporary_.c_str());
+    return status;
+  }
+  return sync_directory(folder_of(path_));
+}
+
+Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {
+  DW_ASSIGN_OR_RETURN(auto file, MappedFile::open(path));
+  if (file->bytes().size() > max_bytes) {
+    return corruption(path.string() + ": " + std::to_string(file->bytes().size()) +
+                      " bytes is over the limit of " + std::to_string(max_bytes));
+  }
+  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+}
+
+Status write_text_file(const std::filesystem::path& path, std::string_view text) {
+  DW_ASSIGN_OR_RETURN(auto file, AtomicFile::create(path));
+  DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  return file.commit();
+}
+
+Status sync_directory(const std::filesystem::path& path) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return errno_status(path, "cannot open folder");
+  // Some network filesystems refuse fsync on folders; the rename itself is then all they offer.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
+    return errno_status(path, "cannot sync folder");
+  }
+  return {};
+}
+
+}  // namespace deltawire

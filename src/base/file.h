@@ -1,0 +1,56 @@
+// Files as deltawire uses them: mapped for reading, written beside their name and renamed when whole.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+// A read-only mapping of a whole file. Keeps the bytes valid until it is destroyed. Thread-safe.
+class MappedFile {
+ public:
+  static Result<std::shared_ptr<MappedFile>> open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  Bytes bytes() const noexcept { return {data_, size_}; }
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A file that appears under its name whole or not at all: written to a temporary name in the same
+// folder, fsynced, renamed, folder fsynced. Destroyed before commit(), it leaves nothing behind.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::filesystem::path& path);
+  ~AtomicFile();
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+
+  Status write(Bytes bytes);                          // at the current end
+  Status write_at(uint64_t offset, Bytes bytes);
+  Status resize(uint64_t size);                       // reserves nothing; holes read as zero
+  Status commit();
+
+ private:
+  AtomicFile() = default;
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+  uint64_t end_ = 0;
+};
+
+Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
+Status write_text_file(const std::filesystem::path& path, std::string_view text);  // atomic
+Status sync_directory(const std::filesystem::path& path);
+
+}  // namespace deltawire

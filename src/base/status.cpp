@@ -1,0 +1,45 @@
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+std::string_view code_name(Code code) noexcept {
+  switch (code) {
+    case Code::kOk: return "ok";
+    case Code::kInvalidArgument: return "invalid argument";
+    case Code::kUnsupported: return "unsupported";
+    case Code::kNotFound: return "not found";
+    case Code::kConflict: return "conflict";
+    case Code::kCorruption: return "corruption";
+    case Code::kBaseMismatch: return "base mismatch";
+    case Code::kIo: return "i/o error";
+    case Code::kUnavailable: return "unavailable";
+    case Code::kOutOfMemory: return "out of memory";
+    case Code::kDevice: return "device error";
+    case Code::kCancelled: return "cancelled";
+    case Code::kInternal: return "internal error";
+  }
+  return "unknown";
+}
+
+std::string Status::to_string() const {
+  std::string text(code_name(code_));
+  if (!message_.empty()) text.append(": ").append(message_);
+  return text;
+}
+
+Status Status::at(std::string_view place) && {
+  if (!ok()) message_.insert(0, std::string(place) + ": ");
+  return std::move(*this);
+}
+
+Status invalid_argument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
+Status unsupported(std::string m) { return {Code::kUnsupported, std::move(m)}; }
+Status not_found(std::string m) { return {Code::kNotFound, std::move(m)}; }
+Status corruption(std::string m) { return {Code::kCorruption, std::move(m)}; }
+Status base_mismatch(std::string m) { return {Code::kBaseMismatch, std::move(m)}; }
+Status io_error(std::string m) { return {Code::kIo, std::move(m)}; }
+Status out_of_memory(std::string m) { return {Code::kOutOfMemory, std::move(m)}; }
+Status cancelled(std::string m) { return {Code::kCancelled, std::move(m)}; }
+Status internal_error(std::string m) { return {Code::kInternal, std::move(m)}; }
+
+}  // namespace deltawire

@@ -1,0 +1,40 @@
+// A fixed set of workers that share one loop at a time.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace deltawire {
+
+// parallel_for(n, body) calls body(i, worker) once for each i in [0, n), in any order, from
+// `num_workers()` workers of which the caller is number 0, and returns when all are done. What a
+// body computes must depend on i alone, so that results do not depend on the number of threads.
+// One loop at a time: bodies must not call parallel_for of the same pool. Bodies must not throw.
+class ThreadPool {
+ public:
+  explicit ThreadPool(unsigned num_threads);  // 0: one per core
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  unsigned num_workers() const noexcept;
+  void parallel_for(size_t n, const std::function<void(size_t index, unsigned worker)>& body);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Runs inline when there is no pool: the form codecs use.
+inline void parallel_for(ThreadPool* pool, size_t n,
+                         const std::function<void(size_t index, unsigned worker)>& body) {
+  if (pool != nullptr && pool->num_workers() > 1 && n > 1) return pool->parallel_for(n, body);
+  for (size_t i = 0; i < n; ++i) body(i, 0);
+}
+
+inline unsigned num_workers(const ThreadPool* pool) noexcept {
+  return pool == nullptr ? 1 : pool->num_workers();
+}
+
+}  // namespace deltawire

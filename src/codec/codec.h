@@ -1,0 +1,69 @@
+// A codec turns the change of one array into bytes and back. It sees raw elements, never a dtype or
+// a file: `Layout` says how wide an element is and which of its bits make its class key.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/thread_pool.h"
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+// Pinned for ever: the numbers are written to disk.
+enum class CodecId : uint8_t {
+  kRaw = 0,
+  kIndices = 1,
+  kGaps = 2,
+  kGapsZstd = 3,
+  kXorZstd = 4,
+  kOverwriteZstd = 5,
+  kTight = 6,
+};
+
+// How to look at raw elements. The key is (element >> key_shift) & key_mask: the exponent of a
+// float, the top bits of an integer. key_mask is at most 0xff.
+struct Layout {
+  uint8_t width = 1;  // bytes per element: 1, 2, 4 or 8
+  uint8_t key_shift = 0;
+  uint8_t key_mask = 0xff;
+};
+
+// Absolute changes: positions strictly ascending, values packed in the array's own width.
+struct Changes {
+  std::vector<uint64_t> positions;
+  std::vector<uint8_t> values;
+};
+
+struct Encoded {
+  std::vector<uint8_t> payload;
+  uint64_t num_changed = 0;
+};
+
+// Stateless and thread-safe. `old_bytes` and `new_bytes` have the same size, a multiple of the
+// width, and need no alignment. Payloads are untrusted: a bad one gives Corruption, never a crash;
+// memory spent on one is bounded by the array's own size.
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  virtual CodecId id() const noexcept = 0;
+  virtual std::string_view name() const noexcept = 0;
+
+  virtual Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                 ThreadPool* pool) const = 0;
+  // Patches `data`, which holds the old array, in place. After an error its content is undefined:
+  // callers patch a copy, or use decode() and keep a redo record.
+  virtual Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const = 0;
+  // The same as absolute pairs, with nothing written.
+  virtual Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
+                                 ThreadPool* pool) const = 0;
+};
+
+std::span<const Codec* const> all_codecs() noexcept;         // ordered by id
+const Codec* find_codec(CodecId id) noexcept;                // nullptr when unknown
+const Codec* find_codec(std::string_view name) noexcept;
+
+}  // namespace deltawire

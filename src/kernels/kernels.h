@@ -1,0 +1,74 @@
+// The kernel table: every hot loop of deltawire on raw elements, once per instruction set.
+// All functions are noexcept, allocate nothing and give the same result on every target, bit for bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace deltawire {
+
+// Work is cut into segments that stay in the first-level cache with their index.
+inline constexpr size_t kStripElements = 64;
+inline constexpr size_t kSegmentElements = 16384;
+inline constexpr size_t kSegmentStrips = kSegmentElements / kStripElements;
+inline constexpr size_t kMaxClasses = 8;
+
+// Splits elements into classes by a key taken from their bits:
+//   key = (element >> key_shift) & key_mask;  class = number of thresholds that key reaches (>=).
+struct ClassSplit {
+  uint8_t key_shift = 0;
+  uint8_t key_mask = 0xff;
+  uint8_t num_classes = 1;                   // 1 ... kMaxClasses
+  uint8_t thresholds[kMaxClasses - 1] = {};  // num_classes - 1 of them, strictly ascending, >= 1
+};
+
+// What a scan of one segment leaves behind, so that ranks and positions can be found quickly.
+struct SegmentIndex {
+  // before[s][c]: elements of class c in this segment before strip s; the row after the last strip
+  // holds the totals. Rows past that are not written.
+  alignas(64) uint16_t before[kSegmentStrips + 1][kMaxClasses];
+  alignas(64) uint8_t scratch[kSegmentStrips * kStripElements];  // private to the target
+};
+
+struct Kernels {
+  std::string_view name;  // "scalar", "avx2", ...
+
+  // Writes the ascending positions where a and b differ; returns how many. n <= kSegmentElements;
+  // `positions` has room for n + kStripElements (vector stores may run over).
+  size_t (*diff[4])(const void* a, const void* b, size_t n, uint16_t* positions);
+  // Bit i of masks[i / 64] is set where element i differs; ceil(n / 64) words are written in full.
+  size_t (*diff_mask[4])(const void* a, const void* b, size_t n, uint64_t* masks);
+  bool (*equal)(const void* a, const void* b, size_t num_bytes);
+  void (*gather[4])(const void* src, const uint32_t* positions, size_t count, void* values);
+  void (*scatter[4])(void* dst, const uint32_t* positions, const void* values, size_t count);
+
+  // Class scan of n <= kSegmentElements elements.
+  void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out);
+  // The same fused with diff: one pass over both arrays; the index is that of `a`.
+  size_t (*index_diff[4])(const void* a, const void* b, size_t n, const ClassSplit& split,
+                          SegmentIndex* out, uint16_t* positions);
+  // For each position its class and its rank among the elements of that class in the segment.
+  void (*rank)(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,
+               size_t count, uint8_t* classes, uint16_t* ranks);
+  // The inverse for one class: the positions of its elements number ranks[i] - base. Every
+  // ranks[i] - base must be below the class's total in this segment, which has num_strips strips.
+  void (*locate)(const SegmentIndex& index, const ClassSplit& split, size_t num_strips,
+                 uint8_t class_id, const uint32_t* ranks, uint32_t base, size_t count,
+                 uint16_t* positions);
+};
+
+// Index into the per-width members: widths 1, 2, 4, 8.
+constexpr size_t width_index(size_t width) noexcept {
+  return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
+
+// Targets this machine can run, best first, "scalar" last.
+std::span<const Kernels* const> available_kernels() noexcept;
+// The one in use: the best, or the one named by DELTAWIRE_KERNELS.
+const Kernels& kernels() noexcept;
+// Switches every later call of kernels(); for tests and benches. False when the name is unknown.
+bool force_kernels(std::string_view name) noexcept;
+
+}  // namespace deltawire
