@@ -17,6 +17,7 @@ inline constexpr size_t kMaxClasses = 8;
 
 // Splits elements into classes by a key taken from their bits:
 //   key = (element >> key_shift) & key_mask;  class = number of thresholds that key reaches (>=).
+// For one-byte elements key_mask must not reach over the top: key_mask <= 0xff >> key_shift.
 struct ClassSplit {
   uint8_t key_shift = 0;
   uint8_t key_mask = 0xff;
@@ -26,8 +27,8 @@ struct ClassSplit {
 
 // What a scan of one segment leaves behind, so that ranks and positions can be found quickly.
 struct SegmentIndex {
-  // before[s][c]: elements of class c in this segment before strip s; the row after the last strip
-  // holds the totals. Rows past that are not written.
+  // before[s][c]: elements of class c in this segment before strip s. The row after the last strip
+  // holds the totals, and so do all rows past it: a search needs no length.
   alignas(64) uint16_t before[kSegmentStrips + 1][kMaxClasses];
   alignas(64) uint8_t scratch[kSegmentStrips * kStripElements];  // private to the target
 };
@@ -37,26 +38,26 @@ struct Kernels {
 
   // Writes the ascending positions where a and b differ; returns how many. n <= kSegmentElements;
   // `positions` has room for n + kStripElements (vector stores may run over).
-  size_t (*diff[4])(const void* a, const void* b, size_t n, uint16_t* positions);
+  size_t (*diff[4])(const void* a, const void* b, size_t n, uint16_t* positions) noexcept;
   // Bit i of masks[i / 64] is set where element i differs; ceil(n / 64) words are written in full.
-  size_t (*diff_mask[4])(const void* a, const void* b, size_t n, uint64_t* masks);
-  bool (*equal)(const void* a, const void* b, size_t num_bytes);
-  void (*gather[4])(const void* src, const uint32_t* positions, size_t count, void* values);
-  void (*scatter[4])(void* dst, const uint32_t* positions, const void* values, size_t count);
+  size_t (*diff_mask[4])(const void* a, const void* b, size_t n, uint64_t* masks) noexcept;
+  bool (*equal)(const void* a, const void* b, size_t num_bytes) noexcept;
+  void (*gather[4])(const void* src, const uint32_t* positions, size_t count, void* values) noexcept;
+  void (*scatter[4])(void* dst, const uint32_t* positions, const void* values, size_t count) noexcept;
 
   // Class scan of n <= kSegmentElements elements.
-  void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out);
+  void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept;
   // The same fused with diff: one pass over both arrays; the index is that of `a`.
   size_t (*index_diff[4])(const void* a, const void* b, size_t n, const ClassSplit& split,
-                          SegmentIndex* out, uint16_t* positions);
-  // For each position its class and its rank among the elements of that class in the segment.
+                          SegmentIndex* out, uint16_t* positions) noexcept;
+  // The rank of each position among the elements of its class in the segment; classes[i] must be
+  // the class of the element at positions[i].
   void (*rank)(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,
-               size_t count, uint8_t* classes, uint16_t* ranks);
+               const uint8_t* classes, size_t count, uint16_t* ranks) noexcept;
   // The inverse for one class: the positions of its elements number ranks[i] - base. Every
-  // ranks[i] - base must be below the class's total in this segment, which has num_strips strips.
-  void (*locate)(const SegmentIndex& index, const ClassSplit& split, size_t num_strips,
-                 uint8_t class_id, const uint32_t* ranks, uint32_t base, size_t count,
-                 uint16_t* positions);
+  // ranks[i] - base must be below the class's total in this segment.
+  void (*locate)(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
+                 const uint32_t* ranks, uint32_t base, size_t count, uint16_t* positions) noexcept;
 };
 
 // Index into the per-width members: widths 1, 2, 4, 8.

@@ -1,0 +1,60 @@
+// Which kernels run: the only file of the library that reads the environment.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <span>
+
+#include "kernels/kernels.h"
+#include "kernels/scalar/scalar.h"
+#include "kernels/simd/simd.h"
+
+namespace deltawire {
+namespace {
+
+struct Table {
+  std::array<const Kernels*, 8> targets{};
+  size_t count = 0;
+  Table() {
+    for (const Kernels* target : simd_kernels()) targets[count++] = target;
+    targets[count++] = &scalar_kernels();
+  }
+  const Kernels* find(std::string_view name) const {
+    for (size_t i = 0; i < count; ++i) {
+      if (targets[i]->name == name) return targets[i];
+    }
+    return nullptr;
+  }
+};
+
+const Table& table() {
+  static const Table kTable;
+  return kTable;
+}
+
+const Kernels* initial_choice() {
+  const char* wanted = std::getenv("DELTAWIRE_KERNELS");
+  const Kernels* named = wanted == nullptr ? nullptr : table().find(wanted);
+  return named != nullptr ? named : table().targets[0];
+}
+
+std::atomic<const Kernels*>& chosen() {
+  static std::atomic<const Kernels*> kernels{initial_choice()};
+  return kernels;
+}
+
+}  // namespace
+
+std::span<const Kernels* const> available_kernels() noexcept {
+  return {table().targets.data(), table().count};
+}
+
+const Kernels& kernels() noexcept { return *chosen().load(std::memory_order_relaxed); }
+
+bool force_kernels(std::string_view name) noexcept {
+  const Kernels* named = table().find(name);
+  if (named != nullptr) chosen().store(named, std::memory_order_relaxed);
+  return named != nullptr;
+}
+
+}  // namespace deltawire

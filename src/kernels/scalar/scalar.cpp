@@ -1,0 +1,129 @@
+// The reference: the shortest code that says what each kernel means. Every other target must match it.
+#include "kernels/scalar/scalar.h"
+
+#include <cstring>
+
+namespace deltawire {
+namespace {
+
+template <class T>
+T load(const void* p, size_t i) noexcept {
+  T value;
+  std::memcpy(&value, static_cast<const uint8_t*>(p) + i * sizeof(T), sizeof value);
+  return value;
+}
+
+template <class T>
+size_t diff(const void* a, const void* b, size_t n, uint16_t* positions) noexcept {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    positions[count] = uint16_t(i);
+    count += load<T>(a, i) != load<T>(b, i);
+  }
+  return count;
+}
+
+template <class T>
+size_t diff_mask(const void* a, const void* b, size_t n, uint64_t* masks) noexcept {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (i % 64 == 0) masks[i / 64] = 0;
+    const bool differs = load<T>(a, i) != load<T>(b, i);
+    masks[i / 64] |= uint64_t{differs} << (i % 64);
+    count += differs;
+  }
+  return count;
+}
+
+bool equal(const void* a, const void* b, size_t num_bytes) noexcept {
+  return num_bytes == 0 || std::memcmp(a, b, num_bytes) == 0;
+}
+
+template <class T>
+void gather(const void* src, const uint32_t* positions, size_t count, void* values) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(static_cast<uint8_t*>(values) + i * sizeof(T),
+                static_cast<const uint8_t*>(src) + positions[i] * sizeof(T), sizeof(T));
+  }
+}
+
+template <class T>
+void scatter(void* dst, const uint32_t* positions, const void* values, size_t count) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(static_cast<uint8_t*>(dst) + positions[i] * sizeof(T),
+                static_cast<const uint8_t*>(values) + i * sizeof(T), sizeof(T));
+  }
+}
+
+// The scratch holds the class of every element.
+template <class T>
+void index(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept {
+  uint16_t totals[kMaxClasses] = {};
+  for (size_t i = 0; i < n; ++i) {
+    if (i % kStripElements == 0) std::memcpy(out->before[i / kStripElements], totals, sizeof totals);
+    const uint8_t key = uint8_t(load<T>(data, i) >> split.key_shift) & split.key_mask;
+    uint8_t class_id = 0;
+    for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
+    out->scratch[i] = class_id;
+    ++totals[class_id];
+  }
+  for (size_t strip = (n + kStripElements - 1) / kStripElements; strip <= kSegmentStrips; ++strip) {
+    std::memcpy(out->before[strip], totals, sizeof totals);
+  }
+}
+
+template <class T>
+size_t index_diff(const void* a, const void* b, size_t n, const ClassSplit& split,
+                  SegmentIndex* out, uint16_t* positions) noexcept {
+  index<T>(a, n, split, out);
+  return diff<T>(a, b, n, positions);
+}
+
+void rank(const SegmentIndex& index, const ClassSplit&, const uint16_t* positions,
+          const uint8_t* classes, size_t count, uint16_t* ranks) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t strip = positions[i] / kStripElements;
+    uint16_t rank = index.before[strip][classes[i]];
+    for (size_t at = strip * kStripElements; at < positions[i]; ++at) {
+      rank += index.scratch[at] == classes[i];
+    }
+    ranks[i] = rank;
+  }
+}
+
+void locate(const SegmentIndex& index, const ClassSplit&, uint8_t class_id, const uint32_t* ranks,
+            uint32_t base, size_t count, uint16_t* positions) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t target = ranks[i] - base;
+    size_t strip = 0;
+    while (index.before[strip + 1][class_id] <= target) ++strip;
+    size_t at = strip * kStripElements;
+    for (uint32_t left = target - index.before[strip][class_id];; ++at) {
+      if (index.scratch[at] == class_id && left-- == 0) break;
+    }
+    positions[i] = uint16_t(at);
+  }
+}
+
+
+#define DW_WIDTHS(f) {f<uint8_t>, f<uint16_t>, f<uint32_t>, f<uint64_t>}
+
+}  // namespace
+
+const Kernels& scalar_kernels() noexcept {
+  static constexpr Kernels kTable = {
+      "scalar",
+      DW_WIDTHS(diff),
+      DW_WIDTHS(diff_mask),
+      equal,
+      DW_WIDTHS(gather),
+      DW_WIDTHS(scatter),
+      DW_WIDTHS(index),
+      DW_WIDTHS(index_diff),
+      rank,
+      locate,
+  };
+  return kTable;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace deltawire {
+
+const Kernels& scalar_kernels() noexcept;
+
+}  // namespace deltawire

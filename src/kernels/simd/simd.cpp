@@ -1,0 +1,251 @@
+// The Highway targets. This file is compiled once per instruction set: foreach_target.h includes it
+// again and again with another HWY_TARGET. What differs between sets is in strip_*-inl.h.
+#include "kernels/simd/simd.h"
+
+#include <array>
+#include <cstring>
+
+#define HWY_WANT_AVX3_DL
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd/simd.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#ifndef DELTAWIRE_SIMD_ONCE
+#define DELTAWIRE_SIMD_ONCE
+namespace deltawire {
+
+// kSelectInByte[b][n]: index of set bit number n of the byte b.
+struct SelectTable {
+  uint8_t rows[256][8] = {};
+  constexpr SelectTable() {
+    for (int b = 0; b < 256; ++b) {
+      for (int i = 0, n = 0; i < 8; ++i) {
+        if ((b >> i & 1) != 0) rows[b][n++] = uint8_t(i);
+      }
+    }
+  }
+  constexpr const uint8_t* operator[](size_t b) const { return rows[b]; }
+};
+[[maybe_unused]] inline constexpr SelectTable kSelectInByte;
+
+}  // namespace deltawire
+#endif
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || \
+    HWY_TARGET == HWY_NEON
+
+HWY_BEFORE_NAMESPACE();
+namespace deltawire {
+namespace HWY_NAMESPACE {
+
+// Keys of a strip of elements that have no special code: plain loops that compilers vectorise.
+template <class T>
+inline void extract_keys(const T* p, const ClassSplit& split, uint8_t* out) {
+  for (size_t i = 0; i < kStripElements; ++i) {
+    T element;
+    std::memcpy(&element, p + i, sizeof element);  // p need not be aligned
+    out[i] = uint8_t(element >> split.key_shift) & split.key_mask;
+  }
+}
+
+#if HWY_TARGET == HWY_NEON
+#include "kernels/simd/strip_neon-inl.h"
+#else
+#include "kernels/simd/strip_x86-inl.h"
+#endif
+
+// The machine's own prefetchers stop at page borders; this reaches over them.
+constexpr size_t kPrefetchBytes = 2048;
+
+template <class T>
+inline void prefetch_strip(const T* p) {
+  for (size_t at = 0; at < kStripElements * sizeof(T); at += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes + at);
+  }
+}
+
+// The last strip of an array, copied where reading past the end does no harm.
+template <class T>
+struct TailStrip {
+  alignas(64) T elements[kStripElements] = {};
+  TailStrip(const T* p, size_t n) { std::memcpy(elements, p, n * sizeof(T)); }
+};
+
+// Up to four changes are written without a branch: most strips have fewer, and a mispredicted
+// branch costs more than the writes.
+inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
+  const uint32_t count = uint32_t(__builtin_popcountll(differs));
+  uint64_t left = differs;
+  for (int i = 0; i < 4; ++i) {
+    out[i] = uint16_t(base + uint32_t(__builtin_ctzll(left | uint64_t{1} << 63)));
+    left &= left - 1;
+  }
+  if (HWY_UNLIKELY(count > 4)) {
+    for (uint32_t i = 4; i < count; ++i, left &= left - 1) {
+      out[i] = uint16_t(base + uint32_t(__builtin_ctzll(left)));
+    }
+  }
+  return out + count;
+}
+
+constexpr uint64_t low_bits(size_t n) { return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
+
+template <class T>
+size_t diff(const void* a, const void* b, size_t n, uint16_t* positions) noexcept {
+  const T *p = static_cast<const T*>(a), *q = static_cast<const T*>(b);
+  uint16_t* out = positions;
+  size_t at = 0;
+  for (; at + kStripElements <= n; at += kStripElements) {
+    prefetch_strip(p + at);
+    prefetch_strip(q + at);
+    out = write_positions(diff_strip(p + at, q + at), at, out);
+  }
+  if (at < n) {
+    const TailStrip<T> x(p + at, n - at), y(q + at, n - at);
+    out = write_positions(diff_strip(x.elements, y.elements), at, out);
+  }
+  return size_t(out - positions);
+}
+
+template <class T>
+size_t diff_mask(const void* a, const void* b, size_t n, uint64_t* masks) noexcept {
+  const T *p = static_cast<const T*>(a), *q = static_cast<const T*>(b);
+  size_t at = 0, count = 0;
+  for (; at + kStripElements <= n; at += kStripElements) {
+    prefetch_strip(p + at);
+    prefetch_strip(q + at);
+    masks[at / kStripElements] = diff_strip(p + at, q + at);
+    count += size_t(__builtin_popcountll(masks[at / kStripElements]));
+  }
+  if (at < n) {
+    const TailStrip<T> x(p + at, n - at), y(q + at, n - at);
+    masks[at / kStripElements] = diff_strip(x.elements, y.elements);
+    count += size_t(__builtin_popcountll(masks[at / kStripElements]));
+  }
+  return count;
+}
+
+template <class T>
+void index(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept {
+  const T* p = static_cast<const T*>(data);
+  StripIndexer indexer(split, out);
+  size_t at = 0, strip = 0;
+  for (; at + kStripElements <= n; at += kStripElements) {
+    prefetch_strip(p + at);
+    indexer.add(p + at, strip++);
+  }
+  if (at < n) indexer.add(TailStrip<T>(p + at, n - at).elements, strip++, low_bits(n - at));
+  indexer.finish(strip);
+}
+
+template <class T>
+size_t index_diff(const void* a, const void* b, size_t n, const ClassSplit& split,
+                  SegmentIndex* out, uint16_t* positions) noexcept {
+  const T *p = static_cast<const T*>(a), *q = static_cast<const T*>(b);
+  StripIndexer indexer(split, out);
+  uint16_t* end = positions;
+  size_t at = 0, strip = 0;
+  for (; at + kStripElements <= n; at += kStripElements) {
+    prefetch_strip(p + at);
+    prefetch_strip(q + at);
+    indexer.add(p + at, strip++);
+    end = write_positions(diff_strip(p + at, q + at), at, end);
+  }
+  if (at < n) {
+    const TailStrip<T> x(p + at, n - at), y(q + at, n - at);
+    indexer.add(x.elements, strip++, low_bits(n - at));
+    end = write_positions(diff_strip(x.elements, y.elements), at, end);
+  }
+  indexer.finish(strip);
+  return size_t(end - positions);
+}
+
+void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,
+          const uint8_t* classes, size_t count, uint16_t* ranks) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t strip = positions[i] / kStripElements;
+    const uint64_t mask = ClassMasks(index, split, classes[i])(strip);
+    ranks[i] = uint16_t(index.before[strip][classes[i]] +
+                        count_below(mask, positions[i] % kStripElements));
+  }
+}
+
+// A branchless binary search finds the strip: targets are independent, so their searches overlap.
+void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
+            const uint32_t* ranks, uint32_t base, size_t count, uint16_t* positions) noexcept {
+  static_assert(kSegmentStrips == 256);
+  const ClassMasks masks(index, split, class_id);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t target = ranks[i] - base;
+    size_t strip = 0;
+    for (size_t step = 128; step != 0; step /= 2) {
+      strip += index.before[strip + step][class_id] <= target ? step : 0;
+    }
+    const uint32_t bit = select_bit(masks(strip), target - index.before[strip][class_id]);
+    positions[i] = uint16_t(strip * kStripElements + bit);
+  }
+}
+
+const Kernels* table(const Kernels& scalar, std::string_view name) {
+  static Kernels kTable = scalar;  // equal, gather and scatter are as fast as they can be
+  kTable.name = name;
+#define DW_SET_WIDTHS(f)             \
+  kTable.f[0] = f<uint8_t>;          \
+  kTable.f[1] = f<uint16_t>;         \
+  kTable.f[2] = f<uint32_t>;         \
+  kTable.f[3] = f<uint64_t>;
+  DW_SET_WIDTHS(diff)
+  DW_SET_WIDTHS(diff_mask)
+  DW_SET_WIDTHS(index)
+  DW_SET_WIDTHS(index_diff)
+#undef DW_SET_WIDTHS
+  kTable.rank = rank;
+  kTable.locate = locate;
+  return &kTable;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deltawire
+HWY_AFTER_NAMESPACE();
+
+#endif
+
+#if HWY_ONCE
+
+#include "kernels/scalar/scalar.h"
+
+namespace deltawire {
+namespace {
+
+struct SimdTargets {
+  std::array<const Kernels*, 4> list{};
+  size_t count = 0;
+
+  SimdTargets() {
+    [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
+    [[maybe_unused]] const Kernels& scalar = scalar_kernels();
+#if HWY_TARGETS & HWY_AVX3_DL
+    if (supported & HWY_AVX3_DL) list[count++] = N_AVX3_DL::table(scalar, "avx512-vbmi2");
+#endif
+#if HWY_TARGETS & HWY_AVX3
+    if (supported & HWY_AVX3) list[count++] = N_AVX3::table(scalar, "avx512");
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    if (supported & HWY_AVX2) list[count++] = N_AVX2::table(scalar, "avx2");
+#endif
+#if HWY_TARGETS & HWY_NEON
+    if (supported & HWY_NEON) list[count++] = N_NEON::table(scalar, "neon");
+#endif
+  }
+};
+
+}  // namespace
+
+std::span<const Kernels* const> simd_kernels() noexcept {
+  static const SimdTargets kTargets;
+  return {kTargets.list.data(), kTargets.count};
+}
+
+}  // namespace deltawire
+#endif

@@ -1,0 +1,160 @@
+// Strips of 64 elements on NEON: keys stay bytes, classes are counted by compare and pairwise add,
+// and a class's mask is made only for the strips that hold a change.
+// Included once per target by simd.cpp, inside HWY_NAMESPACE.
+//
+// Scratch of a strip: its 64 keys.
+
+struct Keys64 {
+  uint8x16_t part[4];
+};
+
+inline Keys64 load_keys(const uint8_t* p) {
+  return {{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}};
+}
+
+// Four vectors of 0x00 / 0xff to 64 bits.
+inline uint8x8_t to_bits(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d) {
+  const uint8x16_t weights = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ULL));
+  const uint8x16_t low = vpaddq_u8(vandq_u8(a, weights), vandq_u8(b, weights));
+  const uint8x16_t high = vpaddq_u8(vandq_u8(c, weights), vandq_u8(d, weights));
+  const uint8x16_t all = vpaddq_u8(low, high);
+  return vget_low_u8(vpaddq_u8(all, all));
+}
+
+inline uint64_t as_word(uint8x8_t bits) { return vget_lane_u64(vreinterpret_u64_u8(bits), 0); }
+
+// 16 elements: 0xff where a and b agree. All-ones lanes narrow by taking every other byte.
+inline uint8x16_t same16(const uint8_t* a, const uint8_t* b) {
+  return vceqq_u8(vld1q_u8(a), vld1q_u8(b));
+}
+inline uint8x16_t same16(const uint16_t* a, const uint16_t* b) {
+  return vuzp1q_u8(vreinterpretq_u8_u16(vceqq_u16(vld1q_u16(a), vld1q_u16(b))),
+                   vreinterpretq_u8_u16(vceqq_u16(vld1q_u16(a + 8), vld1q_u16(b + 8))));
+}
+inline uint16x8_t same8(const uint32_t* a, const uint32_t* b) {
+  return vuzp1q_u16(vreinterpretq_u16_u32(vceqq_u32(vld1q_u32(a), vld1q_u32(b))),
+                    vreinterpretq_u16_u32(vceqq_u32(vld1q_u32(a + 4), vld1q_u32(b + 4))));
+}
+inline uint8x16_t same16(const uint32_t* a, const uint32_t* b) {
+  return vuzp1q_u8(vreinterpretq_u8_u16(same8(a, b)), vreinterpretq_u8_u16(same8(a + 8, b + 8)));
+}
+inline uint32x4_t same4(const uint64_t* a, const uint64_t* b) {
+  return vuzp1q_u32(vreinterpretq_u32_u64(vceqq_u64(vld1q_u64(a), vld1q_u64(b))),
+                    vreinterpretq_u32_u64(vceqq_u64(vld1q_u64(a + 2), vld1q_u64(b + 2))));
+}
+inline uint16x8_t same8(const uint64_t* a, const uint64_t* b) {
+  return vuzp1q_u16(vreinterpretq_u16_u32(same4(a, b)), vreinterpretq_u16_u32(same4(a + 4, b + 4)));
+}
+inline uint8x16_t same16(const uint64_t* a, const uint64_t* b) {
+  return vuzp1q_u8(vreinterpretq_u8_u16(same8(a, b)), vreinterpretq_u8_u16(same8(a + 8, b + 8)));
+}
+
+template <class T>
+inline uint64_t diff_strip(const T* a, const T* b) {
+  return ~as_word(to_bits(same16(a, b), same16(a + 16, b + 16), same16(a + 32, b + 32),
+                          same16(a + 48, b + 48)));
+}
+
+class StripIndexer {
+ public:
+  StripIndexer(const ClassSplit& split, SegmentIndex* out)
+      : split_(split), out_(out), shift_(vdupq_n_s16(int16_t(-split.key_shift))),
+        key_mask_(vdupq_n_u8(split.key_mask)), totals_(vdupq_n_u16(0)) {
+    for (int i = 0; i < 7; ++i) {
+      // "Reaches t" is "is above t - 1"; an unused threshold is one that no key is above.
+      limits_[i] = vdupq_n_u8(i + 1 < split.num_classes ? uint8_t(split.thresholds[i] - 1) : 255);
+    }
+  }
+
+  template <class T>
+  inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
+    vst1q_u16(out_->before[strip], totals_);
+    uint8_t* scratch = out_->scratch + strip * kStripElements;
+    Keys64 keys;
+    if constexpr (sizeof(T) == 2) {
+      for (int i = 0; i < 4; ++i) {
+        const uint16x8_t a = vshlq_u16(vld1q_u16(p + 16 * i), shift_);
+        const uint16x8_t b = vshlq_u16(vld1q_u16(p + 16 * i + 8), shift_);
+        keys.part[i] = vandq_u8(vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b)), key_mask_);
+        vst1q_u8(scratch + 16 * i, keys.part[i]);
+      }
+    } else {
+      extract_keys(p, split_, scratch);
+      keys = load_keys(scratch);
+    }
+    totals_ = vaddq_u16(totals_, count_classes(keys));
+    // Elements past the end were given key 0, so they were counted in class 0.
+    if (exists != ~uint64_t{0}) {
+      const uint16_t padding = uint16_t(__builtin_popcountll(~exists));
+      totals_ = vsetq_lane_u16(uint16_t(vgetq_lane_u16(totals_, 0) - padding), totals_, 0);
+    }
+  }
+
+  void finish(size_t num_strips) {
+    for (size_t strip = num_strips; strip <= kSegmentStrips; ++strip) {
+      vst1q_u16(out_->before[strip], totals_);
+    }
+  }
+
+ private:
+  // Compares give -1 per element that reaches a threshold; pairwise adds fold the 64 lanes of all
+  // seven thresholds at once; neighbours' difference is the count of a class.
+  inline uint16x8_t count_classes(const Keys64& keys) const {
+    uint8x16_t reached[8];
+    for (int i = 0; i < 7; ++i) {
+      reached[i] = vaddq_u8(
+          vaddq_u8(vcgtq_u8(keys.part[0], limits_[i]), vcgtq_u8(keys.part[1], limits_[i])),
+          vaddq_u8(vcgtq_u8(keys.part[2], limits_[i]), vcgtq_u8(keys.part[3], limits_[i])));
+    }
+    reached[7] = vdupq_n_u8(0);
+    const uint8x16_t a = vpaddq_u8(vpaddq_u8(reached[0], reached[1]), vpaddq_u8(reached[2], reached[3]));
+    const uint8x16_t b = vpaddq_u8(vpaddq_u8(reached[4], reached[5]), vpaddq_u8(reached[6], reached[7]));
+    const uint8x16_t pairs = vpaddq_u8(a, b);
+    const uint8x8_t above = vget_low_u8(vpaddq_u8(pairs, pairs));
+    const uint8x8_t from = vext_u8(vdup_n_u8(uint8_t(-64)), above, 7);
+    return vmovl_u8(vsub_u8(above, from));
+  }
+
+  const ClassSplit split_;
+  SegmentIndex* const out_;
+  const int16x8_t shift_;
+  const uint8x16_t key_mask_;
+  uint8x16_t limits_[7];
+  uint16x8_t totals_;
+};
+
+// Elements of class `class_id` in a strip, as bits: a class is a range of keys.
+struct ClassMasks {
+  const SegmentIndex& index;
+  uint8x16_t low, width;
+  ClassMasks(const SegmentIndex& i, const ClassSplit& split, uint8_t c) : index(i) {
+    const uint8_t first = c == 0 ? 0 : split.thresholds[c - 1];
+    const uint8_t last = c + 1 < split.num_classes ? uint8_t(split.thresholds[c] - 1) : 255;
+    low = vdupq_n_u8(first);
+    width = vdupq_n_u8(uint8_t(last - first));
+  }
+  inline uint64_t operator()(size_t strip) const {
+    const Keys64 keys = load_keys(index.scratch + strip * kStripElements);
+    uint8x16_t in[4];
+    for (int i = 0; i < 4; ++i) in[i] = vcleq_u8(vsubq_u8(keys.part[i], low), width);
+    return as_word(to_bits(in[0], in[1], in[2], in[3]));
+  }
+};
+
+inline uint64_t byte_counts(uint64_t mask) {
+  return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(mask))), 0);
+}
+
+inline uint32_t count_below(uint64_t mask, uint32_t bit) {
+  return uint32_t((byte_counts(mask & ((uint64_t{1} << bit) - 1)) * 0x0101010101010101ULL) >> 56);
+}
+
+// Index of set bit number n: prefix counts of the bytes by one multiply, then a table for the byte.
+inline uint32_t select_bit(uint64_t mask, uint32_t n) {
+  constexpr uint64_t kOnes = 0x0101010101010101ULL;
+  const uint64_t prefix = byte_counts(mask) * kOnes;
+  const uint64_t reached = (prefix + (127 - n) * kOnes) & (kOnes << 7);
+  const uint32_t byte = uint32_t(__builtin_ctzll(reached)) & 56;
+  const uint32_t left = (n - uint32_t((prefix << 8) >> byte)) & 7;
+  return byte + kSelectInByte[(mask >> byte) & 255][left];
+}

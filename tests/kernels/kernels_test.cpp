@@ -1,0 +1,160 @@
+// Every target must do exactly what the scalar reference does.
+#include "kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/scalar/scalar.h"
+
+namespace deltawire {
+namespace {
+
+const size_t kSizes[] = {0,   1,   2,   31,  32,   33,   63,   64,    65,    127,  128,
+                         129, 255, 256, 300, 1000, 4096, 8191, 16320, 16383, 16384};
+
+struct Case {
+  size_t width, n;
+  double density;
+  std::vector<uint8_t> a, b;  // one byte of misalignment in front
+  const void* left() const { return a.data() + 1; }
+  const void* right() const { return b.data() + 1; }
+};
+
+Case make_case(size_t width, size_t n, double density, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Case c{width, n, density, std::vector<uint8_t>(n * width + 1), {}};
+  // Half the elements have keys that bunch up, as weights do.
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t element = random();
+    if (i % 2 == 0) element = (element & 0x83ff83ff83ff83ffULL) | 0x3c003c003c003c00ULL;
+    std::memcpy(c.a.data() + 1 + i * width, &element, width);
+  }
+  c.b = c.a;
+  std::uniform_real_distribution<double> uniform;
+  for (size_t i = 0; i < n; ++i) {
+    if (uniform(random) < density) c.b[1 + i * width + random() % width] ^= uint8_t(1 + random() % 255);
+  }
+  return c;
+}
+
+ClassSplit make_split(size_t width, std::mt19937_64& random) {
+  ClassSplit split;
+  split.key_shift = uint8_t(random() % (width * 8));
+  split.key_mask = width == 1 ? uint8_t(0xff >> split.key_shift) : uint8_t(random() % 2 ? 0xff : 0x1f);
+  split.num_classes = uint8_t(1 + random() % kMaxClasses);
+  int threshold = 0;
+  for (int i = 0; i + 1 < split.num_classes; ++i) {
+    threshold += 1 + int(random() % 30);
+    split.thresholds[i] = uint8_t(threshold);
+  }
+  return split;
+}
+
+class KernelTest : public testing::TestWithParam<const Kernels*> {};
+
+TEST_P(KernelTest, DiffMatchesScalar) {
+  const Kernels &target = *GetParam(), &scalar = scalar_kernels();
+  for (size_t width : {1, 2, 4, 8}) {
+    for (size_t n : kSizes) {
+      for (double density : {0.0, 0.01, 0.2, 1.0}) {
+        const Case c = make_case(width, n, density, n * 31 + width);
+        const size_t w = width_index(width);
+        std::vector<uint16_t> expected(n + 64), got(n + 64);
+        const size_t count = scalar.diff[w](c.left(), c.right(), n, expected.data());
+        ASSERT_EQ(target.diff[w](c.left(), c.right(), n, got.data()), count);
+        expected.resize(count), got.resize(count);
+        ASSERT_EQ(got, expected) << "width " << width << " n " << n << " density " << density;
+
+        std::vector<uint64_t> expected_mask((n + 63) / 64), mask((n + 63) / 64, ~0ULL);
+        scalar.diff_mask[w](c.left(), c.right(), n, expected_mask.data());
+        ASSERT_EQ(target.diff_mask[w](c.left(), c.right(), n, mask.data()), count);
+        ASSERT_EQ(mask, expected_mask) << "width " << width << " n " << n;
+        ASSERT_EQ(target.equal(c.left(), c.right(), n * width), count == 0);
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
+  const Kernels &target = *GetParam(), &scalar = scalar_kernels();
+  auto expected = std::make_unique<SegmentIndex>(), got = std::make_unique<SegmentIndex>();
+  std::mt19937_64 random(7);
+  for (size_t width : {1, 2, 4, 8}) {
+    for (size_t n : kSizes) {
+      for (double density : {0.0, 0.02, 1.0}) {
+        const Case c = make_case(width, n, density, n * 17 + width);
+        const ClassSplit split = make_split(width, random);
+        const size_t w = width_index(width);
+        std::vector<uint16_t> positions(n + 64), other(n + 64);
+        const size_t count = scalar.index_diff[w](c.left(), c.right(), n, split, expected.get(), positions.data());
+        ASSERT_EQ(target.index_diff[w](c.left(), c.right(), n, split, got.get(), other.data()), count);
+        ASSERT_EQ(std::memcmp(got->before, expected->before, sizeof got->before), 0)
+            << "width " << width << " n " << n << " classes " << int(split.num_classes);
+        target.index[w](c.left(), n, split, got.get());
+        ASSERT_EQ(std::memcmp(got->before, expected->before, sizeof got->before), 0);
+
+        // Scalar scratch holds the classes.
+        std::vector<uint8_t> classes(count);
+        for (size_t i = 0; i < count; ++i) classes[i] = expected->scratch[positions[i]];
+        std::vector<uint16_t> want(count), ranks(count);
+        scalar.rank(*expected, split, positions.data(), classes.data(), count, want.data());
+        target.rank(*got, split, positions.data(), classes.data(), count, ranks.data());
+        ASSERT_EQ(ranks, want);
+
+        for (uint8_t class_id = 0; class_id < split.num_classes; ++class_id) {
+          std::vector<uint32_t> wanted;
+          std::vector<uint16_t> where;
+          for (size_t i = 0; i < count; ++i) {
+            if (classes[i] == class_id) wanted.push_back(ranks[i] + 1000U), where.push_back(positions[i]);
+          }
+          std::vector<uint16_t> found(wanted.size());
+          target.locate(*got, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
+          ASSERT_EQ(found, where);
+          scalar.locate(*expected, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
+          ASSERT_EQ(found, where);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, ScatterUndoesGather) {
+  const Kernels& target = *GetParam();
+  for (size_t width : {1, 2, 4, 8}) {
+    const Case c = make_case(width, 5000, 0.1, width);
+    std::vector<uint32_t> positions;
+    for (uint32_t i = 3; i < 5000; i += 7) positions.push_back(i);
+    std::vector<uint8_t> values(positions.size() * width), copy(c.a.size());
+    target.gather[width_index(width)](c.left(), positions.data(), positions.size(), values.data());
+    target.scatter[width_index(width)](copy.data() + 1, positions.data(), values.data(), positions.size());
+    for (uint32_t i = 0; i < 5000; ++i) {
+      const bool wanted = i >= 3 && (i - 3) % 7 == 0;
+      for (size_t k = 0; k < width; ++k) {
+        ASSERT_EQ(copy[1 + i * width + k], wanted ? c.a[1 + i * width + k] : 0);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllTargets, KernelTest, testing::ValuesIn(available_kernels().begin(), available_kernels().end()),
+                         [](const auto& info) {
+                           std::string name(info.param->name);
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+TEST(KernelRegistry, ScalarIsAlwaysThereAndCanBeForced) {
+  const std::string before(kernels().name);
+  EXPECT_EQ(available_kernels().back()->name, "scalar");
+  EXPECT_TRUE(force_kernels("scalar"));
+  EXPECT_EQ(kernels().name, "scalar");
+  EXPECT_FALSE(force_kernels("abacus"));
+  EXPECT_EQ(kernels().name, "scalar");
+  EXPECT_TRUE(force_kernels(before));
+}
+
+}  // namespace
+}  // namespace deltawire
