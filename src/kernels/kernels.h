@@ -27,9 +27,10 @@ struct ClassSplit {
 
 // What a scan of one segment leaves behind, so that ranks and positions can be found quickly.
 struct SegmentIndex {
-  // before[s][c]: elements of class c in this segment before strip s. The row after the last strip
-  // holds the totals, and so do all rows past it: a search needs no length.
-  alignas(64) uint16_t before[kSegmentStrips + 1][kMaxClasses];
+  // before[c][s]: elements of class c in this segment before strip s. Strips past the end of a short
+  // segment hold the total: a search needs no length.
+  alignas(64) uint16_t before[kMaxClasses][kSegmentStrips];
+  uint16_t total[kMaxClasses];
   alignas(64) uint8_t scratch[kSegmentStrips * kStripElements];  // private to the target
 };
 

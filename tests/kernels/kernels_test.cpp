@@ -93,6 +93,7 @@ TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
         ASSERT_EQ(target.index_diff[w](c.left(), c.right(), n, split, got.get(), other.data()), count);
         ASSERT_EQ(std::memcmp(got->before, expected->before, sizeof got->before), 0)
             << "width " << width << " n " << n << " classes " << int(split.num_classes);
+        ASSERT_EQ(std::memcmp(got->total, expected->total, sizeof got->total), 0);
         target.index[w](c.left(), n, split, got.get());
         ASSERT_EQ(std::memcmp(got->before, expected->before, sizeof got->before), 0);
 

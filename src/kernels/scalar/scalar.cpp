@@ -1,6 +1,7 @@
 // The reference: the shortest code that says what each kernel means. Every other target must match it.
 #include "kernels/scalar/scalar.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace deltawire {
@@ -58,17 +59,17 @@ void scatter(void* dst, const uint32_t* positions, const void* values, size_t co
 // The scratch holds the class of every element.
 template <class T>
 void index(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept {
-  uint16_t totals[kMaxClasses] = {};
-  for (size_t i = 0; i < n; ++i) {
-    if (i % kStripElements == 0) std::memcpy(out->before[i / kStripElements], totals, sizeof totals);
-    const uint8_t key = uint8_t(load<T>(data, i) >> split.key_shift) & split.key_mask;
-    uint8_t class_id = 0;
-    for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
-    out->scratch[i] = class_id;
-    ++totals[class_id];
-  }
-  for (size_t strip = (n + kStripElements - 1) / kStripElements; strip <= kSegmentStrips; ++strip) {
-    std::memcpy(out->before[strip], totals, sizeof totals);
+  std::memset(out->total, 0, sizeof out->total);
+  for (size_t strip = 0; strip < kSegmentStrips; ++strip) {
+    for (size_t c = 0; c < kMaxClasses; ++c) out->before[c][strip] = out->total[c];
+    const size_t end = std::min(n, (strip + 1) * kStripElements);
+    for (size_t i = strip * kStripElements; i < end; ++i) {
+      const uint8_t key = uint8_t(load<T>(data, i) >> split.key_shift) & split.key_mask;
+      uint8_t class_id = 0;
+      for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
+      out->scratch[i] = class_id;
+      ++out->total[class_id];
+    }
   }
 }
 
@@ -83,7 +84,7 @@ void rank(const SegmentIndex& index, const ClassSplit&, const uint16_t* position
           const uint8_t* classes, size_t count, uint16_t* ranks) noexcept {
   for (size_t i = 0; i < count; ++i) {
     const size_t strip = positions[i] / kStripElements;
-    uint16_t rank = index.before[strip][classes[i]];
+    uint16_t rank = index.before[classes[i]][strip];
     for (size_t at = strip * kStripElements; at < positions[i]; ++at) {
       rank += index.scratch[at] == classes[i];
     }
@@ -96,9 +97,9 @@ void locate(const SegmentIndex& index, const ClassSplit&, uint8_t class_id, cons
   for (size_t i = 0; i < count; ++i) {
     const uint32_t target = ranks[i] - base;
     size_t strip = 0;
-    while (index.before[strip + 1][class_id] <= target) ++strip;
+    while (strip + 1 < kSegmentStrips && index.before[class_id][strip + 1] <= target) ++strip;
     size_t at = strip * kStripElements;
-    for (uint32_t left = target - index.before[strip][class_id];; ++at) {
+    for (uint32_t left = target - index.before[class_id][strip];; ++at) {
       if (index.scratch[at] == class_id && left-- == 0) break;
     }
     positions[i] = uint16_t(at);

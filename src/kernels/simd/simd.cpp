@@ -166,23 +166,25 @@ void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* po
   for (size_t i = 0; i < count; ++i) {
     const size_t strip = positions[i] / kStripElements;
     const uint64_t mask = ClassMasks(index, split, classes[i])(strip);
-    ranks[i] = uint16_t(index.before[strip][classes[i]] +
+    ranks[i] = uint16_t(index.before[classes[i]][strip] +
                         count_below(mask, positions[i] % kStripElements));
   }
 }
 
-// A branchless binary search finds the strip: targets are independent, so their searches overlap.
+// Finds the strip in two steps of sixteen compares each, without a branch: targets are independent,
+// so their searches overlap.
 void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
             const uint32_t* ranks, uint32_t base, size_t count, uint16_t* positions) noexcept {
   static_assert(kSegmentStrips == 256);
   const ClassMasks masks(index, split, class_id);
+  const uint16_t* before = index.before[class_id];
+  alignas(32) uint16_t every_16th[16];
+  for (size_t i = 0; i < 16; ++i) every_16th[i] = before[16 * i];
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t target = ranks[i] - base;
-    size_t strip = 0;
-    for (size_t step = 128; step != 0; step /= 2) {
-      strip += index.before[strip + step][class_id] <= target ? step : 0;
-    }
-    const uint32_t bit = select_bit(masks(strip), target - index.before[strip][class_id]);
+    const uint16_t target = uint16_t(ranks[i] - base);
+    const size_t coarse = 16 * size_t(count_not_above(every_16th, target) - 1);
+    const size_t strip = coarse + count_not_above(before + coarse, target) - 1;
+    const uint32_t bit = select_bit(masks(strip), uint32_t(target - before[strip]));
     positions[i] = uint16_t(strip * kStripElements + bit);
   }
 }

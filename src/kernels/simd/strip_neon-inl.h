@@ -68,7 +68,7 @@ class StripIndexer {
 
   template <class T>
   inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
-    vst1q_u16(out_->before[strip], totals_);
+    rows_[strip % 8] = totals_;
     uint8_t* scratch = out_->scratch + strip * kStripElements;
     Keys64 keys;
     if constexpr (sizeof(T) == 2) {
@@ -88,12 +88,15 @@ class StripIndexer {
       const uint16_t padding = uint16_t(__builtin_popcountll(~exists));
       totals_ = vsetq_lane_u16(uint16_t(vgetq_lane_u16(totals_, 0) - padding), totals_, 0);
     }
+    if (strip % 8 == 7) store_columns(strip - 7);
   }
 
   void finish(size_t num_strips) {
-    for (size_t strip = num_strips; strip <= kSegmentStrips; ++strip) {
-      vst1q_u16(out_->before[strip], totals_);
+    for (size_t strip = num_strips; strip < kSegmentStrips; ++strip) {
+      rows_[strip % 8] = totals_;
+      if (strip % 8 == 7) store_columns(strip - 7);
     }
+    vst1q_u16(out_->total, totals_);
   }
 
  private:
@@ -115,8 +118,30 @@ class StripIndexer {
     return vmovl_u8(vsub_u8(above, from));
   }
 
+  // Eight rows (strips) of eight classes become eight columns.
+  inline void store_columns(size_t strip) {
+    uint32x4_t low[4], high[4];  // pairs of strips; classes in order
+    for (int i = 0; i < 4; ++i) {
+      low[i] = vreinterpretq_u32_u16(vzip1q_u16(rows_[2 * i], rows_[2 * i + 1]));
+      high[i] = vreinterpretq_u32_u16(vzip2q_u16(rows_[2 * i], rows_[2 * i + 1]));
+    }
+    store_four(low, 0, strip);
+    store_four(high, 4, strip);
+  }
+  inline void store_four(const uint32x4_t* pairs, size_t c, size_t strip) {
+    const uint64x2_t a = vreinterpretq_u64_u32(vzip1q_u32(pairs[0], pairs[1]));
+    const uint64x2_t b = vreinterpretq_u64_u32(vzip2q_u32(pairs[0], pairs[1]));
+    const uint64x2_t d = vreinterpretq_u64_u32(vzip1q_u32(pairs[2], pairs[3]));
+    const uint64x2_t e = vreinterpretq_u64_u32(vzip2q_u32(pairs[2], pairs[3]));
+    vst1q_u16(&out_->before[c][strip], vreinterpretq_u16_u64(vzip1q_u64(a, d)));
+    vst1q_u16(&out_->before[c + 1][strip], vreinterpretq_u16_u64(vzip2q_u64(a, d)));
+    vst1q_u16(&out_->before[c + 2][strip], vreinterpretq_u16_u64(vzip1q_u64(b, e)));
+    vst1q_u16(&out_->before[c + 3][strip], vreinterpretq_u16_u64(vzip2q_u64(b, e)));
+  }
+
   const ClassSplit split_;
   SegmentIndex* const out_;
+  uint16x8_t rows_[8];
   const int16x8_t shift_;
   const uint8x16_t key_mask_;
   uint8x16_t limits_[7];
@@ -140,6 +165,13 @@ struct ClassMasks {
     return as_word(to_bits(in[0], in[1], in[2], in[3]));
   }
 };
+
+// How many of sixteen values are <= target.
+inline uint32_t count_not_above(const uint16_t* values, uint16_t target) {
+  const uint16x8_t limit = vdupq_n_u16(target);
+  const uint16x8_t hits = vaddq_u16(vcleq_u16(vld1q_u16(values), limit), vcleq_u16(vld1q_u16(values + 8), limit));
+  return uint16_t(-vaddvq_u16(hits));
+}
 
 inline uint64_t byte_counts(uint64_t mask) {
   return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(mask))), 0);

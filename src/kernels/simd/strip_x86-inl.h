@@ -100,31 +100,23 @@ class StripIndexer {
 
   void finish(size_t num_strips) {
     uint64_t* row = reinterpret_cast<uint64_t*>(out_->scratch);
-#if HWY_TARGET == HWY_AVX3_DL
-    __m512i totals = _mm512_setzero_si512();
-    for (size_t strip = 0; strip < num_strips; ++strip, row += 8) {
-      const __m512i reached = load512(row);
-      const __m512i above = _mm512_maskz_alignr_epi64(0x7f, reached, reached, 1);
-      const __m512i in_class = _mm512_andnot_si512(above, reached);
-      _mm512_storeu_si512(row, in_class);
-      store_totals(strip, totals);
-      totals = _mm512_add_epi64(totals, _mm512_popcnt_epi64(in_class));
-    }
-    for (size_t strip = num_strips; strip <= kSegmentStrips; ++strip) store_totals(strip, totals);
-#else
-    uint16_t totals[kMaxClasses] = {};
-    for (size_t strip = 0; strip < num_strips; ++strip, row += 8) {
-      std::memcpy(out_->before[strip], totals, sizeof totals);
-      for (int c = 0; c < 7; ++c) {
-        row[c] &= ~row[c + 1];
-        totals[c] += uint16_t(_mm_popcnt_u64(row[c]));
+    // Short segments: strips that do not exist have no elements.
+    const size_t rounded = (num_strips + 7) / 8 * 8;
+    std::memset(row + num_strips * 8, 0, (rounded - num_strips) * 64);
+    __m128i totals = _mm_setzero_si128();
+    for (size_t strip = 0; strip < rounded; strip += 8) {
+      __m128i before[8];
+      for (int i = 0; i < 8; ++i, row += 8) {
+        before[i] = totals;
+        totals = _mm_add_epi16(totals, split_row(row));
       }
-      totals[7] += uint16_t(_mm_popcnt_u64(row[7]));
+      store_columns(before, strip);
     }
-    for (size_t strip = num_strips; strip <= kSegmentStrips; ++strip) {
-      std::memcpy(out_->before[strip], totals, sizeof totals);
+    for (size_t strip = rounded; strip < kSegmentStrips; strip += 8) {
+      const __m128i before[8] = {totals, totals, totals, totals, totals, totals, totals, totals};
+      store_columns(before, strip);
     }
-#endif
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out_->total), totals);
   }
 
  private:
@@ -167,10 +159,66 @@ class StripIndexer {
     }
   }
 #endif
+  // Turns "reaches threshold i" into one mask per class, in place; returns the eight counts.
+  static inline __m128i split_row(uint64_t* row) {
+#if HWY_TARGET == HWY_AVX2
+    const __m256i low = load256(row), high = load256(row + 4);
+    const __m256i next_high = _mm256_permute4x64_epi64(high, 0x39);  // 1 2 3 0
+    const __m256i next_low = _mm256_blend_epi32(_mm256_permute4x64_epi64(low, 0x39),
+                                                _mm256_permute4x64_epi64(high, 0x00), 0xc0);
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i classes_low = _mm256_andnot_si256(next_low, low);
+    const __m256i classes_high =
+        _mm256_andnot_si256(_mm256_blend_epi32(next_high, zero, 0xc0), high);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row), classes_low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + 4), classes_high);
+    // Counts sit in the low words of 64-bit lanes; two packs bring them together.
+    const __m256i pairs = _mm256_packus_epi32(popcount(classes_low), popcount(classes_high));
+    const __m256i quads = _mm256_packus_epi32(pairs, pairs);
+    return _mm_unpacklo_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
+#else
+    const __m512i reached = load512(row);
+    const __m512i above = _mm512_maskz_alignr_epi64(0x7f, reached, reached, 1);
+    const __m512i classes = _mm512_andnot_si512(above, reached);
+    _mm512_storeu_si512(row, classes);
 #if HWY_TARGET == HWY_AVX3_DL
-  inline void store_totals(size_t strip, __m512i totals) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out_->before[strip]), _mm512_cvtepi64_epi16(totals));
+    return _mm512_cvtepi64_epi16(_mm512_popcnt_epi64(classes));
+#else
+    return _mm512_cvtepi64_epi16(hwy::HWY_NAMESPACE::PopulationCount(hwy::HWY_NAMESPACE::Vec512<uint64_t>{classes}).raw);
+#endif
+#endif
   }
+#if HWY_TARGET == HWY_AVX2
+  static inline __m256i popcount(__m256i x) {
+    const __m256i nibbles = _mm256_set1_epi8(15);
+    const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
+                                           0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+    const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(x, nibbles));
+    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibbles));
+    return _mm256_sad_epu8(_mm256_add_epi8(low, high), _mm256_setzero_si256());
+  }
+#endif
+
+  // Eight rows (strips) of eight classes become eight columns.
+  inline void store_columns(const __m128i* r, size_t strip) {
+    const __m128i a0 = _mm_unpacklo_epi16(r[0], r[1]), a1 = _mm_unpackhi_epi16(r[0], r[1]);
+    const __m128i a2 = _mm_unpacklo_epi16(r[2], r[3]), a3 = _mm_unpackhi_epi16(r[2], r[3]);
+    const __m128i a4 = _mm_unpacklo_epi16(r[4], r[5]), a5 = _mm_unpackhi_epi16(r[4], r[5]);
+    const __m128i a6 = _mm_unpacklo_epi16(r[6], r[7]), a7 = _mm_unpackhi_epi16(r[6], r[7]);
+    const __m128i b0 = _mm_unpacklo_epi32(a0, a2), b1 = _mm_unpackhi_epi32(a0, a2);
+    const __m128i b2 = _mm_unpacklo_epi32(a1, a3), b3 = _mm_unpackhi_epi32(a1, a3);
+    const __m128i b4 = _mm_unpacklo_epi32(a4, a6), b5 = _mm_unpackhi_epi32(a4, a6);
+    const __m128i b6 = _mm_unpacklo_epi32(a5, a7), b7 = _mm_unpackhi_epi32(a5, a7);
+    const __m128i columns[8] = {
+        _mm_unpacklo_epi64(b0, b4), _mm_unpackhi_epi64(b0, b4), _mm_unpacklo_epi64(b1, b5),
+        _mm_unpackhi_epi64(b1, b5), _mm_unpacklo_epi64(b2, b6), _mm_unpackhi_epi64(b2, b6),
+        _mm_unpacklo_epi64(b3, b7), _mm_unpackhi_epi64(b3, b7)};
+    for (size_t c = 0; c < kMaxClasses; ++c) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(&out_->before[c][strip]), columns[c]);
+    }
+  }
+
+#if HWY_TARGET == HWY_AVX3_DL
   alignas(64) static constexpr uint8_t kEvenBytes[64] = {
       0,  2,  4,  6,  8,  10,  12,  14,  16,  18,  20,  22,  24,  26,  28,  30,
       32, 34, 36, 38, 40, 42,  44,  46,  48,  50,  52,  54,  56,  58,  60,  62,
@@ -192,6 +240,17 @@ struct ClassMasks {
       : rows(reinterpret_cast<const uint64_t*>(index.scratch)), class_id(c) {}
   inline uint64_t operator()(size_t strip) const { return rows[strip * 8 + class_id]; }
 };
+
+// How many of sixteen values, all below 2^15, are <= target.
+inline uint32_t count_not_above(const uint16_t* values, uint16_t target) {
+#if HWY_TARGET == HWY_AVX2
+  const __m256i above = _mm256_cmpgt_epi16(load256(values), _mm256_set1_epi16(int16_t(target)));
+  return 16 - uint32_t(_mm_popcnt_u32(uint32_t(_mm256_movemask_epi8(above)))) / 2;
+#else
+  return uint32_t(_mm_popcnt_u32(
+      _mm256_cmple_epu16_mask(load256(values), _mm256_set1_epi16(int16_t(target)))));
+#endif
+}
 
 inline uint32_t count_below(uint64_t mask, uint32_t bit) {
   return uint32_t(_mm_popcnt_u64(_bzhi_u64(mask, bit)));

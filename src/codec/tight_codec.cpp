@@ -1,0 +1,289 @@
+// `tight`: positions coded inside classes of the old exponent, values as steps given the old
+// exponent. docs/format.md has the layout; this file puts the blocks of an array together.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "codec/builtin.h"
+#include "codec/checks.h"
+#include "codec/elements.h"
+#include "codec/guard.h"
+#include "codec/leb128.h"
+#include "codec/tight_decode.h"
+#include "codec/tight_encode.h"
+#include "codec/tight_sample.h"
+
+namespace deltawire {
+namespace tight {
+namespace {
+
+// Memory that a thread keeps from block to block and from array to array.
+template <class Scratch>
+Scratch& thread_scratch() {
+  static thread_local const auto kScratch = std::make_unique<Scratch>();
+  return *kScratch;
+}
+
+size_t num_blocks_of(size_t n, unsigned block_log2) {
+  return (n + (size_t{1} << block_log2) - 1) >> block_log2;
+}
+
+// Neighbouring blocks go to one thread in a run: it can ask for the next one's weights in time.
+struct Runs {
+  size_t num_blocks, length, count;
+  Runs(size_t blocks, const ThreadPool* pool)
+      : num_blocks(blocks),
+        length(std::clamp<size_t>(blocks / (num_workers(pool) * 4), 1, 16)),
+        count((blocks + length - 1) / length) {}
+};
+
+template <class T>
+class Encoder {
+ public:
+  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool)
+      : layout_(layout), old_(old_bytes), new_(new_bytes), pool_(pool), n_(old_bytes.size() / sizeof(T)) {}
+
+  Result<Encoded> run() {
+    const KeyStats keys = sample_keys(layout_, old_, new_);
+    DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
+    // Where tables could cost more than they save, the model without any gets its chance.
+    if (num_blocks() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
+      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys));
+      if (plain.payload.size() < best.payload.size()) return plain;
+    }
+    return best;
+  }
+
+ private:
+  static constexpr uint64_t kSmall = 4096;
+
+  size_t num_blocks() const { return num_blocks_of(n_, kBlockLog2); }
+  size_t block_start(size_t block) const { return block << kBlockLog2; }
+  size_t block_size(size_t block) const {
+    return std::min(size_t{1} << kBlockLog2, n_ - block_start(block));
+  }
+
+  void collect(const KeySplit& split, size_t block, BlockChanges<T>* out) const {
+    const size_t at = block_start(block) * sizeof(T);
+    collect_block(split, old_.data() + at, new_.data() + at, block_size(block),
+                  &thread_scratch<CollectScratch>(), out);
+  }
+
+  // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
+  Result<Encoded> encode_fitted(const KeyStats& keys) {
+    const KeySplit split(fit_split(keys, layout_, n_));
+    const size_t num_sampled = std::min(num_blocks(), std::clamp<size_t>(num_blocks() / 16, 2, 8));
+    std::vector<BlockChanges<T>> sampled(num_sampled);
+    const auto sampled_block = [&](size_t i) { return i * num_blocks() / num_sampled; };
+    DW_RETURN_IF_ERROR(parallel_try(pool_, num_sampled, [&](size_t i, unsigned) -> Status {
+      collect(split, sampled_block(i), &sampled[i]);
+      return {};
+    }));
+    ClassStats classes;
+    const auto values = std::make_unique<ValueStats>();
+    uint64_t total = 0;
+    for (size_t i = 0; i < num_sampled; ++i) {
+      for (size_t c = 0; c < kMaxClasses; ++c) {
+        classes.population[c] += sampled[i].population[c];
+        classes.changed[c] += sampled[i].count[c];
+      }
+      classes.num_elements += block_size(sampled_block(i));
+      count_values(sampled[i], split.split, values.get());
+      total += sampled[i].total;
+    }
+    if (total == 0) return encode_law(keys);
+
+    const auto coder = std::make_unique<Coder>();
+    coder->build(fit_model(split.split, classes, *values, layout_, n_), layout_.width);
+    return encode_blocks(*coder, [&](size_t block, BlockChanges<T>* own) -> const BlockChanges<T>& {
+      for (size_t i = 0; i < num_sampled; ++i) {
+        if (sampled_block(i) == block) return sampled[i];
+      }
+      collect(split, block, own);
+      return *own;
+    });
+  }
+
+  Result<Encoded> encode_law(const KeyStats& keys) {
+    const auto coder = std::make_unique<Coder>();
+    coder->build(fit_law(keys, layout_, n_), layout_.width);
+    const KeySplit split(coder->model.split);
+    return encode_blocks(*coder, [&](size_t block, BlockChanges<T>* own) -> const BlockChanges<T>& {
+      collect(split, block, own);
+      return *own;
+    });
+  }
+
+  template <class ChangesOf>
+  Result<Encoded> encode_blocks(const Coder& coder, const ChangesOf& changes_of) {
+    std::vector<std::vector<uint8_t>> blocks(num_blocks());
+    std::vector<uint32_t> changed(num_blocks());
+    const Runs runs(num_blocks(), pool_);
+    DW_RETURN_IF_ERROR(parallel_try(pool_, runs.count, [&](size_t run, unsigned) -> Status {
+      const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+      const size_t end_byte = (block_start(end - 1) + block_size(end - 1)) * sizeof(T);
+      for (size_t block = run * runs.length; block < end; ++block) {
+        const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
+        const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
+        code_block(coder, changes, block_size(block),
+                   Prefetcher(old_.data() + next_byte, old_.data() + end_byte),
+                   Prefetcher(new_.data() + next_byte, new_.data() + end_byte),
+                   &thread_scratch<CodeScratch>(), &blocks[block]);
+        changed[block] = changes.total;
+      }
+      return {};
+    }));
+
+    Encoded out;
+    for (const uint32_t count : changed) out.num_changed += count;
+    if (out.num_changed == 0) return out;
+    BitWriter head;
+    write_model(coder.model, layout_.width, &head);
+    size_t size = head.bytes().size() + blocks.size() * 3;
+    for (const auto& block : blocks) size += block.size();
+    out.payload.reserve(size);
+    out.payload.assign(head.bytes().begin(), head.bytes().end());
+    for (const auto& block : blocks) put_leb128(block.size(), &out.payload);
+    for (const auto& block : blocks) out.payload.insert(out.payload.end(), block.begin(), block.end());
+    return out;
+  }
+
+  const Layout layout_;
+  const Bytes old_, new_;
+  ThreadPool* const pool_;
+  const size_t n_;
+};
+
+// A payload taken apart: its model and where each block lies. Checked, but for the blocks' insides.
+struct Parsed {
+  std::unique_ptr<Coder> coder = std::make_unique<Coder>();
+  std::vector<Bytes> blocks;
+};
+
+Result<Parsed> parse(Layout layout, Bytes payload, size_t n) {
+  size_t consumed = 0;
+  DW_ASSIGN_OR_RETURN(const Model model, read_model(layout, payload, &consumed));
+  const size_t num_blocks = num_blocks_of(n, model.block_log2);
+  Bytes rest = payload.subspan(consumed);
+  if (rest.size() < num_blocks) {  // a length takes a byte at least
+    return bad_payload("tight directory: blocks", num_blocks, rest.size());
+  }
+  std::vector<uint64_t> lengths(num_blocks);
+  uint64_t total = 0;
+  for (uint64_t& length : lengths) {
+    DW_RETURN_IF_ERROR(take_leb128("tight directory", &rest, &length));
+    if (length > payload.size()) return bad_payload("tight directory: block length", payload.size(), length);
+    total += length;
+  }
+  if (total != rest.size()) return bad_payload("tight directory: bytes of all blocks", rest.size(), total);
+  if (total == 0) return bad_payload("tight payload", "at least one change", "none");
+  Parsed parsed;
+  parsed.coder->build(model, layout.width);
+  for (const uint64_t length : lengths) {
+    parsed.blocks.push_back(rest.first(size_t(length)));
+    rest = rest.subspan(size_t(length));
+  }
+  return parsed;
+}
+
+template <class T>
+Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) {
+  const size_t n = data.size() / sizeof(T);
+  DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
+  const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
+  const Runs runs(parsed.blocks.size(), pool);
+  return parallel_try(pool, runs.count, [&](size_t run, unsigned) -> Status {
+    const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+    const uint8_t* data_end = data.data() + std::min(n, end * block_elements) * sizeof(T);
+    for (size_t block = run * runs.length; block < end; ++block) {
+      const size_t start = block * block_elements;
+      DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block],
+                                         data.data() + start * sizeof(T),
+                                         std::min(block_elements, n - start), data_end, {},
+                                         &thread_scratch<DecodeScratch>())
+                             .at("block " + std::to_string(block)));
+    }
+    return {};
+  });
+}
+
+template <class T>
+Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, ThreadPool* pool) {
+  const size_t n = old_bytes.size() / sizeof(T);
+  DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
+  const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
+  std::vector<std::vector<std::pair<uint32_t, T>>> lists(parsed.blocks.size());
+  DW_RETURN_IF_ERROR(parallel_try(pool, lists.size(), [&](size_t block, unsigned) -> Status {
+    const size_t start = block * block_elements;
+    // Listing only reads the weights; the block decoder patches as well, hence its mutable pointer.
+    uint8_t* data = const_cast<uint8_t*>(old_bytes.data()) + start * sizeof(T);
+    DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block], data,
+                                       std::min(block_elements, n - start), nullptr,
+                                       {false, &lists[block]}, &thread_scratch<DecodeScratch>())
+                           .at("block " + std::to_string(block)));
+    std::sort(lists[block].begin(), lists[block].end());
+    return {};
+  }));
+  Changes changes;
+  for (size_t block = 0; block < lists.size(); ++block) {
+    for (const auto& [position, value] : lists[block]) {
+      changes.positions.push_back(block * block_elements + position);
+      const size_t at = changes.values.size();
+      changes.values.resize(at + sizeof(T));
+      store_le(changes.values.data() + at, value);
+    }
+  }
+  return changes;
+}
+
+}  // namespace
+}  // namespace tight
+
+namespace {
+
+class TightCodec final : public Codec {
+ public:
+  CodecId id() const noexcept override { return CodecId::kTight; }
+  std::string_view name() const noexcept override { return "tight"; }
+
+  Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                         ThreadPool* pool) const override {
+    return guard_memory([&]() -> Result<Encoded> {
+      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+      if (old_bytes.empty()) return Encoded{};
+      return with_element(layout.width, [&](auto element) {
+        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool).run();
+      });
+    });
+  }
+
+  Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
+    return guard_memory([&]() -> Status {
+      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+      if (payload.empty()) return {};
+      return with_element(layout.width, [&](auto element) {
+        return tight::apply_blocks<decltype(element)>(layout, payload, data, pool);
+      });
+    });
+  }
+
+  Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
+                         ThreadPool* pool) const override {
+    return guard_memory([&]() -> Result<Changes> {
+      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+      if (payload.empty()) return Changes{};
+      return with_element(layout.width, [&](auto element) {
+        return tight::decode_blocks<decltype(element)>(layout, payload, old_bytes, pool);
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Codec& tight_codec() noexcept {
+  static const TightCodec kCodec;
+  return kCodec;
+}
+
+}  // namespace deltawire

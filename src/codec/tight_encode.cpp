@@ -1,0 +1,238 @@
+#include "codec/tight_encode.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace deltawire::tight {
+namespace {
+
+template <class T>
+uint8_t key_of(const ClassSplit& split, T value) {
+  return uint8_t(value >> split.key_shift) & split.key_mask;
+}
+
+// A value as symbols and raw bits; the mirror image of decode in tight_apply.cpp.
+template <class T>
+struct Step {
+  uint32_t token;
+  uint32_t escape = 0;  // when token is kEscapeToken
+  bool negative;
+  unsigned raw_bits = 0;
+  T raw = 0;
+};
+
+template <class T>
+Step<T> make_step(T old_value, T step) {
+  constexpr unsigned kBits = sizeof(T) * 8;
+  const T size = magnitude(step);
+  const bool flipped = ((old_value ^ T(old_value + step)) & kTopBit<T>) != 0;
+  Step<T> out{0, 0, (step & kTopBit<T>) != 0, 0, 0};
+  if constexpr (kLinearSteps<T>) {
+    if (size <= kNumSteps<T>) {
+      out.token = size - 1U;
+      return out;
+    }
+  } else if (!flipped) {
+    out.token = kBits - 1U - unsigned(std::countl_zero(size));
+    out.raw_bits = out.token;
+    out.raw = T(size & ((T{1} << out.raw_bits) - 1));
+    return out;
+  }
+  // A sign flip moves the value by half the range; what is left of the step is small again.
+  const T rest = flipped ? T(step ^ kTopBit<T>) : step;
+  const T rest_size = magnitude(rest);
+  const unsigned length = kBits - unsigned(std::countl_zero(rest_size));
+  out.token = kEscapeToken<T>;
+  out.escape = (flipped ? kBits : 0) + std::min(length, kBits - 1);
+  out.negative = (rest & kTopBit<T>) != 0;
+  out.raw_bits = length > 1 ? length - 1 : 0;
+  out.raw = T(rest_size & ((T{1} << out.raw_bits) - 1));
+  return out;
+}
+
+void put_count(BitWriter* bits, const Model& model, int c, size_t n, uint32_t count) {
+  if (!model.fitted) {  // Elias gamma
+    const unsigned length = 31U - unsigned(std::countl_zero(count + 1));
+    bits->put((uint64_t{1} << length) - 1, length + 1);
+    bits->put((count + 1) & ((1U << length) - 1), length);
+    return;
+  }
+  const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
+  const unsigned low_bits = rice_bits(mean);
+  const uint32_t folded = count >= mean ? 2 * (count - mean) : 2 * (mean - count) - 1;
+  const uint32_t prefix = folded >> low_bits;
+  if (prefix < kRiceLimit) {
+    bits->put((uint64_t{1} << prefix) - 1, prefix + 1);
+    bits->put(folded & ((1U << low_bits) - 1), low_bits);
+  } else {
+    bits->put((uint64_t{1} << kRiceLimit) - 1, kRiceLimit);
+    bits->put(count, kMaxBlockLog2 + 1);
+  }
+}
+
+}  // namespace
+
+KeySplit::KeySplit(const ClassSplit& s) : split(s) {
+  uint8_t class_id = 0;
+  for (unsigned key = 0; key < 256; ++key) {
+    while (class_id + 1 < s.num_classes && key >= s.thresholds[class_id]) ++class_id;
+    class_of_key[key] = class_id;
+  }
+}
+
+template <class T>
+void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data,
+                   size_t n, CollectScratch* scratch, BlockChanges<T>* out) {
+  const Kernels& k = kernels();
+  constexpr size_t kWidth = width_index(sizeof(T));
+  uint32_t next_rank[kMaxClasses] = {}, base[kMaxClasses] = {};
+  std::fill_n(out->count, kMaxClasses, 0);
+  out->total = 0;
+  for (size_t at = 0; at < n; at += kSegmentElements) {
+    const size_t length = std::min(kSegmentElements, n - at);
+    const uint8_t *old_segment = old_data + at * sizeof(T), *new_segment = new_data + at * sizeof(T);
+    const size_t found = k.index_diff[kWidth](old_segment, new_segment, length, split.split,
+                                              &scratch->index, scratch->positions);
+    for (size_t i = 0; i < found; ++i) {
+      const T value = load_le<T>(old_segment + scratch->positions[i] * sizeof(T));
+      scratch->classes[i] = split.class_of_key[key_of(split.split, value)];
+    }
+    k.rank(scratch->index, split.split, scratch->positions, scratch->classes, found, scratch->ranks);
+    Change<T>* end[kMaxClasses];
+    for (size_t c = 0; c < kMaxClasses; ++c) {
+      auto& storage = out->storage[c];
+      if (storage.size() < out->count[c] + found) storage.resize(2 * (out->count[c] + found) + 64);
+      end[c] = storage.data() + out->count[c];
+    }
+    for (size_t i = 0; i < found; ++i) {
+      const size_t c = scratch->classes[i], byte = scratch->positions[i] * sizeof(T);
+      const T old_value = load_le<T>(old_segment + byte), new_value = load_le<T>(new_segment + byte);
+      const uint32_t rank = base[c] + scratch->ranks[i];
+      *end[c]++ = {rank - next_rank[c], old_value, T(new_value - old_value)};
+      next_rank[c] = rank + 1;
+    }
+    for (size_t c = 0; c < kMaxClasses; ++c) {
+      out->count[c] = uint32_t(end[c] - out->storage[c].data());
+      base[c] += scratch->index.total[c];
+    }
+    out->total += uint32_t(found);
+  }
+  std::memcpy(out->population, base, sizeof base);
+}
+
+template <class T>
+void count_values(const BlockChanges<T>& changes, const ClassSplit& split, ValueStats* stats) {
+  for (int c = 0; c < split.num_classes; ++c) {
+    for (uint32_t i = 0; i < changes.count[c]; ++i) {
+      const Change<T>& change = changes.storage[c][i];
+      const Step<T> step = make_step(change.old_value, change.step);
+      ++stats->tokens[key_of(split, change.old_value)][step.token];
+      if (step.token == kEscapeToken<T>) ++stats->escapes[step.escape];
+    }
+  }
+}
+
+template <class T>
+void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead_old,
+                Prefetcher ahead_new, CodeScratch* scratch, std::vector<uint8_t>* out) {
+  if (changes.total == 0) return;
+  const Model& model = coder.model;
+  const int num_classes = model.split.num_classes;
+  BitWriter& bits = scratch->bits;
+  bits.clear();
+  bits.reserve_bits(size_t(changes.total) * (kMaxBlockLog2 + 2 + 8 * sizeof(T)) + 64 * kMaxClasses);
+  if (scratch->symbols.size() < size_t(changes.total) * 3) {
+    scratch->symbols.resize(size_t(changes.total) * 4);
+    scratch->words.resize(scratch->symbols.size() * 2 + 16);
+  }
+
+  // A class whose steps are all +1 or -1 needs no tokens for them, only signs.
+  uint32_t unit_classes = 0;
+  for (int c = 0; c < num_classes; ++c) {
+    T others = 0;
+    for (uint32_t i = 0; i < changes.count[c]; ++i) {
+      others |= T(changes.storage[c][i].step + 1) & T(~T{2});
+    }
+    unit_classes |= uint32_t(others == 0) << c;
+  }
+  bits.put(unit_classes, unsigned(num_classes));
+  for (int c = 0; c < num_classes; ++c) put_count(&bits, model, c, n, changes.count[c]);
+
+  const RansTable::EncodeSymbol** symbol = scratch->symbols.data();
+  for (int c = 0; c < num_classes; ++c) {
+    const uint32_t count = changes.count[c];
+    const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
+    const RansTable& table = gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
+    const uint32_t escape = table.num_symbols - 1;
+    const Change<T>* change = changes.storage[c].data();
+    for (uint32_t i = 0; i < count; ++i) {
+      ahead_old.step();
+      ahead_new.step();
+      const uint32_t gap = change[i].gap;
+      GapToken token = gap_token(gap);
+      if (token.token >= escape) token = {escape, kMaxBlockLog2};
+      bits.put(gap & ((1U << token.raw_bits) - 1), token.raw_bits);
+      *symbol++ = &table.encode[token.token];
+    }
+  }
+  for (int c = 0; c < num_classes; ++c) {
+    const Change<T>*change = changes.storage[c].data(), *end = change + changes.count[c];
+    if ((unit_classes >> c & 1) != 0) {
+      while (change < end) {
+        const unsigned batch = unsigned(std::min<ptrdiff_t>(end - change, 32));
+        uint64_t signs = 0;
+        for (unsigned i = 0; i < batch; ++i) {
+          signs |= uint64_t(change[i].step >> (sizeof(T) * 8 - 1)) << i;
+        }
+        bits.put(signs, batch);
+        change += batch;
+      }
+      continue;
+    }
+    for (; change < end; ++change) {
+      ahead_old.step();
+      ahead_new.step();
+      const RansTable& table =
+          coder.values[coder.context_of_key[key_of(model.split, change->old_value)]];
+      const Step<T> step = make_step(change->old_value, change->step);
+      *symbol++ = &table.encode[step.token];
+      if (step.token == kEscapeToken<T>) *symbol++ = &coder.escapes.encode[step.escape];
+      bits.put(step.negative, 1);
+      if (step.raw_bits != 0) bits.put_long(step.raw, step.raw_bits);
+    }
+  }
+
+  uint32_t states[kNumStates] = {kRansLow, kRansLow};
+  uint8_t* words = scratch->words.data();
+  size_t left = size_t(symbol - scratch->symbols.data());
+  const RansTable::EncodeSymbol* const* symbols = scratch->symbols.data();
+  if ((left & 1) != 0) rans_encode(*symbols[--left], states[0], words);
+  while (left != 0) {
+    left -= 2;
+    ahead_old.step();
+    ahead_new.step();
+    rans_encode(*symbols[left + 1], states[1], words);
+    rans_encode(*symbols[left], states[0], words);
+  }
+
+  const Bytes bit_bytes = bits.bytes();
+  const size_t at = out->size(), num_words = size_t(words - scratch->words.data());
+  out->resize(at + bit_bytes.size() + num_words + kStateBytes);
+  std::memcpy(out->data() + at, bit_bytes.data(), bit_bytes.size());
+  std::memcpy(out->data() + at + bit_bytes.size(), scratch->words.data(), num_words);
+  std::memcpy(out->data() + out->size() - kStateBytes, states, kStateBytes);
+}
+
+#define DW_INSTANTIATE(T)                                                                        \
+  template void collect_block<T>(const KeySplit&, const uint8_t*, const uint8_t*, size_t,        \
+                                 CollectScratch*, BlockChanges<T>*);                             \
+  template void count_values<T>(const BlockChanges<T>&, const ClassSplit&, ValueStats*);         \
+  template void code_block<T>(const Coder&, const BlockChanges<T>&, size_t, Prefetcher,          \
+                              Prefetcher, CodeScratch*, std::vector<uint8_t>*);
+DW_INSTANTIATE(uint8_t)
+DW_INSTANTIATE(uint16_t)
+DW_INSTANTIATE(uint32_t)
+DW_INSTANTIATE(uint64_t)
+#undef DW_INSTANTIATE
+
+}  // namespace deltawire::tight

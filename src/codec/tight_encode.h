@@ -1,0 +1,63 @@
+// The two halves of encoding a block: collecting its changes, and coding them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "codec/prefetch.h"
+#include "codec/tight_fit.h"
+#include "codec/tight_model.h"
+
+namespace deltawire::tight {
+
+// One change as the coder wants it: elements of its class that lie between it and the change before,
+// the old value and the step.
+template <class T>
+struct Change {
+  uint32_t gap;
+  T old_value, step;
+};
+
+// The changes of a block by class. Reused from block to block: memory is kept.
+template <class T>
+struct BlockChanges {
+  std::vector<Change<T>> storage[kMaxClasses];
+  uint32_t count[kMaxClasses] = {};
+  uint32_t population[kMaxClasses] = {};
+  uint32_t total = 0;
+};
+
+// Working memory of one thread.
+struct CollectScratch {
+  SegmentIndex index;
+  uint16_t positions[kSegmentElements + kStripElements];
+  uint16_t ranks[kSegmentElements];
+  uint8_t classes[kSegmentElements];
+};
+
+struct CodeScratch {
+  BitWriter bits;
+  std::vector<const RansTable::EncodeSymbol*> symbols;
+  std::vector<uint8_t> words;
+};
+
+struct KeySplit {
+  ClassSplit split;
+  uint8_t class_of_key[256];
+  explicit KeySplit(const ClassSplit& s);
+};
+
+// Scans n elements of both arrays once. `old_data` and `new_data` need no alignment.
+template <class T>
+void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data,
+                   size_t n, CollectScratch* scratch, BlockChanges<T>* out);
+
+template <class T>
+void count_values(const BlockChanges<T>& changes, const ClassSplit& split, ValueStats* stats);
+
+// Appends the block's bytes to `out`; nothing for a block without changes.
+template <class T>
+void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead_old,
+                Prefetcher ahead_new, CodeScratch* scratch, std::vector<uint8_t>* out);
+
+}  // namespace deltawire::tight

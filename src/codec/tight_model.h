@@ -1,0 +1,46 @@
+// The model of one array: how its elements fall into classes, how often each class changes, how
+// steps are distributed. Written at the front of a payload, read back by the decoder.
+#pragma once
+
+#include <cstdint>
+
+#include "codec/codec.h"
+#include "codec/tight_format.h"
+#include "deltawire/status.h"
+
+namespace deltawire::tight {
+
+// What is written. A `law` model has two bytes and suits arrays too small to pay for tables: the
+// chance of a change is 2^(-law_q/16) up to key law_key and halves with every key above it.
+struct Model {
+  uint8_t block_log2 = kBlockLog2;
+  bool fitted = false;
+  uint8_t law_key = 255, law_q = 64;
+  ClassSplit split;                         // with the layout's key bits filled in
+  uint8_t q[kMaxClasses] = {};              // chance of a change: 2^(-q/16)
+  uint8_t mean_codes[kMaxClasses] = {};     // changes per full block: 2^(mean_code/12)
+  uint8_t num_contexts = 1;
+  uint8_t context_thresholds[kMaxContexts - 1] = {};
+  uint8_t value_codes[kMaxContexts][kMaxValueTokens] = {};
+  uint8_t escape_codes[kMaxEscapes] = {};
+
+  // Fills everything but block_log2 and the key bits from law_key and law_q.
+  void set_law(uint8_t width);
+};
+
+// The same with the tables built, as encoder and decoder use it.
+struct Coder {
+  Model model;
+  uint8_t class_of_key[256];
+  uint8_t context_of_key[256];
+  RansTable values[kMaxContexts];
+  RansTable escapes;
+
+  void build(const Model& m, uint8_t width);
+};
+
+void write_model(const Model& model, uint8_t width, BitWriter* out);
+// Every field is checked; `*consumed` is the number of bytes the model takes.
+Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed);
+
+}  // namespace deltawire::tight
