@@ -2,10 +2,17 @@
 add_library(deltawire_options INTERFACE)
 target_compile_options(deltawire_options INTERFACE -Wall -Wextra
                        $<$<BOOL:${DELTAWIRE_WERROR}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(deltawire_options INTERFACE -Wno-restrict) # "x" + std::string: GCC PR 105651
+endif()
 if(DELTAWIRE_SANITIZE)
   target_compile_options(deltawire_options INTERFACE -fsanitize=${DELTAWIRE_SANITIZE}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(deltawire_options INTERFACE -fsanitize=${DELTAWIRE_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # their flow analysis errs on instrumented code
+    target_compile_options(deltawire_options INTERFACE -Wno-maybe-uninitialized
+                           -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+  endif()
 endif()
 if(DELTAWIRE_FUZZ)
   target_compile_options(deltawire_options INTERFACE -fsanitize=fuzzer-no-link)

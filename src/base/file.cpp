@@ -41,7 +41,8 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 }  // namespace
 
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path& path) {
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: a FIFO under this name must be refused below, not waited for.
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return errno_status(path, "cannot open");
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return errno_status(path, "cannot stat");

@@ -1,0 +1,50 @@
+# Everything a newcomer needs: `make test`, `make demo`. The rest is for those who stay.
+JOBS    ?= $(shell nproc)
+SECONDS ?= 60
+CTEST   ?= ctest -j$(JOBS) --no-tests=error
+
+.PHONY: help build test demo bench asan tsan fuzz format tidy clean
+
+help:    ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build:   ## the library and build/deltawire
+	@scripts/setup build
+	@cmake --preset release -DDELTAWIRE_TESTS=OFF >/dev/null
+	@cmake --build --preset release -j$(JOBS)
+
+test:    ## build and run every test
+	@scripts/setup build test && scripts/venv build/venv
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j$(JOBS)
+	@$(CTEST) --preset release
+
+demo: build  ## a simulated model, every codec, a table: under a minute
+	@scripts/demo
+
+bench: build  ## sizes and speeds of every codec on this machine
+	@build/deltawire bench
+
+asan tsan:  ## the tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer
+	@scripts/setup build test
+	@cmake --preset $@ >/dev/null
+	@cmake --build --preset $@ -j$(JOBS)
+	@scripts/no-aslr $(CTEST) --preset $@
+
+fuzz:    ## fuzz every target, SECONDS=60 in all (built by clang)
+	@scripts/setup build fuzz
+	@cmake --preset fuzz >/dev/null
+	@cmake --build --preset fuzz -j$(JOBS)
+	@scripts/fuzz $(SECONDS)
+
+format:  ## rewrite every source file in the house style
+	@scripts/setup format
+	@scripts/format
+
+tidy:    ## clang-tidy over the library and the CLI; slow, advice only
+	@scripts/setup build test format
+	@cmake --preset release >/dev/null
+	@run-clang-tidy-14 -quiet -p build '/(src|cli)/.*\.cpp$$'
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz build-dev

@@ -1,0 +1,111 @@
+// Deltas between checkpoints: make one, look into it, apply it, prove the result.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/box.h"
+#include "deltawire/digest.h"
+#include "deltawire/status.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// Called now and then from the calling thread with bytes done and bytes to do. Returning false
+// cancels the work: it ends with Cancelled and leaves nothing behind.
+using Progress = std::function<bool(uint64_t done, uint64_t total)>;
+
+inline constexpr uint64_t kDefaultPartBytes = uint64_t{1} << 30;
+
+struct DiffOptions {
+  std::string codec = "auto";  // or the name of one
+  DigestKind digest = DigestKind::kXxh3_128;
+  unsigned threads = 0;  // 0: one per core
+  uint64_t part_bytes = kDefaultPartBytes;
+  Progress progress;
+};
+
+struct DiffReport {
+  uint64_t num_tensors = 0;       // of the new checkpoint
+  uint64_t num_changed_tensors = 0, num_added = 0, num_removed = 0;
+  uint64_t num_elements = 0;      // compared, as codecs see them
+  uint64_t num_changed = 0;       // elements
+  uint64_t weights_bytes = 0;     // of the new checkpoint
+  uint64_t delta_bytes = 0;       // of all files of the delta
+  uint64_t num_parts = 0;
+  Digest base, target;
+};
+
+// Writes what changed between two checkpoints to `out`: a single part when it ends in
+// ".safetensors", else a folder of parts with an index. Memory beyond the mapped inputs is a few
+// blocks per thread and the payloads of one part. `out` appears whole or not at all.
+Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
+                                    const std::filesystem::path& new_path,
+                                    const std::filesystem::path& out, const DiffOptions& options);
+
+struct ApplyOptions {
+  unsigned threads = 0;
+  Progress progress;
+};
+
+struct ApplyReport {
+  uint64_t num_tensors = 0, num_patched = 0, num_added = 0, num_removed = 0;
+  uint64_t num_changed = 0;  // elements
+  uint64_t weights_bytes = 0;
+  Digest target;
+};
+
+// Writes to `out` the checkpoint that `delta` makes of `base`. BaseMismatch, before a byte is
+// written, when `base` is not what the delta was made from. Every changed tensor is checked against
+// its digest before `out` appears. Same shards and headers as `base`, unless tensors came, went or
+// changed their shape.
+Result<ApplyReport> apply_delta(const std::filesystem::path& delta,
+                                const std::filesystem::path& base,
+                                const std::filesystem::path& out, const ApplyOptions& options);
+
+// The first element of a tensor that differs.
+struct FirstDifference {
+  std::string file;  // of the second checkpoint
+  Shape coordinate;
+  std::string old_bits, new_bits;  // hex, most significant digit first
+};
+
+struct TensorDifference {
+  std::string tensor;
+  std::string what;  // "only in A", "dtype", ...; empty when elements differ
+  uint64_t num_different = 0, num_elements = 0;
+  std::optional<FirstDifference> first;
+};
+
+struct VerifyReport {
+  uint64_t num_tensors = 0, num_elements = 0, num_different = 0;
+  uint64_t weights_bytes = 0;
+  std::vector<TensorDifference> differences;  // sorted by tensor; empty: bit-identical
+};
+
+// Compares bit by bit.
+Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
+                                        const std::filesystem::path& b,
+                                        const ApplyOptions& options);
+
+// ---- for ranks of a sharded trainer: a part from tensors in memory
+
+// One tensor, or one rank's box of it, before and after.
+struct TensorChange {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the whole tensor
+  Box box;      // default: all of it
+  std::span<const uint8_t> old_bytes, new_bytes;  // the box's contents
+};
+
+// Writes one part that covers `changes`. `base` and `target` are the state digests of the version
+// that the part belongs to; all parts of a delta carry the same.
+Result<DiffReport> write_part(const std::filesystem::path& out, const std::vector<TensorChange>& changes,
+                              const Digest& base, const Digest& target, const DiffOptions& options);
+
+}  // namespace deltawire

@@ -1,0 +1,34 @@
+#include "codec/choose.h"
+
+#include "codec/builtin.h"
+
+namespace deltawire {
+
+Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) {
+  Choice best;
+  best.codec = CodecId::kTight;
+  DW_ASSIGN_OR_RETURN(best.encoded, tight_codec().encode(layout, old_bytes, new_bytes, pool));
+  const uint64_t num_changed = best.encoded.num_changed;
+  if (num_changed == 0) return best;
+
+  const auto try_codec = [&](const Codec& codec) -> Status {
+    DW_ASSIGN_OR_RETURN(Encoded other, codec.encode(layout, old_bytes, new_bytes, pool));
+    if (other.payload.size() < best.encoded.payload.size()) best = {codec.id(), std::move(other)};
+    return {};
+  };
+  // The least that gaps could take: two bytes and a value each.
+  if (num_changed * (2 + layout.width) < best.encoded.payload.size()) {
+    DW_RETURN_IF_ERROR(try_codec(gaps_codec()));
+  }
+  if (best.encoded.payload.size() > new_bytes.size() / 4) {
+    DW_RETURN_IF_ERROR(try_codec(xor_zstd_codec()));
+  }
+  if (best.encoded.payload.size() >= new_bytes.size()) {
+    DW_ASSIGN_OR_RETURN(best.encoded, raw_codec().encode(layout, old_bytes, new_bytes, pool));
+    best.codec = CodecId::kRaw;
+    best.encoded.num_changed = num_changed;
+  }
+  return best;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,66 @@
+// gaps: distances between changes, then values. The fast one: encoding runs at the speed of the
+// diff, applying is a running sum and a store. gaps_body.h has the layout; the payload is header
+// and body, and empty when nothing changed.
+#include "codec/builtin.h"
+#include "codec/changes.h"
+#include "codec/checks.h"
+#include "codec/gaps_body.h"
+#include "codec/guard.h"
+
+namespace deltawire {
+namespace {
+
+class GapsCodec final : public Codec {
+ public:
+  CodecId id() const noexcept override { return CodecId::kGaps; }
+  std::string_view name() const noexcept override { return "gaps"; }
+
+  Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                         ThreadPool* pool) const override {
+    return guard_memory([&]() -> Result<Encoded> {
+      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+      DW_ASSIGN_OR_RETURN(std::vector<ChunkChanges> chunks,
+                          collect_chunks(layout.width, old_bytes, new_bytes, pool));
+      const GapsHeader header = plan_gaps(chunks, pool);
+      Encoded encoded;
+      encoded.num_changed = header.count;
+      if (header.count == 0) return encoded;
+      put_gaps_header(header, &encoded.payload);
+      const size_t body_at = encoded.payload.size();
+      encoded.payload.resize(body_at + header.body_bytes(layout.width));
+      write_gaps_body(header, layout.width, std::move(chunks), encoded.payload.data() + body_at,
+                      pool);
+      return encoded;
+    });
+  }
+
+  Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
+    return guard_memory([&]() -> Status {
+      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+      if (payload.empty()) return {};
+      DW_ASSIGN_OR_RETURN(const GapsHeader header,
+                          take_gaps_header(data.size() / layout.width, &payload));
+      return apply_gaps_body(header, layout.width, payload, data, pool);
+    });
+  }
+
+  Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
+                         ThreadPool* pool) const override {
+    return guard_memory([&]() -> Result<Changes> {
+      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+      if (payload.empty()) return Changes{};
+      const uint64_t num_elements = old_bytes.size() / layout.width;
+      DW_ASSIGN_OR_RETURN(const GapsHeader header, take_gaps_header(num_elements, &payload));
+      return decode_gaps_body(header, layout.width, payload, num_elements, pool);
+    });
+  }
+};
+
+}  // namespace
+
+const Codec& gaps_codec() noexcept {
+  static const GapsCodec codec;
+  return codec;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,41 @@
+// The bytes that `gaps` and `gaps-zstd` share:
+//
+//   header = gap_width:u8 (2, 4 or 8) | count:leb128 (at least 1)
+//   body   = count x gap:le | count x value
+//
+// A gap is how many unchanged elements lie between a change and the one before it, or the array's
+// start. The width is the smallest that holds every gap; a reader takes any that the array's size
+// can need.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "codec/changes.h"
+#include "codec/codec.h"
+
+namespace deltawire {
+
+struct GapsHeader {
+  unsigned gap_width = 2;
+  uint64_t count = 0;
+
+  uint64_t body_bytes(unsigned width) const noexcept { return count * (gap_width + width); }
+};
+
+// Writing. `chunks` are the changes of one array in order; write_gaps_body() consumes them and
+// fills exactly body_bytes().
+GapsHeader plan_gaps(const std::vector<ChunkChanges>& chunks, ThreadPool* pool);
+void put_gaps_header(const GapsHeader& header, std::vector<uint8_t>* out);
+void write_gaps_body(const GapsHeader& header, unsigned width, std::vector<ChunkChanges> chunks,
+                     uint8_t* out, ThreadPool* pool);
+
+// Reading. Takes a header off the front of *payload; its count is at most `num_elements`.
+Result<GapsHeader> take_gaps_header(uint64_t num_elements, Bytes* payload);
+// Both check the body's size and every position before they write or allocate anything.
+Status apply_gaps_body(const GapsHeader& header, unsigned width, Bytes body, MutableBytes data,
+                       ThreadPool* pool);
+Result<Changes> decode_gaps_body(const GapsHeader& header, unsigned width, Bytes body,
+                                 uint64_t num_elements, ThreadPool* pool);
+
+}  // namespace deltawire

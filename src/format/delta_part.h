@@ -1,0 +1,72 @@
+// A delta part: a valid safetensors file whose U8 tensors are payloads and whose metadata says how to
+// decode them. Bytes <-> structs, no I/O. docs/format.md, "The part", is its contract.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "codec/codec.h"
+#include "deltawire/box.h"
+#include "deltawire/digest.h"
+#include "deltawire/status.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+inline constexpr std::string_view kDeltaFormat = "delta/1";
+
+// What all entries of a delta share; repeated in every part.
+struct DeltaInfo {
+  DigestKind digest_kind = DigestKind::kXxh3_128;
+  Digest base, target;               // state digests, xxh3-128
+  std::vector<std::string> removed;  // tensors of the base that the target does not have
+};
+
+// How one payload is read. An entry without `old_digest` carries a whole tensor that the base does
+// not have, or has in another dtype or shape: its codec is raw.
+struct DeltaEntry {
+  std::string tensor;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the tensor
+  Box box;
+  CodecId codec = CodecId::kRaw;
+  uint64_t num_changed = 0;  // elements, as codecs see them
+  std::optional<Digest> old_digest;
+  Digest new_digest;  // of the box's contents
+
+  uint64_t box_bytes() const;     // size of the box's contents
+  uint64_t num_elements() const;  // elements in the box, as codecs see them
+};
+
+// "codec=tight dtype=BF16 shape=2048,1024 changed=82996 old=... new=..."
+std::string format_entry(const DeltaEntry& entry, bool with_name);
+Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text, DigestKind digest_kind);
+
+struct PayloadView {
+  DeltaEntry entry;
+  Bytes payload;
+};
+
+struct DeltaPart {
+  DeltaInfo info;
+  std::vector<PayloadView> entries;  // payloads point into the parsed file
+};
+
+// An entry whose payload is elsewhere: what the header needs of it.
+struct EntryRecord {
+  DeltaEntry entry;
+  uint64_t payload_bytes = 0;
+  Digest payload_digest;  // xxh3-128
+};
+
+// Everything before the payloads, which follow in order. Its length does not depend on the digests
+// in `info`, so a header can be written first and completed later. The part's own checksum covers
+// metadata and payloads, so that no flipped bit goes unseen.
+Result<std::string> serialise_part_header(const DeltaInfo& info,
+                                          const std::vector<EntryRecord>& entries);
+Result<DeltaPart> parse_part(Bytes file);
+
+}  // namespace deltawire

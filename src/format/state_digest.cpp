@@ -1,0 +1,25 @@
+#include "format/state_digest.h"
+
+#include <algorithm>
+
+namespace deltawire {
+
+Digest state_digest(std::vector<TensorState> tensors) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorState& a, const TensorState& b) { return a.name < b.name; });
+  Hasher hasher(DigestKind::kXxh3_128);
+  for (const TensorState& tensor : tensors) {
+    std::string line = tensor.name;
+    line.push_back('\0');
+    line += dtype_name(tensor.dtype);
+    line.push_back('\0');
+    line += shape_to_string(tensor.shape);
+    line.push_back('\0');
+    line += tensor.digest.hex();
+    line.push_back('\n');
+    hasher.update(line);
+  }
+  return hasher.finish();
+}
+
+}  // namespace deltawire

@@ -1,0 +1,22 @@
+// One digest for a whole state: what a delta is made from, and what it leads to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "deltawire/digest.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+struct TensorState {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;
+  Digest digest;
+};
+
+// xxh3-128 of one line per tensor, sorted by name: name NUL dtype NUL shape NUL hex digest newline.
+Digest state_digest(std::vector<TensorState> tensors);
+
+}  // namespace deltawire

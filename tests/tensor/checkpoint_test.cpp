@@ -1,0 +1,257 @@
+#include "deltawire/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <optional>
+
+#include "tensor/defects.h"
+#include "tensor/safetensors_writer.h"
+#include "tensor/sharded_index.h"
+#include "tensor/test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::as_string;
+using testing::frame;
+using testing::is_failure;
+using testing::TempFolder;
+
+// A file of U8 tensors, one per name, each holding its own name.
+std::string shard(const std::vector<std::string>& names, const Metadata& metadata = {}) {
+  std::vector<TensorSpec> specs;
+  std::string data;
+  for (const auto& name : names) {
+    specs.push_back({name, DType::kU8, {name.size()}});
+    data += name;
+  }
+  return *serialise_safetensors_header(specs, metadata) + data;
+}
+
+TEST(Checkpoint, OneFile) {
+  TempFolder folder;
+  const auto path = folder.put("any.name", shard({"w.2", "w.10", "b"}, {{"format", "pt"}}));
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  EXPECT_EQ(checkpoint->path(), path);
+  EXPECT_FALSE(checkpoint->has_index());
+  EXPECT_EQ(checkpoint->data_bytes(), 8U);
+
+  ASSERT_EQ(checkpoint->files().size(), 1U);
+  const CheckpointFile& file = checkpoint->files()[0];
+  EXPECT_EQ(file.name, "any.name");
+  EXPECT_EQ(file.path, path);
+  EXPECT_EQ(file.bytes.size(), std::filesystem::file_size(path));
+  EXPECT_EQ(file.metadata, (Metadata{{"format", "pt"}}));
+  EXPECT_EQ(file.tensors, (std::vector<size_t>{2, 1, 0}));
+
+  ASSERT_EQ(checkpoint->tensors().size(), 3U);
+  EXPECT_EQ(checkpoint->tensors()[0].view.name, "b");
+  EXPECT_EQ(checkpoint->tensors()[1].view.name, "w.10");
+  EXPECT_EQ(checkpoint->tensors()[2].view.name, "w.2");
+  for (const CheckpointTensor& tensor : checkpoint->tensors()) {
+    EXPECT_EQ(checkpoint->find(tensor.view.name), &tensor);
+    EXPECT_EQ(as_string(tensor.view.bytes), tensor.view.name);
+    EXPECT_EQ(tensor.view.bytes.data(), file.bytes.data() + tensor.offset);
+    EXPECT_GE(tensor.offset, file.header_bytes);
+  }
+  for (const auto name : {"", "a", "w", "w.1", "w.3", "z"}) {
+    EXPECT_EQ(checkpoint->find(name), nullptr);
+  }
+}
+
+TEST(Checkpoint, CopiesKeepTheMapping) {
+  TempFolder folder;
+  const auto path = folder.put("m.safetensors", shard({"w"}));
+  std::optional<Checkpoint> copy;
+  {
+    const auto checkpoint = Checkpoint::open(path);
+    ASSERT_TRUE(checkpoint.ok());
+    copy = *checkpoint;
+  }
+  std::filesystem::remove(path);
+  EXPECT_EQ(as_string(copy->find("w")->view.bytes), "w");
+}
+
+TEST(Checkpoint, NothingThere) {
+  TempFolder folder;
+  EXPECT_TRUE(is_failure(Checkpoint::open(folder.path() / "no").status(), Code::kNotFound,
+                         (folder.path() / "no").string()));
+  EXPECT_TRUE(is_failure(Checkpoint::open(folder.path()).status(), Code::kNotFound,
+                         folder.path().string(), "no .safetensors file"));
+  EXPECT_TRUE(is_failure(Checkpoint::open("/dev/null").status(), Code::kInvalidArgument,
+                         "not a regular file"));
+  const auto file = folder.put("file", "");
+  EXPECT_TRUE(is_failure(Checkpoint::open(file / "below").status(), Code::kNotFound));
+}
+
+TEST(Checkpoint, FolderWithOneFile) {
+  TempFolder folder;
+  folder.put("config.json", "{}");
+  folder.put("model.safetensors", shard({"w"}));
+  const auto checkpoint = Checkpoint::open(folder.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  EXPECT_EQ(checkpoint->files()[0].name, "model.safetensors");
+  folder.put("adapter.safetensors", shard({"w"}));
+  EXPECT_TRUE(is_failure(Checkpoint::open(folder.path()).status(), Code::kInvalidArgument,
+                         "2 .safetensors files and no model.safetensors.index.json"));
+}
+
+TEST(Checkpoint, DefectsNameTheFile) {
+  TempFolder folder;
+  const auto empty = folder.put("empty.safetensors", "");
+  EXPECT_TRUE(is_failure(Checkpoint::open(empty).status(), Code::kCorruption, empty.string(),
+                         defect::kTooShort));
+  const auto dtype = folder.put("dtype.safetensors", frame(R"({"w":{"dtype":"F128"}})"));
+  EXPECT_TRUE(is_failure(Checkpoint::open(dtype).status(), Code::kUnsupported, dtype.string(),
+                         "tensor \"w\"", defect::kUnknownDType));
+}
+
+TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
+  TempFolder folder;
+  const std::string whole = shard({"a", "bb"});
+  const auto path = folder.put("m.safetensors", whole);
+  for (size_t size = whole.size(); size-- > 0;) {
+    std::filesystem::resize_file(path, size);
+    EXPECT_TRUE(is_failure(Checkpoint::open(path).status(), Code::kCorruption)) << size;
+  }
+}
+
+TEST(Checkpoint, OverFourGiB) {
+  TempFolder folder;
+  const uint64_t num_elements = (1ULL << 32) + 3;
+  std::string head = *serialise_safetensors_header(
+      {{"big", DType::kBF16, {num_elements}}, {"tail", DType::kU8, {4}}});
+  const auto path = folder.put("m.safetensors", head);
+  const uint64_t tail = head.size() + num_elements * 2;
+  std::filesystem::resize_file(path, tail);  // a hole: nothing is written for it
+  std::ofstream(path, std::ios::binary | std::ios::app) << "tail";
+  struct stat info;
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_LT(info.st_blocks * 512, 1 << 20);
+
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  EXPECT_EQ(checkpoint->find("big")->view.bytes.size(), num_elements * 2);
+  EXPECT_EQ(checkpoint->find("big")->view.bytes.back(), 0);
+  EXPECT_EQ(checkpoint->find("tail")->offset, tail);
+  EXPECT_EQ(as_string(checkpoint->find("tail")->view.bytes), "tail");
+}
+
+class ShardedCheckpoint : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_.put("m-1.safetensors", shard({"a", "c"}));
+    folder_.put("m-2.safetensors", shard({"b"}));
+  }
+  Result<Checkpoint> open(std::string_view weight_map) {
+    folder_.put(kIndexFileName, "{\"weight_map\":" + std::string(weight_map) + "}\n");
+    return Checkpoint::open(folder_.path());
+  }
+  template <class... Phrases>
+  ::testing::AssertionResult corrupt(std::string_view weight_map, const Phrases&... phrases) {
+    return is_failure(open(weight_map).status(), Code::kCorruption, phrases...);
+  }
+  TempFolder folder_;
+};
+
+constexpr std::string_view kGoodMap =
+    R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-1.safetensors"})";
+
+TEST_F(ShardedCheckpoint, Opens) {
+  folder_.put("unrelated.safetensors", "not one of ours");
+  const auto checkpoint = open(kGoodMap);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  EXPECT_TRUE(checkpoint->has_index());
+  ASSERT_EQ(checkpoint->files().size(), 2U);
+  EXPECT_EQ(checkpoint->files()[0].name, "m-1.safetensors");
+  EXPECT_EQ(checkpoint->files()[0].tensors, (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(checkpoint->files()[1].tensors, (std::vector<size_t>{1}));
+  EXPECT_EQ(checkpoint->find("b")->file, 1U);
+  for (const CheckpointTensor& tensor : checkpoint->tensors()) {
+    EXPECT_EQ(as_string(tensor.view.bytes), tensor.view.name);
+  }
+}
+
+TEST_F(ShardedCheckpoint, OurOwnIndex) {
+  ASSERT_TRUE(
+      write_index(folder_.path(),
+                  {{"a", "m-1.safetensors"}, {"b", "m-2.safetensors"}, {"c", "m-1.safetensors"}}, 3)
+          .ok());
+  EXPECT_TRUE(Checkpoint::open(folder_.path()).ok());
+}
+
+TEST_F(ShardedCheckpoint, FollowsLinksOfTheHubCache) {
+  TempFolder elsewhere;
+  std::filesystem::rename(folder_.path() / "m-2.safetensors", elsewhere.path() / "blob");
+  std::filesystem::create_symlink(elsewhere.path() / "blob", folder_.path() / "m-2.safetensors");
+  const auto checkpoint = open(kGoodMap);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  EXPECT_EQ(checkpoint->files()[1].name, "m-2.safetensors");
+}
+
+TEST_F(ShardedCheckpoint, MissingShard) {
+  std::filesystem::remove(folder_.path() / "m-2.safetensors");
+  EXPECT_TRUE(is_failure(open(kGoodMap).status(), Code::kNotFound,
+                         (folder_.path() / "m-2.safetensors").string(), defect::kShardMissing));
+}
+
+TEST_F(ShardedCheckpoint, FifoInPlaceOfAShardDoesNotHang) {
+  std::filesystem::remove(folder_.path() / "m-2.safetensors");
+  ASSERT_EQ(::mkfifo((folder_.path() / "m-2.safetensors").c_str(), 0600), 0);
+  EXPECT_TRUE(is_failure(open(kGoodMap).status(), Code::kInvalidArgument, "not a regular file"));
+}
+
+TEST_F(ShardedCheckpoint, BrokenShard) {
+  const auto path = folder_.put("m-2.safetensors", "broken");
+  EXPECT_TRUE(corrupt(kGoodMap, path.string(), defect::kTooShort));
+}
+
+TEST_F(ShardedCheckpoint, IndexAndShardsDisagree) {
+  EXPECT_TRUE(corrupt(
+      R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-1.safetensors","d":"m-2.safetensors"})",
+      std::string(kIndexFileName), "tensor \"d\"", defect::kTensorMissing, "found nowhere"));
+  EXPECT_TRUE(corrupt(
+      R"({"a":"m-1.safetensors","aa":"m-1.safetensors","b":"m-2.safetensors","c":"m-1.safetensors"})",
+      "tensor \"aa\"", defect::kTensorMissing));
+  EXPECT_TRUE(corrupt(R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"})",
+                      "tensor \"c\"", defect::kTensorMissing,
+                      R"(expected in "m-2.safetensors", found in "m-1.safetensors")"));
+  EXPECT_TRUE(corrupt(R"({"a":"m-1.safetensors","b":"m-2.safetensors"})",
+                      R"(tensor "c" of "m-1.safetensors")", defect::kTensorUnmapped));
+  EXPECT_TRUE(corrupt(R"({"b":"m-2.safetensors","c":"m-1.safetensors"})",
+                      R"(tensor "a" of "m-1.safetensors")", defect::kTensorUnmapped));
+}
+
+TEST_F(ShardedCheckpoint, TensorInTwoShards) {
+  folder_.put("m-2.safetensors", shard({"a", "b"}));
+  EXPECT_TRUE(corrupt(kGoodMap, "tensor \"a\"", defect::kTensorTwice, "m-1.safetensors",
+                      "m-2.safetensors"));
+}
+
+TEST_F(ShardedCheckpoint, BadIndex) {
+  EXPECT_TRUE(
+      corrupt(R"({"a":"../m-1.safetensors"})", std::string(kIndexFileName), defect::kNotAFileName));
+  EXPECT_TRUE(corrupt("1", std::string(kIndexFileName), defect::kWrongType));
+  folder_.put(kIndexFileName, "");
+  EXPECT_TRUE(
+      is_failure(Checkpoint::open(folder_.path()).status(), Code::kCorruption, defect::kNotObject));
+}
+
+TEST_F(ShardedCheckpoint, IndexOverTheLimit) {
+  const auto path = folder_.put(kIndexFileName, "{}");
+  std::filesystem::resize_file(path, kMaxIndexBytes + 1);
+  EXPECT_TRUE(is_failure(Checkpoint::open(folder_.path()).status(), Code::kCorruption,
+                         path.string(), "over the limit"));
+}
+
+TEST_F(ShardedCheckpoint, EmptyMapIsAnEmptyCheckpoint) {
+  const auto checkpoint = open("{}");
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_TRUE(checkpoint->tensors().empty());
+  EXPECT_TRUE(checkpoint->files().empty());
+}
+
+}  // namespace
+}  // namespace deltawire

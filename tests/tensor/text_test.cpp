@@ -1,0 +1,38 @@
+#include "tensor/text.h"
+
+#include <gtest/gtest.h>
+
+namespace deltawire {
+namespace {
+
+TEST(Text, Utf8) {
+  for (const auto good : {"", "abc", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
+                          "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(is_utf8(good)) << good;
+  }
+  for (const auto bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80",
+                         "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF",
+                         "\xE2\x82", "\xC3", "\xC3x", "\xF0\x9F\x98"}) {
+    EXPECT_FALSE(is_utf8(bad));
+  }
+}
+
+TEST(Text, Quotes) {
+  EXPECT_EQ(quote("layers.7"), "\"layers.7\"");
+  EXPECT_EQ(quote("a\"b\\c"), R"("a\"b\\c")");
+  EXPECT_EQ(quote("\x1b[31m\x7f"), R"("\x1b[31m\x7f")");
+  EXPECT_EQ(quote("caf\xC3\xA9"), "\"caf\xC3\xA9\"");
+  EXPECT_EQ(quote("caf\xC3"), R"("caf\xc3")");
+  EXPECT_EQ(quote(std::string_view("a\0b", 3)), R"("a\x00b")");
+}
+
+TEST(Text, QuotesAreShort) {
+  EXPECT_EQ(quote(std::string(1000, 'x')), "\"" + std::string(120, 'x') + "...\"");
+  // Cut between characters, not inside one.
+  EXPECT_EQ(quote(std::string(119, 'x') + "\xC3\xA9"), "\"" + std::string(119, 'x') + "...\"");
+  // Nothing but continuation bytes: no boundary to find, still short.
+  EXPECT_EQ(quote(std::string(1000, '\x80')), "\"...\"");
+}
+
+}  // namespace
+}  // namespace deltawire
