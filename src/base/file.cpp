@@ -102,8 +102,14 @@ Status AtomicFile::write_at(uint64_t offset, Bytes bytes) {
   return {};
 }
 
-Status AtomicFile::resize(uint64_t size) {
-  if (::ftruncate(fd_, off_t(size)) != 0) return errno_status(path_, "cannot resize");
+Status AtomicFile::allocate(uint64_t size) {
+  if (size == 0) return {};
+  // A full disk must show here: through a mapping it would be a fatal signal.
+  int error;
+  while ((error = ::posix_fallocate(fd_, 0, off_t(size))) == EINTR) {
+  }
+  errno = error;
+  if (error != 0) return errno_status(path_, "cannot take " + std::to_string(size) + " bytes of disk");
   end_ = size;
   return {};
 }
@@ -117,6 +123,30 @@ Status AtomicFile::commit() {
     return status;
   }
   return sync_directory(folder_of(path_));
+}
+
+Result<MutableFile> MutableFile::create(const std::filesystem::path& path, uint64_t size) {
+  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  DW_RETURN_IF_ERROR(file.allocate(size));
+  uint8_t* data = nullptr;
+  if (size != 0) {
+    void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
+    if (mapped == MAP_FAILED) return errno_status(path, "cannot map");
+    data = static_cast<uint8_t*>(mapped);
+  }
+  return MutableFile(std::move(file), data, size);
+}
+
+MutableFile::MutableFile(MutableFile&& other) noexcept
+    : file_(std::move(other.file_)), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+
+MutableFile::~MutableFile() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+Status MutableFile::commit() {
+  if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0) return errno_status(file_.path_, "cannot sync");
+  return file_.commit();
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {

@@ -39,14 +39,35 @@ class AtomicFile {
 
   Status write(Bytes bytes);                          // at the current end
   Status write_at(uint64_t offset, Bytes bytes);
-  Status resize(uint64_t size);                       // reserves nothing; holes read as zero
+  Status allocate(uint64_t size);                     // takes the disk space now
   Status commit();
 
  private:
+  friend class MutableFile;
   AtomicFile() = default;
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
   uint64_t end_ = 0;
+};
+
+// The same, mapped for writing: for contents that are patched in place rather than streamed. Pages
+// are on disk when commit() returns.
+class MutableFile {
+ public:
+  static Result<MutableFile> create(const std::filesystem::path& path, uint64_t size);
+  ~MutableFile();
+  MutableFile(MutableFile&& other) noexcept;
+  MutableFile& operator=(MutableFile&&) = delete;
+
+  MutableBytes bytes() noexcept { return {data_, size_}; }
+  Status commit();
+
+ private:
+  MutableFile(AtomicFile file, uint8_t* data, size_t size)
+      : file_(std::move(file)), data_(data), size_(size) {}
+  AtomicFile file_;
+  uint8_t* data_;
+  size_t size_;
 };
 
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t max_bytes);

@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "deltawire/delta.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct Options {
+  std::string delta, base, out;
+};
+
+int apply(const Context& context, const Options& options) {
+  const double start = now_seconds();
+  Result<ApplyReport> result = [&] {
+    ProgressBar bar(context, "apply");
+    return apply_delta(options.delta, options.base, options.out, {context.threads, bar.callback()});
+  }();
+  if (!result.ok()) return context.fail(result.status());
+  const ApplyReport& report = *result;
+  const double took = now_seconds() - start;
+  context.emit({{"tensors", report.num_tensors},
+                {"tensors_patched", report.num_patched},
+                {"tensors_added", report.num_added},
+                {"tensors_removed", report.num_removed},
+                {"changed", report.num_changed},
+                {"full_bytes", report.weights_bytes},
+                {"target", report.target.hex()},
+                {"seconds", took}});
+  std::string tensors = fmt::format("{} of {} tensors patched, {} elements", report.num_patched,
+                                    report.num_tensors, human_count(report.num_changed));
+  if (report.num_added != 0) tensors += fmt::format(", {} tensors brought whole", report.num_added);
+  if (report.num_removed != 0) tensors += fmt::format(", {} removed", report.num_removed);
+  context.say(tensors);
+  context.say(fmt::format("base and result checked by digest; state {}", report.target.hex()));
+  context.say(fmt::format("time      {}, {}/s of weights", seconds(took), human_bytes(double(report.weights_bytes) / took)));
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_apply(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "apply", "Make the new checkpoint from the old one and a delta",
+                             "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
+                             "  deltawire apply delta/ ckpt-1/ -o ckpt-2/");
+  auto options = std::make_shared<Options>();
+  verb->add_option("DELTA", options->delta, "a delta that `diff` wrote")->required();
+  verb->add_option("CKPT", options->base, "the checkpoint it was made from")->required();
+  verb->add_option("-o,--output", options->out, "where the new checkpoint goes; appears when it is whole and checked")
+      ->required();
+  add_threads(verb, context);
+  verb->callback([&context, run, options] { *run = [&context, options] { return apply(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,51 @@
+// What every verb shares: the global flags, and the only ways it may speak.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "deltawire/delta.h"
+#include "deltawire/status.h"
+
+namespace deltawire::cli {
+
+class Context {
+ public:
+  bool json = false;   // one object on stdout, nothing else there
+  bool quiet = false;  // no progress, no report; errors still come
+  unsigned threads = 0;
+
+  // Lines for people, on stdout; nothing with --json or --quiet.
+  void say(std::string_view line) const;
+  // The result for machines, on stdout; only with --json.
+  void emit(const nlohmann::ordered_json& object) const;
+
+  // A verb ends by returning one of these to main().
+  int succeed() const { return 0; }
+  int fail(const Status& status) const;  // the message on stderr (and as JSON), the code's number
+
+  bool colour() const;  // stdout is a terminal that shows it
+};
+
+// A bar on a terminal's stderr, once work has taken a second. Clears itself away. Also the place
+// where Ctrl-C is heard: work stops at its next step and cleans up.
+class ProgressBar {
+ public:
+  ProgressBar(const Context& context, std::string what);
+  ~ProgressBar();
+  Progress callback();
+
+ private:
+  void draw(uint64_t done, uint64_t total);
+  const bool shown_;
+  const std::string what_;
+  const double start_;
+  double last_ = 0;
+  bool drawn_ = false;
+};
+
+void listen_for_interrupts();
+double now_seconds();
+
+}  // namespace deltawire::cli

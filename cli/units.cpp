@@ -1,0 +1,54 @@
+#include "cli/units.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+namespace deltawire::cli {
+
+std::string human_bytes(double bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < std::size(kUnits)) bytes /= 1000, ++unit;
+  if (unit == 0) return fmt::format("{:.0f} B", bytes);
+  return fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : bytes < 100 ? 1 : 0, kUnits[unit]);
+}
+
+std::string human_count(uint64_t count) {
+  std::string digits = std::to_string(count);
+  for (size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+std::string percent(double share) { return fmt::format("{:.{}f} %", share * 100, share < 0.1 ? 3 : 1); }
+
+std::string seconds(double value) { return fmt::format("{:.{}f} s", value, value < 10 ? 2 : 1); }
+
+Result<uint64_t> parse_count(std::string_view text) {
+  const std::string copy(text);
+  char* end = nullptr;
+  const double number = std::strtod(copy.c_str(), &end);
+  std::string_view suffix(end);
+  double factor = 1;
+  const auto bad = [&] { return invalid_argument("\"" + copy + "\" is not a size; try 512, 100M, 1.7B or 64MiB"); };
+  if (end == copy.c_str() || !(number >= 0)) return bad();
+  if (!suffix.empty()) {
+    const std::string_view letters = "KMGT";
+    const size_t power = suffix[0] == 'k' ? 0 : letters.find(suffix[0]);
+    if (suffix == "B") {
+      factor = 1e9;
+      suffix = {};
+    } else if (power != std::string_view::npos) {
+      suffix.remove_prefix(1);
+      const bool binary = suffix.starts_with("i");
+      if (binary) suffix.remove_prefix(1);
+      factor = std::pow(binary ? 1024.0 : 1000.0, double(power + 1));
+      if (suffix == "B") suffix = {};
+    }
+  }
+  if (!suffix.empty() || number * factor > 9e18) return bad();
+  return uint64_t(std::llround(number * factor));
+}
+
+}  // namespace deltawire::cli

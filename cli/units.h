@@ -1,0 +1,21 @@
+// Numbers as people write and read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "deltawire/status.h"
+
+namespace deltawire::cli {
+
+std::string human_bytes(double bytes);      // "1.21 GB": powers of ten, as links and disks have them
+std::string human_count(uint64_t count);    // "12,345,678"
+std::string percent(double share);          // "1.204 %"
+std::string seconds(double value);          // "0.21 s"
+
+// "100M", "1.7B", "64MiB", "512": decimal suffixes K M G B T, binary with "i"; a trailing "B" after
+// one of them is ignored, alone it means billions.
+Result<uint64_t> parse_count(std::string_view text);
+
+}  // namespace deltawire::cli

@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "deltawire/delta.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr int kDifferent = 1;  // the exit status that no error has
+constexpr size_t kMostLines = 20;
+
+struct Options {
+  std::string a, b;
+};
+
+nlohmann::ordered_json to_json(const TensorDifference& difference) {
+  nlohmann::ordered_json json = {{"tensor", difference.tensor}};
+  if (!difference.what.empty()) json["what"] = difference.what;
+  json["different"] = difference.num_different;
+  json["elements"] = difference.num_elements;
+  if (difference.first) {
+    json["first"] = {{"file", difference.first->file},
+                     {"coordinate", difference.first->coordinate},
+                     {"a", difference.first->old_bits},
+                     {"b", difference.first->new_bits}};
+  }
+  return json;
+}
+
+std::string to_line(const TensorDifference& difference) {
+  if (!difference.what.empty()) return fmt::format("  {}: {}", difference.tensor, difference.what);
+  return fmt::format("  {}: {} of {} elements; first at {} in {}: {} against {}", difference.tensor,
+                     human_count(difference.num_different), human_count(difference.num_elements),
+                     shape_to_string(difference.first->coordinate), difference.first->file,
+                     difference.first->old_bits, difference.first->new_bits);
+}
+
+int verify(const Context& context, const Options& options) {
+  const double start = now_seconds();
+  Result<VerifyReport> result = [&] {
+    ProgressBar bar(context, "verify");
+    return verify_checkpoints(options.a, options.b, {context.threads, bar.callback()});
+  }();
+  if (!result.ok()) return context.fail(result.status());
+  const VerifyReport& report = *result;
+  const bool identical = report.differences.empty();
+  nlohmann::ordered_json differences = nlohmann::ordered_json::array();
+  for (const TensorDifference& difference : report.differences) differences.push_back(to_json(difference));
+  context.emit({{"identical", identical},
+                {"tensors", report.num_tensors},
+                {"elements", report.num_elements},
+                {"different", report.num_different},
+                {"differences", differences},
+                {"seconds", now_seconds() - start}});
+  if (identical) {
+    context.say(fmt::format("bit-identical: {} tensors, {} elements", report.num_tensors, human_count(report.num_elements)));
+    return context.succeed();
+  }
+  context.say(fmt::format("different: {} of {} tensors, {} elements", report.differences.size(),
+                          report.num_tensors, human_count(report.num_different)));
+  for (size_t i = 0; i < std::min(kMostLines, report.differences.size()); ++i) context.say(to_line(report.differences[i]));
+  if (report.differences.size() > kMostLines) {
+    context.say(fmt::format("  and {} more (--json lists all)", report.differences.size() - kMostLines));
+  }
+  return kDifferent;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "verify", "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
+                             "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
+                             "  deltawire verify a.safetensors b.safetensors --json");
+  auto options = std::make_shared<Options>();
+  verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
+  verb->add_option("B", options->b, "another")->required();
+  add_threads(verb, context);
+  verb->callback([&context, run, options] { *run = [&context, options] { return verify(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,36 @@
+// A delta on disk, opened and checked.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "deltawire/status.h"
+#include "format/delta_part.h"
+
+namespace deltawire {
+
+// All parts of a delta as one. Payloads are views into mapped files that the Delta keeps alive.
+struct Delta {
+  struct Entry {
+    DeltaEntry entry;
+    Bytes payload;
+    std::string place;  // "part-00000.safetensors, tensor "w"": for messages
+  };
+  DeltaInfo info;
+  std::vector<Entry> entries;  // sorted by tensor, then by box
+  uint64_t size_bytes = 0;     // of all files
+  std::vector<std::shared_ptr<MappedFile>> files;
+};
+
+// `path` is a part, or a folder with an index. Checks every part against the index (size, sha-256),
+// its own checksum and its siblings; a tensor may come in several entries only as boxes that do not
+// overlap.
+Result<Delta> open_delta(const std::filesystem::path& path);
+
+// Whether `path` looks like a delta rather than a checkpoint, without checking it.
+bool looks_like_delta(const std::filesystem::path& path);
+
+}  // namespace deltawire

@@ -1,0 +1,45 @@
+// Puts payloads into parts and parts on disk.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "deltawire/status.h"
+#include "format/delta_index.h"
+#include "format/delta_part.h"
+
+namespace deltawire {
+
+// A delta on its way to disk: one file when `out` ends in ".safetensors", else a folder of parts
+// with an index. Nothing appears under `out` before finish(); destroyed earlier, it leaves nothing.
+// Entries must come in the order they should have. One thread.
+class DeltaWriter {
+ public:
+  static Result<DeltaWriter> create(const std::filesystem::path& out, uint64_t part_bytes);
+  ~DeltaWriter();
+  DeltaWriter(DeltaWriter&& other) noexcept;
+  DeltaWriter& operator=(DeltaWriter&&) = delete;
+
+  Status add(DeltaEntry entry, std::vector<uint8_t> payload);
+  Status finish(const DeltaInfo& info);
+
+  uint64_t bytes_written() const noexcept { return bytes_written_; }
+  uint64_t num_parts() const noexcept { return num_parts_; }
+
+ private:
+  struct OpenPart;  // payloads on disk, header reserved, digests still missing
+  DeltaWriter() = default;
+  Status close_part(const DeltaInfo& info);
+
+  std::filesystem::path out_, folder_;  // folder_: the temporary one; empty for a single file
+  uint64_t part_bytes_ = 0;
+  std::vector<EntryRecord> records_;
+  std::vector<std::vector<uint8_t>> payloads_;
+  uint64_t pending_bytes_ = 0;
+  std::vector<OpenPart> open_parts_;
+  uint64_t bytes_written_ = 0, num_parts_ = 0;
+};
+
+}  // namespace deltawire
