@@ -45,6 +45,13 @@ void collect_chunk(unsigned width, Bytes old_bytes, Bytes new_bytes, ChunkChange
     const size_t added =
         diff(old_bytes.data() + start * width, new_bytes.data() + start * width, length, found);
     if (added == 0) continue;
+    if (count + added > out->positions.capacity()) {
+      // As dense as so far, and a little more: doubling would waste up to half.
+      const size_t expected = (count + added) * n / (start + length);
+      const size_t room = std::min(expected + expected / 16 + kStripElements, n);
+      out->positions.reserve(room);
+      out->values.reserve(room * width);
+    }
     out->positions.resize(count + added);
     out->values.resize((count + added) * width);
     uint32_t* positions = out->positions.data() + count;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kBit = int64_t{1} << kLogFraction;  // code lengths are in Q16 bits
 
-// Merges neighbours, always the pair that costs least, while that pays or too many groups are left.
+// Merges neighbours, always the pair that costs least, while too many groups are left or that pays.
 // Group needs: `Group& operator+=`, `int64_t cost() const`.
 template <class Group>
 void merge_neighbours(std::vector<Group>& groups, size_t max_groups) {
@@ -35,6 +35,41 @@ void merge_neighbours(std::vector<Group>& groups, size_t max_groups) {
     if (best + 1 < groups.size()) gain[best] = gain_of(best);
     if (best > 0) gain[best - 1] = gain_of(best - 1);
   }
+}
+
+// The cheapest way to make at most `max_groups` groups of neighbours out of these: dynamic
+// programming, cubic but for few groups.
+template <class Group>
+std::vector<Group> best_grouping(const std::vector<Group>& groups, size_t max_groups) {
+  const size_t n = groups.size();
+  if (n == 0) return groups;
+  constexpr int64_t kNever = INT64_MAX / 4;
+  // best[k][end]: cost of the first `end` groups in k pieces; from[k][end]: where the last begins.
+  std::vector<std::vector<int64_t>> best(max_groups + 1, std::vector<int64_t>(n + 1, kNever));
+  std::vector<std::vector<size_t>> from(max_groups + 1, std::vector<size_t>(n + 1, 0));
+  best[0][0] = 0;
+  for (size_t begin = 0; begin < n; ++begin) {
+    Group piece = groups[begin];
+    for (size_t end = begin + 1; end <= n; ++end) {
+      if (end > begin + 1) piece += groups[end - 1];
+      const int64_t cost = piece.cost();
+      for (size_t k = 0; k < max_groups; ++k) {
+        if (best[k][begin] + cost < best[k + 1][end]) {
+          best[k + 1][end] = best[k][begin] + cost;
+          from[k + 1][end] = begin;
+        }
+      }
+    }
+  }
+  size_t pieces = 1;
+  for (size_t k = 2; k <= max_groups; ++k) pieces = best[k][n] < best[pieces][n] ? k : pieces;
+  std::vector<Group> result;
+  for (size_t end = n; pieces > 0; end = from[pieces--][end]) {
+    Group piece = groups[from[pieces][end]];
+    for (size_t i = from[pieces][end] + 1; i < end; ++i) piece += groups[i];
+    result.insert(result.begin(), piece);
+  }
+  return result;
 }
 
 // A range of keys that share one chance of a change.
@@ -111,13 +146,13 @@ ClassSplit fit_split(const KeyStats& stats, Layout layout, uint64_t n) {
   const int64_t num_blocks = int64_t(n >> kBlockLog2) + 1;
   std::vector<PositionGroup> groups;
   for (unsigned key = 0; key < 256; ++key) {
-    if (stats.population[key] == 0 && stats.changed[key] == 0) continue;
-    const uint64_t changed = scaled(stats.changed[key], n, stats.changed_seen);
-    const uint64_t population = scaled(stats.population[key], n, stats.population_seen);
-    groups.push_back({uint8_t(key), std::max(population, changed + 1), changed,
+    if (stats.population[key] == 0) continue;
+    groups.push_back({uint8_t(key), scaled(stats.population[key], n, stats.num_elements),
+                      scaled(stats.changed[key], n, stats.num_elements),
                       (24 + 8 * num_blocks) * kBit});
   }
-  merge_neighbours(groups, kMaxClasses);
+  merge_neighbours(groups, 2 * kMaxClasses + 4);  // the rest is worth a thorough search
+  groups = best_grouping(groups, kMaxClasses);
 
   ClassSplit split;
   split.key_shift = layout.key_shift;
@@ -162,8 +197,8 @@ Model fit_law(const KeyStats& stats, Layout layout, uint64_t n) {
   uint64_t population[256], changed[256], total_changed = 0;
   unsigned first = 255, last = 0;
   for (unsigned key = 0; key < 256; ++key) {
-    changed[key] = scaled(stats.changed[key], n, stats.changed_seen);
-    population[key] = std::max(scaled(stats.population[key], n, stats.population_seen), changed[key]);
+    changed[key] = scaled(stats.changed[key], n, stats.num_elements);
+    population[key] = scaled(stats.population[key], n, stats.num_elements);
     total_changed += changed[key];
     if (changed[key] != 0) first = std::min(first, key), last = key;
   }

@@ -8,10 +8,10 @@
 
 namespace deltawire::tight {
 
-// Elements and changes by key, each counted in a sample of its own.
+// Elements and changes by key, counted in a sample.
 struct KeyStats {
   uint64_t population[256] = {}, changed[256] = {};
-  uint64_t population_seen = 0, changed_seen = 0;  // elements looked at
+  uint64_t num_elements = 0;  // looked at
 };
 
 // Symbols by key, counted in whole blocks.

@@ -33,8 +33,7 @@ void normalise(const uint64_t* weights, uint32_t count, uint16_t* frequencies) {
   }
   int64_t left = kProbabilityOne;
   for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t share = weights[i] * kProbabilityOne / sum;
-    frequencies[i] = uint16_t(share == 0 ? 1 : share);
+    frequencies[i] = uint16_t(1 + weights[i] * (kProbabilityOne - count) / sum);
     left -= frequencies[i];
   }
   frequencies[heaviest] = uint16_t(frequencies[heaviest] + left);

@@ -113,7 +113,7 @@ TEST(HostileGapsZstd, Frames) {
   EXPECT_EQ(failure("gaps-zstd", Blob{2, 2} + zstd_frame(body)), "");
   EXPECT_EQ(failure("gaps-zstd", Blob{2, 1} + zstd_frame(body)),
             "zstd content size: expected 4, got 8");
-  // Five times the array is the most that a body can be; this one says 1 TiB.
+  // A forged size is refused before anything is allocated for it.
   EXPECT_EQ(failure("gaps-zstd", Blob{2, 2} + zstd_frame(body, uint64_t{1} << 40)),
             "zstd content size: expected 8, got 1099511627776");
   EXPECT_EQ(failure("gaps-zstd", Blob{2, 2}),
