@@ -8,7 +8,7 @@
 #include "tensor/defects.h"
 #include "tensor/safetensors_writer.h"
 #include "tensor/sharded_index.h"
-#include "tensor/test_files.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {

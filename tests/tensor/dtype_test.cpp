@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "deltawire/tensor.h"
-#include "tensor/test_files.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "tensor/defects.h"
 #include "tensor/safetensors.h"
-#include "tensor/test_files.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/safetensors.h"
-#include "tensor/test_files.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tensor/test_files.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/defects.h"
-#include "tensor/test_files.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {

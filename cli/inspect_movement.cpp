@@ -1,0 +1,97 @@
+#include "cli/inspect_movement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/inspect_table.h"
+#include "cli/units.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kLargest = ChangeStatistics::kLargestStep;
+constexpr size_t kBarWidth = 30;
+
+double share_of(uint64_t count, uint64_t total) {
+  return total == 0 ? 0 : double(count) / double(total);
+}
+
+void say_steps(const Context& context, const ChangeStatistics& statistics) {
+  const bool is_float = float_form(statistics.dtype).has_value();
+  Table table({{"step"}, {"elements"}, {"share"}, {"", false}});
+  const auto add = [&](std::string name, uint64_t count) {
+    if (count == 0) return;
+    const double share = share_of(count, statistics.num_changed);
+    table.add({std::move(name), human_count(count), fmt::format("{:.2f} %", share * 100),
+               bar(context, share, kBarWidth)});
+  };
+  for (int step = -kLargest; step <= kLargest; ++step) {
+    add(fmt::format("{:+}", step), statistics.steps[size_t(step + kLargest)]);
+  }
+  add("jump", statistics.num_jumps);
+  add("sign flip", statistics.num_sign_flips);
+  context.say("");
+  context.say(fmt::format("How far {} elements moved, in {}:", dtype_name(statistics.dtype),
+                          is_float ? "ULPs (+ is away from zero)" : "steps of one"));
+  table.say(context);
+}
+
+void say_classes(const Context& context, const ChangeStatistics& statistics) {
+  Table table({{"exponent"}, {"elements"}, {"share"}, {"changed"}, {"P(changed)"}, {"", false}});
+  constexpr double kLeast = 0.00001;  // what is rarer shares a line
+  uint64_t rare_elements = 0, rare_changed = 0;
+  const auto add = [&](std::string name, uint64_t elements, uint64_t changed) {
+    const double p = share_of(changed, elements);
+    table.add({std::move(name), human_count(elements),
+               fmt::format("{:.3f} %", 100 * share_of(elements, statistics.num_elements)),
+               human_count(changed), fmt::format("{:.5f}", p), bar(context, p, kBarWidth)});
+  };
+  for (size_t field = statistics.elements.size(); field-- > 0;) {
+    if (share_of(statistics.elements[field], statistics.num_elements) < kLeast) {
+      rare_elements += statistics.elements[field];
+      rare_changed += statistics.changed[field];
+    } else {
+      add(exponent_name(statistics.dtype, field), statistics.elements[field],
+          statistics.changed[field]);
+    }
+  }
+  if (rare_elements != 0) add("others", rare_elements, rare_changed);
+  context.say("");
+  context.say(
+      fmt::format("Changes of {} elements by their old exponent:", dtype_name(statistics.dtype)));
+  table.say(context);
+}
+
+}  // namespace
+
+void say_movement(const Context& context, const ChangeStatistics& statistics) {
+  if (statistics.num_changed != 0) say_steps(context, statistics);
+  if (!statistics.elements.empty()) say_classes(context, statistics);
+}
+
+Json movement_json(const ChangeStatistics& statistics) {
+  Json json = {{"dtype", dtype_name(statistics.dtype)},
+               {"elements", statistics.num_elements},
+               {"changed", statistics.num_changed},
+               {"steps", Json::object()},
+               {"jumps", statistics.num_jumps},
+               {"sign_flips", statistics.num_sign_flips},
+               {"exponents", Json::array()}};
+  for (int step = -kLargest; step <= kLargest; ++step) {
+    const uint64_t count = statistics.steps[size_t(step + kLargest)];
+    if (step != 0) json["steps"][std::to_string(step)] = count;
+  }
+  for (size_t field = 0; field < statistics.elements.size(); ++field) {
+    const uint64_t elements = statistics.elements[field], changed = statistics.changed[field];
+    if (elements == 0) continue;
+    json["exponents"].push_back({{"exponent", exponent_json(statistics.dtype, field)},
+                                 {"elements", elements},
+                                 {"changed", changed},
+                                 {"p_changed", share_of(changed, elements)}});
+  }
+  return json;
+}
+
+}  // namespace deltawire::cli
