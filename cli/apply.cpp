@@ -28,29 +28,37 @@ int apply(const Context& context, const Options& options) {
                 {"full_bytes", report.weights_bytes},
                 {"target", report.target.hex()},
                 {"seconds", took}});
-  std::string tensors = fmt::format("{} of {} tensors patched, {} elements", report.num_patched,
-                                    report.num_tensors, human_count(report.num_changed));
-  if (report.num_added != 0) tensors += fmt::format(", {} tensors brought whole", report.num_added);
-  if (report.num_removed != 0) tensors += fmt::format(", {} removed", report.num_removed);
-  context.say(tensors);
-  context.say(fmt::format("base and result checked by digest; state {}", report.target.hex()));
-  context.say(fmt::format("time      {}, {}/s of weights", seconds(took), human_bytes(double(report.weights_bytes) / took)));
+  context.say(fmt::format("patched   {} of {} tensors, {}", report.num_patched, report.num_tensors,
+                          plural(report.num_changed, "element")));
+  if (report.num_added != 0) {
+    context.say(fmt::format("whole     {}", plural(report.num_added, "tensor")));
+  }
+  if (report.num_removed != 0) {
+    context.say(fmt::format("removed   {}", plural(report.num_removed, "tensor")));
+  }
+  context.say(fmt::format("checked   base and result, by digest; state {}", report.target.hex()));
+  context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
+                          human_bytes(double(report.weights_bytes) / took)));
   return context.succeed();
 }
 
 }  // namespace
 
 void add_apply(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "apply", "Make the new checkpoint from the old one and a delta",
-                             "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
-                             "  deltawire apply delta/ ckpt-1/ -o ckpt-2/");
+  CLI::App* verb =
+      make_verb(app, context, "apply", "Make the new checkpoint from the old one and a delta",
+                "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
+                "  deltawire apply delta/ ckpt-1/ -o ckpt-2/");
   auto options = std::make_shared<Options>();
   verb->add_option("DELTA", options->delta, "a delta that `diff` wrote")->required();
   verb->add_option("CKPT", options->base, "the checkpoint it was made from")->required();
-  verb->add_option("-o,--output", options->out, "where the new checkpoint goes; appears when it is whole and checked")
+  verb->add_option("-o,--output", options->out,
+                   "where the new checkpoint goes; appears when it is whole and checked")
       ->required();
   add_threads(verb, context);
-  verb->callback([&context, run, options] { *run = [&context, options] { return apply(context, *options); }; });
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return apply(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kQuickParams = "20M";
+constexpr double kMinSeconds = 0.25;  // per row, encode and apply together
 
 struct Options {
   std::string old_path, new_path, params = "500M";
@@ -76,7 +77,10 @@ Result<uint64_t> delta_file_bytes(const Context& context, const Options& options
 class Bench {
  public:
   Bench(const Context& context, const Options& options, ThreadPool* all_threads)
-      : context_(context), options_(options), all_threads_(all_threads) {
+      : context_(context),
+        options_(options),
+        effort_{options.sizes ? 1 : options.repeat, options.sizes ? 0 : kMinSeconds},
+        all_threads_(all_threads) {
     if (!options.sizes && all_threads->num_workers() > 1) pools_.push_back(nullptr);
     pools_.push_back(all_threads);
   }
@@ -85,14 +89,14 @@ class Bench {
     BenchReport report;
     report.data = &data;
     report.threads = all_threads_->num_workers();
-    report.repeat = options_.sizes ? 1 : options_.repeat;
+    report.repeat = effort_.repeat;
     report.bound = bound_of(data.tensors, all_threads_);
     if (!options_.old_path.empty()) {
       DW_ASSIGN_OR_RETURN(report.file_bytes, delta_file_bytes(context_, options_));
     }
     if (!options_.sizes) DW_RETURN_IF_ERROR(add_bandwidths(data, &report));
-    DW_RETURN_IF_ERROR(add_rows(data, codecs_, report.repeat, &report.codecs));
-    DW_RETURN_IF_ERROR(add_rows(data, peers_, report.repeat, &report.pipelines));
+    DW_RETURN_IF_ERROR(add_rows(data, codecs_, &report.codecs));
+    DW_RETURN_IF_ERROR(add_rows(data, peers_, &report.pipelines));
     return report;
   }
 
@@ -106,20 +110,19 @@ class Bench {
     for (ThreadPool* pool : pools_) {
       ProgressBar bar(context_, fmt::format("read, {} thr", num_workers(pool)));
       DW_ASSIGN_OR_RETURN(const Bandwidth bandwidth,
-                          measure_bandwidth(data, pool, options_.repeat, bar.callback()));
+                          measure_bandwidth(data, pool, effort_, bar.callback()));
       report->bandwidths.push_back(bandwidth);
     }
     return {};
   }
 
-  Status add_rows(const BenchData& data, const Pipelines& pipelines, unsigned repeat,
-                  std::vector<BenchRow>* rows) {
+  Status add_rows(const BenchData& data, const Pipelines& pipelines, std::vector<BenchRow>* rows) {
     for (const auto& pipeline : pipelines) {
       if (!wanted(options_, pipeline->name())) continue;
       BenchRow row{pipeline->name(), 0, {}, {}};
       for (ThreadPool* pool : pools_) {
         ProgressBar bar(context_, fmt::format("{}, {} thr", row.name, num_workers(pool)));
-        Result<Speed> speed = measure(*pipeline, data, pool, repeat, bar.callback());
+        Result<Speed> speed = measure(*pipeline, data, pool, effort_, bar.callback());
         if (!speed.ok()) {
           if (speed.status().code() != Code::kUnsupported) return std::move(speed).status();
           row.unsupported = speed.status().message();
@@ -135,6 +138,7 @@ class Bench {
 
   const Context& context_;
   const Options& options_;
+  const Effort effort_;
   ThreadPool* const all_threads_;
   std::vector<ThreadPool*> pools_;  // null: one thread
   const Pipelines codecs_ = codec_pipelines();
@@ -181,7 +185,8 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
   quick->excludes(params);
   verb->add_option("--codec", options->only,
                    "only these: auto, a codec, or one of trl-v1, slime-gen1, slime, deltawire");
-  verb->add_option("--repeat", options->repeat, "the best of so many (default 3)")
+  verb->add_option("--repeat", options->repeat,
+                   "the best of so many or, when they are quick, more (default 3)")
       ->check(CLI::Range(1, 1000));
   verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
   add_threads(verb, context);

@@ -98,12 +98,13 @@ uint64_t diff_piece(const Piece& piece, const uint8_t* other) {
   return changed;
 }
 
-// The best bytes per second over `repeat` runs of body(piece) on all pieces; *sum is that of one.
+// The best bytes per second over several runs of body(piece) on all pieces; *sum is that of one.
 template <class Body>
-double best_rate(const std::vector<Piece>& pieces, ThreadPool* pool, unsigned repeat,
-                 uint64_t bytes, uint64_t* sum, const Body& body) {
+double best_rate(const std::vector<Piece>& pieces, ThreadPool* pool, Effort effort, uint64_t bytes,
+                 uint64_t* sum, const Body& body) {
   double best = 0;
-  for (unsigned i = 0; i < repeat; ++i) {
+  const double begin = now_seconds();
+  for (unsigned i = 0; i < effort.repeat || now_seconds() - begin < effort.min_seconds; ++i) {
     std::atomic<uint64_t> total{0};
     const double start = now_seconds();
     parallel_for(pool, pieces.size(), [&](size_t piece, unsigned) {
@@ -123,29 +124,27 @@ Status check_count(uint64_t expected, uint64_t got) {
 
 }  // namespace
 
-Result<Bandwidth> measure_bandwidth(const BenchData& data, ThreadPool* pool, unsigned repeat,
+Result<Bandwidth> measure_bandwidth(const BenchData& data, ThreadPool* pool, Effort effort,
                                     const Progress& progress) {
   const std::vector<Piece> pieces = cut(data);
   const uint64_t bytes = 2 * data.weights_bytes;
   const uint64_t num_runs = std::size(kReadLoops) + 2;
   uint64_t sum = 0, runs = 0;
   const auto go_on = [&]() -> Status {
-    return progress(++runs * bytes * repeat, num_runs * bytes * repeat)
-               ? Status()
-               : cancelled("stopped on request");
+    return progress(++runs * bytes, num_runs * bytes) ? Status() : cancelled("stopped on request");
   };
   reset_work(data, pool);
   Bandwidth result;
   result.threads = num_workers(pool);
   for (const ReadLoop loop : kReadLoops) {
-    result.read = std::max(result.read, best_rate(pieces, pool, repeat, bytes, &sum, loop));
+    result.read = std::max(result.read, best_rate(pieces, pool, effort, bytes, &sum, loop));
     DW_RETURN_IF_ERROR(go_on());
   }
-  result.diff_same = best_rate(pieces, pool, repeat, bytes, &sum,
+  result.diff_same = best_rate(pieces, pool, effort, bytes, &sum,
                                [](const Piece& piece) { return diff_piece(piece, piece.same); });
   DW_RETURN_IF_ERROR(check_count(0, sum));
   DW_RETURN_IF_ERROR(go_on());
-  result.diff_changed = best_rate(pieces, pool, repeat, bytes, &sum, [](const Piece& piece) {
+  result.diff_changed = best_rate(pieces, pool, effort, bytes, &sum, [](const Piece& piece) {
     return diff_piece(piece, piece.after);
   });
   DW_RETURN_IF_ERROR(check_count(data.num_changed, sum));

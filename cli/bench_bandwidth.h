@@ -14,8 +14,8 @@ struct Bandwidth {
   double diff_changed = 0;  // finding what changed
 };
 
-// The best of `repeat` runs each. Leaves the state before in `work`.
-Result<Bandwidth> measure_bandwidth(const BenchData& data, ThreadPool* pool, unsigned repeat,
+// The best of several runs each. Leaves the state before in `work`.
+Result<Bandwidth> measure_bandwidth(const BenchData& data, ThreadPool* pool, Effort effort,
                                     const Progress& progress);
 
 }  // namespace deltawire::cli

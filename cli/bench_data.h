@@ -30,6 +30,12 @@ class Arena {
   uint64_t size_ = 0;
 };
 
+// How often to measure: at least `repeat` times, and small data until `min_seconds` have passed.
+struct Effort {
+  unsigned repeat = 1;
+  double min_seconds = 0;
+};
+
 struct BenchTensor {
   std::string name;
   DType dtype = DType::kBF16;

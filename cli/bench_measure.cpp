@@ -98,11 +98,12 @@ std::optional<uint64_t> MemoryPeak::extra_bytes() const {
 }
 
 Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool,
-                      unsigned repeat, const Progress& progress) {
+                      Effort effort, const Progress& progress) {
   Spread spread(pipeline, data, pool);
   Speed speed;
   speed.threads = num_workers(pool);
-  for (unsigned i = 0; i < repeat; ++i) {
+  const double begin = now_seconds();
+  for (unsigned i = 0; i < effort.repeat || now_seconds() - begin < effort.min_seconds; ++i) {
     std::vector<Wire> wires(data.tensors.size());
     MemoryPeak peak;
     if (i == 0) peak.reset();
@@ -120,7 +121,8 @@ Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPoo
     keep_best(now_seconds() - start, &speed.apply_seconds);
     if (i == 0) speed.apply_extra_bytes = peak.extra_bytes();
     DW_RETURN_IF_ERROR(check_work(data, pipeline.name(), pool));
-    if (!progress((i + 1) * data.weights_bytes, repeat * data.weights_bytes)) {
+    const uint64_t done = (i + 1) * data.weights_bytes;
+    if (!progress(done, std::max(done, effort.repeat * data.weights_bytes))) {
       return cancelled("stopped on request");
     }
   }

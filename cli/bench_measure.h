@@ -33,6 +33,6 @@ struct Speed {
 // Unsupported when the pipeline cannot carry the data. Internal when what apply made of the old
 // weights is not the new ones.
 Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool,
-                      unsigned repeat, const Progress& progress);
+                      Effort effort, const Progress& progress);
 
 }  // namespace deltawire::cli

@@ -125,8 +125,8 @@ void say_head(const BenchReport& report, const Context& context) {
                           human_bytes(double(data.weights_bytes)), human_count(data.num_changed),
                           percent(data.density())));
   if (data.num_skipped != 0) {
-    context.say(fmt::format("          {} tensors left out: no counterpart of the same form",
-                            data.num_skipped));
+    context.say(fmt::format("          {} tensor{} left out: no counterpart of the same form",
+                            data.num_skipped, data.num_skipped == 1 ? "" : "s"));
   }
   const double share = ratio(double(data.huge_page_bytes), 3 * double(data.weights_bytes));
   context.say(
@@ -244,14 +244,14 @@ void say_notes(const BenchReport& report, const Context& context) {
         "trl-v1: int32 positions and values. slime-gen1: u16 or u32 gaps and values. slime: "
         "XOR, zstd level 1\nand xxh3-128 per tensor. deltawire: tight, and xxh3-128 per "
         "tensor. The peers' pipelines are written\nhere in C++ that keeps its buffers, "
-        "one thread per tensor: faster than their own Python.");
+        "one thread per tensor, with none of the cost of their Python.");
   }
   if (report.bandwidths.empty()) return;
-  context.say(
-      fmt::format("Speeds are of weights (the new checkpoint's bytes), the best of {}. Extra "
-                  "memory: how far resident\nmemory rose in the first, on {}; encoding "
-                  "counts the payloads it leaves, applying has them already.",
-                  report.repeat, threads_name(report.threads)));
+  context.say(fmt::format(
+      "Speeds are of weights (the new checkpoint's bytes), the best of {} or more. Extra "
+      "memory: how far resident\nmemory rose in the first, on {}; encoding "
+      "counts the payloads it leaves, applying has them already.",
+      report.repeat, threads_name(report.threads)));
 }
 
 }  // namespace

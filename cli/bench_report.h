@@ -24,7 +24,7 @@ struct BenchRow {
 
 struct BenchReport {
   const BenchData* data = nullptr;
-  unsigned threads = 1, repeat = 1;
+  unsigned threads = 1, repeat = 1;  // repeat: at least
   Bound bound;
   std::optional<uint64_t> file_bytes;  // of a whole delta on disk, made with `auto`
   std::vector<Bandwidth> bandwidths;   // one thread, then all

@@ -38,12 +38,13 @@ std::string bash(const CLI::App& app) {
 std::string fish(const CLI::App& app) {
   std::string text;
   for (const CLI::App* verb : app.get_subcommands({})) {
-    text += fmt::format("complete -c deltawire -n __fish_use_subcommand -a {} -d '{}'\n", verb->get_name(),
-                        verb->get_description());
+    text += fmt::format("complete -c deltawire -n __fish_use_subcommand -a {} -d '{}'\n",
+                        verb->get_name(), verb->get_description());
     for (const CLI::Option* option : verb->get_options()) {
       for (const std::string& name : option->get_lnames()) {
-        text += fmt::format("complete -c deltawire -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n",
-                            verb->get_name(), name, option->get_description());
+        text +=
+            fmt::format("complete -c deltawire -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n",
+                        verb->get_name(), name, option->get_description());
       }
     }
   }
@@ -52,9 +53,10 @@ std::string fish(const CLI::App& app) {
 }
 
 int print(const CLI::App& app, const Context& context, const std::string& shell) {
-  const std::string script = shell == "fish"  ? fish(app)
-                             : shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" + bash(app)
-                                              : bash(app);
+  const std::string script = shell == "fish" ? fish(app)
+                             : shell == "zsh"
+                                 ? "autoload -U +X bashcompinit && bashcompinit\n" + bash(app)
+                                 : bash(app);
   context.emit({{"shell", shell}, {"script", script}});
   context.say(script);
   return context.succeed();
@@ -63,12 +65,17 @@ int print(const CLI::App& app, const Context& context, const std::string& shell)
 }  // namespace
 
 void add_completion(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "completion", "Print a completion script for your shell",
-                             "  source <(deltawire completion bash)\n"
-                             "  deltawire completion fish > ~/.config/fish/completions/deltawire.fish");
+  CLI::App* verb =
+      make_verb(app, context, "completion", "Print a completion script for your shell",
+                "  source <(deltawire completion bash)\n"
+                "  deltawire completion fish > ~/.config/fish/completions/deltawire.fish");
   auto shell = std::make_shared<std::string>();
-  verb->add_option("SHELL", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  verb->callback([&app, &context, run, shell] { *run = [&app, &context, shell] { return print(app, context, *shell); }; });
+  verb->add_option("SHELL", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->callback([&app, &context, run, shell] {
+    *run = [&app, &context, shell] { return print(app, context, *shell); };
+  });
 }
 
 }  // namespace deltawire::cli

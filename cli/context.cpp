@@ -52,7 +52,8 @@ int Context::fail(const Status& status) const {
   if (json) emit({{"error", {{"code", name}, {"message", status.message()}}}});
   const bool coloured = isatty(STDERR_FILENO) != 0 && !plain_terminal();
   fmt::print(stderr, "{} {}\n",
-             coloured ? fmt::format(fmt::emphasis::bold | fg(fmt::terminal_color::red), "error:") : "error:",
+             coloured ? fmt::format(fmt::emphasis::bold | fg(fmt::terminal_color::red), "error:")
+                      : "error:",
              status.to_string());
   return int(status.code());
 }
@@ -60,7 +61,9 @@ int Context::fail(const Status& status) const {
 bool Context::colour() const { return isatty(STDOUT_FILENO) != 0 && !plain_terminal(); }
 
 ProgressBar::ProgressBar(const Context& context, std::string what)
-    : shown_(!context.quiet && isatty(STDERR_FILENO) != 0), what_(std::move(what)), start_(now_seconds()) {}
+    : shown_(!context.quiet && isatty(STDERR_FILENO) != 0),
+      what_(std::move(what)),
+      start_(now_seconds()) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) fmt::print(stderr, "\r\033[K");
@@ -83,8 +86,8 @@ void ProgressBar::draw(uint64_t done, uint64_t total) {
   const double elapsed = now_seconds() - start_;
   const double left = share > 0 ? elapsed / share - elapsed : 0;
   const int filled = int(share * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {}/s  {:.0f} s left", what_, "", filled, "",
-             kWidth - filled, share * 100, human_bytes(double(done) / elapsed), left);
+  fmt::print(stderr, "\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {}/s  {:.0f} s left", what_, "",
+             filled, "", kWidth - filled, share * 100, human_bytes(double(done) / elapsed), left);
   std::fflush(stderr);
   drawn_ = true;
 }

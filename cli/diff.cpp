@@ -17,7 +17,8 @@ int diff(const Context& context, Options& options) {
   if (!part_bytes.ok()) return context.fail(part_bytes.status());
   const auto digest = parse_digest_kind(options.digest);
   if (!digest || *digest == DigestKind::kSha256) {
-    return context.fail(invalid_argument("digest \"" + options.digest + "\" is not known; known: xxh3-128, blake3, adler32"));
+    return context.fail(invalid_argument("digest \"" + options.digest +
+                                         "\" is not known; known: xxh3-128, blake3, adler32"));
   }
   options.diff.part_bytes = *part_bytes;
   options.diff.digest = *digest;
@@ -31,8 +32,10 @@ int diff(const Context& context, Options& options) {
   if (!result.ok()) return context.fail(result.status());
   const DiffReport& report = *result;
   const double took = now_seconds() - start;
-  const double density = report.num_elements == 0 ? 0 : double(report.num_changed) / double(report.num_elements);
-  const double per_changed = report.num_changed == 0 ? 0 : double(report.delta_bytes) / double(report.num_changed);
+  const double density =
+      report.num_elements == 0 ? 0 : double(report.num_changed) / double(report.num_elements);
+  const double per_changed =
+      report.num_changed == 0 ? 0 : double(report.delta_bytes) / double(report.num_changed);
 
   context.emit({{"elements", report.num_elements},
                 {"changed", report.num_changed},
@@ -52,15 +55,22 @@ int diff(const Context& context, Options& options) {
                 {"target", report.target.hex()}});
   context.say(fmt::format("elements  {}", human_count(report.num_elements)));
   context.say(fmt::format("changed   {} ({})", human_count(report.num_changed), percent(density)));
-  std::string tensors = fmt::format("tensors   {} of {} changed", report.num_changed_tensors, report.num_tensors);
-  if (report.num_added != 0) tensors += fmt::format(", {} whole", report.num_added);
+  std::string tensors =
+      fmt::format("tensors   {} of {} changed", report.num_changed_tensors, report.num_tensors);
+  if (report.num_added != 0) tensors += fmt::format(", {} sent whole", report.num_added);
   if (report.num_removed != 0) tensors += fmt::format(", {} removed", report.num_removed);
   context.say(tensors);
-  context.say(fmt::format("delta     {} in {} part{}, {:.3f} bytes per changed element", human_bytes(double(report.delta_bytes)),
-                          report.num_parts, report.num_parts == 1 ? "" : "s", per_changed));
-  context.say(fmt::format("full      {}: {:.1f} times the delta", human_bytes(double(report.weights_bytes)),
+  std::string delta = fmt::format("delta     {} in {}", human_bytes(double(report.delta_bytes)),
+                                  plural(report.num_parts, "part"));
+  if (report.num_changed != 0) {
+    delta += fmt::format(", {:.3f} bytes per changed element", per_changed);
+  }
+  context.say(delta);
+  context.say(fmt::format("full      {}: {:.1f} times the delta",
+                          human_bytes(double(report.weights_bytes)),
                           double(report.weights_bytes) / double(report.delta_bytes)));
-  context.say(fmt::format("time      {}, {}/s of weights", seconds(took), human_bytes(double(report.weights_bytes) / took)));
+  context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
+                          human_bytes(double(report.weights_bytes) / took)));
   return context.succeed();
 }
 
@@ -73,17 +83,23 @@ void add_diff(CLI::App& app, Context& context, Run* run) {
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
       "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec xor-zstd --json");
   auto options = std::make_shared<Options>();
-  verb->add_option("OLD", options->old_path, "the checkpoint before: a .safetensors file or a folder")->required();
-  verb->add_option("NEW", options->new_path, "the checkpoint after")->required();
-  verb->add_option("-o,--output", options->out,
-                   "where the delta goes: NAME.safetensors is one file, any other name a folder of parts")
+  verb->add_option("OLD", options->old_path,
+                   "the checkpoint before: a .safetensors file or a folder")
       ->required();
-  verb->add_option("--codec", options->diff.codec,
-                   "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw");
+  verb->add_option("NEW", options->new_path, "the checkpoint after")->required();
+  verb->add_option(
+          "-o,--output", options->out,
+          "where the delta goes: NAME.safetensors is one file, any other name a folder of parts")
+      ->required();
+  verb->add_option(
+      "--codec", options->diff.codec,
+      "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw");
   verb->add_option("--digest", options->digest, "xxh3-128 (default), blake3 or adler32");
-  verb->add_option("--part-size", options->part_size, "start a new part of a folder at this size (default 1GiB)");
+  verb->add_option("--part-size", options->part_size,
+                   "start a new part of a folder at this size (default 1GiB)");
   add_threads(verb, context);
-  verb->callback([&context, run, options] { *run = [&context, options] { return diff(context, *options); }; });
+  verb->callback(
+      [&context, run, options] { *run = [&context, options] { return diff(context, *options); }; });
 }
 
 }  // namespace deltawire::cli

@@ -31,7 +31,7 @@ void count_change(Element before, Element after, const std::optional<FloatForm>&
   } else if (step >= -kLargest && step <= kLargest) {
     ++statistics->steps[size_t(int(step) + kLargest)];
   } else {
-    ++statistics->num_jumps;
+    ++(step > 0 ? statistics->num_jumps_up : statistics->num_jumps_down);
   }
 }
 
@@ -96,7 +96,8 @@ Status count_tensor(const Delta& delta, const TensorView& view, ThreadPool* pool
 void ChangeStatistics::add(const ChangeStatistics& other) {
   num_elements += other.num_elements;
   num_changed += other.num_changed;
-  num_jumps += other.num_jumps;
+  num_jumps_up += other.num_jumps_up;
+  num_jumps_down += other.num_jumps_down;
   num_sign_flips += other.num_sign_flips;
   for (size_t i = 0; i < steps.size(); ++i) steps[i] += other.steps[i];
   add_counts(other.elements, &elements);

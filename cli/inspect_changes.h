@@ -22,7 +22,7 @@ struct ChangeStatistics {
   DType dtype = DType::kU8;
   uint64_t num_elements = 0, num_changed = 0;
   std::array<uint64_t, 2 * kLargestStep + 1> steps{};  // from -kLargestStep
-  uint64_t num_jumps = 0;                              // further than that, the same sign
+  uint64_t num_jumps_up = 0, num_jumps_down = 0;       // further than that, the same sign
   uint64_t num_sign_flips = 0;                         // floats only
   ExponentCounts elements, changed;                    // by the old exponent's field; floats only
 

@@ -67,11 +67,12 @@ uint64_t floats_of(DType dtype, const DTypeTotals& total) {
 void say_exponents(const Context& context, DType dtype, const DTypeTotals& total) {
   if (total.num_sampled == 0) return;
   const uint64_t all = floats_of(dtype, total);
-  const std::string how = total.num_sampled == all ? "of all elements"
-                                                   : fmt::format("from a sample of {} elements",
-                                                                 human_count(total.num_sampled));
   context.say("");
-  context.say(fmt::format("Exponents of {}, {}:", dtype_name(dtype), how));
+  context.say(
+      total.num_sampled == all
+          ? fmt::format("Exponents of all {} elements:", dtype_name(dtype))
+          : fmt::format("Exponents of {} elements, from a sample of {} of {}:", dtype_name(dtype),
+                        human_count(total.num_sampled), human_count(all)));
   Table table({{"exponent"}, {"share"}, {"", false}});
   constexpr double kLeast = 0.0001;  // what is rarer shares a line
   double rare = 0, most = 0;
@@ -149,15 +150,15 @@ void say_summary(const Context& context, const Checkpoint& checkpoint, const Ten
     bytes += total.size_bytes;
   }
   context.say(fmt::format("checkpoint  {}", checkpoint.path().string()));
-  context.say(fmt::format("tensors     {}, {} elements, {}", human_count(tensors.size()),
-                          human_count(elements), human_bytes(double(bytes))));
+  context.say(fmt::format("tensors     {}, {}, {}", human_count(tensors.size()),
+                          plural(elements, "element"), human_bytes(double(bytes))));
   for (const auto& [dtype, total] : totals) {
     if (totals.size() == 1) {
       context.say(fmt::format("dtype       {}", dtype_name(dtype)));
     } else {
-      context.say(fmt::format("  {:<8}  {}, {} elements, {}", dtype_name(dtype),
-                              plural(total.num_tensors, "tensor"), human_count(total.num_elements),
-                              human_bytes(double(total.size_bytes))));
+      context.say(fmt::format(
+          "  {:<8}  {}, {}, {}", dtype_name(dtype), plural(total.num_tensors, "tensor"),
+          plural(total.num_elements, "element"), human_bytes(double(total.size_bytes))));
     }
   }
   uint64_t file_bytes = 0;

@@ -46,30 +46,49 @@ Totals add_up(const Entries& entries) {
   return total;
 }
 
+void say_changed(const Context& context, const Entries& entries) {
+  Totals patched, whole;
+  for (const Delta::Entry* item : entries) (item->entry.old_digest ? patched : whole).add(*item);
+  if (entries.empty()) context.say("changed   nothing");
+  if (patched.num_entries != 0) {
+    context.say(fmt::format("changed   {} of the {} elements of {} ({})",
+                            human_count(patched.num_changed), human_count(patched.num_elements),
+                            plural(patched.num_entries, "changed tensor"),
+                            percent(ratio(patched.num_changed, patched.num_elements))));
+  }
+  if (whole.num_entries != 0) {
+    context.say(fmt::format("whole     {}, new or of another dtype or shape, {}",
+                            plural(whole.num_entries, "tensor"),
+                            human_bytes(double(whole.payload_bytes))));
+  }
+}
+
+uint64_t payload_bytes(const Delta& delta) {
+  uint64_t bytes = 0;
+  for (const Delta::Entry& item : delta.entries) bytes += item.payload.size();
+  return bytes;
+}
+
 void say_summary(const Context& context, const InspectOptions& options, const Delta& delta,
                  const Entries& entries) {
-  const Totals total = add_up(entries);
-  uint64_t payload_bytes = 0;
-  for (const Delta::Entry& item : delta.entries) payload_bytes += item.payload.size();
+  const uint64_t payloads = payload_bytes(delta);
   context.say(fmt::format("delta     {}, format {}", options.path, kDeltaFormat));
   context.say(fmt::format("base      {}", delta.info.base.hex()));
   context.say(fmt::format("target    {}", delta.info.target.hex()));
+  context.say(fmt::format("digests   {} of each tensor, before and after",
+                          digest_name(delta.info.digest_kind)));
   context.say(fmt::format("size      {} in {}: {} of payloads, {} of headers",
                           human_bytes(double(delta.size_bytes)), plural(delta.files.size(), "part"),
-                          human_bytes(double(payload_bytes)),
-                          human_bytes(double(delta.size_bytes - payload_bytes))));
-  context.say(fmt::format("changed   {} of the {} elements in {} ({})",
-                          human_count(total.num_changed), human_count(total.num_elements),
-                          plural(total.num_entries, "changed tensor"),
-                          percent(ratio(total.num_changed, total.num_elements))));
-  context.say(fmt::format("digests   {} of every tensor, before and after",
-                          digest_name(delta.info.digest_kind)));
+                          human_bytes(double(payloads)),
+                          human_bytes(double(delta.size_bytes - payloads))));
+  say_changed(context, entries);
   for (const std::string& name : delta.info.removed) {
     context.say(fmt::format("removed   {}", shown(name)));
   }
 }
 
 void say_codecs(const Context& context, const Entries& entries) {
+  if (entries.empty()) return;
   Table table({{"codec", false}, {"tensors"}, {"changed"}, {"bytes"}, {"per change"}});
   for (const auto& [codec, total] : by_codec(entries)) {
     table.add({codec_name(codec), human_count(total.num_entries), human_count(total.num_changed),
@@ -140,8 +159,6 @@ Json to_json(const Delta::Entry& item) {
 
 Json to_json(const InspectOptions& options, const Delta& delta, const Entries& entries) {
   const Totals total = add_up(entries);
-  uint64_t payload_bytes = 0;
-  for (const Delta::Entry& item : delta.entries) payload_bytes += item.payload.size();
   Json parts = Json::array(), codecs = parts, list = parts;
   for (const auto& file : delta.files) {
     parts.push_back({{"name", file->path().filename().string()}, {"bytes", file->bytes().size()}});
@@ -161,7 +178,7 @@ Json to_json(const InspectOptions& options, const Delta& delta, const Entries& e
           {"target", delta.info.target.hex()},
           {"digest", digest_name(delta.info.digest_kind)},
           {"bytes", delta.size_bytes},
-          {"header_bytes", delta.size_bytes - payload_bytes},
+          {"header_bytes", delta.size_bytes - payload_bytes(delta)},
           {"elements", total.num_elements},
           {"changed", total.num_changed},
           {"removed", delta.info.removed},

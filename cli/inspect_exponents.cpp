@@ -9,7 +9,7 @@ namespace deltawire::cli {
 namespace {
 
 constexpr size_t kSamplePieces = 64;
-constexpr size_t kSamplePieceElements = 16384;
+constexpr size_t kSamplePieceElements = 4096;
 
 // What a field means when it is not a power of two; null otherwise.
 const char* special_name(DType dtype, const FloatForm& form, size_t field) {

@@ -32,8 +32,8 @@ nlohmann::ordered_json exponent_json(DType dtype, size_t field);
 using ExponentCounts = std::vector<uint64_t>;
 void count_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts);
 
-// The same from pieces spread evenly over a large tensor, about a million elements. Returns how
-// many elements were looked at.
+// The same from pieces spread evenly over a large tensor, a quarter of a million elements. Returns
+// how many elements were looked at.
 uint64_t sample_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts);
 
 }  // namespace deltawire::cli

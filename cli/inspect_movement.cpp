@@ -20,21 +20,28 @@ double share_of(uint64_t count, uint64_t total) {
 
 void say_steps(const Context& context, const ChangeStatistics& statistics) {
   const bool is_float = float_form(statistics.dtype).has_value();
-  Table table({{"step"}, {"elements"}, {"share"}, {"", false}});
-  const auto add = [&](std::string name, uint64_t count) {
+  Table table({{is_float ? "ULPs" : "step"},
+               {is_float ? "away from 0" : "up"},
+               {is_float ? "towards 0" : "down"},
+               {"share"},
+               {"", false}});
+  const auto add = [&](std::string name, std::string up, std::string down, uint64_t count) {
     if (count == 0) return;
     const double share = share_of(count, statistics.num_changed);
-    table.add({std::move(name), human_count(count), fmt::format("{:.2f} %", share * 100),
-               bar(context, share, kBarWidth)});
+    table.add({std::move(name), std::move(up), std::move(down),
+               fmt::format("{:.2f} %", share * 100), bar(context, share, kBarWidth)});
   };
-  for (int step = -kLargest; step <= kLargest; ++step) {
-    add(fmt::format("{:+}", step), statistics.steps[size_t(step + kLargest)]);
+  for (int step = 1; step <= kLargest; ++step) {
+    const uint64_t up = statistics.steps[size_t(kLargest + step)];
+    const uint64_t down = statistics.steps[size_t(kLargest - step)];
+    add(std::to_string(step), human_count(up), human_count(down), up + down);
   }
-  add("jump", statistics.num_jumps);
-  add("sign flip", statistics.num_sign_flips);
+  add("more", human_count(statistics.num_jumps_up), human_count(statistics.num_jumps_down),
+      statistics.num_jumps_up + statistics.num_jumps_down);
+  add("sign flip", "", human_count(statistics.num_sign_flips), statistics.num_sign_flips);
   context.say("");
-  context.say(fmt::format("How far {} elements moved, in {}:", dtype_name(statistics.dtype),
-                          is_float ? "ULPs (+ is away from zero)" : "steps of one"));
+  context.say(fmt::format("How far {} {} elements moved:", human_count(statistics.num_changed),
+                          dtype_name(statistics.dtype)));
   table.say(context);
 }
 
@@ -67,18 +74,16 @@ void say_classes(const Context& context, const ChangeStatistics& statistics) {
 }  // namespace
 
 void say_movement(const Context& context, const ChangeStatistics& statistics) {
-  if (statistics.num_changed != 0) say_steps(context, statistics);
+  if (statistics.num_changed == 0) return;
+  say_steps(context, statistics);
   if (!statistics.elements.empty()) say_classes(context, statistics);
 }
 
 Json movement_json(const ChangeStatistics& statistics) {
-  Json json = {{"dtype", dtype_name(statistics.dtype)},
-               {"elements", statistics.num_elements},
-               {"changed", statistics.num_changed},
-               {"steps", Json::object()},
-               {"jumps", statistics.num_jumps},
-               {"sign_flips", statistics.num_sign_flips},
-               {"exponents", Json::array()}};
+  Json json = {{"dtype", dtype_name(statistics.dtype)},   {"elements", statistics.num_elements},
+               {"changed", statistics.num_changed},       {"steps", Json::object()},
+               {"jumps_up", statistics.num_jumps_up},     {"jumps_down", statistics.num_jumps_down},
+               {"sign_flips", statistics.num_sign_flips}, {"exponents", Json::array()}};
   for (int step = -kLargest; step <= kLargest; ++step) {
     const uint64_t count = statistics.steps[size_t(step + kLargest)];
     if (step != 0) json["steps"][std::to_string(step)] = count;

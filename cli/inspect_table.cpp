@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cli/units.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -75,10 +74,6 @@ std::string shown(std::string_view name) {
   std::string quoted = quote(name);
   const bool harmless = !name.empty() && quoted == '"' + std::string(name) + '"';
   return harmless ? std::string(name) : quoted;
-}
-
-std::string plural(uint64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", human_count(count), noun, count == 1 ? "" : "s");
 }
 
 }  // namespace deltawire::cli

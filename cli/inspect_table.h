@@ -34,6 +34,4 @@ std::string heading(const Context& context, std::string_view text);
 // A name from a file: as it is, or quoted and escaped when it could harm a terminal.
 std::string shown(std::string_view name);
 
-std::string plural(uint64_t count, std::string_view noun);  // "1 file", "2 files"
-
 }  // namespace deltawire::cli

@@ -21,9 +21,11 @@ int list(const Context& context) {
 }  // namespace
 
 void add_kernels(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "kernels", "List the instruction sets this machine can use; * is the one in use",
-                             "  deltawire kernels\n"
-                             "  DELTAWIRE_KERNELS=scalar deltawire diff a.safetensors b.safetensors -o d.safetensors");
+  CLI::App* verb = make_verb(
+      app, context, "kernels",
+      "List the instruction sets this machine can use; * is the one in use",
+      "  deltawire kernels\n"
+      "  DELTAWIRE_KERNELS=scalar deltawire diff a.safetensors b.safetensors -o d.safetensors");
   verb->callback([&context, run] { *run = [&context] { return list(context); }; });
 }
 

@@ -33,10 +33,12 @@ int run_command_line(int argc, char** argv) {
   CLI::App app("deltawire ships only the weights that changed, bit-exact.", "deltawire");
   app.set_version_flag("--version", "deltawire " + std::string(version()));
   app.require_subcommand(1);
-  app.footer("`deltawire VERB --help` explains a verb, with examples.\n"
-             "Exit status: 0 done; 1 verify found a difference; 2 bad arguments; 3 unsupported; 4 not found;\n"
-             "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
-             "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
+  app.footer(
+      "`deltawire VERB --help` explains a verb, with examples.\n"
+      "Exit status: 0 done; 1 verify found a difference; 2 bad arguments; 3 unsupported; 4 not "
+      "found;\n"
+      "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
+      "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
   for (const AddVerb add : kVerbs) add(app, context, &run);
   try {
     app.parse(argc, argv);

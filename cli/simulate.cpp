@@ -10,11 +10,12 @@ namespace {
 
 constexpr uint64_t kFewestParams = 1000;
 constexpr uint64_t kMostParams = 1'000'000'000'000;
-constexpr uint64_t kMostSteps = 500;  // every version is an open file
+constexpr int64_t kMostSteps = 500;  // every version is an open file
 
 struct Options {
   std::string params = "100M", out;
-  uint64_t steps = 1, seed = 1, shards = 1;
+  int64_t steps = 1, shards = 1;  // signed: -1 is a mistake, not a large number
+  uint64_t seed = 1;
   double density = 0.012;
   bool force = false;
 };
@@ -28,15 +29,19 @@ Result<SimulationPlan> make_plan(const Context& context, const Options& options)
     return invalid_argument(
         fmt::format("--density {}: must be above 0 and at most 0.5", options.density));
   }
-  if (options.steps > kMostSteps) {
+  if (options.steps < 0 || options.steps > kMostSteps) {
     return invalid_argument(
-        fmt::format("--steps {}: must be at most {}", options.steps, kMostSteps));
+        fmt::format("--steps {}: must be from 0 to {}", options.steps, kMostSteps));
   }
   SimulationPlan plan;
   plan.model = simulated_model(params);
+  if (options.shards < 1 || uint64_t(options.shards) > plan.model.size()) {
+    return invalid_argument(fmt::format("--shards {}: must be from 1 to {}, the model's tensors",
+                                        options.shards, plan.model.size()));
+  }
   plan.step_size = calibrate_step_size(plan.model, options.density);
-  plan.num_steps = options.steps;
-  plan.num_shards = options.shards;
+  plan.num_steps = uint64_t(options.steps);
+  plan.num_shards = uint64_t(options.shards);
   plan.seed = options.seed;
   plan.overwrite = options.force;
   plan.threads = context.threads;

@@ -213,10 +213,6 @@ class Writer {
 }  // namespace
 
 Result<SimulationReport> write_simulation(const fs::path& folder, const SimulationPlan& plan) {
-  if (plan.num_shards == 0 || plan.num_shards > plan.model.size()) {
-    return invalid_argument(fmt::format("{} shards: a model of {} tensors can have 1 to {}",
-                                        plan.num_shards, plan.model.size(), plan.model.size()));
-  }
   return Writer(folder, plan).run();
 }
 

@@ -14,7 +14,8 @@ namespace deltawire::cli {
 struct SimulationPlan {
   std::vector<SimulatedTensor> model;
   double step_size = 0;
-  uint64_t num_steps = 0, num_shards = 1, seed = 1;
+  uint64_t num_steps = 0, seed = 1;
+  uint64_t num_shards = 1;  // at most one per tensor
   bool overwrite = false;
   unsigned threads = 0;
   Progress progress;

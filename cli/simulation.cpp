@@ -75,9 +75,10 @@ double deviate_below(double x) {
 double density_of(const StepLaw& law, double scale) {
   const auto hit = [&](int exponent) { return law.classes[size_t(exponent + kBias)].hit; };
   if (scale == 0) return (hit(-1) + hit(0)) / 2;
+  constexpr double kRoundsUp = 1 - 0x1p-9;  // from here on to the next power of two, in BF16
   double density = 0, below = 0;
   for (int exponent = -60; exponent < 8; ++exponent) {
-    const double up_to = deviate_below(double(power_of_two(exponent + 1)) / scale);
+    const double up_to = deviate_below(double(power_of_two(exponent + 1)) * kRoundsUp / scale);
     density += (up_to - below) * hit(exponent);
     below = up_to;
   }

@@ -21,7 +21,13 @@ std::string human_count(uint64_t count) {
   return digits;
 }
 
-std::string percent(double share) { return fmt::format("{:.{}f} %", share * 100, share < 0.1 ? 3 : 1); }
+std::string plural(uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", human_count(count), noun, count == 1 ? "" : "s");
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.{}f} %", share * 100, share < 0.1 ? 3 : 1);
+}
 
 std::string seconds(double value) { return fmt::format("{:.{}f} s", value, value < 10 ? 2 : 1); }
 
@@ -31,7 +37,9 @@ Result<uint64_t> parse_count(std::string_view text) {
   const double number = std::strtod(copy.c_str(), &end);
   std::string_view suffix(end);
   double factor = 1;
-  const auto bad = [&] { return invalid_argument("\"" + copy + "\" is not a size; try 512, 100M, 1.7B or 64MiB"); };
+  const auto bad = [&] {
+    return invalid_argument("\"" + copy + "\" is not a size; try 512, 100M, 1.7B or 64MiB");
+  };
   if (end == copy.c_str() || !(number >= 0)) return bad();
   if (!suffix.empty()) {
     const std::string_view letters = "KMGT";

@@ -30,8 +30,9 @@ nlohmann::ordered_json to_json(const TensorDifference& difference) {
 
 std::string to_line(const TensorDifference& difference) {
   if (!difference.what.empty()) return fmt::format("  {}: {}", difference.tensor, difference.what);
-  return fmt::format("  {}: {} of {} elements; first at {} in {}: {} against {}", difference.tensor,
-                     human_count(difference.num_different), human_count(difference.num_elements),
+  return fmt::format("  {}: {} of {}; first at {} in {}: {} against {}", difference.tensor,
+                     human_count(difference.num_different),
+                     plural(difference.num_elements, "element"),
                      shape_to_string(difference.first->coordinate), difference.first->file,
                      difference.first->old_bits, difference.first->new_bits);
 }
@@ -46,7 +47,8 @@ int verify(const Context& context, const Options& options) {
   const VerifyReport& report = *result;
   const bool identical = report.differences.empty();
   nlohmann::ordered_json differences = nlohmann::ordered_json::array();
-  for (const TensorDifference& difference : report.differences) differences.push_back(to_json(difference));
+  for (const TensorDifference& difference : report.differences)
+    differences.push_back(to_json(difference));
   context.emit({{"identical", identical},
                 {"tensors", report.num_tensors},
                 {"elements", report.num_elements},
@@ -54,14 +56,18 @@ int verify(const Context& context, const Options& options) {
                 {"differences", differences},
                 {"seconds", now_seconds() - start}});
   if (identical) {
-    context.say(fmt::format("bit-identical: {} tensors, {} elements", report.num_tensors, human_count(report.num_elements)));
+    context.say(fmt::format("bit-identical: {}, {}", plural(report.num_tensors, "tensor"),
+                            plural(report.num_elements, "element")));
     return context.succeed();
   }
-  context.say(fmt::format("different: {} of {} tensors, {} elements", report.differences.size(),
-                          report.num_tensors, human_count(report.num_different)));
-  for (size_t i = 0; i < std::min(kMostLines, report.differences.size()); ++i) context.say(to_line(report.differences[i]));
+  context.say(fmt::format("different: {} of {}, {}", report.differences.size(),
+                          plural(report.num_tensors, "tensor"),
+                          plural(report.num_different, "element")));
+  for (size_t i = 0; i < std::min(kMostLines, report.differences.size()); ++i)
+    context.say(to_line(report.differences[i]));
   if (report.differences.size() > kMostLines) {
-    context.say(fmt::format("  and {} more (--json lists all)", report.differences.size() - kMostLines));
+    context.say(
+        fmt::format("  and {} more (--json lists all)", report.differences.size() - kMostLines));
   }
   return kDifferent;
 }
@@ -69,14 +75,17 @@ int verify(const Context& context, const Options& options) {
 }  // namespace
 
 void add_verify(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "verify", "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
+  CLI::App* verb = make_verb(app, context, "verify",
+                             "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
                              "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
                              "  deltawire verify a.safetensors b.safetensors --json");
   auto options = std::make_shared<Options>();
   verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
   verb->add_option("B", options->b, "another")->required();
   add_threads(verb, context);
-  verb->callback([&context, run, options] { *run = [&context, options] { return verify(context, *options); }; });
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return verify(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

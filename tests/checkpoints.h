@@ -27,7 +27,8 @@ struct TestTensor {
 // Weight-like bits for floats, anything for the rest.
 inline TestTensor make_tensor(std::string name, DType dtype, Shape shape, uint64_t seed) {
   std::mt19937_64 random(seed);
-  TestTensor tensor{std::move(name), dtype, shape, std::vector<uint8_t>(tensor_size_bytes(dtype, shape).value())};
+  TestTensor tensor{std::move(name), dtype, shape,
+                    std::vector<uint8_t>(tensor_size_bytes(dtype, shape).value())};
   for (uint8_t& byte : tensor.bytes) byte = uint8_t(random());
   if (dtype == DType::kBF16) {
     for (size_t i = 0; i + 2 <= tensor.bytes.size(); i += 2) {
@@ -55,10 +56,12 @@ inline void change(TestTensor* tensor, double density, uint64_t seed) {
   }
 }
 
-inline void write_checkpoint(const std::filesystem::path& path, const std::vector<TestTensor>& tensors,
+inline void write_checkpoint(const std::filesystem::path& path,
+                             const std::vector<TestTensor>& tensors,
                              const Metadata& metadata = {{"format", "pt"}}) {
   std::vector<TensorSpec> specs;
-  for (const TestTensor& tensor : tensors) specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  for (const TestTensor& tensor : tensors)
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape});
   auto writer = SafetensorsWriter::create(path, specs, metadata);
   ASSERT_TRUE(writer.ok()) << writer.status().to_string();
   for (const TestTensor& tensor : tensors) ASSERT_TRUE(writer->write(tensor.bytes).ok());
@@ -66,8 +69,8 @@ inline void write_checkpoint(const std::filesystem::path& path, const std::vecto
 }
 
 // Spread over files a-00001.safetensors, ... with an index and a config beside them.
-inline void write_sharded(const std::filesystem::path& folder, const std::vector<TestTensor>& tensors,
-                          size_t num_files) {
+inline void write_sharded(const std::filesystem::path& folder,
+                          const std::vector<TestTensor>& tensors, size_t num_files) {
   std::filesystem::create_directories(folder);
   std::vector<IndexEntry> index;
   uint64_t total = 0;

@@ -30,12 +30,12 @@ struct DiffOptions {
 };
 
 struct DiffReport {
-  uint64_t num_tensors = 0;       // of the new checkpoint
+  uint64_t num_tensors = 0;  // of the new checkpoint
   uint64_t num_changed_tensors = 0, num_added = 0, num_removed = 0;
-  uint64_t num_elements = 0;      // compared, as codecs see them
-  uint64_t num_changed = 0;       // elements
-  uint64_t weights_bytes = 0;     // of the new checkpoint
-  uint64_t delta_bytes = 0;       // of all files of the delta
+  uint64_t num_elements = 0;   // compared, as codecs see them
+  uint64_t num_changed = 0;    // elements
+  uint64_t weights_bytes = 0;  // of the new checkpoint
+  uint64_t delta_bytes = 0;    // of all files of the delta
   uint64_t num_parts = 0;
   Digest base, target;
 };
@@ -64,8 +64,8 @@ struct ApplyReport {
 // its digest before `out` appears. Same shards and headers as `base`, unless tensors came, went or
 // changed their shape.
 Result<ApplyReport> apply_delta(const std::filesystem::path& delta,
-                                const std::filesystem::path& base,
-                                const std::filesystem::path& out, const ApplyOptions& options);
+                                const std::filesystem::path& base, const std::filesystem::path& out,
+                                const ApplyOptions& options);
 
 // The first element of a tensor that differs.
 struct FirstDifference {
@@ -98,14 +98,15 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
 struct TensorChange {
   std::string name;
   DType dtype = DType::kU8;
-  Shape shape;  // of the whole tensor
-  Box box;      // default: all of it
+  Shape shape;                                    // of the whole tensor
+  Box box;                                        // default: all of it
   std::span<const uint8_t> old_bytes, new_bytes;  // the box's contents
 };
 
 // Writes one part that covers `changes`. `base` and `target` are the state digests of the version
 // that the part belongs to; all parts of a delta carry the same.
-Result<DiffReport> write_part(const std::filesystem::path& out, const std::vector<TensorChange>& changes,
-                              const Digest& base, const Digest& target, const DiffOptions& options);
+Result<DiffReport> write_part(const std::filesystem::path& out,
+                              const std::vector<TensorChange>& changes, const Digest& base,
+                              const Digest& target, const DiffOptions& options);
 
 }  // namespace deltawire

@@ -86,10 +86,10 @@ Status internal_error(std::string message);
 
 #define DW_CONCAT_(a, b) a##b
 #define DW_CONCAT(a, b) DW_CONCAT_(a, b)
-#define DW_RETURN_IF_ERROR(expr)                                  \
-  do {                                                            \
-    ::deltawire::Status dw_status_ = (expr);                      \
-    if (!dw_status_.ok()) return dw_status_;                      \
+#define DW_RETURN_IF_ERROR(expr)             \
+  do {                                       \
+    ::deltawire::Status dw_status_ = (expr); \
+    if (!dw_status_.ok()) return dw_status_; \
   } while (false)
 #define DW_ASSIGN_OR_RETURN(lhs, expr) \
   DW_ASSIGN_OR_RETURN_(lhs, expr, DW_CONCAT(dw_result_, __LINE__))

@@ -27,7 +27,8 @@ int hex_value(char c) {
   return -1;
 }
 
-// Seed 1, as peers write it. Sums are reduced every 5552 bytes, the most that cannot overflow 32 bits.
+// Seed 1, as peers write it. Sums are reduced every 5552 bytes, the most that cannot overflow 32
+// bits.
 struct Adler32 {
   uint32_t a = 1, b = 0;
   void update(std::span<const uint8_t> bytes) {
@@ -117,7 +118,8 @@ Hasher::Hasher(DigestKind kind) : impl_(std::make_unique<Impl>()) {
       blake3_hasher_init(&impl_->blake3);
 #endif
       break;
-    case DigestKind::kAdler32: break;
+    case DigestKind::kAdler32:
+      break;
   }
 }
 
@@ -138,7 +140,9 @@ void Hasher::update(std::span<const uint8_t> bytes) {
       blake3_hasher_update(&impl_->blake3, bytes.data(), bytes.size());
 #endif
       break;
-    case DigestKind::kAdler32: impl_->adler.update(bytes); break;
+    case DigestKind::kAdler32:
+      impl_->adler.update(bytes);
+      break;
   }
 }
 
@@ -164,7 +168,8 @@ Digest Hasher::finish() {
 #endif
       break;
     case DigestKind::kAdler32:
-      for (int i = 0; i < 4; ++i) digest.bytes[size_t(i)] = uint8_t(impl_->adler.value() >> (24 - 8 * i));
+      for (int i = 0; i < 4; ++i)
+        digest.bytes[size_t(i)] = uint8_t(impl_->adler.value() >> (24 - 8 * i));
       break;
   }
   return digest;

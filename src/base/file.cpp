@@ -109,7 +109,8 @@ Status AtomicFile::allocate(uint64_t size) {
   while ((error = ::posix_fallocate(fd_, 0, off_t(size))) == EINTR) {
   }
   errno = error;
-  if (error != 0) return errno_status(path_, "cannot take " + std::to_string(size) + " bytes of disk");
+  if (error != 0)
+    return errno_status(path_, "cannot take " + std::to_string(size) + " bytes of disk");
   end_ = size;
   return {};
 }
@@ -138,14 +139,17 @@ Result<MutableFile> MutableFile::create(const std::filesystem::path& path, uint6
 }
 
 MutableFile::MutableFile(MutableFile&& other) noexcept
-    : file_(std::move(other.file_)), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+    : file_(std::move(other.file_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(other.size_) {}
 
 MutableFile::~MutableFile() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
 Status MutableFile::commit() {
-  if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0) return errno_status(file_.path_, "cannot sync");
+  if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0)
+    return errno_status(file_.path_, "cannot sync");
   return file_.commit();
 }
 

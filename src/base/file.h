@@ -1,4 +1,5 @@
-// Files as deltawire uses them: mapped for reading, written beside their name and renamed when whole.
+// Files as deltawire uses them: mapped for reading, written beside their name and renamed when
+// whole.
 #pragma once
 
 #include <filesystem>
@@ -37,9 +38,9 @@ class AtomicFile {
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
 
-  Status write(Bytes bytes);                          // at the current end
+  Status write(Bytes bytes);  // at the current end
   Status write_at(uint64_t offset, Bytes bytes);
-  Status allocate(uint64_t size);                     // takes the disk space now
+  Status allocate(uint64_t size);  // takes the disk space now
   Status commit();
 
  private:

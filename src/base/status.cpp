@@ -4,19 +4,32 @@ namespace deltawire {
 
 std::string_view code_name(Code code) noexcept {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kNotFound: return "not found";
-    case Code::kConflict: return "conflict";
-    case Code::kCorruption: return "corruption";
-    case Code::kBaseMismatch: return "base mismatch";
-    case Code::kIo: return "i/o error";
-    case Code::kUnavailable: return "unavailable";
-    case Code::kOutOfMemory: return "out of memory";
-    case Code::kDevice: return "device error";
-    case Code::kCancelled: return "cancelled";
-    case Code::kInternal: return "internal error";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kNotFound:
+      return "not found";
+    case Code::kConflict:
+      return "conflict";
+    case Code::kCorruption:
+      return "corruption";
+    case Code::kBaseMismatch:
+      return "base mismatch";
+    case Code::kIo:
+      return "i/o error";
+    case Code::kUnavailable:
+      return "unavailable";
+    case Code::kOutOfMemory:
+      return "out of memory";
+    case Code::kDevice:
+      return "device error";
+    case Code::kCancelled:
+      return "cancelled";
+    case Code::kInternal:
+      return "internal error";
   }
   return "unknown";
 }

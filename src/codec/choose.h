@@ -10,8 +10,8 @@ struct Choice {
   Encoded encoded;
 };
 
-// `tight` nearly always wins. The others are tried only where counts say that they could: plain gaps
-// for a handful of changes, zstd where `tight` saves little, `raw` when a delta would not pay.
+// `tight` nearly always wins. The others are tried only where counts say that they could: plain
+// gaps for a handful of changes, zstd where `tight` saves little, `raw` when a delta would not pay.
 Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool);
 
 }  // namespace deltawire

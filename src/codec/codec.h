@@ -62,8 +62,8 @@ class Codec {
                                  ThreadPool* pool) const = 0;
 };
 
-std::span<const Codec* const> all_codecs() noexcept;         // ordered by id
-const Codec* find_codec(CodecId id) noexcept;                // nullptr when unknown
+std::span<const Codec* const> all_codecs() noexcept;  // ordered by id
+const Codec* find_codec(CodecId id) noexcept;         // nullptr when unknown
 const Codec* find_codec(std::string_view name) noexcept;
 
 }  // namespace deltawire

@@ -41,7 +41,11 @@ template <class T>
 class Encoder {
  public:
   Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool)
-      : layout_(layout), old_(old_bytes), new_(new_bytes), pool_(pool), n_(old_bytes.size() / sizeof(T)) {}
+      : layout_(layout),
+        old_(old_bytes),
+        new_(new_bytes),
+        pool_(pool),
+        n_(old_bytes.size() / sizeof(T)) {}
 
   Result<Encoded> run() {
     const KeyStats keys = sample_keys(layout_, old_, new_);
@@ -144,7 +148,8 @@ class Encoder {
     out.payload.reserve(size);
     out.payload.assign(head.bytes().begin(), head.bytes().end());
     for (const auto& block : blocks) put_leb128(block.size(), &out.payload);
-    for (const auto& block : blocks) out.payload.insert(out.payload.end(), block.begin(), block.end());
+    for (const auto& block : blocks)
+      out.payload.insert(out.payload.end(), block.begin(), block.end());
     return out;
   }
 
@@ -172,10 +177,12 @@ Result<Parsed> parse(Layout layout, Bytes payload, size_t n) {
   uint64_t total = 0;
   for (uint64_t& length : lengths) {
     DW_RETURN_IF_ERROR(take_leb128("tight directory", &rest, &length));
-    if (length > payload.size()) return bad_payload("tight directory: block length", payload.size(), length);
+    if (length > payload.size())
+      return bad_payload("tight directory: block length", payload.size(), length);
     total += length;
   }
-  if (total != rest.size()) return bad_payload("tight directory: bytes of all blocks", rest.size(), total);
+  if (total != rest.size())
+    return bad_payload("tight directory: bytes of all blocks", rest.size(), total);
   if (total == 0) return bad_payload("tight payload", "at least one change", "none");
   Parsed parsed;
   parsed.coder->build(model, layout.width);

@@ -177,8 +177,8 @@ bool read_values(Streams* streams, const Coder& coder, bool unit, const uint32_t
 }  // namespace
 
 template <class T>
-Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n,
-                    const void* data_end, const Sink<T>& sink, DecodeScratch* scratch) {
+Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, const void* data_end,
+                    const Sink<T>& sink, DecodeScratch* scratch) {
   if (block.empty()) return {};
   if (block.size() <= kStateBytes) return bad_block("too short for its coder states");
   scratch->padded.resize(block.size() + 2 * kBlockPadding);
@@ -186,9 +186,14 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n,
   std::memcpy(begin, block.data(), block.size());
   std::memset(begin + block.size(), 0, kBlockPadding);
   const uint8_t* const words_end = begin + block.size() - kStateBytes;
-  Streams in{BitReader(begin), words_end, load_le<uint32_t>(words_end),
-             load_le<uint32_t>(words_end + 4), begin, (block.size() - kStateBytes) * 8};
-  if (in.next < kRansLow || in.other < kRansLow) return bad_block("a coder state is below its range");
+  Streams in{BitReader(begin),
+             words_end,
+             load_le<uint32_t>(words_end),
+             load_le<uint32_t>(words_end + 4),
+             begin,
+             (block.size() - kStateBytes) * 8};
+  if (in.next < kRansLow || in.other < kRansLow)
+    return bad_block("a coder state is below its range");
 
   const Model& model = coder.model;
   const int num_classes = model.split.num_classes;
@@ -196,7 +201,8 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n,
   uint32_t first[kMaxClasses] = {}, end[kMaxClasses] = {}, total = 0;
   for (int c = 0; c < num_classes; ++c) {
     uint32_t count;
-    if (!read_count(&in, model, c, n, &count)) return bad_block("a class has more changes than the block elements");
+    if (!read_count(&in, model, c, n, &count))
+      return bad_block("a class has more changes than the block elements");
     first[c] = total;
     end[c] = total += count;
     if (total > n) return bad_block("more changes than elements");
@@ -210,7 +216,8 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n,
   for (int c = 0; c < num_classes; ++c) {
     const uint32_t count = end[c] - first[c];
     const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
-    const RansTable& table = gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
+    const RansTable& table =
+        gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
     if (!read_ranks(&in, table, count, n, &ahead, scratch->positions.data() + first[c])) {
       return bad_block("gaps run over the block");
     }
@@ -232,12 +239,13 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n,
   if (in.words != begin + (num_bits + 7) / 8 || in.bits.get(unused) != 0) {
     return bad_block("its two streams do not meet");
   }
-  if (in.next != kRansLow || in.other != kRansLow) return bad_block("a coder state does not return to its start");
+  if (in.next != kRansLow || in.other != kRansLow)
+    return bad_block("a coder state does not return to its start");
   return {};
 }
 
-#define DW_INSTANTIATE(T)                                                                  \
-  template Status decode_block<T>(const Coder&, Bytes, uint8_t*, size_t, const void*,      \
+#define DW_INSTANTIATE(T)                                                             \
+  template Status decode_block<T>(const Coder&, Bytes, uint8_t*, size_t, const void*, \
                                   const Sink<T>&, DecodeScratch*);
 DW_INSTANTIATE(uint8_t)
 DW_INSTANTIATE(uint16_t)

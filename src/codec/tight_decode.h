@@ -14,8 +14,8 @@ namespace deltawire::tight {
 struct DecodeScratch {
   SegmentIndex index;
   uint16_t located[kSegmentElements];
-  std::vector<uint8_t> padded;        // the block between two margins
-  std::vector<uint32_t> positions;    // ranks first, then positions; by class
+  std::vector<uint8_t> padded;      // the block between two margins
+  std::vector<uint32_t> positions;  // ranks first, then positions; by class
   std::vector<uint8_t> old_values;
 };
 
@@ -30,7 +30,7 @@ struct Sink {
 // `data` holds the block's n old elements. The block is not trusted: every count, rank and length
 // is checked. After an error a patched block is undefined.
 template <class T>
-Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n,
-                    const void* data_end, const Sink<T>& sink, DecodeScratch* scratch);
+Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, const void* data_end,
+                    const Sink<T>& sink, DecodeScratch* scratch);
 
 }  // namespace deltawire::tight

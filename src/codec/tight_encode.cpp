@@ -90,14 +90,16 @@ void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t
   out->total = 0;
   for (size_t at = 0; at < n; at += kSegmentElements) {
     const size_t length = std::min(kSegmentElements, n - at);
-    const uint8_t *old_segment = old_data + at * sizeof(T), *new_segment = new_data + at * sizeof(T);
+    const uint8_t *old_segment = old_data + at * sizeof(T),
+                  *new_segment = new_data + at * sizeof(T);
     const size_t found = k.index_diff[kWidth](old_segment, new_segment, length, split.split,
                                               &scratch->index, scratch->positions);
     for (size_t i = 0; i < found; ++i) {
       const T value = load_le<T>(old_segment + scratch->positions[i] * sizeof(T));
       scratch->classes[i] = split.class_of_key[key_of(split.split, value)];
     }
-    k.rank(scratch->index, split.split, scratch->positions, scratch->classes, found, scratch->ranks);
+    k.rank(scratch->index, split.split, scratch->positions, scratch->classes, found,
+           scratch->ranks);
     Change<T>* end[kMaxClasses];
     for (size_t c = 0; c < kMaxClasses; ++c) {
       auto& storage = out->storage[c];
@@ -106,7 +108,8 @@ void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t
     }
     for (size_t i = 0; i < found; ++i) {
       const size_t c = scratch->classes[i], byte = scratch->positions[i] * sizeof(T);
-      const T old_value = load_le<T>(old_segment + byte), new_value = load_le<T>(new_segment + byte);
+      const T old_value = load_le<T>(old_segment + byte),
+              new_value = load_le<T>(new_segment + byte);
       const uint32_t rank = base[c] + scratch->ranks[i];
       *end[c]++ = {rank - next_rank[c], old_value, T(new_value - old_value)};
       next_rank[c] = rank + 1;
@@ -162,7 +165,8 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
   for (int c = 0; c < num_classes; ++c) {
     const uint32_t count = changes.count[c];
     const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
-    const RansTable& table = gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
+    const RansTable& table =
+        gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
     const uint32_t escape = table.num_symbols - 1;
     const Change<T>* change = changes.storage[c].data();
     for (uint32_t i = 0; i < count; ++i) {
@@ -223,11 +227,11 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
   std::memcpy(out->data() + out->size() - kStateBytes, states, kStateBytes);
 }
 
-#define DW_INSTANTIATE(T)                                                                        \
-  template void collect_block<T>(const KeySplit&, const uint8_t*, const uint8_t*, size_t,        \
-                                 CollectScratch*, BlockChanges<T>*);                             \
-  template void count_values<T>(const BlockChanges<T>&, const ClassSplit&, ValueStats*);         \
-  template void code_block<T>(const Coder&, const BlockChanges<T>&, size_t, Prefetcher,          \
+#define DW_INSTANTIATE(T)                                                                 \
+  template void collect_block<T>(const KeySplit&, const uint8_t*, const uint8_t*, size_t, \
+                                 CollectScratch*, BlockChanges<T>*);                      \
+  template void count_values<T>(const BlockChanges<T>&, const ClassSplit&, ValueStats*);  \
+  template void code_block<T>(const Coder&, const BlockChanges<T>&, size_t, Prefetcher,   \
                               Prefetcher, CodeScratch*, std::vector<uint8_t>*);
 DW_INSTANTIATE(uint8_t)
 DW_INSTANTIATE(uint16_t)

@@ -10,8 +10,8 @@
 
 namespace deltawire::tight {
 
-// One change as the coder wants it: elements of its class that lie between it and the change before,
-// the old value and the step.
+// One change as the coder wants it: elements of its class that lie between it and the change
+// before, the old value and the step.
 template <class T>
 struct Change {
   uint32_t gap;

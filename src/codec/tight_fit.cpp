@@ -136,7 +136,8 @@ uint64_t scaled(uint64_t count, uint64_t n, uint64_t seen) {
 uint8_t chance_code(uint64_t changed, uint64_t population) {
   const uint64_t numerator = 4 * changed + 1, denominator = 4 * population + 2;
   if (numerator >= denominator) return 0;
-  const uint64_t code = ((log2_q16(denominator) - log2_q16(numerator)) * 16 + kBit / 2) >> kLogFraction;
+  const uint64_t code =
+      ((log2_q16(denominator) - log2_q16(numerator)) * 16 + kBit / 2) >> kLogFraction;
   return uint8_t(std::min<uint64_t>(255, code));
 }
 
@@ -170,8 +171,10 @@ Model fit_model(const ClassSplit& split, const ClassStats& classes, const ValueS
   for (int c = 0; c < split.num_classes; ++c) {
     model.q[c] = chance_code(classes.changed[c], classes.population[c]);
     // 12 log2 of the changes expected in a full block
-    const uint64_t per_block = scaled(classes.changed[c], uint64_t{1} << kBlockLog2, classes.num_elements);
-    model.mean_codes[c] = uint8_t((uint64_t(log2_q16(std::max<uint64_t>(1, per_block))) * 12 + kBit / 2) >> kLogFraction);
+    const uint64_t per_block =
+        scaled(classes.changed[c], uint64_t{1} << kBlockLog2, classes.num_elements);
+    model.mean_codes[c] = uint8_t(
+        (uint64_t(log2_q16(std::max<uint64_t>(1, per_block))) * 12 + kBit / 2) >> kLogFraction);
   }
 
   const uint32_t num_tokens = layout.width <= 2 ? 17 : layout.width * 8U + 1;
@@ -179,7 +182,8 @@ Model fit_model(const ClassSplit& split, const ClassStats& classes, const ValueS
   for (unsigned key = 0; key < 256; ++key) {
     ValueGroup group{uint8_t(key), num_tokens, n, std::max<uint64_t>(1, classes.num_elements), {}};
     std::memcpy(group.tokens, values.tokens[key], num_tokens * sizeof group.tokens[0]);
-    if (std::any_of(group.tokens, group.tokens + num_tokens, [](uint32_t count) { return count != 0; })) {
+    if (std::any_of(group.tokens, group.tokens + num_tokens,
+                    [](uint32_t count) { return count != 0; })) {
       groups.push_back(group);
     }
   }
@@ -206,7 +210,9 @@ Model fit_law(const KeyStats& stats, Layout layout, uint64_t n) {
   best.split.key_shift = layout.key_shift;
   best.split.key_mask = layout.key_mask;
   int64_t best_cost = INT64_MAX;
-  for (unsigned start = first > 8 ? first - 8 : 0; start <= 255; start = start < last ? start + 1 : start < 255 ? 255 : 256) {
+  for (unsigned start = first > 8 ? first - 8 : 0; start <= 255; start = start < last  ? start + 1
+                                                                         : start < 255 ? 255
+                                                                                       : 256) {
     // Expected changes in units of the top chance, Q8: each key above `start` counts half the last.
     uint64_t weight = 0;
     for (unsigned key = 0; key < 256; ++key) {
@@ -214,7 +220,8 @@ Model fit_law(const KeyStats& stats, Layout layout, uint64_t n) {
       weight += (population[key] << 8) >> c;
     }
     const uint8_t q = chance_code(total_changed, std::max(weight >> 8, total_changed));
-    int64_t cost = 0;  // bits of the changed elements; those that stay cost little and much the same
+    int64_t cost =
+        0;  // bits of the changed elements; those that stay cost little and much the same
     for (unsigned key = 0; key < 256; ++key) {
       const unsigned c = key <= start ? 0 : std::min(key - start, 7U);
       cost += int64_t(changed[key]) * std::min(255, int(q) + 16 * int(c));

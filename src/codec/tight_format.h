@@ -18,7 +18,8 @@ inline constexpr unsigned kNumStates = 2;  // interleaved rANS states of a block
 inline constexpr size_t kStateBytes = 4 * kNumStates;
 inline constexpr size_t kMaxContexts = 16;
 
-// ---- gaps: a token and raw bits. Gaps below 8 are tokens; above, a token is the leading three bits.
+// ---- gaps: a token and raw bits. Gaps below 8 are tokens; above, a token is the leading three
+// bits.
 struct GapToken {
   uint32_t token;
   unsigned raw_bits;
@@ -66,12 +67,14 @@ void build_coded_table(const uint8_t* codes, uint32_t num_symbols, RansTable* ta
 // ---- counts of changes per class and block
 // Changes expected in a block of n elements, given 2^(mean_code / 12) in a full one.
 inline uint32_t mean_count(uint8_t mean_code, size_t n, unsigned block_log2) {
-  constexpr uint32_t kRoot[12] = {65536, 69432, 73561, 77935, 82570,  87480,
+  constexpr uint32_t kRoot[12] = {65536, 69432, 73561,  77935,  82570,  87480,
                                   92681, 98193, 104031, 110217, 116771, 123715};
   return uint32_t(((uint64_t(kRoot[mean_code % 12]) << (mean_code / 12)) >> 4) * uint64_t(n) >>
                   (12 + block_log2));
 }
-inline unsigned rice_bits(uint32_t mean) { return (32U - unsigned(std::countl_zero(mean | 1))) / 2; }
+inline unsigned rice_bits(uint32_t mean) {
+  return (32U - unsigned(std::countl_zero(mean | 1))) / 2;
+}
 inline constexpr unsigned kRiceLimit = 20;  // longer prefixes give way to the count itself
 
 // Both sides know a block's count: where it is over four sigma off the mean, the gap table follows.

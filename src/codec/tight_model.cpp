@@ -84,7 +84,8 @@ void Coder::build(const Model& m, uint8_t width) {
 }
 
 void write_model(const Model& model, uint8_t width, BitWriter* out) {
-  out->reserve_bits(8 * (64 + 5 * kMaxClasses) + 9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes));
+  out->reserve_bits(8 * (64 + 5 * kMaxClasses) +
+                    9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes));
   out->put(model.block_log2, 7);
   out->put(model.fitted, 1);
   if (!model.fitted) {

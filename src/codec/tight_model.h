@@ -16,9 +16,9 @@ struct Model {
   uint8_t block_log2 = kBlockLog2;
   bool fitted = false;
   uint8_t law_key = 255, law_q = 64;
-  ClassSplit split;                         // with the layout's key bits filled in
-  uint8_t q[kMaxClasses] = {};              // chance of a change: 2^(-q/16)
-  uint8_t mean_codes[kMaxClasses] = {};     // changes per full block: 2^(mean_code/12)
+  ClassSplit split;                      // with the layout's key bits filled in
+  uint8_t q[kMaxClasses] = {};           // chance of a change: 2^(-q/16)
+  uint8_t mean_codes[kMaxClasses] = {};  // changes per full block: 2^(mean_code/12)
   uint8_t num_contexts = 1;
   uint8_t context_thresholds[kMaxContexts - 1] = {};
   uint8_t value_codes[kMaxContexts][kMaxValueTokens] = {};

@@ -17,8 +17,10 @@ KeyStats sample(Layout layout, const uint8_t* old_data, const uint8_t* new_data,
   uint16_t positions[kPiece + kStripElements];
   KeyStats stats;
   for (size_t piece = 0; piece < taken; ++piece) {
-    const size_t start = (piece * num_pieces / taken) * kPiece, length = std::min(kPiece, n - start);
-    const uint8_t *old_piece = old_data + start * sizeof(T), *new_piece = new_data + start * sizeof(T);
+    const size_t start = (piece * num_pieces / taken) * kPiece,
+                 length = std::min(kPiece, n - start);
+    const uint8_t *old_piece = old_data + start * sizeof(T),
+                  *new_piece = new_data + start * sizeof(T);
     const auto key_at = [&](size_t i) {
       return uint8_t(load_le<T>(old_piece + i * sizeof(T)) >> layout.key_shift) & layout.key_mask;
     };

@@ -49,7 +49,8 @@ bool parse_shape(std::string_view text, Shape* shape) {
 
 // Takes "key=value" off the front when the next field has this key.
 bool take_field(std::string_view* text, std::string_view key, std::string_view* value) {
-  if (text->size() <= key.size() || text->substr(0, key.size()) != key || (*text)[key.size()] != '=') {
+  if (text->size() <= key.size() || text->substr(0, key.size()) != key ||
+      (*text)[key.size()] != '=') {
     return false;
   }
   text->remove_prefix(key.size() + 1);
@@ -66,13 +67,15 @@ Status bad_record(std::string_view name, std::string_view what, std::string_view
 // Unique within the part, never one of our own keys.
 std::string entry_name(const std::string& tensor, std::set<std::string>* taken) {
   std::string name = tensor;
-  for (int i = 1; name.starts_with(kReserved) || name == kMetadataKey || !taken->insert(name).second; ++i) {
+  for (int i = 1;
+       name.starts_with(kReserved) || name == kMetadataKey || !taken->insert(name).second; ++i) {
     name = "#" + std::to_string(i) + "#" + tensor;
   }
   return name;
 }
 
-// What the checksum of a part covers: every other piece of metadata, every payload's name and digest.
+// What the checksum of a part covers: every other piece of metadata, every payload's name and
+// digest.
 class PartCheck {
  public:
   void add_metadata(std::string_view key, std::string_view value) {
@@ -122,7 +125,8 @@ Result<DeltaInfo> parse_info(const Metadata& metadata) {
     const auto json = nlohmann::json::parse(*removed, nullptr, false);
     if (!json.is_array()) return corruption(std::string(kRemovedKey) + " is not a list of names");
     for (const auto& name : json) {
-      if (!name.is_string()) return corruption(std::string(kRemovedKey) + " is not a list of names");
+      if (!name.is_string())
+        return corruption(std::string(kRemovedKey) + " is not a list of names");
       info.removed.push_back(name.get<std::string>());
     }
   }
@@ -151,7 +155,8 @@ std::string format_entry(const DeltaEntry& entry, bool with_name) {
   return text;
 }
 
-Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text, DigestKind digest_kind) {
+Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text,
+                               DigestKind digest_kind) {
   DeltaEntry entry;
   std::string_view value;
   if (!take_field(&text, "codec", &value)) return bad_record(name, "expected codec=", text);
@@ -173,7 +178,8 @@ Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text, Dig
   }
   if (!take_field(&text, "changed", &value)) return bad_record(name, "expected changed=", text);
   if (!parse_number(value, &entry.num_changed) || entry.num_changed > entry.num_elements()) {
-    return bad_record(name, "expected at most " + std::to_string(entry.num_elements()) + " changes", value);
+    return bad_record(name, "expected at most " + std::to_string(entry.num_elements()) + " changes",
+                      value);
   }
   if (take_field(&text, "old", &value)) {
     DW_ASSIGN_OR_RETURN(entry.old_digest, parse_digest(digest_kind, value));
@@ -210,7 +216,8 @@ Result<std::string> serialise_part_header(const DeltaInfo& info,
   }
   PartCheck check;
   for (const auto& [key, value] : metadata) check.add_metadata(key, value);
-  for (size_t i = 0; i < entries.size(); ++i) check.add_payload(specs[i].name, entries[i].payload_digest);
+  for (size_t i = 0; i < entries.size(); ++i)
+    check.add_payload(specs[i].name, entries[i].payload_digest);
   metadata.emplace_back(std::string(kCheckKey), check.finish().hex());
   return serialise_safetensors_header(specs, metadata);
 }
@@ -236,20 +243,24 @@ Result<DeltaPart> parse_part(Bytes file) {
   }
   for (const TensorView& tensor : view.tensors) {
     const auto record = records.find(tensor.name);
-    if (record == records.end()) return corruption("tensor " + quote(tensor.name) + " has no record in the metadata");
+    if (record == records.end())
+      return corruption("tensor " + quote(tensor.name) + " has no record in the metadata");
     if (tensor.dtype != DType::kU8 || tensor.shape.size() != 1) {
       return corruption("tensor " + quote(tensor.name) + ": a payload is a U8 vector");
     }
-    DW_ASSIGN_OR_RETURN(DeltaEntry entry, parse_entry(tensor.name, record->second, part.info.digest_kind));
+    DW_ASSIGN_OR_RETURN(DeltaEntry entry,
+                        parse_entry(tensor.name, record->second, part.info.digest_kind));
     if (entry.codec == CodecId::kRaw && tensor.bytes.size() != entry.box_bytes()) {
       return corruption("tensor " + quote(tensor.name) + ": raw payload: expected " +
-                        std::to_string(entry.box_bytes()) + " bytes, got " + std::to_string(tensor.bytes.size()));
+                        std::to_string(entry.box_bytes()) + " bytes, got " +
+                        std::to_string(tensor.bytes.size()));
     }
     part.entries.push_back({std::move(entry), tensor.bytes});
     records.erase(record);
   }
   if (!records.empty()) {
-    return corruption("metadata describes " + quote(records.begin()->first) + ", which has no payload");
+    return corruption("metadata describes " + quote(records.begin()->first) +
+                      ", which has no payload");
   }
   return part;
 }

@@ -1,5 +1,5 @@
-// A delta part: a valid safetensors file whose U8 tensors are payloads and whose metadata says how to
-// decode them. Bytes <-> structs, no I/O. docs/format.md, "The part", is its contract.
+// A delta part: a valid safetensors file whose U8 tensors are payloads and whose metadata says how
+// to decode them. Bytes <-> structs, no I/O. docs/format.md, "The part", is its contract.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,8 @@ struct DeltaEntry {
 
 // "codec=tight dtype=BF16 shape=2048,1024 changed=82996 old=... new=..."
 std::string format_entry(const DeltaEntry& entry, bool with_name);
-Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text, DigestKind digest_kind);
+Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text,
+                               DigestKind digest_kind);
 
 struct PayloadView {
   DeltaEntry entry;

@@ -7,8 +7,8 @@
 namespace deltawire {
 
 // Width and class key of a dtype: the exponent of floats, the top bits of integers. Complex numbers
-// are pairs of floats, packed 4- and 6-bit elements are bytes: "elements" in a delta are what codecs
-// see, so a C64 tensor has twice as many as its shape says.
+// are pairs of floats, packed 4- and 6-bit elements are bytes: "elements" in a delta are what
+// codecs see, so a C64 tensor has twice as many as its shape says.
 Layout layout_of(DType dtype) noexcept;
 
 }  // namespace deltawire

@@ -1,5 +1,6 @@
 // The kernel table: every hot loop of deltawire on raw elements, once per instruction set.
-// All functions are noexcept, allocate nothing and give the same result on every target, bit for bit.
+// All functions are noexcept, allocate nothing and give the same result on every target, bit for
+// bit.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +28,8 @@ struct ClassSplit {
 
 // What a scan of one segment leaves behind, so that ranks and positions can be found quickly.
 struct SegmentIndex {
-  // before[c][s]: elements of class c in this segment before strip s. Strips past the end of a short
-  // segment hold the total: a search needs no length.
+  // before[c][s]: elements of class c in this segment before strip s. Strips past the end of a
+  // short segment hold the total: a search needs no length.
   alignas(64) uint16_t before[kMaxClasses][kSegmentStrips];
   uint16_t total[kMaxClasses];
   alignas(64) uint8_t scratch[kSegmentStrips * kStripElements];  // private to the target
@@ -43,8 +44,10 @@ struct Kernels {
   // Bit i of masks[i / 64] is set where element i differs; ceil(n / 64) words are written in full.
   size_t (*diff_mask[4])(const void* a, const void* b, size_t n, uint64_t* masks) noexcept;
   bool (*equal)(const void* a, const void* b, size_t num_bytes) noexcept;
-  void (*gather[4])(const void* src, const uint32_t* positions, size_t count, void* values) noexcept;
-  void (*scatter[4])(void* dst, const uint32_t* positions, const void* values, size_t count) noexcept;
+  void (*gather[4])(const void* src, const uint32_t* positions, size_t count,
+                    void* values) noexcept;
+  void (*scatter[4])(void* dst, const uint32_t* positions, const void* values,
+                     size_t count) noexcept;
 
   // Class scan of n <= kSegmentElements elements.
   void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept;

@@ -76,7 +76,8 @@ Result<Plan> make_plan(const Checkpoint& base, const Delta& delta) {
         relaid = true;
         continue;
       }
-      OutTensor target{{view.name, view.dtype, view.shape}, &tensor, {}, tensor.offset, view.bytes.size()};
+      OutTensor target{
+          {view.name, view.dtype, view.shape}, &tensor, {}, tensor.offset, view.bytes.size()};
       if (const auto found = entries.find(view.name); found != entries.end()) {
         target.entries = std::move(found->second);
         entries.erase(found);
@@ -129,15 +130,17 @@ Status build_tensor(const OutTensor& tensor, MutableBytes out, ThreadPool* pool)
     DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));
     const Digest got = digest_of(entry.new_digest.kind, contents);
     if (got != entry.new_digest) {
-      return corruption(item->place + ": " + std::string(digest_name(got.kind)) + " after the patch: expected " +
-                        entry.new_digest.hex() + ", got " + got.hex());
+      return corruption(item->place + ": " + std::string(digest_name(got.kind)) +
+                        " after the patch: expected " + entry.new_digest.hex() + ", got " +
+                        got.hex());
     }
     if (!entry.box.whole()) copy_box_in(entry.box, entry.dtype, entry.shape, boxed, out);
   }
   return {};
 }
 
-Status build_file(const OutFile& file, MutableFile* out, ThreadPool* pool, const Progress& progress) {
+Status build_file(const OutFile& file, MutableFile* out, ThreadPool* pool,
+                  const Progress& progress) {
   const MutableBytes bytes = out->bytes();
   std::copy(file.header.begin(), file.header.end(), bytes.begin());
   std::vector<uint64_t> sizes;
@@ -152,8 +155,9 @@ Status build_file(const OutFile& file, MutableFile* out, ThreadPool* pool, const
 }
 
 // The state the plan leads to, from digests that are all proven by now.
-Digest planned_state(const Checkpoint& base, const std::vector<TensorState>& before, const Plan& plan,
-                     DigestKind kind, const std::function<Bytes(const OutFile&, const OutTensor&)>& bytes_of) {
+Digest planned_state(const Checkpoint& base, const std::vector<TensorState>& before,
+                     const Plan& plan, DigestKind kind,
+                     const std::function<Bytes(const OutFile&, const OutTensor&)>& bytes_of) {
   std::vector<TensorState> after;
   for (const OutFile& file : plan.files) {
     for (const OutTensor& tensor : file.tensors) {
@@ -177,8 +181,10 @@ Status copy_companions(const Checkpoint& base, const Plan& plan, const fs::path&
   for (const auto& item : fs::directory_iterator(base.path(), error)) {
     const std::string name = item.path().filename().string();
     const auto files = base.files();
-    const bool weights = std::any_of(files.begin(), files.end(), [&](const CheckpointFile& file) { return file.name == name; });
-    if (weights || !item.is_regular_file(error) || (plan.relaid && name == kIndexFileName)) continue;
+    const bool weights = std::any_of(files.begin(), files.end(),
+                                     [&](const CheckpointFile& file) { return file.name == name; });
+    if (weights || !item.is_regular_file(error) || (plan.relaid && name == kIndexFileName))
+      continue;
     fs::copy_file(item.path(), folder / name, error);
     if (error) return io_error((folder / name).string() + ": cannot copy: " + error.message());
   }
@@ -207,7 +213,8 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   const Progress progress = [&](uint64_t done, uint64_t) {
     return !options.progress || options.progress(std::min(total, finished + done), total);
   };
-  DW_ASSIGN_OR_RETURN(const std::vector<TensorState> before, check_base(base, delta, &pool, progress));
+  DW_ASSIGN_OR_RETURN(const std::vector<TensorState> before,
+                      check_base(base, delta, &pool, progress));
   finished = base.data_bytes();
   DW_ASSIGN_OR_RETURN(const Plan plan, make_plan(base, delta));
 
@@ -220,19 +227,21 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   const auto build = [&]() -> Status {
     std::vector<MutableFile> files;
     for (const OutFile& file : plan.files) {
-      DW_ASSIGN_OR_RETURN(MutableFile made, MutableFile::create(folder ? temporary / file.name : out, file.size));
+      DW_ASSIGN_OR_RETURN(MutableFile made,
+                          MutableFile::create(folder ? temporary / file.name : out, file.size));
       DW_RETURN_IF_ERROR(build_file(file, &made, &pool, progress));
       finished += file.size;
       files.push_back(std::move(made));
     }
-    const Digest state = planned_state(base, before, plan, delta.info.digest_kind,
-                                       [&](const OutFile& file, const OutTensor& tensor) {
-                                         return Bytes(files[size_t(&file - plan.files.data())].bytes())
-                                             .subspan(tensor.offset, tensor.size);
-                                       });
+    const Digest state =
+        planned_state(base, before, plan, delta.info.digest_kind,
+                      [&](const OutFile& file, const OutTensor& tensor) {
+                        return Bytes(files[size_t(&file - plan.files.data())].bytes())
+                            .subspan(tensor.offset, tensor.size);
+                      });
     if (state != delta.info.target) {
-      return corruption(delta_path.string() + ": state after the patch: expected " + delta.info.target.hex() +
-                        ", got " + state.hex());
+      return corruption(delta_path.string() + ": state after the patch: expected " +
+                        delta.info.target.hex() + ", got " + state.hex());
     }
     for (MutableFile& file : files) DW_RETURN_IF_ERROR(file.commit());
     if (!folder) return {};
@@ -256,7 +265,8 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
         ++report.num_added;
       } else if (!tensor.entries.empty()) {
         ++report.num_patched;
-        for (const Delta::Entry* item : tensor.entries) report.num_changed += item->entry.num_changed;
+        for (const Delta::Entry* item : tensor.entries)
+          report.num_changed += item->entry.num_changed;
       }
     }
   }

@@ -26,8 +26,8 @@ Status check_entry(const Checkpoint& base, const Delta::Entry& item, const Diges
     got = digest_of(entry.old_digest->kind, contents);
   }
   if (got == *entry.old_digest) return {};
-  return base_mismatch(item.place + ": " + std::string(digest_name(got.kind)) + " of the base: expected " +
-                       entry.old_digest->hex() + ", got " + got.hex());
+  return base_mismatch(item.place + ": " + std::string(digest_name(got.kind)) +
+                       " of the base: expected " + entry.old_digest->hex() + ", got " + got.hex());
 }
 
 }  // namespace
@@ -43,20 +43,23 @@ Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta&
     states[i] = {view.name, view.dtype, view.shape, digest_of(delta.info.digest_kind, view.bytes)};
     return {};
   };
-  DW_RETURN_IF_ERROR(Waves(std::move(sizes), pool, progress).run(hash, [](size_t) { return Status(); }));
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), pool, progress).run(hash, [](size_t) { return Status(); }));
 
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) continue;
     const CheckpointTensor* tensor = base.find(item.entry.tensor);
-    const Digest* whole = tensor == nullptr ? nullptr : &states[size_t(tensor - tensors.data())].digest;
+    const Digest* whole =
+        tensor == nullptr ? nullptr : &states[size_t(tensor - tensors.data())].digest;
     DW_RETURN_IF_ERROR(check_entry(base, item, whole));
   }
   const Digest got = state_digest(states);
   if (got != delta.info.base) {
-    return base_mismatch(base.path().string() +
-                         ": not the state the delta was made from, though every tensor it patches is: a "
-                         "tensor that it leaves alone differs, is missing or is new; state digest expected " +
-                         delta.info.base.hex() + ", got " + got.hex());
+    return base_mismatch(
+        base.path().string() +
+        ": not the state the delta was made from, though every tensor it patches is: a "
+        "tensor that it leaves alone differs, is missing or is new; state digest expected " +
+        delta.info.base.hex() + ", got " + got.hex());
   }
   return states;
 }

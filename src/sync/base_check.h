@@ -11,8 +11,8 @@
 
 namespace deltawire {
 
-// The digests of all tensors of `base`, in its order. BaseMismatch, naming the tensor where that can
-// be known, unless they are those that `delta` was made from.
+// The digests of all tensors of `base`, in its order. BaseMismatch, naming the tensor where that
+// can be known, unless they are those that `delta` was made from.
 Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta& delta,
                                             ThreadPool* pool, const Progress& progress);
 

@@ -18,7 +18,8 @@ Status add_part(const fs::path& path, const std::shared_ptr<MappedFile>& file, D
     delta->info = part.info;
   } else if (part.info.base != delta->info.base || part.info.target != delta->info.target ||
              part.info.digest_kind != delta->info.digest_kind) {
-    return corruption(path.string() + ": belongs to another delta than " + delta->files[0]->path().string());
+    return corruption(path.string() + ": belongs to another delta than " +
+                      delta->files[0]->path().string());
   }
   if (!delta->files.empty()) {
     auto& removed = delta->info.removed;
@@ -48,7 +49,8 @@ Status open_folder(const fs::path& path, Delta* delta) {
     }
     const Digest got = digest_of(DigestKind::kSha256, file->bytes());
     if (got != part.sha256) {
-      return corruption(part_path.string() + ": sha-256: expected " + part.sha256.hex() + ", got " + got.hex());
+      return corruption(part_path.string() + ": sha-256: expected " + part.sha256.hex() + ", got " +
+                        got.hex());
     }
     DW_RETURN_IF_ERROR(add_part(part_path, file, delta));
   }
@@ -63,7 +65,8 @@ Status open_folder(const fs::path& path, Delta* delta) {
 bool overlap(const Box& a, const Box& b) {
   if (a.whole() || b.whole()) return true;
   for (size_t d = 0; d < a.offset.size(); ++d) {
-    if (a.offset[d] + a.extent[d] <= b.offset[d] || b.offset[d] + b.extent[d] <= a.offset[d]) return false;
+    if (a.offset[d] + a.extent[d] <= b.offset[d] || b.offset[d] + b.extent[d] <= a.offset[d])
+      return false;
   }
   return true;
 }
@@ -72,14 +75,17 @@ bool overlap(const Box& a, const Box& b) {
 Status check_boxes(const std::vector<Delta::Entry>& entries) {
   for (size_t begin = 0, end = 0; begin < entries.size(); begin = end) {
     const DeltaEntry& first = entries[begin].entry;
-    for (end = begin + 1; end < entries.size() && entries[end].entry.tensor == first.tensor; ++end) {
+    for (end = begin + 1; end < entries.size() && entries[end].entry.tensor == first.tensor;
+         ++end) {
       const DeltaEntry& entry = entries[end].entry;
       if (entry.dtype != first.dtype || entry.shape != first.shape) {
-        return corruption(entries[end].place + ": another dtype or shape than in " + entries[begin].place);
+        return corruption(entries[end].place + ": another dtype or shape than in " +
+                          entries[begin].place);
       }
       for (size_t other = begin; other < end; ++other) {
         if (overlap(entries[other].entry.box, entry.box)) {
-          return corruption(entries[end].place + ": covers elements that " + entries[other].place + " covers too");
+          return corruption(entries[end].place + ": covers elements that " + entries[other].place +
+                            " covers too");
         }
       }
     }
@@ -99,9 +105,11 @@ Result<Delta> open_delta(const fs::path& path) {
     DW_RETURN_IF_ERROR(add_part(path, file, &delta));
     // Only a folder's index can say that a delta has more parts.
   }
-  std::sort(delta.entries.begin(), delta.entries.end(), [](const Delta::Entry& a, const Delta::Entry& b) {
-    return std::tie(a.entry.tensor, a.entry.box.offset) < std::tie(b.entry.tensor, b.entry.box.offset);
-  });
+  std::sort(delta.entries.begin(), delta.entries.end(),
+            [](const Delta::Entry& a, const Delta::Entry& b) {
+              return std::tie(a.entry.tensor, a.entry.box.offset) <
+                     std::tie(b.entry.tensor, b.entry.box.offset);
+            });
   DW_RETURN_IF_ERROR(check_boxes(delta.entries));
   return delta;
 }

@@ -77,12 +77,13 @@ Status DeltaWriter::finish(const DeltaInfo& info) {
     // whose header was sized with them.
     if (i + 1 < open_parts_.size()) own.removed.clear();
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(own, part.records));
-    DW_RETURN_IF_ERROR(part.file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
+    DW_RETURN_IF_ERROR(
+        part.file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
     DW_RETURN_IF_ERROR(part.file.commit());
     if (folder_.empty()) continue;
     DW_ASSIGN_OR_RETURN(const auto written, MappedFile::open(folder_ / part_name(i)));
-    index.parts.push_back({part_name(i), written->bytes().size(),
-                           digest_of(DigestKind::kSha256, written->bytes())});
+    index.parts.push_back(
+        {part_name(i), written->bytes().size(), digest_of(DigestKind::kSha256, written->bytes())});
   }
   if (folder_.empty()) return {};
   const std::string json = serialise_delta_index(index);

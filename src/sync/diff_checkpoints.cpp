@@ -37,7 +37,8 @@ Result<const Codec*> codec_named(const std::string& name) {
   return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
 }
 
-Status encode_item(const Item& item, const Codec* codec, DigestKind digest, ThreadPool* pool, Outcome* out) {
+Status encode_item(const Item& item, const Codec* codec, DigestKind digest, ThreadPool* pool,
+                   Outcome* out) {
   const TensorChange& change = item.change;
   DeltaEntry& entry = out->entry;
   entry.tensor = change.name;
@@ -62,7 +63,8 @@ Status encode_item(const Item& item, const Codec* codec, DigestKind digest, Thre
     DW_ASSIGN_OR_RETURN(choice, encode_smallest(layout, change.old_bytes, change.new_bytes, pool));
   } else {
     choice.codec = codec->id();
-    DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode(layout, change.old_bytes, change.new_bytes, pool));
+    DW_ASSIGN_OR_RETURN(choice.encoded,
+                        codec->encode(layout, change.old_bytes, change.new_bytes, pool));
   }
   entry.codec = choice.codec;
   entry.num_changed = choice.encoded.num_changed;
@@ -97,14 +99,17 @@ Status encode_items(const std::vector<Item>& items, const DiffOptions& options,
           });
 }
 
-bool same_form(const TensorView& a, const TensorView& b) { return a.dtype == b.dtype && a.shape == b.shape; }
+bool same_form(const TensorView& a, const TensorView& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
 
 std::vector<Item> pair_up(const Checkpoint& old_checkpoint, const Checkpoint& new_checkpoint) {
   std::vector<Item> items;
   for (const CheckpointTensor& tensor : new_checkpoint.tensors()) {
     const CheckpointTensor* before = old_checkpoint.find(tensor.view.name);
     Item item;
-    item.change = {tensor.view.name, tensor.view.dtype, tensor.view.shape, {}, {}, tensor.view.bytes};
+    item.change = {tensor.view.name, tensor.view.dtype, tensor.view.shape, {}, {},
+                   tensor.view.bytes};
     item.comparable = before != nullptr && same_form(before->view, tensor.view);
     if (item.comparable) item.change.old_bytes = before->view.bytes;
     items.push_back(std::move(item));
@@ -161,7 +166,8 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
   }));
   DeltaInfo info;
   info.digest_kind = options.digest;
-  DW_RETURN_IF_ERROR(add_unpaired(old_checkpoint, new_checkpoint, options.digest, &base, &info.removed));
+  DW_RETURN_IF_ERROR(
+      add_unpaired(old_checkpoint, new_checkpoint, options.digest, &base, &info.removed));
   info.base = report.base = state_digest(std::move(base));
   info.target = report.target = state_digest(std::move(target));
   DW_RETURN_IF_ERROR(writer.finish(info));
@@ -171,8 +177,9 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
   return report;
 }
 
-Result<DiffReport> write_part(const std::filesystem::path& out, const std::vector<TensorChange>& changes,
-                              const Digest& base, const Digest& target, const DiffOptions& options) {
+Result<DiffReport> write_part(const std::filesystem::path& out,
+                              const std::vector<TensorChange>& changes, const Digest& base,
+                              const Digest& target, const DiffOptions& options) {
   if (out.extension() != ".safetensors") {
     return invalid_argument(out.string() + ": a part's name ends in .safetensors");
   }
@@ -180,9 +187,11 @@ Result<DiffReport> write_part(const std::filesystem::path& out, const std::vecto
   for (const TensorChange& change : changes) {
     const std::string place = "tensor " + quote(change.name);
     DW_RETURN_IF_ERROR(check_box(change.box, change.dtype, change.shape).at(place));
-    DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(change.dtype, box_shape(change.box, change.shape)));
+    DW_ASSIGN_OR_RETURN(const uint64_t size,
+                        tensor_size_bytes(change.dtype, box_shape(change.box, change.shape)));
     if (change.old_bytes.size() != size || change.new_bytes.size() != size) {
-      return invalid_argument(place + ": expected " + std::to_string(size) + " bytes before and after, got " +
+      return invalid_argument(place + ": expected " + std::to_string(size) +
+                              " bytes before and after, got " +
                               std::to_string(change.old_bytes.size()) + " and " +
                               std::to_string(change.new_bytes.size()));
     }

@@ -48,9 +48,9 @@ void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpo
                                                             length, positions.data());
     if (found != 0 && !out->first) {
       const uint64_t element = at + positions[0];
-      out->first = FirstDifference{other.files()[b.file].path.string(), coordinate_of(a.view, element),
-                                   bits_of(left + element * width, width),
-                                   bits_of(right + element * width, width)};
+      out->first = FirstDifference{
+          other.files()[b.file].path.string(), coordinate_of(a.view, element),
+          bits_of(left + element * width, width), bits_of(right + element * width, width)};
     }
     out->num_different += found;
   }
@@ -58,7 +58,8 @@ void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpo
 
 }  // namespace
 
-Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
+Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
+                                        const std::filesystem::path& b,
                                         const ApplyOptions& options) {
   DW_ASSIGN_OR_RETURN(const Checkpoint left, Checkpoint::open(a));
   DW_ASSIGN_OR_RETURN(const Checkpoint right, Checkpoint::open(b));
@@ -68,13 +69,17 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a, const st
   for (const CheckpointTensor& tensor : left.tensors()) {
     ++report.num_tensors;
     const CheckpointTensor* other = right.find(tensor.view.name);
-    const auto differs = [&](std::string what) { report.differences.push_back({tensor.view.name, std::move(what), 0, 0, {}}); };
+    const auto differs = [&](std::string what) {
+      report.differences.push_back({tensor.view.name, std::move(what), 0, 0, {}});
+    };
     if (other == nullptr) {
       differs("only in " + a.string());
     } else if (other->view.dtype != tensor.view.dtype) {
-      differs("dtype " + std::string(dtype_name(tensor.view.dtype)) + " against " + std::string(dtype_name(other->view.dtype)));
+      differs("dtype " + std::string(dtype_name(tensor.view.dtype)) + " against " +
+              std::string(dtype_name(other->view.dtype)));
     } else if (other->view.shape != tensor.view.shape) {
-      differs("shape " + shape_to_string(tensor.view.shape) + " against " + shape_to_string(other->view.shape));
+      differs("shape " + shape_to_string(tensor.view.shape) + " against " +
+              shape_to_string(other->view.shape));
     } else {
       pairs.emplace_back(&tensor, other);
       sizes.push_back(tensor.view.bytes.size());
@@ -100,8 +105,9 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a, const st
     report.num_different += difference.num_different;
     if (difference.num_different != 0) report.differences.push_back(std::move(difference));
   }
-  std::sort(report.differences.begin(), report.differences.end(),
-            [](const TensorDifference& x, const TensorDifference& y) { return x.tensor < y.tensor; });
+  std::sort(
+      report.differences.begin(), report.differences.end(),
+      [](const TensorDifference& x, const TensorDifference& y) { return x.tensor < y.tensor; });
   return report;
 }
 

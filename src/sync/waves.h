@@ -1,5 +1,5 @@
-// Many tensors of very different sizes on a few threads: tensors are taken in waves, small enough to
-// bound what is held in memory, large enough to keep every thread busy.
+// Many tensors of very different sizes on a few threads: tensors are taken in waves, small enough
+// to bound what is held in memory, large enough to keep every thread busy.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ class Waves {
         total_(std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0})) {}
 
   // Calls work(item, inner) for each item, inner being the pool to use inside of it or null, in
-  // parallel; after each wave calls finish(item) in order, from the calling thread. Deterministic in
-  // its failures: the one of the lowest item is returned.
+  // parallel; after each wave calls finish(item) in order, from the calling thread. Deterministic
+  // in its failures: the one of the lowest item is returned.
   Status run(const std::function<Status(size_t item, ThreadPool* inner)>& work,
              const std::function<Status(size_t item)>& finish) {
     const uint64_t wave_bytes = kBytesPerWorker * num_workers(pool_);

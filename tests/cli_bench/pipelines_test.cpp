@@ -21,27 +21,30 @@ const Pipeline& named(const Pipelines& all, std::string_view name) {
   throw std::invalid_argument(std::string(name));
 }
 
-TEST(Pipelines, RoundTrip) {
+void expect_round_trip(const Pipeline& pipeline, uint8_t width, size_t n, unsigned one_in) {
   Scratch scratch;
+  const auto data = random_tensor(width, n, one_in);
+  const std::string what = pipeline.name() + " width " + std::to_string(width) + " n " +
+                           std::to_string(n) + " one in " + std::to_string(one_in);
+  Wire wire;
+  ASSERT_TRUE(pipeline.publish(data.tensor, {nullptr, &scratch}, &wire).ok()) << what;
+  ASSERT_EQ(wire.changed, data.before != data.after) << what;
+  if (wire.changed) {
+    ASSERT_TRUE(pipeline.apply(data.tensor, wire, {nullptr, &scratch}).ok()) << what;
+  } else {
+    ASSERT_TRUE(wire.payload.empty()) << what;
+  }
+  ASSERT_EQ(data.work, data.after) << what;
+}
+
+TEST(Pipelines, RoundTrip) {
   for (const auto& pipeline : all_pipelines()) {
     for (const uint8_t width : {1, 2, 4, 8}) {
-      for (const size_t n : {size_t{0}, size_t{1}, size_t{3}, size_t{1001}, size_t{300'000}}) {
-        for (const unsigned one_in : {0U, 1U, 80U, 150'000U}) {
-          const auto data = random_tensor(width, n, one_in);
-          const std::string what = pipeline->name() + " width " + std::to_string(width) + " n " +
-                                   std::to_string(n) + " one in " + std::to_string(one_in);
-          Wire wire;
-          ASSERT_TRUE(pipeline->publish(data.tensor, {nullptr, &scratch}, &wire).ok()) << what;
-          ASSERT_EQ(wire.changed, data.before != data.after) << what;
-          if (wire.changed) {
-            ASSERT_TRUE(pipeline->apply(data.tensor, wire, {nullptr, &scratch}).ok()) << what;
-          } else {
-            ASSERT_TRUE(wire.payload.empty()) << what;
-          }
-          ASSERT_EQ(data.work, data.after) << what;
-        }
+      for (const size_t n : {0, 1, 3, 1001, 20'000}) {
+        for (const unsigned one_in : {0, 1, 80}) expect_round_trip(*pipeline, width, n, one_in);
       }
     }
+    expect_round_trip(*pipeline, 2, 300'000, 100'000);  // gaps of more than 16 bits
   }
 }
 
@@ -71,8 +74,7 @@ TEST(Pipelines, ADigestSeesAWrongBase) {
     auto data = random_tensor(2, 10'000, 80);
     Wire wire;
     ASSERT_TRUE(named(all, name).publish(data.tensor, {nullptr, &scratch}, &wire).ok());
-    data.tensor.work[0] ^= 1;  // not the exponent: the codec itself cannot notice
-    data.tensor.layout.key_shift = 0;
+    data.tensor.work[1] ^= 1;  // no bit of the key: the codec itself cannot notice
     const Status status = named(all, name).apply(data.tensor, wire, {nullptr, &scratch});
     EXPECT_EQ(status.code(), Code::kCorruption) << name;
   }

@@ -35,7 +35,8 @@ Case make_case(size_t width, size_t n, double density, uint64_t seed) {
   c.b = c.a;
   std::uniform_real_distribution<double> uniform;
   for (size_t i = 0; i < n; ++i) {
-    if (uniform(random) < density) c.b[1 + i * width + random() % width] ^= uint8_t(1 + random() % 255);
+    if (uniform(random) < density)
+      c.b[1 + i * width + random() % width] ^= uint8_t(1 + random() % 255);
   }
   return c;
 }
@@ -43,7 +44,8 @@ Case make_case(size_t width, size_t n, double density, uint64_t seed) {
 ClassSplit make_split(size_t width, std::mt19937_64& random) {
   ClassSplit split;
   split.key_shift = uint8_t(random() % (width * 8));
-  split.key_mask = width == 1 ? uint8_t(0xff >> split.key_shift) : uint8_t(random() % 2 ? 0xff : 0x1f);
+  split.key_mask =
+      width == 1 ? uint8_t(0xff >> split.key_shift) : uint8_t(random() % 2 ? 0xff : 0x1f);
   split.num_classes = uint8_t(1 + random() % kMaxClasses);
   int threshold = 0;
   for (int i = 0; i + 1 < split.num_classes; ++i) {
@@ -89,8 +91,10 @@ TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
         const ClassSplit split = make_split(width, random);
         const size_t w = width_index(width);
         std::vector<uint16_t> positions(n + 64), other(n + 64);
-        const size_t count = scalar.index_diff[w](c.left(), c.right(), n, split, expected.get(), positions.data());
-        ASSERT_EQ(target.index_diff[w](c.left(), c.right(), n, split, got.get(), other.data()), count);
+        const size_t count =
+            scalar.index_diff[w](c.left(), c.right(), n, split, expected.get(), positions.data());
+        ASSERT_EQ(target.index_diff[w](c.left(), c.right(), n, split, got.get(), other.data()),
+                  count);
         ASSERT_EQ(std::memcmp(got->before, expected->before, sizeof got->before), 0)
             << "width " << width << " n " << n << " classes " << int(split.num_classes);
         ASSERT_EQ(std::memcmp(got->total, expected->total, sizeof got->total), 0);
@@ -109,12 +113,14 @@ TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
           std::vector<uint32_t> wanted;
           std::vector<uint16_t> where;
           for (size_t i = 0; i < count; ++i) {
-            if (classes[i] == class_id) wanted.push_back(ranks[i] + 1000U), where.push_back(positions[i]);
+            if (classes[i] == class_id)
+              wanted.push_back(ranks[i] + 1000U), where.push_back(positions[i]);
           }
           std::vector<uint16_t> found(wanted.size());
           target.locate(*got, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
           ASSERT_EQ(found, where);
-          scalar.locate(*expected, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
+          scalar.locate(*expected, split, class_id, wanted.data(), 1000, wanted.size(),
+                        found.data());
           ASSERT_EQ(found, where);
         }
       }
@@ -130,7 +136,8 @@ TEST_P(KernelTest, ScatterUndoesGather) {
     for (uint32_t i = 3; i < 5000; i += 7) positions.push_back(i);
     std::vector<uint8_t> values(positions.size() * width), copy(c.a.size());
     target.gather[width_index(width)](c.left(), positions.data(), positions.size(), values.data());
-    target.scatter[width_index(width)](copy.data() + 1, positions.data(), values.data(), positions.size());
+    target.scatter[width_index(width)](copy.data() + 1, positions.data(), values.data(),
+                                       positions.size());
     for (uint32_t i = 0; i < 5000; ++i) {
       const bool wanted = i >= 3 && (i - 3) % 7 == 0;
       for (size_t k = 0; k < width; ++k) {
@@ -140,7 +147,8 @@ TEST_P(KernelTest, ScatterUndoesGather) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllTargets, KernelTest, testing::ValuesIn(available_kernels().begin(), available_kernels().end()),
+INSTANTIATE_TEST_SUITE_P(AllTargets, KernelTest,
+                         testing::ValuesIn(available_kernels().begin(), available_kernels().end()),
                          [](const auto& info) {
                            std::string name(info.param->name);
                            for (char& c : name) c = c == '-' ? '_' : c;

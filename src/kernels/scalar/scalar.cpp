@@ -1,4 +1,5 @@
-// The reference: the shortest code that says what each kernel means. Every other target must match it.
+// The reference: the shortest code that says what each kernel means. Every other target must match
+// it.
 #include "kernels/scalar/scalar.h"
 
 #include <algorithm>
@@ -106,23 +107,15 @@ void locate(const SegmentIndex& index, const ClassSplit&, uint8_t class_id, cons
   }
 }
 
-
-#define DW_WIDTHS(f) {f<uint8_t>, f<uint16_t>, f<uint32_t>, f<uint64_t>}
+#define DW_WIDTHS(f) \
+  { f<uint8_t>, f<uint16_t>, f<uint32_t>, f<uint64_t> }
 
 }  // namespace
 
 const Kernels& scalar_kernels() noexcept {
   static constexpr Kernels kTable = {
-      "scalar",
-      DW_WIDTHS(diff),
-      DW_WIDTHS(diff_mask),
-      equal,
-      DW_WIDTHS(gather),
-      DW_WIDTHS(scatter),
-      DW_WIDTHS(index),
-      DW_WIDTHS(index_diff),
-      rank,
-      locate,
+      "scalar",           DW_WIDTHS(diff),  DW_WIDTHS(diff_mask),  equal, DW_WIDTHS(gather),
+      DW_WIDTHS(scatter), DW_WIDTHS(index), DW_WIDTHS(index_diff), rank,  locate,
   };
   return kTable;
 }

@@ -192,10 +192,10 @@ void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id
 const Kernels* table(const Kernels& scalar, std::string_view name) {
   static Kernels kTable = scalar;  // equal, gather and scatter are as fast as they can be
   kTable.name = name;
-#define DW_SET_WIDTHS(f)             \
-  kTable.f[0] = f<uint8_t>;          \
-  kTable.f[1] = f<uint16_t>;         \
-  kTable.f[2] = f<uint32_t>;         \
+#define DW_SET_WIDTHS(f)     \
+  kTable.f[0] = f<uint8_t>;  \
+  kTable.f[1] = f<uint16_t>; \
+  kTable.f[2] = f<uint32_t>; \
   kTable.f[3] = f<uint64_t>;
   DW_SET_WIDTHS(diff)
   DW_SET_WIDTHS(diff_mask)

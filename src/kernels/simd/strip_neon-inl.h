@@ -58,8 +58,11 @@ inline uint64_t diff_strip(const T* a, const T* b) {
 class StripIndexer {
  public:
   StripIndexer(const ClassSplit& split, SegmentIndex* out)
-      : split_(split), out_(out), shift_(vdupq_n_s16(int16_t(-split.key_shift))),
-        key_mask_(vdupq_n_u8(split.key_mask)), totals_(vdupq_n_u16(0)) {
+      : split_(split),
+        out_(out),
+        shift_(vdupq_n_s16(int16_t(-split.key_shift))),
+        key_mask_(vdupq_n_u8(split.key_mask)),
+        totals_(vdupq_n_u16(0)) {
     for (int i = 0; i < 7; ++i) {
       // "Reaches t" is "is above t - 1"; an unused threshold is one that no key is above.
       limits_[i] = vdupq_n_u8(i + 1 < split.num_classes ? uint8_t(split.thresholds[i] - 1) : 255);
@@ -75,7 +78,8 @@ class StripIndexer {
       for (int i = 0; i < 4; ++i) {
         const uint16x8_t a = vshlq_u16(vld1q_u16(p + 16 * i), shift_);
         const uint16x8_t b = vshlq_u16(vld1q_u16(p + 16 * i + 8), shift_);
-        keys.part[i] = vandq_u8(vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b)), key_mask_);
+        keys.part[i] =
+            vandq_u8(vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b)), key_mask_);
         vst1q_u8(scratch + 16 * i, keys.part[i]);
       }
     } else {
@@ -110,8 +114,10 @@ class StripIndexer {
           vaddq_u8(vcgtq_u8(keys.part[2], limits_[i]), vcgtq_u8(keys.part[3], limits_[i])));
     }
     reached[7] = vdupq_n_u8(0);
-    const uint8x16_t a = vpaddq_u8(vpaddq_u8(reached[0], reached[1]), vpaddq_u8(reached[2], reached[3]));
-    const uint8x16_t b = vpaddq_u8(vpaddq_u8(reached[4], reached[5]), vpaddq_u8(reached[6], reached[7]));
+    const uint8x16_t a =
+        vpaddq_u8(vpaddq_u8(reached[0], reached[1]), vpaddq_u8(reached[2], reached[3]));
+    const uint8x16_t b =
+        vpaddq_u8(vpaddq_u8(reached[4], reached[5]), vpaddq_u8(reached[6], reached[7]));
     const uint8x16_t pairs = vpaddq_u8(a, b);
     const uint8x8_t above = vget_low_u8(vpaddq_u8(pairs, pairs));
     const uint8x8_t from = vext_u8(vdup_n_u8(uint8_t(-64)), above, 7);
@@ -169,7 +175,8 @@ struct ClassMasks {
 // How many of sixteen values are <= target.
 inline uint32_t count_not_above(const uint16_t* values, uint16_t target) {
   const uint16x8_t limit = vdupq_n_u16(target);
-  const uint16x8_t hits = vaddq_u16(vcleq_u16(vld1q_u16(values), limit), vcleq_u16(vld1q_u16(values + 8), limit));
+  const uint16x8_t hits =
+      vaddq_u16(vcleq_u16(vld1q_u16(values), limit), vcleq_u16(vld1q_u16(values + 8), limit));
   return uint16_t(-vaddvq_u16(hits));
 }
 

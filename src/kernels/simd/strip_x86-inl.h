@@ -85,9 +85,8 @@ class StripIndexer {
     high = _mm256_xor_si256(high, sign);
     for (int i = 0; i < 7; ++i) {
       const __m256i limit = _mm256_set1_epi8(char(limits_[i] ^ 128));
-      const uint32_t bits[2] = {
-          uint32_t(_mm256_movemask_epi8(_mm256_cmpgt_epi8(low, limit))),
-          uint32_t(_mm256_movemask_epi8(_mm256_cmpgt_epi8(high, limit)))};
+      const uint32_t bits[2] = {uint32_t(_mm256_movemask_epi8(_mm256_cmpgt_epi8(low, limit))),
+                                uint32_t(_mm256_movemask_epi8(_mm256_cmpgt_epi8(high, limit)))};
       std::memcpy(row + i + 1, bits, 8);
     }
 #else
@@ -184,7 +183,8 @@ class StripIndexer {
 #if HWY_TARGET == HWY_AVX3_DL
     return _mm512_cvtepi64_epi16(_mm512_popcnt_epi64(classes));
 #else
-    return _mm512_cvtepi64_epi16(hwy::HWY_NAMESPACE::PopulationCount(hwy::HWY_NAMESPACE::Vec512<uint64_t>{classes}).raw);
+    return _mm512_cvtepi64_epi16(
+        hwy::HWY_NAMESPACE::PopulationCount(hwy::HWY_NAMESPACE::Vec512<uint64_t>{classes}).raw);
 #endif
 #endif
   }
@@ -194,7 +194,8 @@ class StripIndexer {
     const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
                                            0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
     const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(x, nibbles));
-    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibbles));
+    const __m256i high =
+        _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), nibbles));
     return _mm256_sad_epu8(_mm256_add_epi8(low, high), _mm256_setzero_si256());
   }
 #endif
@@ -209,10 +210,10 @@ class StripIndexer {
     const __m128i b2 = _mm_unpacklo_epi32(a1, a3), b3 = _mm_unpackhi_epi32(a1, a3);
     const __m128i b4 = _mm_unpacklo_epi32(a4, a6), b5 = _mm_unpackhi_epi32(a4, a6);
     const __m128i b6 = _mm_unpacklo_epi32(a5, a7), b7 = _mm_unpackhi_epi32(a5, a7);
-    const __m128i columns[8] = {
-        _mm_unpacklo_epi64(b0, b4), _mm_unpackhi_epi64(b0, b4), _mm_unpacklo_epi64(b1, b5),
-        _mm_unpackhi_epi64(b1, b5), _mm_unpacklo_epi64(b2, b6), _mm_unpackhi_epi64(b2, b6),
-        _mm_unpacklo_epi64(b3, b7), _mm_unpackhi_epi64(b3, b7)};
+    const __m128i columns[8] = {_mm_unpacklo_epi64(b0, b4), _mm_unpackhi_epi64(b0, b4),
+                                _mm_unpacklo_epi64(b1, b5), _mm_unpackhi_epi64(b1, b5),
+                                _mm_unpacklo_epi64(b2, b6), _mm_unpackhi_epi64(b2, b6),
+                                _mm_unpacklo_epi64(b3, b7), _mm_unpackhi_epi64(b3, b7)};
     for (size_t c = 0; c < kMaxClasses; ++c) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(&out_->before[c][strip]), columns[c]);
     }
@@ -220,9 +221,9 @@ class StripIndexer {
 
 #if HWY_TARGET == HWY_AVX3_DL
   alignas(64) static constexpr uint8_t kEvenBytes[64] = {
-      0,  2,  4,  6,  8,  10,  12,  14,  16,  18,  20,  22,  24,  26,  28,  30,
-      32, 34, 36, 38, 40, 42,  44,  46,  48,  50,  52,  54,  56,  58,  60,  62,
-      64, 66, 68, 70, 72, 74,  76,  78,  80,  82,  84,  86,  88,  90,  92,  94,
+      0,  2,  4,   6,   8,   10,  12,  14,  16,  18,  20,  22,  24,  26,  28,  30,
+      32, 34, 36,  38,  40,  42,  44,  46,  48,  50,  52,  54,  56,  58,  60,  62,
+      64, 66, 68,  70,  72,  74,  76,  78,  80,  82,  84,  86,  88,  90,  92,  94,
       96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126};
 #endif
 
@@ -247,8 +248,8 @@ inline uint32_t count_not_above(const uint16_t* values, uint16_t target) {
   const __m256i above = _mm256_cmpgt_epi16(load256(values), _mm256_set1_epi16(int16_t(target)));
   return 16 - uint32_t(_mm_popcnt_u32(uint32_t(_mm256_movemask_epi8(above)))) / 2;
 #else
-  return uint32_t(_mm_popcnt_u32(
-      _mm256_cmple_epu16_mask(load256(values), _mm256_set1_epi16(int16_t(target)))));
+  return uint32_t(
+      _mm_popcnt_u32(_mm256_cmple_epu16_mask(load256(values), _mm256_set1_epi16(int16_t(target)))));
 #endif
 }
 
