@@ -99,7 +99,7 @@ std::optional<uint64_t> MemoryPeak::extra_bytes() const {
 
 Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool,
                       Effort effort, const Progress& progress) {
-  Spread spread(pipeline, data, pool);
+  Spread publisher(pipeline, data, pool), replica(pipeline, data, pool);
   Speed speed;
   speed.threads = num_workers(pool);
   const double begin = now_seconds();
@@ -108,7 +108,7 @@ Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPoo
     MemoryPeak peak;
     if (i == 0) peak.reset();
     double start = now_seconds();
-    DW_RETURN_IF_ERROR(spread.publish(&wires));
+    DW_RETURN_IF_ERROR(publisher.publish(&wires));
     keep_best(now_seconds() - start, &speed.publish_seconds);
     if (i == 0) speed.publish_extra_bytes = peak.extra_bytes();
 
@@ -117,7 +117,7 @@ Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPoo
     reset_work(data, pool);
     if (i == 0) peak.reset();
     start = now_seconds();
-    DW_RETURN_IF_ERROR(spread.apply(wires));
+    DW_RETURN_IF_ERROR(replica.apply(wires));
     keep_best(now_seconds() - start, &speed.apply_seconds);
     if (i == 0) speed.apply_extra_bytes = peak.extra_bytes();
     DW_RETURN_IF_ERROR(check_work(data, pipeline.name(), pool));
