@@ -17,10 +17,13 @@ using Json = nlohmann::ordered_json;
 using Entries = std::vector<const Delta::Entry*>;
 
 struct Totals {
-  uint64_t num_entries = 0, num_elements = 0, num_changed = 0, payload_bytes = 0;
+  uint64_t num_tensors = 0, num_elements = 0, num_changed = 0, payload_bytes = 0;
+  std::string_view last_tensor;
 
+  // Entries come sorted by tensor; the boxes of one are one tensor.
   void add(const Delta::Entry& item) {
-    ++num_entries;
+    num_tensors += num_tensors == 0 || item.entry.tensor != last_tensor;
+    last_tensor = item.entry.tensor;
     num_elements += item.entry.num_elements();
     num_changed += item.entry.num_changed;
     payload_bytes += item.payload.size();
@@ -50,15 +53,15 @@ void say_changed(const Context& context, const Entries& entries) {
   Totals patched, whole;
   for (const Delta::Entry* item : entries) (item->entry.old_digest ? patched : whole).add(*item);
   if (entries.empty()) context.say("changed   nothing");
-  if (patched.num_entries != 0) {
+  if (patched.num_tensors != 0) {
     context.say(fmt::format("changed   {} of the {} elements of {} ({})",
                             human_count(patched.num_changed), human_count(patched.num_elements),
-                            plural(patched.num_entries, "changed tensor"),
+                            plural(patched.num_tensors, "changed tensor"),
                             percent(ratio(patched.num_changed, patched.num_elements))));
   }
-  if (whole.num_entries != 0) {
+  if (whole.num_tensors != 0) {
     context.say(fmt::format("whole     {}, new or of another dtype or shape, {}",
-                            plural(whole.num_entries, "tensor"),
+                            plural(whole.num_tensors, "tensor"),
                             human_bytes(double(whole.payload_bytes))));
   }
 }
@@ -91,7 +94,7 @@ void say_codecs(const Context& context, const Entries& entries) {
   if (entries.empty()) return;
   Table table({{"codec", false}, {"tensors"}, {"changed"}, {"bytes"}, {"per change"}});
   for (const auto& [codec, total] : by_codec(entries)) {
-    table.add({codec_name(codec), human_count(total.num_entries), human_count(total.num_changed),
+    table.add({codec_name(codec), human_count(total.num_tensors), human_count(total.num_changed),
                human_bytes(double(total.payload_bytes)),
                fmt::format("{:.3f}", ratio(total.payload_bytes, total.num_changed))});
   }
@@ -165,7 +168,7 @@ Json to_json(const InspectOptions& options, const Delta& delta, const Entries& e
   }
   for (const auto& [codec, one] : by_codec(entries)) {
     codecs.push_back({{"codec", codec_name(codec)},
-                      {"tensors", one.num_entries},
+                      {"tensors", one.num_tensors},
                       {"changed", one.num_changed},
                       {"bytes", one.payload_bytes},
                       {"bytes_per_changed", ratio(one.payload_bytes, one.num_changed)}});
