@@ -91,6 +91,7 @@ class TrlPipeline final : public Pipeline {
     with_element(tensor.layout.width, [&]<class Element>(Element) {
       const FoundChanges<Element> found(tensor, worker.scratch);
       wire->changed = found.count != 0;
+      if (!wire->changed) return;
       wire->payload.resize(found.count * (sizeof(int32_t) + sizeof(Element)));
       uint8_t* out = wire->payload.data();
       append(found.positions, found.count * sizeof(int32_t), &out);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/bytes.h"
 
@@ -12,22 +11,20 @@ namespace deltawire {
 // A decoder may read this far past either end of a block before it looks at its limits.
 inline constexpr size_t kBlockPadding = 256;
 
+// Writes through a pointer that the caller has given enough room, 8 bytes more than the bits need.
+// A value: keep it in a local while it is busy, so that it lives in registers.
 class BitWriter {
  public:
-  // Room for `num_bits` more bits must be asked for before they are put.
-  void reserve_bits(size_t num_bits) {
-    const size_t needed = size_t(at_ / 8) + num_bits / 8 + 16;
-    if (buffer_.size() < needed) buffer_.resize(needed + needed / 2);
-  }
-  void clear() { at_ = 0, pending_ = 0; }
+  explicit BitWriter(uint8_t* buffer) : begin_(buffer), at_(buffer) {}
 
   // value < 2^count, count <= 56.
   void put(uint64_t value, unsigned count) {
-    const unsigned used = unsigned(at_ & 7);
-    pending_ |= value << used;
-    store_le(buffer_.data() + (at_ >> 3), pending_);
-    at_ += count;
-    pending_ >>= (used + count) & ~7U;
+    pending_ |= value << used_;
+    store_le(at_, pending_);
+    used_ += count;
+    at_ += used_ >> 3;
+    pending_ >>= used_ & ~7U;
+    used_ &= 7;
   }
   // count <= 64.
   void put_long(uint64_t value, unsigned count) {
@@ -36,12 +33,13 @@ class BitWriter {
     put(value >> 32, count - 32);
   }
 
-  uint64_t num_bits() const { return at_; }
-  Bytes bytes() const { return {buffer_.data(), size_t((at_ + 7) / 8)}; }
+  uint64_t num_bits() const { return uint64_t(at_ - begin_) * 8 + used_; }
+  Bytes bytes() const { return {begin_, size_t(at_ - begin_) + (used_ != 0)}; }
 
  private:
-  std::vector<uint8_t> buffer_;
-  uint64_t at_ = 0, pending_ = 0;  // pending_: the bits of the byte at_ points into
+  uint8_t *begin_, *at_;
+  uint64_t pending_ = 0;  // the bits of the byte at_ points to
+  unsigned used_ = 0;     // how many
 };
 
 class BitReader {

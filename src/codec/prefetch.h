@@ -3,30 +3,32 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace deltawire {
 
 class Prefetcher {
  public:
-  // Covers [from, end), but no more than fits the cache beside what is in use.
-  Prefetcher(const void* from, const void* end) {
-    if (from == nullptr || from >= end) return;
-    at_ = static_cast<const char*>(from);
-    left_ = std::min<size_t>(kMaxBytes, size_t(static_cast<const char*>(end) - at_)) / kLine;
-  }
   Prefetcher() = default;
+  // Covers [from, end), but no more than fits the cache beside what is in use; `twin`, when given, is
+  // where a second array stands at `from`.
+  Prefetcher(const uint8_t* from, const uint8_t* end, const uint8_t* twin = nullptr)
+      : at_(from), end_(from), to_twin_(twin == nullptr ? 0 : twin - from) {
+    if (from < end) end_ = from + std::min<ptrdiff_t>(kMaxBytes, end - from);
+  }
 
   void step() {
+    if (at_ >= end_) return;
     __builtin_prefetch(at_, 0, 2);
-    at_ += left_ != 0 ? kLine : 0;
-    left_ -= left_ != 0;
+    if (to_twin_ != 0) __builtin_prefetch(at_ + to_twin_, 0, 2);
+    at_ += kLine;
   }
 
  private:
-  static constexpr size_t kLine = 64, kMaxBytes = 384 << 10;
-  const char* at_ = nullptr;
-  size_t left_ = 0;
+  static constexpr ptrdiff_t kLine = 64, kMaxBytes = 384 << 10;
+  const uint8_t *at_ = nullptr, *end_ = nullptr;
+  ptrdiff_t to_twin_ = 0;
 };
 
 }  // namespace deltawire

@@ -129,10 +129,8 @@ class Encoder {
       for (size_t block = run * runs.length; block < end; ++block) {
         const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
         const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
-        code_block(coder, changes, block_size(block),
-                   Prefetcher(old_.data() + next_byte, old_.data() + end_byte),
-                   Prefetcher(new_.data() + next_byte, new_.data() + end_byte),
-                   &thread_scratch<CodeScratch>(), &blocks[block]);
+        const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte, new_.data() + next_byte);
+        code_block(coder, changes, block_size(block), ahead, &thread_scratch<CodeScratch>(), &blocks[block]);
         changed[block] = changes.total;
       }
       return {};
@@ -141,7 +139,8 @@ class Encoder {
     Encoded out;
     for (const uint32_t count : changed) out.num_changed += count;
     if (out.num_changed == 0) return out;
-    BitWriter head;
+    std::vector<uint8_t> head_buffer(kMaxModelBytes + 16);
+    BitWriter head(head_buffer.data());
     write_model(coder.model, layout_.width, &head);
     size_t size = head.bytes().size() + blocks.size() * 3;
     for (const auto& block : blocks) size += block.size();
@@ -200,15 +199,17 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
   const Runs runs(parsed.blocks.size(), pool);
   return parallel_try(pool, runs.count, [&](size_t run, unsigned) -> Status {
+    DecodeScratch& scratch = thread_scratch<DecodeScratch>();
     const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
     const uint8_t* data_end = data.data() + std::min(n, end * block_elements) * sizeof(T);
     for (size_t block = run * runs.length; block < end; ++block) {
       const size_t start = block * block_elements;
-      DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block],
-                                         data.data() + start * sizeof(T),
-                                         std::min(block_elements, n - start), data_end, {},
-                                         &thread_scratch<DecodeScratch>())
+      uint8_t* const own = data.data() + start * sizeof(T);
+      DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block], own,
+                                         std::min(block_elements, n - start), data_end, &scratch)
                              .at("block " + std::to_string(block)));
+      kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(), scratch.values.data(),
+                                                scratch.count);
     }
     return {};
   });
@@ -221,14 +222,18 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
   std::vector<std::vector<std::pair<uint32_t, T>>> lists(parsed.blocks.size());
   DW_RETURN_IF_ERROR(parallel_try(pool, lists.size(), [&](size_t block, unsigned) -> Status {
+    DecodeScratch& scratch = thread_scratch<DecodeScratch>();
     const size_t start = block * block_elements;
-    // Listing only reads the weights; the block decoder patches as well, hence its mutable pointer.
-    uint8_t* data = const_cast<uint8_t*>(old_bytes.data()) + start * sizeof(T);
-    DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block], data,
-                                       std::min(block_elements, n - start), nullptr,
-                                       {false, &lists[block]}, &thread_scratch<DecodeScratch>())
+    const uint8_t* const own = old_bytes.data() + start * sizeof(T);
+    DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block], own,
+                                       std::min(block_elements, n - start), own, &scratch)
                            .at("block " + std::to_string(block)));
-    std::sort(lists[block].begin(), lists[block].end());
+    auto& list = lists[block];
+    list.reserve(scratch.count);
+    for (uint32_t i = 0; i < scratch.count; ++i) {
+      list.emplace_back(scratch.positions[i], load_le<T>(scratch.values.data() + i * sizeof(T)));
+    }
+    std::sort(list.begin(), list.end());
     return {};
   }));
   Changes changes;

@@ -52,14 +52,15 @@ bool read_count(Streams* in, const Model& model, int c, size_t n, uint32_t* coun
 
 // Gaps to ascending ranks below n.
 bool read_ranks(Streams* streams, const RansTable& table, uint32_t count, size_t n,
-                Prefetcher* ahead, uint32_t* ranks) {
+                Prefetcher* prefetcher, uint32_t* ranks) {
   Streams in = *streams;  // in registers
+  Prefetcher ahead = *prefetcher;
   uint32_t rank = 0;
   const auto one = [&](uint32_t i) {
     const uint64_t info = in.decode(table);
     rank += symbol_base(info) + uint32_t(in.bits.get(symbol_raw_bits(info)));
     ranks[i] = rank++;
-    ahead->step();
+    ahead.step();
   };
   uint32_t i = 0;
   while (count - i >= kBatch) {
@@ -68,6 +69,7 @@ bool read_ranks(Streams* streams, const RansTable& table, uint32_t count, size_t
   }
   while (i < count) one(i++);
   *streams = in;
+  *prefetcher = ahead;
   return in.inside() && rank <= n;
 }
 
@@ -80,7 +82,7 @@ bool locate_all(const Coder& coder, const uint8_t* data, size_t n, const uint32_
   uint32_t at_target[kMaxClasses], base[kMaxClasses] = {};
   std::copy_n(first, kMaxClasses, at_target);
   uint32_t* const positions = scratch->positions.data();
-  uint8_t* const old_values = scratch->old_values.data();
+  uint8_t* const values = scratch->values.data();
   for (size_t at = 0; at < n; at += kSegmentElements) {
     const uint8_t* segment = data + at * sizeof(T);
     k.index[width_index(sizeof(T))](segment, std::min(kSegmentElements, n - at), split,
@@ -93,7 +95,7 @@ bool locate_all(const Coder& coder, const uint8_t* data, size_t n, const uint32_
       for (uint32_t i = from; i < to; ++i) {
         const uint32_t found = scratch->located[i - from];
         positions[i] = uint32_t(at) + found;
-        std::memcpy(old_values + i * sizeof(T), segment + found * sizeof(T), sizeof(T));
+        std::memcpy(values + i * sizeof(T), segment + found * sizeof(T), sizeof(T));
       }
       at_target[c] = to;
       base[c] = limit;
@@ -109,7 +111,7 @@ bool read_value(Streams* in, const Coder& coder, T old_value, T* new_value) {
   constexpr unsigned kBits = sizeof(T) * 8;
   const ClassSplit& split = coder.model.split;
   const uint8_t key = uint8_t(old_value >> split.key_shift) & split.key_mask;
-  const uint32_t token = symbol_base(in->decode(coder.values[coder.context_of_key[key]]));
+  const uint32_t token = symbol_base(in->decode(*coder.values_of_key[key]));
   if (token != kEscapeToken<T>) {
     const bool negative = in->bits.get(1) != 0;
     T size;
@@ -132,53 +134,48 @@ bool read_value(Streams* in, const Coder& coder, T old_value, T* new_value) {
   return step != 0;
 }
 
+// Old values to new ones, in place.
 template <class T>
-void emit(const Sink<T>& sink, uint8_t* data, uint32_t position, T value) {
-  if (sink.patch) {
-    store_le(data + position * sizeof(T), value);
-  } else {
-    sink.list->emplace_back(position, value);
+bool read_signs(Streams* in, uint32_t count, uint8_t* values) {
+  for (uint32_t i = 0; i < count;) {
+    uint64_t signs = in->bits.peek();
+    const uint32_t batch = std::min(count - i, 56U);
+    in->bits.skip(batch);
+    for (const uint32_t end = i + batch; i < end; ++i, signs >>= 1) {
+      const T value = load_le<T>(values + i * sizeof(T));
+      store_le(values + i * sizeof(T), T(value + 1 - 2 * (signs & 1)));
+    }
+    if (!in->inside()) return false;
   }
+  return true;
 }
 
 template <class T>
-bool read_values(Streams* streams, const Coder& coder, bool unit, const uint32_t* positions,
-                 const uint8_t* old_values, uint32_t count, uint8_t* data, const Sink<T>& sink,
-                 Prefetcher* ahead) {
+bool read_values(Streams* streams, const Coder& coder, uint32_t count, uint8_t* values,
+                 Prefetcher* prefetcher) {
   Streams in = *streams;  // in registers
-  if (unit) {
-    for (uint32_t i = 0; i < count;) {
-      uint64_t signs = in.bits.peek();
-      const uint32_t batch = std::min(count - i, 56U);
-      in.bits.skip(batch);
-      for (const uint32_t end = i + batch; i < end; ++i, signs >>= 1) {
-        const T value = load_le<T>(old_values + i * sizeof(T));
-        emit(sink, data, positions[i], T(value + 1 - 2 * (signs & 1)));
-      }
-      if (!in.inside()) return false;
-    }
-    *streams = in;
-    return true;
-  }
+  Prefetcher ahead = *prefetcher;
   bool canonical = true;
   for (uint32_t i = 0; i < count;) {
     for (const uint32_t end = std::min(count, i + kBatch); i < end; ++i) {
       T value;
-      canonical &= read_value(&in, coder, load_le<T>(old_values + i * sizeof(T)), &value);
-      emit(sink, data, positions[i], value);
-      ahead->step();
+      canonical &= read_value(&in, coder, load_le<T>(values + i * sizeof(T)), &value);
+      store_le(values + i * sizeof(T), value);
+      ahead.step();
     }
     if (!in.inside()) return false;
   }
   *streams = in;
+  *prefetcher = ahead;
   return canonical;
 }
 
 }  // namespace
 
 template <class T>
-Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, const void* data_end,
-                    const Sink<T>& sink, DecodeScratch* scratch) {
+Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t n,
+                    const uint8_t* data_end, DecodeScratch* scratch) {
+  scratch->count = 0;
   if (block.empty()) return {};
   if (block.size() <= kStateBytes) return bad_block("too short for its coder states");
   scratch->padded.resize(block.size() + 2 * kBlockPadding);
@@ -209,8 +206,7 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, co
   }
   if (total == 0) return bad_block("present, yet without changes");
   if (scratch->positions.size() < total) scratch->positions.resize(total);
-  if (scratch->old_values.size() < total * sizeof(T)) scratch->old_values.resize(total * sizeof(T));
-
+  if (scratch->values.size() < total * sizeof(T)) scratch->values.resize(total * sizeof(T));
   const uint8_t* const block_end = data + n * sizeof(T);
   Prefetcher ahead(data, block_end);
   for (int c = 0; c < num_classes; ++c) {
@@ -227,9 +223,10 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, co
   }
   ahead = Prefetcher(block_end, data_end);
   for (int c = 0; c < num_classes; ++c) {
-    if (!read_values(&in, coder, (unit_classes >> c & 1) != 0, scratch->positions.data() + first[c],
-                     scratch->old_values.data() + first[c] * sizeof(T), end[c] - first[c], data,
-                     sink, &ahead)) {
+    const uint32_t count = end[c] - first[c];
+    uint8_t* values = scratch->values.data() + first[c] * sizeof(T);
+    const bool unit = (unit_classes >> c & 1) != 0;
+    if (unit ? !read_signs<T>(&in, count, values) : !read_values<T>(&in, coder, count, values, &ahead)) {
       return bad_block("values run over the block or are coded in a way no encoder does");
     }
   }
@@ -241,12 +238,13 @@ Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, co
   }
   if (in.next != kRansLow || in.other != kRansLow)
     return bad_block("a coder state does not return to its start");
+  scratch->count = total;
   return {};
 }
 
-#define DW_INSTANTIATE(T)                                                             \
-  template Status decode_block<T>(const Coder&, Bytes, uint8_t*, size_t, const void*, \
-                                  const Sink<T>&, DecodeScratch*);
+#define DW_INSTANTIATE(T)                                                            \
+  template Status decode_block<T>(const Coder&, Bytes, const uint8_t*, size_t, const uint8_t*, \
+                                  DecodeScratch*);
 DW_INSTANTIATE(uint8_t)
 DW_INSTANTIATE(uint16_t)
 DW_INSTANTIATE(uint32_t)

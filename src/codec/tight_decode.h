@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "codec/prefetch.h"
@@ -10,27 +9,20 @@
 
 namespace deltawire::tight {
 
-// Working memory of one thread.
+// Working memory of one thread, and the changes of the block decoded last.
 struct DecodeScratch {
   SegmentIndex index;
   uint16_t located[kSegmentElements];
   std::vector<uint8_t> padded;      // the block between two margins
-  std::vector<uint32_t> positions;  // ranks first, then positions; by class
-  std::vector<uint8_t> old_values;
+  std::vector<uint32_t> positions;  // within the block; by class, ascending inside a class
+  std::vector<uint8_t> values;      // the new values at these positions
+  uint32_t count = 0;
 };
 
-// Where decoded changes go. Exactly one is set: patch in place, or list (position within the block,
-// value), by class.
+// `data` holds the block's n old elements; the array goes on to `data_end`. The block is not trusted:
+// every count, rank and length is checked, and only then are its changes left in `scratch`.
 template <class T>
-struct Sink {
-  bool patch = true;
-  std::vector<std::pair<uint32_t, T>>* list = nullptr;
-};
-
-// `data` holds the block's n old elements. The block is not trusted: every count, rank and length
-// is checked. After an error a patched block is undefined.
-template <class T>
-Status decode_block(const Coder& coder, Bytes block, uint8_t* data, size_t n, const void* data_end,
-                    const Sink<T>& sink, DecodeScratch* scratch);
+Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t n,
+                    const uint8_t* data_end, DecodeScratch* scratch);
 
 }  // namespace deltawire::tight

@@ -70,6 +70,82 @@ void put_count(BitWriter* bits, const Model& model, int c, size_t n, uint32_t co
   }
 }
 
+using SymbolList = const RansTable::EncodeSymbol**;
+
+// One symbol and a few raw bits per change. Returns zero if, and only if, every step is +1 or -1: a
+// class of such needs no tokens for its steps, only signs.
+template <class T>
+T put_gaps(const Change<T>* change, uint32_t count, const RansTable& table, BitWriter* out,
+           SymbolList symbol, Prefetcher* prefetcher) {
+  BitWriter bits = *out;
+  Prefetcher ahead = *prefetcher;
+  const uint32_t escape = table.num_symbols - 1;
+  T others = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    ahead.step();
+    const uint32_t gap = change[i].gap;
+    GapToken token = gap_token(gap);
+    if (token.token >= escape) token = {escape, kMaxBlockLog2};
+    bits.put(gap & ((1U << token.raw_bits) - 1), token.raw_bits);
+    symbol[i] = &table.encode[token.token];
+    others |= T(change[i].step + 1) & T(~T{2});
+  }
+  *prefetcher = ahead;
+  *out = bits;
+  return others;
+}
+
+template <class T>
+void put_signs(const Change<T>* change, const Change<T>* end, BitWriter* bits) {
+  while (change < end) {
+    const unsigned batch = unsigned(std::min<ptrdiff_t>(end - change, 32));
+    uint64_t signs = 0;
+    for (unsigned i = 0; i < batch; ++i) {
+      signs |= uint64_t(change[i].step >> (sizeof(T) * 8 - 1)) << i;
+    }
+    bits->put(signs, batch);
+    change += batch;
+  }
+}
+
+template <class T>
+SymbolList put_values(const Coder& coder, const Change<T>* change, const Change<T>* end,
+                      BitWriter* out, SymbolList symbol, Prefetcher* prefetcher) {
+  BitWriter bits = *out;
+  Prefetcher ahead = *prefetcher;
+  const ClassSplit split = coder.model.split;
+  for (; change < end; ++change) {
+    ahead.step();
+    const RansTable& table = *coder.values_of_key[key_of(split, change->old_value)];
+    const Step<T> step = make_step(change->old_value, change->step);
+    *symbol++ = &table.encode[step.token];
+    bits.put(step.negative, 1);
+    if (step.token == kEscapeToken<T>) *symbol++ = &coder.escapes.encode[step.escape];
+    if (step.raw_bits != 0) bits.put_long(step.raw, step.raw_bits);
+  }
+  *prefetcher = ahead;
+  *out = bits;
+  return symbol;
+}
+
+// Symbols from the last to the first; returns how many bytes of words came out.
+size_t code_symbols(SymbolList begin, SymbolList end, uint32_t* states, uint8_t* buffer,
+                    Prefetcher* prefetcher) {
+  Prefetcher ahead = *prefetcher;
+  uint32_t state0 = kRansLow, state1 = kRansLow;
+  uint8_t* words = buffer;
+  if ((end - begin) % 2 != 0) rans_encode(**--end, state0, words);
+  while (end != begin) {
+    end -= 2;
+    ahead.step();
+    rans_encode(*end[1], state1, words);
+    rans_encode(*end[0], state0, words);
+  }
+  states[0] = state0;
+  states[1] = state1;
+  return size_t(words - buffer);
+}
+
 }  // namespace
 
 KeySplit::KeySplit(const ClassSplit& s) : split(s) {
@@ -136,94 +212,49 @@ void count_values(const BlockChanges<T>& changes, const ClassSplit& split, Value
 }
 
 template <class T>
-void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead_old,
-                Prefetcher ahead_new, CodeScratch* scratch, std::vector<uint8_t>* out) {
+void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead,
+                CodeScratch* scratch, std::vector<uint8_t>* out) {
   if (changes.total == 0) return;
   const Model& model = coder.model;
   const int num_classes = model.split.num_classes;
-  BitWriter& bits = scratch->bits;
-  bits.clear();
-  bits.reserve_bits(size_t(changes.total) * (kMaxBlockLog2 + 2 + 8 * sizeof(T)) + 64 * kMaxClasses);
+  const size_t most_bits = changes.total * (kMaxBlockLog2 + 2 + 8 * sizeof(T)) + 64 * kMaxClasses;
+  if (scratch->bits.size() < most_bits / 8 + 16) scratch->bits.resize(most_bits / 4);
   if (scratch->symbols.size() < size_t(changes.total) * 3) {
     scratch->symbols.resize(size_t(changes.total) * 4);
     scratch->words.resize(scratch->symbols.size() * 2 + 16);
   }
 
-  // A class whose steps are all +1 or -1 needs no tokens for them, only signs.
-  uint32_t unit_classes = 0;
-  for (int c = 0; c < num_classes; ++c) {
-    T others = 0;
-    for (uint32_t i = 0; i < changes.count[c]; ++i) {
-      others |= T(changes.storage[c][i].step + 1) & T(~T{2});
-    }
-    unit_classes |= uint32_t(others == 0) << c;
-  }
-  bits.put(unit_classes, unsigned(num_classes));
+  BitWriter bits(scratch->bits.data());
+  bits.put(0, unsigned(num_classes));  // the unit mask; filled in when the steps have been seen
   for (int c = 0; c < num_classes; ++c) put_count(&bits, model, c, n, changes.count[c]);
 
+  uint32_t unit_classes = 0;
   const RansTable::EncodeSymbol** symbol = scratch->symbols.data();
   for (int c = 0; c < num_classes; ++c) {
-    const uint32_t count = changes.count[c];
     const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
-    const RansTable& table =
-        gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
-    const uint32_t escape = table.num_symbols - 1;
-    const Change<T>* change = changes.storage[c].data();
-    for (uint32_t i = 0; i < count; ++i) {
-      ahead_old.step();
-      ahead_new.step();
-      const uint32_t gap = change[i].gap;
-      GapToken token = gap_token(gap);
-      if (token.token >= escape) token = {escape, kMaxBlockLog2};
-      bits.put(gap & ((1U << token.raw_bits) - 1), token.raw_bits);
-      *symbol++ = &table.encode[token.token];
-    }
+    const uint8_t q = model.fitted ? block_q(model.q[c], mean, changes.count[c]) : model.q[c];
+    const RansTable& table = gap_table(q);
+    const T others = put_gaps(changes.storage[c].data(), changes.count[c], table, &bits, symbol, &ahead);
+    symbol += changes.count[c];
+    unit_classes |= uint32_t(others == 0) << c;
   }
   for (int c = 0; c < num_classes; ++c) {
-    const Change<T>*change = changes.storage[c].data(), *end = change + changes.count[c];
+    const Change<T>*begin = changes.storage[c].data(), *end = begin + changes.count[c];
     if ((unit_classes >> c & 1) != 0) {
-      while (change < end) {
-        const unsigned batch = unsigned(std::min<ptrdiff_t>(end - change, 32));
-        uint64_t signs = 0;
-        for (unsigned i = 0; i < batch; ++i) {
-          signs |= uint64_t(change[i].step >> (sizeof(T) * 8 - 1)) << i;
-        }
-        bits.put(signs, batch);
-        change += batch;
-      }
-      continue;
-    }
-    for (; change < end; ++change) {
-      ahead_old.step();
-      ahead_new.step();
-      const RansTable& table =
-          coder.values[coder.context_of_key[key_of(model.split, change->old_value)]];
-      const Step<T> step = make_step(change->old_value, change->step);
-      *symbol++ = &table.encode[step.token];
-      if (step.token == kEscapeToken<T>) *symbol++ = &coder.escapes.encode[step.escape];
-      bits.put(step.negative, 1);
-      if (step.raw_bits != 0) bits.put_long(step.raw, step.raw_bits);
+      put_signs(begin, end, &bits);
+    } else {
+      symbol = put_values(coder, begin, end, &bits, symbol, &ahead);
     }
   }
+  scratch->bits[0] |= uint8_t(unit_classes);
 
-  uint32_t states[kNumStates] = {kRansLow, kRansLow};
-  uint8_t* words = scratch->words.data();
-  size_t left = size_t(symbol - scratch->symbols.data());
-  const RansTable::EncodeSymbol* const* symbols = scratch->symbols.data();
-  if ((left & 1) != 0) rans_encode(*symbols[--left], states[0], words);
-  while (left != 0) {
-    left -= 2;
-    ahead_old.step();
-    ahead_new.step();
-    rans_encode(*symbols[left + 1], states[1], words);
-    rans_encode(*symbols[left], states[0], words);
-  }
-
+  uint32_t states[kNumStates];
+  const size_t words_bytes = code_symbols(scratch->symbols.data(), symbol, states, scratch->words.data(), &ahead);
   const Bytes bit_bytes = bits.bytes();
-  const size_t at = out->size(), num_words = size_t(words - scratch->words.data());
-  out->resize(at + bit_bytes.size() + num_words + kStateBytes);
+  const size_t at = out->size();
+  out->resize(at + bit_bytes.size() + words_bytes + kStateBytes);
   std::memcpy(out->data() + at, bit_bytes.data(), bit_bytes.size());
-  std::memcpy(out->data() + at + bit_bytes.size(), scratch->words.data(), num_words);
+  std::memcpy(out->data() + at + bit_bytes.size(), scratch->words.data(), words_bytes);
   std::memcpy(out->data() + out->size() - kStateBytes, states, kStateBytes);
 }
 
@@ -232,7 +263,7 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
                                  CollectScratch*, BlockChanges<T>*);                      \
   template void count_values<T>(const BlockChanges<T>&, const ClassSplit&, ValueStats*);  \
   template void code_block<T>(const Coder&, const BlockChanges<T>&, size_t, Prefetcher,   \
-                              Prefetcher, CodeScratch*, std::vector<uint8_t>*);
+                              CodeScratch*, std::vector<uint8_t>*);
 DW_INSTANTIATE(uint8_t)
 DW_INSTANTIATE(uint16_t)
 DW_INSTANTIATE(uint32_t)

@@ -36,7 +36,7 @@ struct CollectScratch {
 };
 
 struct CodeScratch {
-  BitWriter bits;
+  std::vector<uint8_t> bits;
   std::vector<const RansTable::EncodeSymbol*> symbols;
   std::vector<uint8_t> words;
 };
@@ -57,7 +57,7 @@ void count_values(const BlockChanges<T>& changes, const ClassSplit& split, Value
 
 // Appends the block's bytes to `out`; nothing for a block without changes.
 template <class T>
-void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead_old,
-                Prefetcher ahead_new, CodeScratch* scratch, std::vector<uint8_t>* out);
+void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead,
+                CodeScratch* scratch, std::vector<uint8_t>* out);
 
 }  // namespace deltawire::tight

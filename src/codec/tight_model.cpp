@@ -70,12 +70,10 @@ void Model::set_law(uint8_t width) {
 
 void Coder::build(const Model& m, uint8_t width) {
   model = m;
-  uint8_t class_id = 0, context = 0;
+  uint8_t context = 0;
   for (unsigned key = 0; key < 256; ++key) {
-    while (class_id + 1 < m.split.num_classes && key >= m.split.thresholds[class_id]) ++class_id;
     while (context + 1 < m.num_contexts && key >= m.context_thresholds[context]) ++context;
-    class_of_key[key] = class_id;
-    context_of_key[key] = context;
+    values_of_key[key] = &values[context];
   }
   for (int v = 0; v < m.num_contexts; ++v) {
     build_coded_table(m.value_codes[v], num_value_tokens(width), &values[v]);
@@ -84,8 +82,6 @@ void Coder::build(const Model& m, uint8_t width) {
 }
 
 void write_model(const Model& model, uint8_t width, BitWriter* out) {
-  out->reserve_bits(8 * (64 + 5 * kMaxClasses) +
-                    9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes));
   out->put(model.block_log2, 7);
   out->put(model.fitted, 1);
   if (!model.fitted) {
@@ -109,11 +105,9 @@ void write_model(const Model& model, uint8_t width, BitWriter* out) {
 }
 
 Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed) {
-  // A model has a largest size; a padded copy of so much lets the reads below go unchecked.
-  constexpr size_t kLargest = 4 + 8 * kMaxClasses + kMaxContexts +
-                              (9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes)) / 8 + 1;
-  std::vector<uint8_t> padded(kLargest + 16);
-  std::memcpy(padded.data(), payload.data(), std::min(payload.size(), kLargest));
+  // A padded copy of the largest model lets the reads below go unchecked.
+  std::vector<uint8_t> padded(kMaxModelBytes + 16);
+  std::memcpy(padded.data(), payload.data(), std::min(payload.size(), kMaxModelBytes));
   BitReader in(padded.data());
 
   Model model;

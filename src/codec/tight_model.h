@@ -28,17 +28,25 @@ struct Model {
   void set_law(uint8_t width);
 };
 
-// The same with the tables built, as encoder and decoder use it.
+// The same with the tables built, as encoder and decoder use it. Points into itself: not copied.
 struct Coder {
+  Coder() = default;
+  Coder(const Coder&) = delete;
+  Coder& operator=(const Coder&) = delete;
+
   Model model;
-  uint8_t class_of_key[256];
-  uint8_t context_of_key[256];
+  const RansTable* values_of_key[256];  // the table of the key's context
   RansTable values[kMaxContexts];
   RansTable escapes;
 
   void build(const Model& m, uint8_t width);
 };
 
+inline constexpr size_t kMaxModelBytes =
+    4 + 3 * kMaxClasses + kMaxContexts +
+    (9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes)) / 8 + 1;
+
+// `out` must have room for kMaxModelBytes.
 void write_model(const Model& model, uint8_t width, BitWriter* out);
 // Every field is checked; `*consumed` is the number of bytes the model takes.
 Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed);

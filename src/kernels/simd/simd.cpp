@@ -29,6 +29,14 @@ struct SelectTable {
 };
 [[maybe_unused]] inline constexpr SelectTable kSelectInByte;
 
+struct CountUp {
+  alignas(64) uint8_t bytes[64] = {};
+  constexpr CountUp() {
+    for (int i = 0; i < 64; ++i) bytes[i] = uint8_t(i);
+  }
+};
+[[maybe_unused]] inline constexpr CountUp kCountUp;
+
 }  // namespace deltawire
 #endif
 
@@ -72,6 +80,21 @@ struct TailStrip {
   TailStrip(const T* p, size_t n) { std::memcpy(elements, p, n * sizeof(T)); }
 };
 
+#if HWY_TARGET == HWY_AVX3_DL
+// Compressing the numbers 0 ... 63 by the mask gives the positions, 32 at a time, without a branch
+// that depends on how many there are.
+inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
+  const uint32_t count = uint32_t(_mm_popcnt_u64(differs));
+  const __m512i offset = _mm512_set1_epi16(int16_t(base));
+  const __m512i bits = _mm512_maskz_compress_epi8(differs, load512(kCountUp.bytes));
+  _mm512_storeu_si512(out, _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(bits)), offset));
+  if (HWY_UNLIKELY(count > 32)) {
+    const __m256i more = _mm512_extracti64x4_epi64(bits, 1);
+    _mm512_storeu_si512(out + 32, _mm512_add_epi16(_mm512_cvtepu8_epi16(more), offset));
+  }
+  return out + count;
+}
+#else
 // Up to four changes are written without a branch: most strips have fewer, and a mispredicted
 // branch costs more than the writes.
 inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
@@ -88,6 +111,7 @@ inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
   }
   return out + count;
 }
+#endif
 
 constexpr uint64_t low_bits(size_t n) { return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
