@@ -69,7 +69,7 @@ class Encoder {
 
   void collect(const KeySplit& split, size_t block, BlockChanges<T>* out) const {
     const size_t at = block_start(block) * sizeof(T);
-    collect_block(split, old_.data() + at, new_.data() + at, block_size(block),
+    encode_ops<T>().collect(split, old_.data() + at, new_.data() + at, block_size(block),
                   &thread_scratch<CollectScratch>(), out);
   }
 
@@ -92,7 +92,7 @@ class Encoder {
         classes.changed[c] += sampled[i].count[c];
       }
       classes.num_elements += block_size(sampled_block(i));
-      count_values(sampled[i], split.split, values.get());
+      encode_ops<T>().count_values(sampled[i], split.split, values.get());
       total += sampled[i].total;
     }
     if (total == 0) return encode_law(keys);
@@ -130,7 +130,7 @@ class Encoder {
         const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
         const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
         const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte, new_.data() + next_byte);
-        code_block(coder, changes, block_size(block), ahead, &thread_scratch<CodeScratch>(), &blocks[block]);
+        encode_ops<T>().code(coder, changes, block_size(block), ahead, &thread_scratch<CodeScratch>(), &blocks[block]);
         changed[block] = changes.total;
       }
       return {};
@@ -205,7 +205,7 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
     for (size_t block = run * runs.length; block < end; ++block) {
       const size_t start = block * block_elements;
       uint8_t* const own = data.data() + start * sizeof(T);
-      DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block], own,
+      DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block], own,
                                          std::min(block_elements, n - start), data_end, &scratch)
                              .at("block " + std::to_string(block)));
       kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(), scratch.values.data(),
@@ -225,7 +225,7 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
     DecodeScratch& scratch = thread_scratch<DecodeScratch>();
     const size_t start = block * block_elements;
     const uint8_t* const own = old_bytes.data() + start * sizeof(T);
-    DW_RETURN_IF_ERROR(decode_block<T>(*parsed.coder, parsed.blocks[block], own,
+    DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block], own,
                                        std::min(block_elements, n - start), own, &scratch)
                            .at("block " + std::to_string(block)));
     auto& list = lists[block];

@@ -1,10 +1,16 @@
+// Compiled per target for the same reason as tight_encode.cpp.
 #include "codec/tight_decode.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
+#define DELTAWIRE_TARGETS_OF "codec/tight_decode.cpp"
+#include "codec/foreach_target.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace deltawire::tight {
+namespace HWY_NAMESPACE {
 namespace {
 
 // Symbols decoded between two looks at the limits. The padding around a block is wide enough for
@@ -242,13 +248,23 @@ Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t
   return {};
 }
 
-#define DW_INSTANTIATE(T)                                                            \
-  template Status decode_block<T>(const Coder&, Bytes, const uint8_t*, size_t, const uint8_t*, \
-                                  DecodeScratch*);
-DW_INSTANTIATE(uint8_t)
-DW_INSTANTIATE(uint16_t)
-DW_INSTANTIATE(uint32_t)
-DW_INSTANTIATE(uint64_t)
-#undef DW_INSTANTIATE
+DecodeTable decode_table() {
+  return {decode_block<uint8_t>, decode_block<uint16_t>, decode_block<uint32_t>, decode_block<uint64_t>};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deltawire::tight
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deltawire::tight {
+
+HWY_EXPORT(decode_table);
+
+DecodeBlock decode_block(size_t width) {
+  static const DecodeTable kTable = HWY_DYNAMIC_DISPATCH(decode_table)();
+  return kTable[width_index(width)];
+}
 
 }  // namespace deltawire::tight
+#endif

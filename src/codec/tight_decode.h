@@ -1,6 +1,7 @@
 // Decoding one block: from its bytes and the old weights to positions and new values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -21,8 +22,11 @@ struct DecodeScratch {
 
 // `data` holds the block's n old elements; the array goes on to `data_end`. The block is not trusted:
 // every count, rank and length is checked, and only then are its changes left in `scratch`.
-template <class T>
-Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t n,
-                    const uint8_t* data_end, DecodeScratch* scratch);
+using DecodeBlock = Status (*)(const Coder& coder, Bytes block, const uint8_t* data, size_t n,
+                               const uint8_t* data_end, DecodeScratch* scratch);
+using DecodeTable = std::array<DecodeBlock, 4>;  // by width_index
+
+// The best for this machine, for elements of `width` bytes.
+DecodeBlock decode_block(size_t width);
 
 }  // namespace deltawire::tight

@@ -1,9 +1,17 @@
+// Compiled once for plain machines and, on x86, once more with BMI2: coding is made of variable
+// shifts, which cost three instructions without it.
 #include "codec/tight_encode.h"
 
 #include <algorithm>
 #include <cstring>
 
+#define DELTAWIRE_TARGETS_OF "codec/tight_encode.cpp"
+#include "codec/foreach_target.h"
+
+HWY_BEFORE_NAMESPACE();
+
 namespace deltawire::tight {
+namespace HWY_NAMESPACE {
 namespace {
 
 template <class T>
@@ -148,14 +156,6 @@ size_t code_symbols(SymbolList begin, SymbolList end, uint32_t* states, uint8_t*
 
 }  // namespace
 
-KeySplit::KeySplit(const ClassSplit& s) : split(s) {
-  uint8_t class_id = 0;
-  for (unsigned key = 0; key < 256; ++key) {
-    while (class_id + 1 < s.num_classes && key >= s.thresholds[class_id]) ++class_id;
-    class_of_key[key] = class_id;
-  }
-}
-
 template <class T>
 void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data,
                    size_t n, CollectScratch* scratch, BlockChanges<T>* out) {
@@ -258,16 +258,41 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
   std::memcpy(out->data() + out->size() - kStateBytes, states, kStateBytes);
 }
 
-#define DW_INSTANTIATE(T)                                                                 \
-  template void collect_block<T>(const KeySplit&, const uint8_t*, const uint8_t*, size_t, \
-                                 CollectScratch*, BlockChanges<T>*);                      \
-  template void count_values<T>(const BlockChanges<T>&, const ClassSplit&, ValueStats*);  \
-  template void code_block<T>(const Coder&, const BlockChanges<T>&, size_t, Prefetcher,   \
-                              CodeScratch*, std::vector<uint8_t>*);
-DW_INSTANTIATE(uint8_t)
-DW_INSTANTIATE(uint16_t)
-DW_INSTANTIATE(uint32_t)
-DW_INSTANTIATE(uint64_t)
-#undef DW_INSTANTIATE
+template <class T>
+EncodeOps<T> make_ops() {
+  return {collect_block<T>, count_values<T>, code_block<T>};
+}
+
+EncodeTable encode_table() {
+  return {make_ops<uint8_t>(), make_ops<uint16_t>(), make_ops<uint32_t>(), make_ops<uint64_t>()};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deltawire::tight
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deltawire::tight {
+
+KeySplit::KeySplit(const ClassSplit& s) : split(s) {
+  uint8_t class_id = 0;
+  for (unsigned key = 0; key < 256; ++key) {
+    while (class_id + 1 < s.num_classes && key >= s.thresholds[class_id]) ++class_id;
+    class_of_key[key] = class_id;
+  }
+}
+
+HWY_EXPORT(encode_table);
+
+template <class T>
+const EncodeOps<T>& encode_ops() {
+  static const EncodeTable kTable = HWY_DYNAMIC_DISPATCH(encode_table)();
+  return std::get<EncodeOps<T>>(kTable);
+}
+template const EncodeOps<uint8_t>& encode_ops<uint8_t>();
+template const EncodeOps<uint16_t>& encode_ops<uint16_t>();
+template const EncodeOps<uint32_t>& encode_ops<uint32_t>();
+template const EncodeOps<uint64_t>& encode_ops<uint64_t>();
 
 }  // namespace deltawire::tight
+#endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "codec/prefetch.h"
@@ -47,17 +48,22 @@ struct KeySplit {
   explicit KeySplit(const ClassSplit& s);
 };
 
-// Scans n elements of both arrays once. `old_data` and `new_data` need no alignment.
+// The two halves, once per instruction set.
 template <class T>
-void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data,
-                   size_t n, CollectScratch* scratch, BlockChanges<T>* out);
+struct EncodeOps {
+  // Scans n elements of both arrays once. `old_data` and `new_data` need no alignment.
+  void (*collect)(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data, size_t n,
+                  CollectScratch* scratch, BlockChanges<T>* out);
+  void (*count_values)(const BlockChanges<T>& changes, const ClassSplit& split, ValueStats* stats);
+  // Appends the block's bytes to `out`; nothing for a block without changes.
+  void (*code)(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead,
+               CodeScratch* scratch, std::vector<uint8_t>* out);
+};
+using EncodeTable =
+    std::tuple<EncodeOps<uint8_t>, EncodeOps<uint16_t>, EncodeOps<uint32_t>, EncodeOps<uint64_t>>;
 
+// The best for this machine.
 template <class T>
-void count_values(const BlockChanges<T>& changes, const ClassSplit& split, ValueStats* stats);
-
-// Appends the block's bytes to `out`; nothing for a block without changes.
-template <class T>
-void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead,
-                CodeScratch* scratch, std::vector<uint8_t>* out);
+const EncodeOps<T>& encode_ops();
 
 }  // namespace deltawire::tight

@@ -24,10 +24,9 @@ struct GapToken {
   uint32_t token;
   unsigned raw_bits;
 };
-inline GapToken gap_token(uint32_t gap) {
-  if (gap < 8) return {gap, 0};
-  const unsigned exponent = 31U - unsigned(std::countl_zero(gap));
-  return {8 + (exponent - 3) * 4 + ((gap >> (exponent - 2)) & 3), exponent - 2};
+inline GapToken gap_token(uint32_t gap) {  // without a branch: both kinds are common
+  const unsigned raw_bits = 29U - unsigned(std::countl_zero(gap | 4));
+  return {4 * raw_bits + (gap >> raw_bits), raw_bits};
 }
 inline uint32_t gap_base(uint32_t token, unsigned* raw_bits) {
   *raw_bits = token < 8 ? 0 : 1 + (token - 8) / 4;
