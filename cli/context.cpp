@@ -44,7 +44,8 @@ void Context::say(std::string_view line) const {
 }
 
 void Context::emit(const nlohmann::ordered_json& object) const {
-  if (json) fmt::print("{}\n", object.dump());
+  if (json)
+    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 int Context::fail(const Status& status) const {

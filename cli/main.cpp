@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 
 #include "cli/verbs.h"
 #include "deltawire/version.h"
+#include "kernels/kernels.h"
 
 namespace deltawire::cli {
 
@@ -40,12 +42,27 @@ int run_command_line(int argc, char** argv) {
       "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
       "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
   for (const AddVerb add : kVerbs) add(app, context, &run);
+  const auto verbs = app.get_subcommands({});
+  const auto is_verb = [&](std::string_view name) {
+    return std::any_of(verbs.begin(), verbs.end(),
+                       [&](const CLI::App* verb) { return verb->get_name() == name; });
+  };
+  if (argc > 1 && argv[1][0] != '-' && !is_verb(argv[1])) {
+    return context.fail(
+        invalid_argument(fmt::format("there is no verb \"{}\"; see deltawire --help", argv[1])));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    app.exit(error);
-    return int(Code::kInvalidArgument);
+    const bool in_verb = !app.get_subcommands().empty();
+    return context.fail(
+        invalid_argument(fmt::format("{}; see deltawire {}--help", error.what(),
+                                     in_verb ? app.get_subcommands()[0]->get_name() + " " : "")));
+  }
+  if (!unknown_kernels().empty()) {
+    return context.fail(invalid_argument(fmt::format(
+        "DELTAWIRE_KERNELS={} cannot run here; see deltawire kernels", unknown_kernels())));
   }
   listen_for_interrupts();
   return run();

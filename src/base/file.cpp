@@ -69,7 +69,7 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   file.temporary_ = path;
   file.temporary_ += "." + std::to_string(::getpid()) + "." + std::to_string(counter++) + ".tmp";
   file.fd_ = ::open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file.fd_ < 0) return errno_status(file.temporary_, "cannot create");
+  if (file.fd_ < 0) return errno_status(path, "cannot create");
   return file;
 }
 

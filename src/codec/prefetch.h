@@ -11,8 +11,8 @@ namespace deltawire {
 class Prefetcher {
  public:
   Prefetcher() = default;
-  // Covers [from, end), but no more than fits the cache beside what is in use; `twin`, when given, is
-  // where a second array stands at `from`.
+  // Covers [from, end), but no more than fits the cache beside what is in use; `twin`, when given,
+  // is where a second array stands at `from`.
   Prefetcher(const uint8_t* from, const uint8_t* end, const uint8_t* twin = nullptr)
       : at_(from), end_(from), to_twin_(twin == nullptr ? 0 : twin - from) {
     if (from < end) end_ = from + std::min<ptrdiff_t>(kMaxBytes, end - from);

@@ -70,7 +70,7 @@ class Encoder {
   void collect(const KeySplit& split, size_t block, BlockChanges<T>* out) const {
     const size_t at = block_start(block) * sizeof(T);
     encode_ops<T>().collect(split, old_.data() + at, new_.data() + at, block_size(block),
-                  &thread_scratch<CollectScratch>(), out);
+                            &thread_scratch<CollectScratch>(), out);
   }
 
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
@@ -129,8 +129,10 @@ class Encoder {
       for (size_t block = run * runs.length; block < end; ++block) {
         const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
         const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
-        const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte, new_.data() + next_byte);
-        encode_ops<T>().code(coder, changes, block_size(block), ahead, &thread_scratch<CodeScratch>(), &blocks[block]);
+        const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte,
+                               new_.data() + next_byte);
+        encode_ops<T>().code(coder, changes, block_size(block), ahead,
+                             &thread_scratch<CodeScratch>(), &blocks[block]);
         changed[block] = changes.total;
       }
       return {};
@@ -206,10 +208,11 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
       const size_t start = block * block_elements;
       uint8_t* const own = data.data() + start * sizeof(T);
       DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block], own,
-                                         std::min(block_elements, n - start), data_end, &scratch)
+                                                 std::min(block_elements, n - start), data_end,
+                                                 &scratch)
                              .at("block " + std::to_string(block)));
-      kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(), scratch.values.data(),
-                                                scratch.count);
+      kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(),
+                                                scratch.values.data(), scratch.count);
     }
     return {};
   });
@@ -226,7 +229,7 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
     const size_t start = block * block_elements;
     const uint8_t* const own = old_bytes.data() + start * sizeof(T);
     DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block], own,
-                                       std::min(block_elements, n - start), own, &scratch)
+                                               std::min(block_elements, n - start), own, &scratch)
                            .at("block " + std::to_string(block)));
     auto& list = lists[block];
     list.reserve(scratch.count);

@@ -232,7 +232,8 @@ Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t
     const uint32_t count = end[c] - first[c];
     uint8_t* values = scratch->values.data() + first[c] * sizeof(T);
     const bool unit = (unit_classes >> c & 1) != 0;
-    if (unit ? !read_signs<T>(&in, count, values) : !read_values<T>(&in, coder, count, values, &ahead)) {
+    if (unit ? !read_signs<T>(&in, count, values)
+             : !read_values<T>(&in, coder, count, values, &ahead)) {
       return bad_block("values run over the block or are coded in a way no encoder does");
     }
   }
@@ -249,7 +250,8 @@ Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t
 }
 
 DecodeTable decode_table() {
-  return {decode_block<uint8_t>, decode_block<uint16_t>, decode_block<uint32_t>, decode_block<uint64_t>};
+  return {decode_block<uint8_t>, decode_block<uint16_t>, decode_block<uint32_t>,
+          decode_block<uint64_t>};
 }
 
 }  // namespace HWY_NAMESPACE

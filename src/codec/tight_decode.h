@@ -20,8 +20,9 @@ struct DecodeScratch {
   uint32_t count = 0;
 };
 
-// `data` holds the block's n old elements; the array goes on to `data_end`. The block is not trusted:
-// every count, rank and length is checked, and only then are its changes left in `scratch`.
+// `data` holds the block's n old elements; the array goes on to `data_end`. The block is not
+// trusted: every count, rank and length is checked, and only then are its changes left in
+// `scratch`.
 using DecodeBlock = Status (*)(const Coder& coder, Bytes block, const uint8_t* data, size_t n,
                                const uint8_t* data_end, DecodeScratch* scratch);
 using DecodeTable = std::array<DecodeBlock, 4>;  // by width_index

@@ -234,7 +234,8 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
     const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
     const uint8_t q = model.fitted ? block_q(model.q[c], mean, changes.count[c]) : model.q[c];
     const RansTable& table = gap_table(q);
-    const T others = put_gaps(changes.storage[c].data(), changes.count[c], table, &bits, symbol, &ahead);
+    const T others =
+        put_gaps(changes.storage[c].data(), changes.count[c], table, &bits, symbol, &ahead);
     symbol += changes.count[c];
     unit_classes |= uint32_t(others == 0) << c;
   }
@@ -249,7 +250,8 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
   scratch->bits[0] |= uint8_t(unit_classes);
 
   uint32_t states[kNumStates];
-  const size_t words_bytes = code_symbols(scratch->symbols.data(), symbol, states, scratch->words.data(), &ahead);
+  const size_t words_bytes =
+      code_symbols(scratch->symbols.data(), symbol, states, scratch->words.data(), &ahead);
   const Bytes bit_bytes = bits.bytes();
   const size_t at = out->size();
   out->resize(at + bit_bytes.size() + words_bytes + kStateBytes);

@@ -42,9 +42,9 @@ struct Coder {
   void build(const Model& m, uint8_t width);
 };
 
-inline constexpr size_t kMaxModelBytes =
-    4 + 3 * kMaxClasses + kMaxContexts +
-    (9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes)) / 8 + 1;
+inline constexpr size_t kMaxModelBytes = 4 + 3 * kMaxClasses + kMaxContexts +
+                                         (9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes)) / 8 +
+                                         1;
 
 // `out` must have room for kMaxModelBytes.
 void write_model(const Model& model, uint8_t width, BitWriter* out);

@@ -73,6 +73,9 @@ constexpr size_t width_index(size_t width) noexcept {
 std::span<const Kernels* const> available_kernels() noexcept;
 // The one in use: the best, or the one named by DELTAWIRE_KERNELS.
 const Kernels& kernels() noexcept;
+// What DELTAWIRE_KERNELS asks for, if that cannot be had here: kernels() then falls back to the
+// best, and a program that wants to be told can ask. Empty otherwise.
+std::string_view unknown_kernels() noexcept;
 // Switches every later call of kernels(); for tests and benches. False when the name is unknown.
 bool force_kernels(std::string_view name) noexcept;
 

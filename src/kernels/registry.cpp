@@ -32,9 +32,13 @@ const Table& table() {
   return kTable;
 }
 
+std::string_view wanted() {
+  const char* name = std::getenv("DELTAWIRE_KERNELS");
+  return name == nullptr ? "" : name;
+}
+
 const Kernels* initial_choice() {
-  const char* wanted = std::getenv("DELTAWIRE_KERNELS");
-  const Kernels* named = wanted == nullptr ? nullptr : table().find(wanted);
+  const Kernels* named = table().find(wanted());
   return named != nullptr ? named : table().targets[0];
 }
 
@@ -50,6 +54,10 @@ std::span<const Kernels* const> available_kernels() noexcept {
 }
 
 const Kernels& kernels() noexcept { return *chosen().load(std::memory_order_relaxed); }
+
+std::string_view unknown_kernels() noexcept {
+  return table().find(wanted()) == nullptr ? wanted() : "";
+}
 
 bool force_kernels(std::string_view name) noexcept {
   const Kernels* named = table().find(name);

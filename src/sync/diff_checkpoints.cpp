@@ -8,6 +8,7 @@
 #include "deltawire/delta.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
+#include "sync/delta_reader.h"
 #include "sync/delta_writer.h"
 #include "sync/waves.h"
 #include "tensor/text.h"
@@ -99,6 +100,12 @@ Status encode_items(const std::vector<Item>& items, const DiffOptions& options,
           });
 }
 
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
+  if (looks_like_delta(path))
+    return invalid_argument(path.string() + ": a delta, not a checkpoint");
+  return Checkpoint::open(path);
+}
+
 bool same_form(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
 }
@@ -148,8 +155,9 @@ void count(const Outcome& outcome, bool comparable, DiffReport* report) {
 Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
                                     const std::filesystem::path& new_path,
                                     const std::filesystem::path& out, const DiffOptions& options) {
-  DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, Checkpoint::open(old_path));
-  DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, Checkpoint::open(new_path));
+  if (options.part_bytes == 0) return invalid_argument("a part must have a size");
+  DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, open_checkpoint(old_path));
+  DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, open_checkpoint(new_path));
   DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, options.part_bytes));
   const std::vector<Item> items = pair_up(old_checkpoint, new_checkpoint);
   DiffReport report;

@@ -19,8 +19,8 @@ Result<fs::path> create_temporary_folder(const fs::path& out) {
   if (!fs::create_directory(temporary, error)) {
     const std::string reason = error ? error.message() : "already exists";
     return error == std::errc::no_such_file_or_directory
-               ? not_found(temporary.string() + ": cannot create folder: " + reason)
-               : io_error(temporary.string() + ": cannot create folder: " + reason);
+               ? not_found(out.string() + ": cannot create folder: " + reason)
+               : io_error(out.string() + ": cannot create folder: " + reason);
   }
   return temporary;
 }

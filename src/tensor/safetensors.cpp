@@ -95,7 +95,8 @@ Result<SafetensorsView> parse_safetensors(Bytes file) {
   if (length == 0) return corruption(std::string(defect::kHeaderEmpty));
   if (length > kMaxHeaderBytes) {
     return corruption(std::string(defect::kHeaderOverLimit) + " of " +
-                      std::to_string(kMaxHeaderBytes) + ": " + std::to_string(length));
+                      std::to_string(kMaxHeaderBytes) + ": " + std::to_string(length) +
+                      "; is this a safetensors file?");
   }
   if (length > file.size() - kLengthBytes) {
     return corruption(std::string(defect::kHeaderPastEnd) + ": " + std::to_string(length) +

@@ -87,7 +87,8 @@ inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
   const uint32_t count = uint32_t(_mm_popcnt_u64(differs));
   const __m512i offset = _mm512_set1_epi16(int16_t(base));
   const __m512i bits = _mm512_maskz_compress_epi8(differs, load512(kCountUp.bytes));
-  _mm512_storeu_si512(out, _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(bits)), offset));
+  _mm512_storeu_si512(out,
+                      _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(bits)), offset));
   if (HWY_UNLIKELY(count > 32)) {
     const __m256i more = _mm512_extracti64x4_epi64(bits, 1);
     _mm512_storeu_si512(out + 32, _mm512_add_epi16(_mm512_cvtepu8_epi16(more), offset));
