@@ -26,7 +26,7 @@ class Prefetcher {
   }
 
  private:
-  static constexpr ptrdiff_t kLine = 64, kMaxBytes = 384 << 10;
+  static constexpr ptrdiff_t kLine = 64, kMaxBytes = 160 << 10;
   const uint8_t *at_ = nullptr, *end_ = nullptr;
   ptrdiff_t to_twin_ = 0;
 };

@@ -48,22 +48,33 @@ class Waves {
 
  private:
   static constexpr uint64_t kBytesPerWorker = uint64_t{64} << 20;
+  static constexpr uint64_t kWorthSharing = uint64_t{4} << 20;
 
+  // Items that one thread alone would be late with get all threads, one after the other; the others
+  // are spread over the threads, largest first, so that none starts a long one when the rest is
+  // done.
   Status run_wave(size_t begin, size_t end,
                   const std::function<Status(size_t, ThreadPool*)>& work) {
-    if (end - begin == 1) return work(begin, pool_);
-    // Largest first, so that no thread starts a long one when the others are done.
-    std::vector<size_t> order(end - begin);
-    std::iota(order.begin(), order.end(), begin);
-    std::stable_sort(order.begin(), order.end(),
+    uint64_t bytes = 0;
+    for (size_t item = begin; item < end; ++item) bytes += sizes_[item];
+    const uint64_t fair_share = bytes / num_workers(pool_);
+    std::vector<Status> outcomes(end - begin);
+    std::vector<size_t> small;
+    for (size_t item = begin; item < end; ++item) {
+      if (sizes_[item] > fair_share / 2 && sizes_[item] > kWorthSharing) {
+        outcomes[item - begin] = work(item, pool_);
+      } else {
+        small.push_back(item);
+      }
+    }
+    std::stable_sort(small.begin(), small.end(),
                      [&](size_t a, size_t b) { return sizes_[a] > sizes_[b]; });
-    std::vector<Status> failures(order.size());
-    DW_RETURN_IF_ERROR(parallel_try(pool_, order.size(), [&](size_t i, unsigned) -> Status {
-      failures[order[i] - begin] = work(order[i], nullptr);
+    DW_RETURN_IF_ERROR(parallel_try(pool_, small.size(), [&](size_t i, unsigned) -> Status {
+      outcomes[small[i] - begin] = work(small[i], nullptr);
       return {};
     }));
-    for (Status& failure : failures) {
-      if (!failure.ok()) return std::move(failure);
+    for (Status& outcome : outcomes) {
+      if (!outcome.ok()) return std::move(outcome);
     }
     return {};
   }
