@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/xxh3.h"
+
 #ifdef DELTAWIRE_HAVE_BLAKE3
 #include <blake3.h>
 #endif
@@ -42,6 +44,14 @@ struct Adler32 {
   }
   uint32_t value() const { return b << 16 | a; }
 };
+
+Digest from_xxh3(XXH128_hash_t hash) {
+  Digest digest{DigestKind::kXxh3_128, info(DigestKind::kXxh3_128).size, {}};
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  std::copy_n(canonical.digest, digest.size, digest.bytes.begin());
+  return digest;
+}
 
 }  // namespace
 
@@ -153,12 +163,8 @@ void Hasher::update(std::string_view text) {
 Digest Hasher::finish() {
   Digest digest{impl_->kind, info(impl_->kind).size, {}};
   switch (impl_->kind) {
-    case DigestKind::kXxh3_128: {
-      XXH128_canonical_t canonical;
-      XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(impl_->xxh3));
-      std::copy_n(canonical.digest, digest.size, digest.bytes.begin());
-      break;
-    }
+    case DigestKind::kXxh3_128:
+      return from_xxh3(XXH3_128bits_digest(impl_->xxh3));
     case DigestKind::kSha256:
       EVP_DigestFinal_ex(impl_->sha256, digest.bytes.data(), nullptr);
       break;
@@ -176,6 +182,7 @@ Digest Hasher::finish() {
 }
 
 Digest digest_of(DigestKind kind, std::span<const uint8_t> bytes) {
+  if (kind == DigestKind::kXxh3_128) return from_xxh3(xxh3_128(bytes.data(), bytes.size()));
   Hasher hasher(kind);
   hasher.update(bytes);
   return hasher.finish();
