@@ -3,7 +3,6 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <unordered_map>
 
 #include "format/layout.h"
 #include "tensor/safetensors.h"
@@ -12,14 +11,10 @@
 namespace deltawire {
 namespace {
 
-// Keys of the part itself; everything else in the metadata is the record of an entry.
-constexpr std::string_view kReserved = "deltawire.";
-constexpr std::string_view kFormatKey = "deltawire.format";
-constexpr std::string_view kDigestKey = "deltawire.digest";
-constexpr std::string_view kBaseKey = "deltawire.base";
-constexpr std::string_view kTargetKey = "deltawire.target";
+// Our keys of the metadata.
+constexpr std::string_view kPartKey = "deltawire";  // format, digest kind, base, target, check
+constexpr std::string_view kEntriesKey = "deltawire.entries";
 constexpr std::string_view kRemovedKey = "deltawire.removed";
-constexpr std::string_view kCheckKey = "deltawire.check";
 
 std::string join(const Shape& shape) {
   std::string text;
@@ -47,53 +42,59 @@ bool parse_shape(std::string_view text, Shape* shape) {
   }
 }
 
-// Takes "key=value" off the front when the next field has this key.
-bool take_field(std::string_view* text, std::string_view key, std::string_view* value) {
-  if (text->size() <= key.size() || text->substr(0, key.size()) != key ||
-      (*text)[key.size()] != '=') {
-    return false;
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> fields;
+  while (true) {
+    const size_t end = text.find(separator);
+    fields.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return fields;
+    text.remove_prefix(end + 1);
   }
-  text->remove_prefix(key.size() + 1);
-  const size_t space = text->find(' ');
-  *value = text->substr(0, space);
-  text->remove_prefix(space == std::string_view::npos ? text->size() : space + 1);
-  return true;
 }
 
 Status bad_record(std::string_view name, std::string_view what, std::string_view got) {
   return corruption("entry " + quote(name) + ": " + std::string(what) + ", got " + quote(got));
 }
 
-// Unique within the part, never one of our own keys.
+// A payload has its tensor's name; where that is taken in this part, or looks like what follows, it
+// is
+// "#1#name", "#2#name", ...
 std::string entry_name(const std::string& tensor, std::set<std::string>* taken) {
   std::string name = tensor;
   for (int i = 1;
-       name.starts_with(kReserved) || name == kMetadataKey || !taken->insert(name).second; ++i) {
+       (i == 1 && name.starts_with("#")) || name == kMetadataKey || !taken->insert(name).second;
+       ++i) {
     name = "#" + std::to_string(i) + "#" + tensor;
   }
   return name;
+}
+
+Result<std::string_view> entry_tensor(std::string_view name) {
+  if (!name.starts_with("#")) return name;
+  const size_t end = name.find('#', 1);
+  uint64_t number;
+  if (end == std::string_view::npos || !parse_number(name.substr(1, end - 1), &number)) {
+    return corruption("entry " + quote(name) + ": expected #number#name");
+  }
+  return name.substr(end + 1);
 }
 
 // What the checksum of a part covers: every other piece of metadata, every payload's name and
 // digest.
 class PartCheck {
  public:
-  void add_metadata(std::string_view key, std::string_view value) {
-    if (key == kCheckKey) return;
-    add(key);
-    add(value);
-  }
   void add_payload(std::string_view name, const Digest& digest) {
     add(name);
     add(digest.hex());
   }
   Digest finish() { return hasher_.finish(); }
 
- private:
   void add(std::string_view text) {  // with its length: no two lists of texts look alike
     hasher_.update(std::to_string(text.size()) + ":");
     hasher_.update(text);
   }
+
+ private:
   Hasher hasher_{DigestKind::kXxh3_128};
 };
 
@@ -103,24 +104,27 @@ Result<std::string_view> required(const Metadata& metadata, std::string_view key
   return std::string_view(*value);
 }
 
-Result<DeltaInfo> parse_info(const Metadata& metadata) {
-  const std::string* format = find_metadata(metadata, kFormatKey);
-  if (format == nullptr) {
-    return invalid_argument("not a deltawire delta: its metadata has no " + quote(kFormatKey));
+// "delta/1 xxh3-128 base target check"; the check comes back separately.
+Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
+  const std::string* text = find_metadata(metadata, kPartKey);
+  if (text == nullptr) {
+    return invalid_argument("not a deltawire delta: its metadata has no " + quote(kPartKey));
   }
-  if (*format != kDeltaFormat) {
-    return unsupported("format " + quote(*format) + "; this build reads " + quote(kDeltaFormat));
+  const auto fields = split(*text, ' ');
+  if (fields[0] != kDeltaFormat) {
+    return unsupported("format " + quote(fields[0]) + "; this build reads " + quote(kDeltaFormat));
   }
+  if (fields.size() != 5)
+    return corruption(std::string(kPartKey) + ": expected 5 fields, got " +
+                      std::to_string(fields.size()));
   DeltaInfo info;
-  DW_ASSIGN_OR_RETURN(const std::string_view kind_name, required(metadata, kDigestKey));
-  const auto kind = parse_digest_kind(kind_name);
-  if (!kind) return unsupported("digest " + quote(kind_name));
+  const auto kind = parse_digest_kind(fields[1]);
+  if (!kind) return unsupported("digest " + quote(fields[1]));
   info.digest_kind = *kind;
-  if (!digest_available(*kind)) return unsupported("this build has no " + std::string(kind_name));
-  DW_ASSIGN_OR_RETURN(const std::string_view base, required(metadata, kBaseKey));
-  DW_ASSIGN_OR_RETURN(info.base, parse_digest(DigestKind::kXxh3_128, base));
-  DW_ASSIGN_OR_RETURN(const std::string_view target, required(metadata, kTargetKey));
-  DW_ASSIGN_OR_RETURN(info.target, parse_digest(DigestKind::kXxh3_128, target));
+  if (!digest_available(*kind)) return unsupported("this build has no " + std::string(fields[1]));
+  DW_ASSIGN_OR_RETURN(info.base, parse_digest(DigestKind::kXxh3_128, fields[2]));
+  DW_ASSIGN_OR_RETURN(info.target, parse_digest(DigestKind::kXxh3_128, fields[3]));
+  DW_ASSIGN_OR_RETURN(*check, parse_digest(DigestKind::kXxh3_128, fields[4]));
   if (const std::string* removed = find_metadata(metadata, kRemovedKey)) {
     const auto json = nlohmann::json::parse(*removed, nullptr, false);
     if (!json.is_array()) return corruption(std::string(kRemovedKey) + " is not a list of names");
@@ -133,6 +137,11 @@ Result<DeltaInfo> parse_info(const Metadata& metadata) {
   return info;
 }
 
+std::string part_text(const DeltaInfo& info) {
+  return std::string(kDeltaFormat) + " " + std::string(digest_name(info.digest_kind)) + " " +
+         info.base.hex() + " " + info.target.hex();
+}
+
 }  // namespace
 
 uint64_t DeltaEntry::box_bytes() const {
@@ -141,126 +150,120 @@ uint64_t DeltaEntry::box_bytes() const {
 
 uint64_t DeltaEntry::num_elements() const { return box_bytes() / layout_of(dtype).width; }
 
-std::string format_entry(const DeltaEntry& entry, bool with_name) {
-  std::string text = "codec=";
-  text += find_codec(entry.codec)->name();
-  text += " dtype=";
-  text += dtype_name(entry.dtype);
-  text += " shape=" + join(entry.shape);
-  if (!entry.box.whole()) text += " box=" + box_to_string(entry.box);
-  text += " changed=" + std::to_string(entry.num_changed);
-  if (entry.old_digest) text += " old=" + entry.old_digest->hex();
-  text += " new=" + entry.new_digest.hex();
-  if (with_name) text += " name=" + entry.tensor;
+std::string format_entry(const DeltaEntry& entry) {
+  std::string text(find_codec(entry.codec)->name());
+  text += " " + std::string(dtype_name(entry.dtype));
+  text += " " + (entry.shape.empty() ? "-" : join(entry.shape));
+  text += " " + (entry.box.whole() ? "-" : box_to_string(entry.box));
+  text += " " + std::to_string(entry.num_changed);
+  text += " " + (entry.old_digest ? entry.old_digest->hex() : "-");
+  text += " " + entry.new_digest.hex();
   return text;
 }
 
-Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text,
+Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text,
                                DigestKind digest_kind) {
+  DW_ASSIGN_OR_RETURN(const std::string_view tensor, entry_tensor(entry_name));
+  const auto fields = split(text, ' ');
+  if (fields.size() != 7) return bad_record(entry_name, "expected 7 fields", text);
   DeltaEntry entry;
-  std::string_view value;
-  if (!take_field(&text, "codec", &value)) return bad_record(name, "expected codec=", text);
-  const Codec* codec = find_codec(value);
-  if (codec == nullptr) return unsupported("entry " + quote(name) + ": codec " + quote(value));
+  entry.tensor = tensor;
+  const Codec* codec = find_codec(fields[0]);
+  if (codec == nullptr)
+    return unsupported("entry " + quote(entry_name) + ": codec " + quote(fields[0]));
   entry.codec = codec->id();
-  if (!take_field(&text, "dtype", &value)) return bad_record(name, "expected dtype=", text);
-  const auto dtype = parse_dtype(value);
-  if (!dtype) return unsupported("entry " + quote(name) + ": dtype " + quote(value));
+  const auto dtype = parse_dtype(fields[1]);
+  if (!dtype) return unsupported("entry " + quote(entry_name) + ": dtype " + quote(fields[1]));
   entry.dtype = *dtype;
-  if (!take_field(&text, "shape", &value)) return bad_record(name, "expected shape=", text);
-  if (!parse_shape(value, &entry.shape)) return bad_record(name, "expected a shape", value);
-  auto size = tensor_size_bytes(entry.dtype, entry.shape);
-  if (!size.ok()) return bad_record(name, "expected a shape that fits in memory", value);
-  if (take_field(&text, "box", &value)) {
-    DW_ASSIGN_OR_RETURN(entry.box, parse_box(value));
+  if (fields[2] != "-" && !parse_shape(fields[2], &entry.shape)) {
+    return bad_record(entry_name, "expected a shape", fields[2]);
+  }
+  if (!tensor_size_bytes(entry.dtype, entry.shape).ok()) {
+    return bad_record(entry_name, "expected a shape that fits in memory", fields[2]);
+  }
+  if (fields[3] != "-") {
+    DW_ASSIGN_OR_RETURN(entry.box, parse_box(fields[3]));
     const Status status = check_box(entry.box, entry.dtype, entry.shape);
-    if (!status.ok()) return bad_record(name, status.message(), value);
+    if (!status.ok()) return bad_record(entry_name, status.message(), fields[3]);
   }
-  if (!take_field(&text, "changed", &value)) return bad_record(name, "expected changed=", text);
-  if (!parse_number(value, &entry.num_changed) || entry.num_changed > entry.num_elements()) {
-    return bad_record(name, "expected at most " + std::to_string(entry.num_elements()) + " changes",
-                      value);
+  if (!parse_number(fields[4], &entry.num_changed) || entry.num_changed > entry.num_elements()) {
+    return bad_record(entry_name,
+                      "expected at most " + std::to_string(entry.num_elements()) + " changes",
+                      fields[4]);
   }
-  if (take_field(&text, "old", &value)) {
-    DW_ASSIGN_OR_RETURN(entry.old_digest, parse_digest(digest_kind, value));
+  if (fields[5] != "-") {
+    DW_ASSIGN_OR_RETURN(entry.old_digest, parse_digest(digest_kind, fields[5]));
   }
-  if (!take_field(&text, "new", &value)) return bad_record(name, "expected new=", text);
-  DW_ASSIGN_OR_RETURN(entry.new_digest, parse_digest(digest_kind, value));
-  entry.tensor = name;
-  if (text.starts_with("name=")) {  // to the end: a name may hold anything
-    entry.tensor = text.substr(5);
-  } else if (!text.empty()) {
-    return bad_record(name, "expected the end of its record", text);
-  }
+  DW_ASSIGN_OR_RETURN(entry.new_digest, parse_digest(digest_kind, fields[6]));
   if (!entry.old_digest && (entry.codec != CodecId::kRaw || !entry.box.whole())) {
-    return bad_record(name, "an entry without an old digest is a whole raw tensor", codec->name());
+    return bad_record(entry_name, "an entry without an old digest is a whole raw tensor",
+                      codec->name());
   }
   return entry;
 }
 
 Result<std::string> serialise_part_header(const DeltaInfo& info,
                                           const std::vector<EntryRecord>& entries) {
-  Metadata metadata = {{std::string(kFormatKey), std::string(kDeltaFormat)},
-                       {std::string(kDigestKey), std::string(digest_name(info.digest_kind))},
-                       {std::string(kBaseKey), info.base.hex()},
-                       {std::string(kTargetKey), info.target.hex()}};
-  if (!info.removed.empty()) {
-    metadata.emplace_back(std::string(kRemovedKey), nlohmann::json(info.removed).dump());
-  }
   std::vector<TensorSpec> specs;
   std::set<std::string> taken;
+  std::string records;
   for (const EntryRecord& record : entries) {
-    const std::string name = entry_name(record.entry.tensor, &taken);
-    specs.push_back({name, DType::kU8, {record.payload_bytes}});
-    metadata.emplace_back(name, format_entry(record.entry, name != record.entry.tensor));
+    specs.push_back({entry_name(record.entry.tensor, &taken), DType::kU8, {record.payload_bytes}});
+    if (!records.empty()) records.push_back(';');
+    records += format_entry(record.entry);
   }
+  const std::string removed = info.removed.empty() ? "" : nlohmann::json(info.removed).dump();
   PartCheck check;
-  for (const auto& [key, value] : metadata) check.add_metadata(key, value);
+  check.add(part_text(info));
+  check.add(records);
+  check.add(removed);
   for (size_t i = 0; i < entries.size(); ++i)
     check.add_payload(specs[i].name, entries[i].payload_digest);
-  metadata.emplace_back(std::string(kCheckKey), check.finish().hex());
+  Metadata metadata = {{std::string(kPartKey), part_text(info) + " " + check.finish().hex()},
+                       {std::string(kEntriesKey), records}};
+  if (!removed.empty()) metadata.emplace_back(std::string(kRemovedKey), removed);
   return serialise_safetensors_header(specs, metadata);
 }
 
 Result<DeltaPart> parse_part(Bytes file) {
   DW_ASSIGN_OR_RETURN(const SafetensorsView view, parse_safetensors(file));
   DeltaPart part;
-  DW_ASSIGN_OR_RETURN(part.info, parse_info(view.metadata));
-  DW_ASSIGN_OR_RETURN(const std::string_view check, required(view.metadata, kCheckKey));
-  DW_ASSIGN_OR_RETURN(const Digest expected, parse_digest(DigestKind::kXxh3_128, check));
-  PartCheck part_check;
-  for (const auto& [key, value] : view.metadata) part_check.add_metadata(key, value);
+  Digest expected;
+  DW_ASSIGN_OR_RETURN(part.info, parse_info(view.metadata, &expected));
+  DW_ASSIGN_OR_RETURN(const std::string_view records, required(view.metadata, kEntriesKey));
+  const std::string* removed = find_metadata(view.metadata, kRemovedKey);
+  PartCheck check;
+  check.add(part_text(part.info));
+  check.add(records);
+  check.add(removed == nullptr ? "" : *removed);
   for (const TensorView& tensor : view.tensors) {
-    part_check.add_payload(tensor.name, digest_of(DigestKind::kXxh3_128, tensor.bytes));
+    check.add_payload(tensor.name, digest_of(DigestKind::kXxh3_128, tensor.bytes));
   }
-  const Digest got = part_check.finish();
+  const Digest got = check.finish();
   if (got != expected) {
     return corruption("checksum of the part: expected " + expected.hex() + ", got " + got.hex());
   }
-  std::unordered_map<std::string_view, std::string_view> records;
-  for (const auto& [key, value] : view.metadata) {
-    if (!key.starts_with(kReserved)) records.emplace(key, value);
+  if (view.metadata.size() != (removed == nullptr ? 2 : 3))
+    return corruption("metadata has keys that are not ours");
+  const auto texts = records.empty() ? std::vector<std::string_view>() : split(records, ';');
+  if (texts.size() != view.tensors.size()) {
+    return corruption(std::string(kEntriesKey) + ": expected " +
+                      std::to_string(view.tensors.size()) + " records, got " +
+                      std::to_string(texts.size()));
   }
-  for (const TensorView& tensor : view.tensors) {
-    const auto record = records.find(tensor.name);
-    if (record == records.end())
-      return corruption("tensor " + quote(tensor.name) + " has no record in the metadata");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const TensorView& tensor = view.tensors[i];
     if (tensor.dtype != DType::kU8 || tensor.shape.size() != 1) {
       return corruption("tensor " + quote(tensor.name) + ": a payload is a U8 vector");
     }
     DW_ASSIGN_OR_RETURN(DeltaEntry entry,
-                        parse_entry(tensor.name, record->second, part.info.digest_kind));
+                        parse_entry(tensor.name, texts[i], part.info.digest_kind));
     if (entry.codec == CodecId::kRaw && tensor.bytes.size() != entry.box_bytes()) {
       return corruption("tensor " + quote(tensor.name) + ": raw payload: expected " +
                         std::to_string(entry.box_bytes()) + " bytes, got " +
                         std::to_string(tensor.bytes.size()));
     }
     part.entries.push_back({std::move(entry), tensor.bytes});
-    records.erase(record);
-  }
-  if (!records.empty()) {
-    return corruption("metadata describes " + quote(records.begin()->first) +
-                      ", which has no payload");
   }
   return part;
 }

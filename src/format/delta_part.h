@@ -41,9 +41,10 @@ struct DeltaEntry {
   uint64_t num_elements() const;  // elements in the box, as codecs see them
 };
 
-// "codec=tight dtype=BF16 shape=2048,1024 changed=82996 old=... new=..."
-std::string format_entry(const DeltaEntry& entry, bool with_name);
-Result<DeltaEntry> parse_entry(std::string_view name, std::string_view text,
+// "tight BF16 2048,1024 - 82996 c3e2... 61d5...": codec, dtype, shape, box, changed, old, new; "-"
+// where there is none. `entry_name` is the payload's name in the part, see entry_tensor.
+std::string format_entry(const DeltaEntry& entry);
+Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text,
                                DigestKind digest_kind);
 
 struct PayloadView {

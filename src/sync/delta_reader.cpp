@@ -120,7 +120,7 @@ bool looks_like_delta(const fs::path& path) {
   const auto file = MappedFile::open(path);
   if (!file.ok()) return false;
   const auto view = parse_safetensors((*file)->bytes());
-  return view.ok() && find_metadata(view->metadata, "deltawire.format") != nullptr;
+  return view.ok() && find_metadata(view->metadata, "deltawire") != nullptr;
 }
 
 }  // namespace deltawire

@@ -173,7 +173,7 @@ const std::map<std::string, Bad>& bad_files() {
         [=] { return replaced(good("gaps"), "delta/1", "delta/9"); }}},
       {"unknown-codec",
        {Code::kCorruption, "checksum",
-        [=] { return replaced(good("gaps"), "codec=gaps", "codec=gaqs"); }}},
+        [=] { return replaced(good("gaps"), "gaps I64", "gaqs I64"); }}},
       {"too-many-changes",
        {Code::kCorruption, "expected at most",
         [=] {
