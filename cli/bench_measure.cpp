@@ -58,7 +58,7 @@ class Spread {
       return std::move(status).at(pipeline_.name() + ": tensor " + quote(data_.tensors[i].name));
     };
     if (!pipeline_.peer()) {
-      return Waves(sizes_, pool_, nullptr)
+      return Waves(sizes_, Waves::Inside::kShared, pool_, nullptr)
           .run(
               [&](size_t i, ThreadPool* inner) {
                 return named(i, {inner, nullptr});

@@ -124,7 +124,7 @@ Result<std::vector<ChangeStatistics>> change_statistics(const Delta& delta, cons
   }
   std::vector<ChangeStatistics> of_tensor(views.size());
   std::map<DType, ChangeStatistics> of_dtype;
-  DW_RETURN_IF_ERROR(Waves(std::move(sizes), pool, halves)
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kShared, pool, halves)
                          .run(
                              [&](size_t i, ThreadPool* inner) {
                                return count_tensor(delta, *views[i], inner, &of_tensor[i]);

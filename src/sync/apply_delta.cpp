@@ -145,7 +145,7 @@ Status build_file(const OutFile& file, MutableFile* out, ThreadPool* pool,
   std::copy(file.header.begin(), file.header.end(), bytes.begin());
   std::vector<uint64_t> sizes;
   for (const OutTensor& tensor : file.tensors) sizes.push_back(tensor.size);
-  return Waves(std::move(sizes), pool, progress)
+  return Waves(std::move(sizes), Waves::Inside::kShared, pool, progress)
       .run(
           [&](size_t i, ThreadPool* inner) {
             const OutTensor& tensor = file.tensors[i];

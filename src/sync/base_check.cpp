@@ -44,7 +44,9 @@ Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta&
     return {};
   };
   DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), pool, progress).run(hash, [](size_t) { return Status(); }));
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, progress).run(hash, [](size_t) {
+        return Status();
+      }));
 
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) continue;

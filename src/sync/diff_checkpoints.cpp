@@ -86,7 +86,7 @@ Status encode_items(const std::vector<Item>& items, const DiffOptions& options,
   std::vector<uint64_t> sizes;
   for (const Item& item : items) sizes.push_back(item.change.new_bytes.size());
   std::vector<std::optional<Outcome>> outcomes(items.size());
-  return Waves(std::move(sizes), &pool, options.progress)
+  return Waves(std::move(sizes), Waves::Inside::kShared, &pool, options.progress)
       .run(
           [&](size_t i, ThreadPool* inner) {
             outcomes[i].emplace();

@@ -93,7 +93,7 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
   }
   ThreadPool pool(options.threads);
   std::vector<TensorDifference> compared(pairs.size());
-  DW_RETURN_IF_ERROR(Waves(std::move(sizes), &pool, options.progress)
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, &pool, options.progress)
                          .run(
                              [&](size_t i, ThreadPool*) -> Status {
                                compare(*pairs[i].first, *pairs[i].second, right, &compared[i]);

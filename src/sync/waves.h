@@ -17,9 +17,13 @@ namespace deltawire {
 
 class Waves {
  public:
+  // Whether work on one item can make use of several threads.
+  enum class Inside { kOneThread, kShared };
+
   // sizes[i]: bytes of item i, the measure of its work.
-  Waves(std::vector<uint64_t> sizes, ThreadPool* pool, Progress progress)
+  Waves(std::vector<uint64_t> sizes, Inside inside, ThreadPool* pool, Progress progress)
       : sizes_(std::move(sizes)),
+        inside_(inside),
         pool_(pool),
         progress_(std::move(progress)),
         total_(std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0})) {}
@@ -57,11 +61,12 @@ class Waves {
                   const std::function<Status(size_t, ThreadPool*)>& work) {
     uint64_t bytes = 0;
     for (size_t item = begin; item < end; ++item) bytes += sizes_[item];
-    const uint64_t fair_share = bytes / num_workers(pool_);
+    const uint64_t late = 2 * bytes / num_workers(pool_);
     std::vector<Status> outcomes(end - begin);
     std::vector<size_t> small;
     for (size_t item = begin; item < end; ++item) {
-      if (sizes_[item] > fair_share / 2 && sizes_[item] > kWorthSharing) {
+      if (inside_ == Inside::kShared && sizes_[item] > kWorthSharing &&
+          (sizes_[item] > late || end - begin == 1)) {
         outcomes[item - begin] = work(item, pool_);
       } else {
         small.push_back(item);
@@ -80,6 +85,7 @@ class Waves {
   }
 
   std::vector<uint64_t> sizes_;
+  Inside inside_;
   ThreadPool* pool_;
   Progress progress_;
   uint64_t total_;
