@@ -8,24 +8,10 @@
 #include <limits>
 
 #include "cli/bench_pipeline.h"
+#include "codec/elements.h"
 
 namespace deltawire::cli {
 namespace {
-
-// Calls body(Element{}) with the unsigned type of this width.
-template <class Body>
-auto with_element(unsigned width, const Body& body) {
-  switch (width) {
-    case 1:
-      return body(uint8_t{});
-    case 2:
-      return body(uint16_t{});
-    case 4:
-      return body(uint32_t{});
-    default:
-      return body(uint64_t{});
-  }
-}
 
 // Calls body(position, value) for each element that differs. Eight bytes at a time: nearly all are
 // equal.

@@ -177,7 +177,7 @@ Model fit_model(const ClassSplit& split, const ClassStats& classes, const ValueS
         (uint64_t(log2_q16(std::max<uint64_t>(1, per_block))) * 12 + kBit / 2) >> kLogFraction);
   }
 
-  const uint32_t num_tokens = layout.width <= 2 ? 17 : layout.width * 8U + 1;
+  const uint32_t num_tokens = num_value_tokens(layout.width);
   std::vector<ValueGroup> groups;
   for (unsigned key = 0; key < 256; ++key) {
     ValueGroup group{uint8_t(key), num_tokens, n, std::max<uint64_t>(1, classes.num_elements), {}};
@@ -193,7 +193,7 @@ Model fit_model(const ClassSplit& split, const ClassStats& classes, const ValueS
     if (v > 0) model.context_thresholds[v - 1] = groups[v].first_key;
     code_counts(groups[v].tokens, num_tokens, model.value_codes[v]);
   }
-  code_counts(values.escapes, layout.width * 16U, model.escape_codes);
+  code_counts(values.escapes, num_escapes(layout.width), model.escape_codes);
   return model;
 }
 

@@ -49,6 +49,9 @@ template <class T>
 inline constexpr uint32_t kEscapeToken = kNumSteps<T>;
 template <class T>
 inline constexpr uint32_t kNumEscapes = sizeof(T) * 16;
+// The same for a width known at run time.
+inline uint32_t num_value_tokens(uint8_t width) { return width <= 2 ? 17 : width * 8U + 1; }
+inline uint32_t num_escapes(uint8_t width) { return width * 16U; }
 inline constexpr uint32_t kMaxValueTokens = 65, kMaxEscapes = 128;
 
 template <class T>

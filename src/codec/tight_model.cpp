@@ -7,9 +7,6 @@
 namespace deltawire::tight {
 namespace {
 
-uint32_t num_value_tokens(uint8_t width) { return width <= 2 ? 17 : width * 8U + 1; }
-uint32_t num_escapes(uint8_t width) { return width * 16U; }
-
 // Steps of law models: what RL steps look like when nothing is known of the array.
 constexpr uint8_t kLawSteps[17] = {31, 22, 17, 14, 12, 10, 9, 8, 7, 6, 5, 5, 4, 4, 3, 3, 14};
 
