@@ -1,4 +1,4 @@
-// Every verb of the CLI: one file each, registered here.
+// Every verb of the CLI: a file, or a folder of its name; registered here.
 #pragma once
 
 #include <CLI/CLI.hpp>

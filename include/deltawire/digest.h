@@ -18,6 +18,7 @@ enum class DigestKind : uint8_t { kXxh3_128, kBlake3, kAdler32, kSha256 };
 std::string_view digest_name(DigestKind kind) noexcept;  // "xxh3-128"
 std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept;
 bool digest_available(DigestKind kind) noexcept;  // blake3 is optional at build time
+size_t digest_size(DigestKind kind) noexcept;     // in bytes
 
 // A finished digest; its bytes are in the order its hex form is written in (xxh3: high half first).
 struct Digest {

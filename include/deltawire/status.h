@@ -75,9 +75,11 @@ class [[nodiscard]] Result {
 Status invalid_argument(std::string message);
 Status unsupported(std::string message);
 Status not_found(std::string message);
+Status conflict(std::string message);
 Status corruption(std::string message);
 Status base_mismatch(std::string message);
 Status io_error(std::string message);
+Status unavailable(std::string message);
 Status out_of_memory(std::string message);
 Status cancelled(std::string message);
 Status internal_error(std::string message);

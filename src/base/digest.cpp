@@ -64,6 +64,8 @@ std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept {
   return std::nullopt;
 }
 
+size_t digest_size(DigestKind kind) noexcept { return info(kind).size; }
+
 bool digest_available(DigestKind kind) noexcept {
 #ifdef DELTAWIRE_HAVE_BLAKE3
   return size_t(kind) < std::size(kKinds);

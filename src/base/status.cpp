@@ -48,9 +48,11 @@ Status Status::at(std::string_view place) && {
 Status invalid_argument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
 Status unsupported(std::string m) { return {Code::kUnsupported, std::move(m)}; }
 Status not_found(std::string m) { return {Code::kNotFound, std::move(m)}; }
+Status conflict(std::string m) { return {Code::kConflict, std::move(m)}; }
 Status corruption(std::string m) { return {Code::kCorruption, std::move(m)}; }
 Status base_mismatch(std::string m) { return {Code::kBaseMismatch, std::move(m)}; }
 Status io_error(std::string m) { return {Code::kIo, std::move(m)}; }
+Status unavailable(std::string m) { return {Code::kUnavailable, std::move(m)}; }
 Status out_of_memory(std::string m) { return {Code::kOutOfMemory, std::move(m)}; }
 Status cancelled(std::string m) { return {Code::kCancelled, std::move(m)}; }
 Status internal_error(std::string m) { return {Code::kInternal, std::move(m)}; }

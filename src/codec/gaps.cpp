@@ -2,7 +2,6 @@
 // diff, applying is a running sum and a store. gaps_body.h has the layout; the payload is header
 // and body, and empty when nothing changed.
 #include "codec/builtin.h"
-#include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/gaps_body.h"
 #include "codec/guard.h"
@@ -18,18 +17,16 @@ class GapsCodec final : public Codec {
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
     return guard_memory([&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      DW_ASSIGN_OR_RETURN(std::vector<ChunkChanges> chunks,
-                          collect_chunks(layout.width, old_bytes, new_bytes, pool));
-      const GapsHeader header = plan_gaps(chunks, pool);
+      DW_ASSIGN_OR_RETURN(CollectedGaps gaps, collect_gaps(layout, old_bytes, new_bytes, pool));
+      const GapsHeader& header = gaps.header;
       Encoded encoded;
       encoded.num_changed = header.count;
       if (header.count == 0) return encoded;
       put_gaps_header(header, &encoded.payload);
       const size_t body_at = encoded.payload.size();
       encoded.payload.resize(body_at + header.body_bytes(layout.width));
-      write_gaps_body(header, layout.width, std::move(chunks), encoded.payload.data() + body_at,
-                      pool);
+      write_gaps_body(header, layout.width, std::move(gaps.chunks),
+                      encoded.payload.data() + body_at, pool);
       return encoded;
     });
   }

@@ -23,6 +23,16 @@ struct GapsHeader {
   uint64_t body_bytes(unsigned width) const noexcept { return count * (gap_width + width); }
 };
 
+// What an encoder knows before it writes.
+struct CollectedGaps {
+  std::vector<ChunkChanges> chunks;
+  GapsHeader header;  // its count is 0 when nothing changed: then nothing is written
+};
+
+// Checks the arrays, finds their changes and plans how to write them.
+Result<CollectedGaps> collect_gaps(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                   ThreadPool* pool);
+
 // Writing. `chunks` are the changes of one array in order; write_gaps_body() consumes them and
 // fills exactly body_bytes().
 GapsHeader plan_gaps(const std::vector<ChunkChanges>& chunks, ThreadPool* pool);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "codec/checks.h"
 #include "codec/elements.h"
 #include "codec/gaps_body.h"
 #include "codec/leb128.h"
@@ -61,6 +62,15 @@ GapsHeader plan_gaps(const std::vector<ChunkChanges>& chunks, ThreadPool* pool) 
   header.gap_width = gap <= 0xffff ? 2 : gap <= 0xffffffff ? 4 : 8;
   header.count = count_changes(chunks);
   return header;
+}
+
+Result<CollectedGaps> collect_gaps(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                   ThreadPool* pool) {
+  DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+  CollectedGaps gaps;
+  DW_ASSIGN_OR_RETURN(gaps.chunks, collect_chunks(layout.width, old_bytes, new_bytes, pool));
+  gaps.header = plan_gaps(gaps.chunks, pool);
+  return gaps;
 }
 
 void put_gaps_header(const GapsHeader& header, std::vector<uint8_t>* out) {

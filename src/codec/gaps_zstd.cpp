@@ -5,7 +5,6 @@
 // Empty when nothing changed. The header stays outside: it says what the frame's content size must
 // be before a byte is allocated for it.
 #include "codec/builtin.h"
-#include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/gaps_body.h"
 #include "codec/guard.h"
@@ -39,15 +38,13 @@ class GapsZstdCodec final : public Codec {
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
     return guard_memory([&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      DW_ASSIGN_OR_RETURN(std::vector<ChunkChanges> chunks,
-                          collect_chunks(layout.width, old_bytes, new_bytes, pool));
-      const GapsHeader header = plan_gaps(chunks, pool);
+      DW_ASSIGN_OR_RETURN(CollectedGaps gaps, collect_gaps(layout, old_bytes, new_bytes, pool));
+      const GapsHeader& header = gaps.header;
       Encoded encoded;
       encoded.num_changed = header.count;
       if (header.count == 0) return encoded;
       std::vector<uint8_t> body(header.body_bytes(layout.width));
-      write_gaps_body(header, layout.width, std::move(chunks), body.data(), pool);
+      write_gaps_body(header, layout.width, std::move(gaps.chunks), body.data(), pool);
       put_gaps_header(header, &encoded.payload);
       DW_RETURN_IF_ERROR(ZstdCompressor().append(body, &encoded.payload));
       encoded.payload.shrink_to_fit();

@@ -1,6 +1,5 @@
 #include "format/delta_part.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -15,32 +14,6 @@ namespace {
 constexpr std::string_view kPartKey = "deltawire";  // format, digest kind, base, target, check
 constexpr std::string_view kEntriesKey = "deltawire.entries";
 constexpr std::string_view kRemovedKey = "deltawire.removed";
-
-std::string join(const Shape& shape) {
-  std::string text;
-  for (const uint64_t extent : shape) {
-    if (!text.empty()) text.push_back(',');
-    text += std::to_string(extent);
-  }
-  return text;
-}
-
-bool parse_number(std::string_view text, uint64_t* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
-bool parse_shape(std::string_view text, Shape* shape) {
-  if (text.empty()) return true;  // a scalar
-  while (true) {
-    const size_t comma = text.find(',');
-    uint64_t extent;
-    if (!parse_number(text.substr(0, comma), &extent) || shape->size() == kMaxRank) return false;
-    shape->push_back(extent);
-    if (comma == std::string_view::npos) return true;
-    text.remove_prefix(comma + 1);
-  }
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> fields;
@@ -153,7 +126,7 @@ uint64_t DeltaEntry::num_elements() const { return box_bytes() / layout_of(dtype
 std::string format_entry(const DeltaEntry& entry) {
   std::string text(find_codec(entry.codec)->name());
   text += " " + std::string(dtype_name(entry.dtype));
-  text += " " + (entry.shape.empty() ? "-" : join(entry.shape));
+  text += " " + (entry.shape.empty() ? "-" : join_numbers(entry.shape));
   text += " " + (entry.box.whole() ? "-" : box_to_string(entry.box));
   text += " " + std::to_string(entry.num_changed);
   text += " " + (entry.old_digest ? entry.old_digest->hex() : "-");
@@ -175,7 +148,8 @@ Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view tex
   const auto dtype = parse_dtype(fields[1]);
   if (!dtype) return unsupported("entry " + quote(entry_name) + ": dtype " + quote(fields[1]));
   entry.dtype = *dtype;
-  if (fields[2] != "-" && !parse_shape(fields[2], &entry.shape)) {
+  const bool scalar = fields[2] == "-" || fields[2].empty();
+  if (!scalar && !split_numbers(fields[2], &entry.shape, kMaxRank)) {
     return bad_record(entry_name, "expected a shape", fields[2]);
   }
   if (!tensor_size_bytes(entry.dtype, entry.shape).ok()) {

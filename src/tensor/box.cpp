@@ -1,34 +1,13 @@
 #include "deltawire/box.h"
 
-#include <charconv>
+#include <algorithm>
 #include <cstring>
 
 #include "base/bytes.h"
+#include "tensor/text.h"
 
 namespace deltawire {
 namespace {
-
-std::string join(const Shape& numbers) {
-  std::string text;
-  for (const uint64_t number : numbers) {
-    if (!text.empty()) text.push_back(',');
-    text += std::to_string(number);
-  }
-  return text;
-}
-
-bool split(std::string_view text, Shape* numbers) {
-  while (true) {
-    uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end == text.data()) return false;
-    numbers->push_back(number);
-    text.remove_prefix(size_t(end - text.data()));
-    if (text.empty()) return true;
-    if (text.front() != ',') return false;
-    text.remove_prefix(1);
-  }
-}
 
 // Calls body(tensor_byte, contents_byte, num_bytes) for every contiguous row of the box.
 template <class Body>
@@ -52,13 +31,16 @@ void each_row(const Box& box, DType dtype, const Shape& shape, const Body& body)
 
 }  // namespace
 
-std::string box_to_string(const Box& box) { return join(box.offset) + "+" + join(box.extent); }
+std::string box_to_string(const Box& box) {
+  return join_numbers(box.offset) + "+" + join_numbers(box.extent);
+}
 
 Result<Box> parse_box(std::string_view text) {
   Box box;
   const size_t plus = text.find('+');
-  if (plus == std::string_view::npos || !split(text.substr(0, plus), &box.offset) ||
-      !split(text.substr(plus + 1), &box.extent) || box.offset.size() != box.extent.size()) {
+  if (plus == std::string_view::npos || !split_numbers(text.substr(0, plus), &box.offset) ||
+      !split_numbers(text.substr(plus + 1), &box.extent) ||
+      box.offset.size() != box.extent.size()) {
     return corruption("a box is offsets+extents, got \"" + std::string(text.substr(0, 80)) + "\"");
   }
   return box;

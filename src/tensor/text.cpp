@@ -1,7 +1,7 @@
 #include "tensor/text.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <charconv>
 
 namespace deltawire {
 namespace {
@@ -61,6 +61,31 @@ std::string quote(std::string_view text) {
   }
   if (end < text.size()) result += "...";
   return result + "\"";
+}
+
+bool parse_number(std::string_view text, uint64_t* value) noexcept {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string join_numbers(const std::vector<uint64_t>& numbers) {
+  std::string text;
+  for (const uint64_t number : numbers) {
+    if (!text.empty()) text.push_back(',');
+    text += std::to_string(number);
+  }
+  return text;
+}
+
+bool split_numbers(std::string_view text, std::vector<uint64_t>* numbers, size_t limit) {
+  while (true) {
+    const size_t comma = text.find(',');
+    uint64_t number;
+    if (!parse_number(text.substr(0, comma), &number) || numbers->size() >= limit) return false;
+    numbers->push_back(number);
+    if (comma == std::string_view::npos) return true;
+    text.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace deltawire

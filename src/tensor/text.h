@@ -1,8 +1,11 @@
-// Text that came from a file: is it UTF-8, and how is it shown in a message.
+// Text that came from a file: is it UTF-8, how is it shown in a message, and the numbers in it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace deltawire {
 
@@ -11,5 +14,14 @@ bool is_utf8(std::string_view text) noexcept;
 // In double quotes, control characters and bytes that are not UTF-8 escaped, cut after about 120
 // bytes: a hostile name must not flood or steer the terminal that shows it.
 std::string quote(std::string_view text);
+
+// Decimal digits and nothing else, under 2^64.
+bool parse_number(std::string_view text, uint64_t* value) noexcept;
+
+// "2048,1024"; no number is no text.
+std::string join_numbers(const std::vector<uint64_t>& numbers);
+// The reverse, for one number or more: appends to *numbers, false when there is anything else in
+// `text` or *numbers would hold over `limit`.
+bool split_numbers(std::string_view text, std::vector<uint64_t>* numbers, size_t limit = SIZE_MAX);
 
 }  // namespace deltawire

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "cli/bench_data.h"
+#include "cli/bench/data.h"
 
 namespace deltawire::cli {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cli/bench_bound.h"
+#include "cli/bench/bound.h"
 #include "cli_bench/bench_tensors.h"
 
 namespace deltawire::cli {

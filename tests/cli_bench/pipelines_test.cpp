@@ -1,7 +1,7 @@
 // Every pipeline brings the old weights to the new ones, and the peers' have the sizes they should.
 #include <gtest/gtest.h>
 
-#include "cli/bench_pipeline.h"
+#include "cli/bench/pipeline.h"
 #include "cli_bench/bench_tensors.h"
 
 namespace deltawire::cli {

@@ -34,5 +34,23 @@ TEST(Text, QuotesAreShort) {
   EXPECT_EQ(quote(std::string(1000, '\x80')), "\"...\"");
 }
 
+TEST(Text, Numbers) {
+  using Numbers = std::vector<uint64_t>;
+  EXPECT_EQ(join_numbers({}), "");
+  for (const Numbers& numbers : {Numbers{7}, Numbers{0, 1}, Numbers{2048, UINT64_MAX, 3}}) {
+    Numbers got;
+    EXPECT_TRUE(split_numbers(join_numbers(numbers), &got));
+    EXPECT_EQ(got, numbers);
+  }
+  for (const auto bad : {"", ",", "1,", ",1", "1,,2", "1 ,2", "-1", "+1", "0x1", "1;2", "1.5",
+                         "18446744073709551616"}) {
+    Numbers got;
+    EXPECT_FALSE(split_numbers(bad, &got)) << bad;
+  }
+  Numbers two, three;
+  EXPECT_TRUE(split_numbers("1,2", &two, 2));
+  EXPECT_FALSE(split_numbers("1,2,3", &three, 2));
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/bench/bandwidth.h"
+#include "cli/bench/bound.h"
+#include "cli/bench/data.h"
+#include "cli/bench/measure.h"
+#include "cli/bench/pipeline.h"
+#include "cli/bench/report.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "deltawire/delta.h"
+
+namespace deltawire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kQuickParams = "20M";
+constexpr double kMinSeconds = 0.25;  // per row, encode and apply together
+
+struct Options {
+  std::string old_path, new_path, params = "500M";
+  double density = 0.012;
+  uint64_t seed = 1;
+  unsigned repeat = 3;
+  std::vector<std::string> only;  // names of codecs and pipelines; empty: all
+  bool quick = false, sizes = false;
+};
+
+bool wanted(const Options& options, const std::string& name) {
+  return options.only.empty() ||
+         std::find(options.only.begin(), options.only.end(), name) != options.only.end();
+}
+
+Status check_names(const Options& options, const Pipelines& codecs, const Pipelines& pipelines) {
+  std::vector<std::string> known;
+  for (const auto& one : codecs) known.push_back(one->name());
+  for (const auto& one : pipelines) known.push_back(one->name());
+  for (const std::string& name : options.only) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      return invalid_argument(
+          fmt::format("codec \"{}\" is not known; known: {}", name, fmt::join(known, ", ")));
+    }
+  }
+  return {};
+}
+
+Result<BenchData> make_data(const Context& context, const Options& options, ThreadPool* pool) {
+  ProgressBar bar(context, options.old_path.empty() ? "simulate" : "load");
+  if (!options.old_path.empty()) {
+    return load_bench_data(options.old_path, options.new_path, pool, bar.callback());
+  }
+  DW_ASSIGN_OR_RETURN(const uint64_t params, parse_count(options.params));
+  return simulate_bench_data(params, options.density, options.seed, pool, bar.callback());
+}
+
+// The size of a delta as `deltawire diff` writes it.
+Result<uint64_t> delta_file_bytes(const Context& context, const Options& options) {
+  std::string folder = (fs::temp_directory_path() / "deltawire-bench-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return io_error(folder + ": cannot create");
+  ProgressBar bar(context, "diff");
+  DiffOptions diff;
+  diff.threads = context.threads;
+  diff.progress = bar.callback();
+  Result<DiffReport> report = diff_checkpoints(options.old_path, options.new_path,
+                                               fs::path(folder) / "delta.safetensors", diff);
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  if (!report.ok()) return std::move(report).status();
+  return report->delta_bytes;
+}
+
+class Bench {
+ public:
+  Bench(const Context& context, const Options& options, ThreadPool* all_threads)
+      : context_(context),
+        options_(options),
+        effort_{options.sizes ? 1 : options.repeat, options.sizes ? 0 : kMinSeconds},
+        all_threads_(all_threads) {
+    if (!options.sizes && all_threads->num_workers() > 1) pools_.push_back(nullptr);
+    pools_.push_back(all_threads);
+  }
+
+  Result<BenchReport> run(const BenchData& data) {
+    BenchReport report;
+    report.data = &data;
+    report.threads = all_threads_->num_workers();
+    report.repeat = effort_.repeat;
+    report.bound = bound_of(data.tensors, all_threads_);
+    if (!options_.old_path.empty()) {
+      DW_ASSIGN_OR_RETURN(report.file_bytes, delta_file_bytes(context_, options_));
+    }
+    if (!options_.sizes) DW_RETURN_IF_ERROR(add_bandwidths(data, &report));
+    DW_RETURN_IF_ERROR(add_rows(data, codecs_, &report.codecs));
+    DW_RETURN_IF_ERROR(add_rows(data, peers_, &report.pipelines));
+    return report;
+  }
+
+  Status prepare() {
+    peers_.push_back(digested_tight_pipeline());
+    return check_names(options_, codecs_, peers_);
+  }
+
+ private:
+  Status add_bandwidths(const BenchData& data, BenchReport* report) {
+    for (ThreadPool* pool : pools_) {
+      ProgressBar bar(context_, fmt::format("read, {} thr", num_workers(pool)));
+      DW_ASSIGN_OR_RETURN(const Bandwidth bandwidth,
+                          measure_bandwidth(data, pool, effort_, bar.callback()));
+      report->bandwidths.push_back(bandwidth);
+    }
+    return {};
+  }
+
+  Status add_rows(const BenchData& data, const Pipelines& pipelines, std::vector<BenchRow>* rows) {
+    for (const auto& pipeline : pipelines) {
+      if (!wanted(options_, pipeline->name())) continue;
+      BenchRow row{pipeline->name(), 0, {}, {}};
+      for (ThreadPool* pool : pools_) {
+        ProgressBar bar(context_, fmt::format("{}, {} thr", row.name, num_workers(pool)));
+        Result<Speed> speed = measure(*pipeline, data, pool, effort_, bar.callback());
+        if (!speed.ok()) {
+          if (speed.status().code() != Code::kUnsupported) return std::move(speed).status();
+          row.unsupported = speed.status().message();
+          break;
+        }
+        row.payload_bytes = speed->payload_bytes;
+        if (!options_.sizes) row.speeds.push_back(*speed);
+      }
+      rows->push_back(std::move(row));
+    }
+    return {};
+  }
+
+  const Context& context_;
+  const Options& options_;
+  const Effort effort_;
+  ThreadPool* const all_threads_;
+  std::vector<ThreadPool*> pools_;  // null: one thread
+  const Pipelines codecs_ = codec_pipelines();
+  Pipelines peers_ = peer_pipelines();
+};
+
+int bench(const Context& context, const Options& options) {
+  ThreadPool pool(context.threads);
+  Bench bench(context, options, &pool);
+  if (Status status = bench.prepare(); !status.ok()) return context.fail(status);
+  const Result<BenchData> data = make_data(context, options, &pool);
+  if (!data.ok()) return context.fail(data.status());
+  const Result<BenchReport> report = bench.run(*data);
+  if (!report.ok()) return context.fail(report.status());
+  if (context.json) context.emit(to_json(*report));
+  say_report(*report, context);
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(
+      app, context, "bench", "Measure every codec, and what peers do, on this machine",
+      "  deltawire bench                                       1 GB of simulated weights\n"
+      "  deltawire bench --quick                               40 MB: a look, not a result\n"
+      "  deltawire bench step1.safetensors step2.safetensors   your own weights\n"
+      "  deltawire bench --codec tight slime deltawire -j 8    three rows only\n"
+      "  deltawire bench --params 2B --density 0.005 --json");
+  auto options = std::make_shared<Options>();
+  auto* old_path = verb->add_option("OLD", options->old_path,
+                                    "the checkpoint before; without it, weights are simulated");
+  auto* new_path = verb->add_option("NEW", options->new_path, "the checkpoint after");
+  old_path->needs(new_path);
+  auto* params = verb->add_option("--params", options->params,
+                                  "parameters of the simulated model (default 500M: 1 GB of bf16)");
+  auto* density = verb->add_option("--density", options->density,
+                                   "share of them that a step changes (default 0.012)")
+                      ->check(CLI::Range(0.0, 1.0));
+  auto* seed = verb->add_option("--seed", options->seed, "of the simulation (default 1)");
+  auto* quick =
+      verb->add_flag("--quick", options->quick, "a model of 20M parameters: a look, not a result");
+  for (CLI::Option* option : {params, density, seed, quick}) option->excludes(old_path);
+  quick->excludes(params);
+  verb->add_option("--codec", options->only,
+                   "only these: auto, a codec, or one of trl-v1, slime-gen1, slime, deltawire");
+  verb->add_option("--repeat", options->repeat,
+                   "the best of so many or, when they are quick, more (default 3)")
+      ->check(CLI::Range(1, 1000));
+  verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
+  add_threads(verb, context);
+  verb->callback([&context, run, options] {
+    if (options->quick) options->params = kQuickParams;
+    *run = [&context, options] { return bench(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

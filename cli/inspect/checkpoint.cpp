@@ -1,0 +1,222 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/thread_pool.h"
+#include "cli/inspect/exponents.h"
+#include "cli/inspect/inspect.h"
+#include "cli/inspect/table.h"
+#include "cli/units.h"
+#include "codec/guard.h"
+#include "deltawire/checkpoint.h"
+#include "tensor/text.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Tensors = std::vector<const CheckpointTensor*>;
+
+// All tensors of one dtype together.
+struct DTypeTotals {
+  uint64_t num_tensors = 0, num_elements = 0, size_bytes = 0;
+  uint64_t num_sampled = 0;       // elements whose exponent was looked at
+  std::vector<double> exponents;  // elements by field, scaled up where a tensor was sampled
+};
+
+uint64_t elements_of(const TensorView& view) { return num_elements(view.shape).value(); }
+
+Result<std::map<DType, DTypeTotals>> add_up(const Tensors& tensors, ThreadPool* pool) {
+  struct Sample {
+    ExponentCounts counts;
+    uint64_t num_sampled = 0;
+  };
+  std::vector<Sample> samples(tensors.size());
+  DW_RETURN_IF_ERROR(parallel_try(pool, tensors.size(), [&](size_t i, unsigned) -> Status {
+    const TensorView& view = tensors[i]->view;
+    const auto form = float_form(view.dtype);
+    if (form) samples[i].num_sampled = sample_exponents(*form, view.bytes, &samples[i].counts);
+    return {};
+  }));
+  std::map<DType, DTypeTotals> totals;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& view = tensors[i]->view;
+    DTypeTotals& total = totals[view.dtype];
+    ++total.num_tensors;
+    total.num_elements += elements_of(view);
+    total.size_bytes += view.bytes.size();
+    const Sample& sample = samples[i];
+    if (sample.num_sampled == 0) continue;
+    total.num_sampled += sample.num_sampled;
+    total.exponents.resize(sample.counts.size());
+    const double weight =
+        double(view.bytes.size() / float_form(view.dtype)->width) / double(sample.num_sampled);
+    for (size_t field = 0; field < sample.counts.size(); ++field) {
+      total.exponents[field] += double(sample.counts[field]) * weight;
+    }
+  }
+  return totals;
+}
+
+// Elements that have an exponent: a complex number has two.
+uint64_t floats_of(DType dtype, const DTypeTotals& total) {
+  return total.size_bytes / float_form(dtype)->width;
+}
+
+void say_exponents(const Context& context, DType dtype, const DTypeTotals& total) {
+  if (total.num_sampled == 0) return;
+  const uint64_t all = floats_of(dtype, total);
+  context.say("");
+  context.say(
+      total.num_sampled == all
+          ? fmt::format("Exponents of all {} elements:", dtype_name(dtype))
+          : fmt::format("Exponents of {} elements, from a sample of {} of {}:", dtype_name(dtype),
+                        human_count(total.num_sampled), human_count(all)));
+  Table table({{"exponent"}, {"share"}, {"", false}});
+  constexpr double kLeast = 0.0001;  // what is rarer shares a line
+  double rare = 0, most = 0;
+  for (const double elements : total.exponents) most = std::max(most, elements);
+  for (size_t field = total.exponents.size(); field-- > 0;) {
+    const double share = total.exponents[field] / double(all);
+    if (share < kLeast) {
+      rare += share;
+    } else {
+      table.add({exponent_name(dtype, field), fmt::format("{:.2f} %", share * 100),
+                 bar(context, total.exponents[field] / most, 30)});
+    }
+  }
+  if (rare > 0) table.add({"others", fmt::format("{:.2f} %", rare * 100), ""});
+  table.say(context);
+}
+
+Json to_json(DType dtype, const DTypeTotals& total) {
+  Json json = {{"dtype", dtype_name(dtype)},
+               {"tensors", total.num_tensors},
+               {"elements", total.num_elements},
+               {"bytes", total.size_bytes}};
+  if (total.num_sampled == 0) return json;
+  json["elements_sampled"] = total.num_sampled;
+  json["exponents"] = Json::array();
+  for (size_t field = 0; field < total.exponents.size(); ++field) {
+    if (total.exponents[field] == 0) continue;
+    json["exponents"].push_back(
+        {{"exponent", exponent_json(dtype, field)},
+         {"share", total.exponents[field] / double(floats_of(dtype, total))}});
+  }
+  return json;
+}
+
+Json to_json(const Checkpoint& checkpoint, const Tensors& tensors,
+             const std::map<DType, DTypeTotals>& totals) {
+  Json files = Json::array(), dtypes = files, list = files;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    Json metadata = Json::object();
+    for (const auto& [key, value] : file.metadata) metadata[key] = value;
+    files.push_back({{"name", file.name},
+                     {"bytes", file.bytes.size()},
+                     {"header_bytes", file.header_bytes},
+                     {"tensors", file.tensors.size()},
+                     {"metadata", metadata}});
+  }
+  uint64_t elements = 0, bytes = 0;
+  for (const auto& [dtype, total] : totals) {
+    dtypes.push_back(to_json(dtype, total));
+    elements += total.num_elements;
+    bytes += total.size_bytes;
+  }
+  for (const CheckpointTensor* tensor : tensors) {
+    list.push_back({{"name", tensor->view.name},
+                    {"dtype", dtype_name(tensor->view.dtype)},
+                    {"shape", tensor->view.shape},
+                    {"bytes", tensor->view.bytes.size()},
+                    {"file", checkpoint.files()[tensor->file].name}});
+  }
+  return {{"kind", "checkpoint"},
+          {"path", checkpoint.path().string()},
+          {"tensors", tensors.size()},
+          {"elements", elements},
+          {"bytes", bytes},
+          {"dtypes", dtypes},
+          {"files", files},
+          {"tensor_list", list}};
+}
+
+void say_summary(const Context& context, const Checkpoint& checkpoint, const Tensors& tensors,
+                 const std::map<DType, DTypeTotals>& totals) {
+  uint64_t elements = 0, bytes = 0;
+  for (const auto& [dtype, total] : totals) {
+    elements += total.num_elements;
+    bytes += total.size_bytes;
+  }
+  context.say(fmt::format("checkpoint  {}", checkpoint.path().string()));
+  context.say(fmt::format("tensors     {}, {}, {}", human_count(tensors.size()),
+                          plural(elements, "element"), human_bytes(double(bytes))));
+  for (const auto& [dtype, total] : totals) {
+    if (totals.size() == 1) {
+      context.say(fmt::format("dtype       {}", dtype_name(dtype)));
+    } else {
+      context.say(fmt::format(
+          "  {:<8}  {}, {}, {}", dtype_name(dtype), plural(total.num_tensors, "tensor"),
+          plural(total.num_elements, "element"), human_bytes(double(total.size_bytes))));
+    }
+  }
+  uint64_t file_bytes = 0;
+  for (const CheckpointFile& file : checkpoint.files()) file_bytes += file.bytes.size();
+  context.say(fmt::format("files       {}{}, {}", checkpoint.files().size(),
+                          checkpoint.has_index() ? " with an index" : "",
+                          human_bytes(double(file_bytes))));
+  for (const auto& [key, value] : checkpoint.files().front().metadata) {
+    context.say(fmt::format("metadata    {} = {}", shown(key), shown(value)));
+  }
+}
+
+void say_tensors(const Context& context, const Checkpoint& checkpoint, Tensors tensors, bool all) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
+    return a->view.bytes.size() > b->view.bytes.size();
+  });
+  const size_t listed = all ? tensors.size() : std::min(tensors.size(), kListedTensors);
+  context.say("");
+  context.say(listed == tensors.size()
+                  ? "Tensors, largest first:"
+                  : fmt::format("The {} largest tensors (--all lists all):", listed));
+  std::vector<Table::Column> columns = {
+      {"bytes"}, {"dtype", false}, {"shape", false}, {"tensor", false}};
+  const bool with_file = checkpoint.files().size() > 1;
+  if (with_file) columns.push_back({"file", false});
+  Table table(columns);
+  for (size_t i = 0; i < listed; ++i) {
+    const TensorView& view = tensors[i]->view;
+    std::vector<std::string> row = {human_bytes(double(view.bytes.size())),
+                                    std::string(dtype_name(view.dtype)),
+                                    shape_to_string(view.shape), shown(view.name)};
+    if (with_file) row.push_back(shown(checkpoint.files()[tensors[i]->file].name));
+    table.add(std::move(row));
+  }
+  table.say(context);
+}
+
+}  // namespace
+
+Status inspect_checkpoint(const Context& context, const InspectOptions& options) {
+  DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.path));
+  if (!options.base.empty()) {
+    return invalid_argument("--base is for deltas, and " + options.path + " is a checkpoint");
+  }
+  Tensors tensors;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    if (options.tensor.empty() || options.tensor == tensor.view.name) tensors.push_back(&tensor);
+  }
+  if (tensors.empty() && !options.tensor.empty()) {
+    return not_found(options.path + ": no tensor " + quote(options.tensor));
+  }
+  ThreadPool pool(context.threads);
+  DW_ASSIGN_OR_RETURN(const auto totals, add_up(tensors, &pool));
+  if (context.json) context.emit(to_json(checkpoint, tensors, totals));
+  say_summary(context, checkpoint, tensors, totals);
+  say_tensors(context, checkpoint, tensors, options.all);
+  for (const auto& [dtype, total] : totals) say_exponents(context, dtype, total);
+  return {};
+}
+
+}  // namespace deltawire::cli

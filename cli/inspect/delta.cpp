@@ -1,0 +1,229 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "cli/inspect/inspect.h"
+#include "cli/inspect/movement.h"
+#include "cli/inspect/table.h"
+#include "cli/units.h"
+#include "sync/delta_reader.h"
+#include "tensor/text.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Entries = std::vector<const Delta::Entry*>;
+
+struct Totals {
+  uint64_t num_tensors = 0, num_elements = 0, num_changed = 0, payload_bytes = 0;
+  std::string_view last_tensor;
+
+  // Entries come sorted by tensor; the boxes of one are one tensor.
+  void add(const Delta::Entry& item) {
+    num_tensors += num_tensors == 0 || item.entry.tensor != last_tensor;
+    last_tensor = item.entry.tensor;
+    num_elements += item.entry.num_elements();
+    num_changed += item.entry.num_changed;
+    payload_bytes += item.payload.size();
+  }
+};
+
+double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : double(a) / double(b); }
+
+std::string codec_name(CodecId id) {
+  const Codec* codec = find_codec(id);
+  return codec == nullptr ? "unknown" : std::string(codec->name());
+}
+
+std::map<CodecId, Totals> by_codec(const Entries& entries) {
+  std::map<CodecId, Totals> totals;
+  for (const Delta::Entry* item : entries) totals[item->entry.codec].add(*item);
+  return totals;
+}
+
+Totals add_up(const Entries& entries) {
+  Totals total;
+  for (const Delta::Entry* item : entries) total.add(*item);
+  return total;
+}
+
+void say_changed(const Context& context, const Entries& entries) {
+  Totals patched, whole;
+  for (const Delta::Entry* item : entries) (item->entry.old_digest ? patched : whole).add(*item);
+  if (entries.empty()) context.say("changed   nothing");
+  if (patched.num_tensors != 0) {
+    context.say(fmt::format("changed   {} of the {} elements of {} ({})",
+                            human_count(patched.num_changed), human_count(patched.num_elements),
+                            plural(patched.num_tensors, "changed tensor"),
+                            percent(ratio(patched.num_changed, patched.num_elements))));
+  }
+  if (whole.num_tensors != 0) {
+    context.say(fmt::format("whole     {}, new or of another dtype or shape, {}",
+                            plural(whole.num_tensors, "tensor"),
+                            human_bytes(double(whole.payload_bytes))));
+  }
+}
+
+uint64_t payload_bytes(const Delta& delta) {
+  uint64_t bytes = 0;
+  for (const Delta::Entry& item : delta.entries) bytes += item.payload.size();
+  return bytes;
+}
+
+void say_summary(const Context& context, const InspectOptions& options, const Delta& delta,
+                 const Entries& entries) {
+  const uint64_t payloads = payload_bytes(delta);
+  context.say(fmt::format("delta     {}, format {}", options.path, kDeltaFormat));
+  context.say(fmt::format("base      {}", delta.info.base.hex()));
+  context.say(fmt::format("target    {}", delta.info.target.hex()));
+  context.say(fmt::format("digests   {} of each tensor, before and after",
+                          digest_name(delta.info.digest_kind)));
+  context.say(fmt::format("size      {} in {}: {} of payloads, {} of headers",
+                          human_bytes(double(delta.size_bytes)), plural(delta.files.size(), "part"),
+                          human_bytes(double(payloads)),
+                          human_bytes(double(delta.size_bytes - payloads))));
+  say_changed(context, entries);
+  for (const std::string& name : delta.info.removed) {
+    context.say(fmt::format("removed   {}", shown(name)));
+  }
+}
+
+void say_codecs(const Context& context, const Entries& entries) {
+  if (entries.empty()) return;
+  Table table({{"codec", false}, {"tensors"}, {"changed"}, {"bytes"}, {"per change"}});
+  for (const auto& [codec, total] : by_codec(entries)) {
+    table.add({codec_name(codec), human_count(total.num_tensors), human_count(total.num_changed),
+               human_bytes(double(total.payload_bytes)),
+               fmt::format("{:.3f}", ratio(total.payload_bytes, total.num_changed))});
+  }
+  context.say("");
+  table.say(context);
+}
+
+std::string name_of(const DeltaEntry& entry) {
+  std::string name = shown(entry.tensor);
+  if (!entry.box.whole()) name += " [" + box_to_string(entry.box) + "]";
+  if (!entry.old_digest) name += " (whole)";
+  return name;
+}
+
+void say_entries(const Context& context, Entries entries, bool all) {
+  if (entries.empty()) return;
+  std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
+    return a->payload.size() > b->payload.size();
+  });
+  const size_t listed = all ? entries.size() : std::min(entries.size(), kListedTensors);
+  context.say("");
+  context.say(listed == entries.size()
+                  ? "Tensors, largest payload first:"
+                  : fmt::format("The {} largest payloads (--all lists all):", listed));
+  Table table({{"bytes"},
+               {"changed"},
+               {"density"},
+               {"per change"},
+               {"codec", false},
+               {"dtype", false},
+               {"shape", false},
+               {"tensor", false},
+               {"", false}});
+  const double most = double(entries[0]->payload.size());
+  for (size_t i = 0; i < listed; ++i) {
+    const DeltaEntry& entry = entries[i]->entry;
+    const uint64_t bytes = entries[i]->payload.size();
+    table.add({human_bytes(double(bytes)), human_count(entry.num_changed),
+               percent(ratio(entry.num_changed, entry.num_elements())),
+               fmt::format("{:.3f}", ratio(bytes, entry.num_changed)), codec_name(entry.codec),
+               std::string(dtype_name(entry.dtype)), shape_to_string(entry.shape), name_of(entry),
+               bar(context, most == 0 ? 0 : double(bytes) / most, 10)});
+  }
+  table.say(context);
+}
+
+Json to_json(const Delta::Entry& item) {
+  const DeltaEntry& entry = item.entry;
+  Json json = {{"tensor", entry.tensor},
+               {"dtype", dtype_name(entry.dtype)},
+               {"shape", entry.shape},
+               {"codec", codec_name(entry.codec)},
+               {"whole", !entry.old_digest.has_value()},
+               {"elements", entry.num_elements()},
+               {"changed", entry.num_changed},
+               {"density", ratio(entry.num_changed, entry.num_elements())},
+               {"bytes", item.payload.size()},
+               {"bytes_per_changed", ratio(item.payload.size(), entry.num_changed)}};
+  if (!entry.box.whole())
+    json["box"] = {{"offset", entry.box.offset}, {"extent", entry.box.extent}};
+  if (entry.old_digest) json["old_digest"] = entry.old_digest->hex();
+  json["new_digest"] = entry.new_digest.hex();
+  return json;
+}
+
+Json to_json(const InspectOptions& options, const Delta& delta, const Entries& entries) {
+  const Totals total = add_up(entries);
+  Json parts = Json::array(), codecs = parts, list = parts;
+  for (const auto& file : delta.files) {
+    parts.push_back({{"name", file->path().filename().string()}, {"bytes", file->bytes().size()}});
+  }
+  for (const auto& [codec, one] : by_codec(entries)) {
+    codecs.push_back({{"codec", codec_name(codec)},
+                      {"tensors", one.num_tensors},
+                      {"changed", one.num_changed},
+                      {"bytes", one.payload_bytes},
+                      {"bytes_per_changed", ratio(one.payload_bytes, one.num_changed)}});
+  }
+  for (const Delta::Entry* item : entries) list.push_back(to_json(*item));
+  return {{"kind", "delta"},
+          {"path", options.path},
+          {"format", kDeltaFormat},
+          {"base", delta.info.base.hex()},
+          {"target", delta.info.target.hex()},
+          {"digest", digest_name(delta.info.digest_kind)},
+          {"bytes", delta.size_bytes},
+          {"header_bytes", delta.size_bytes - payload_bytes(delta)},
+          {"elements", total.num_elements},
+          {"changed", total.num_changed},
+          {"removed", delta.info.removed},
+          {"parts", parts},
+          {"codecs", codecs},
+          {"tensor_list", list}};
+}
+
+Result<std::vector<ChangeStatistics>> statistics_of(const Context& context,
+                                                    const InspectOptions& options,
+                                                    const Delta& delta) {
+  DW_ASSIGN_OR_RETURN(const Checkpoint base, Checkpoint::open(options.base));
+  ThreadPool pool(context.threads);
+  ProgressBar bar(context, "inspect");
+  return change_statistics(delta, base, options.tensor, &pool, bar.callback());
+}
+
+}  // namespace
+
+Status inspect_delta(const Context& context, const InspectOptions& options) {
+  DW_ASSIGN_OR_RETURN(const Delta delta, open_delta(options.path));
+  Entries entries;
+  for (const Delta::Entry& item : delta.entries) {
+    if (options.tensor.empty() || options.tensor == item.entry.tensor) entries.push_back(&item);
+  }
+  if (entries.empty() && !options.tensor.empty()) {
+    return not_found(options.path + ": no change of a tensor " + quote(options.tensor));
+  }
+  std::vector<ChangeStatistics> statistics;
+  if (!options.base.empty()) {
+    DW_ASSIGN_OR_RETURN(statistics, statistics_of(context, options, delta));
+  }
+  if (context.json) {
+    Json json = to_json(options, delta, entries);
+    for (const ChangeStatistics& one : statistics) json["movement"].push_back(movement_json(one));
+    context.emit(json);
+  }
+  say_summary(context, options, delta, entries);
+  say_codecs(context, entries);
+  say_entries(context, entries, options.all);
+  for (const ChangeStatistics& one : statistics) say_movement(context, one);
+  return {};
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,36 @@
+#include "cli/inspect/inspect.h"
+
+#include "cli/verbs.h"
+#include "sync/delta_reader.h"
+
+namespace deltawire::cli {
+namespace {
+
+int inspect(const Context& context, const InspectOptions& options) {
+  const Status status = looks_like_delta(options.path) ? inspect_delta(context, options)
+                                                       : inspect_checkpoint(context, options);
+  return status.ok() ? context.succeed() : context.fail(status);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "inspect", "Show what is in a checkpoint or a delta",
+                             "  deltawire inspect delta.safetensors\n"
+                             "  deltawire inspect delta.safetensors --base step1.safetensors\n"
+                             "  deltawire inspect ckpt-1/ --tensor model.norm.weight --json");
+  auto options = std::make_shared<InspectOptions>();
+  verb->add_option("PATH", options->path,
+                   "a checkpoint or a delta: a .safetensors file or a folder")
+      ->required();
+  verb->add_option("--base", options->base,
+                   "the checkpoint a delta was made from: shows how far elements moved, and which");
+  verb->add_option("--tensor", options->tensor, "look at this tensor only");
+  verb->add_flag("--all", options->all, "list every tensor, not just the 20 largest");
+  add_threads(verb, context);
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return inspect(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

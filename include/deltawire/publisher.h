@@ -1,0 +1,94 @@
+// The trainer's side: turns successive states of a model into versions of a chain.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deltawire/delta.h"
+#include "deltawire/digest.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+struct PublishOptions {
+  std::string codec = "auto";
+  DigestKind digest = DigestKind::kXxh3_128;  // of a new run; later versions keep it
+  unsigned threads = 0;                       // 0: one per core
+  uint64_t part_bytes = uint64_t{64} << 20;
+  uint64_t memory_limit = uint64_t{2} << 30;  // beyond the snapshot
+  bool full = false;                          // every version whole
+  // A version is also stored whole every so many versions (0: never), and, if by_bytes, when the
+  // deltas since the last anchor have grown larger than it.
+  uint64_t anchor_every = 0;
+  bool anchor_by_bytes = true;
+  bool single_writer = false;                 // allow a store without conditional put
+  std::filesystem::path sign_key, trust_key;  // key files; empty: none
+  std::string hook_before_commit;  // a shell command, run when all parts are in the store
+  double hook_timeout_seconds = 600;
+  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in.
+  unsigned rank = 0, world = 1;
+  double rank_timeout_seconds = 600;
+  Progress progress;
+};
+
+// When each phase began and ended, seconds since the publish or pull began; phases overlap.
+struct Phase {
+  std::string name;
+  double begin = 0, end = 0;
+};
+
+struct PublishReport {
+  std::string run;
+  uint64_t version = 0;
+  bool committed = true;  // false: nothing had changed, `version` is the head
+  bool full = false;
+  std::string reason;  // when full
+  bool anchored = false;
+  uint64_t num_tensors = 0, num_changed_tensors = 0;
+  uint64_t num_elements = 0, num_changed = 0;
+  uint64_t weights_bytes = 0, bytes = 0;  // of the model; of the parts
+  uint64_t num_parts = 0;
+  double seconds = 0;
+  std::vector<Phase> phases;
+};
+
+// A tensor, or this rank's box of one.
+struct PublishTensor {
+  TensorView view;  // bytes are the box's contents; shape is the whole tensor's
+  Box box;
+};
+
+// Holds the snapshot: the last committed state. It advances when, and only when, a manifest is
+// committed; after any failure the next publish carries everything. One thread at a time.
+class Publisher {
+ public:
+  // Opens the chain at `store`, or makes a run there at the first publish. `snapshot` is a folder
+  // that keeps the last committed state on disk, so that a restarted trainer resumes without
+  // fetching anything; empty: in memory. A snapshot that is missing, stale or damaged is rebuilt
+  // from the chain; one of another run is refused (BaseMismatch).
+  static Result<Publisher> open(std::shared_ptr<Store> store, std::filesystem::path snapshot,
+                                PublishOptions options);
+  ~Publisher();
+  Publisher(Publisher&&) noexcept;
+  Publisher& operator=(Publisher&&) noexcept;
+
+  // Publishes a state: all tensors of the model, in any order. `extra_files` (config.json,
+  // tokenizer, ...) ride along in versions that are stored whole.
+  Result<PublishReport> publish(std::span<const PublishTensor> tensors,
+                                const std::vector<std::filesystem::path>& extra_files = {});
+  // The same from a checkpoint on disk.
+  Result<PublishReport> publish_checkpoint(const std::filesystem::path& checkpoint);
+
+ private:
+  struct Impl;
+  explicit Publisher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deltawire

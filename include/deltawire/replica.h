@@ -1,0 +1,90 @@
+// The receiving side: keeps a local checkpoint at a version of a chain, exactly.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/delta.h"
+#include "deltawire/publisher.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+struct ReplicaOptions {
+  unsigned threads = 0;
+  bool repair = true;  // start again from an anchor when the local state is not what it says
+  bool copy_on_write = false;  // versions in LOCAL/v0000000123/, LOCAL/current points to the newest
+  unsigned keep_versions = 2;  // of those
+  bool verify_all = false;     // hash every tensor before patching, not only those that change
+  bool heartbeat = true;       // leave LOCAL's version in the store, as far as that can be written
+  std::string name;            // of this replica; empty: host and path
+  std::filesystem::path trust_key;
+  Progress progress;
+};
+
+// LOCAL/.deltawire/state.json
+struct ReplicaState {
+  std::string run;
+  uint64_t version = 0;
+  std::string manifest;                 // sha-256 of the version's manifest, hex
+  std::string state;                    // state digest, hex
+  std::optional<uint64_t> patching_to;  // a patch is half-way: the files are not to be read
+  std::string updated;                  // UTC
+  std::optional<uint64_t> serving;      // what the engine was last told to load, and took
+};
+
+struct PullReport {
+  uint64_t version = 0;
+  std::optional<uint64_t> from;  // none: from nothing
+  bool changed = false;          // false: was there already
+  bool repaired = false;
+  bool recovered = false;  // finished a step that an earlier process had begun
+  std::string repair_reason;
+  uint64_t bytes = 0, num_hops = 0;
+  uint64_t num_tensors = 0, num_changed = 0, weights_bytes = 0;
+  double seconds = 0, patch_seconds = 0;  // patch: the window in which files change
+  std::vector<Phase> phases;
+  std::filesystem::path path;  // the checkpoint
+};
+
+// One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).
+// Whatever happens, kill -9 included, LOCAL holds the old version or the new one after open().
+class Replica {
+ public:
+  // Finishes or drops what an earlier process left half-way. BaseMismatch when LOCAL belongs to
+  // another run.
+  static Result<Replica> open(std::shared_ptr<Store> store, std::filesystem::path local,
+                              ReplicaOptions options);
+  ~Replica();
+  Replica(Replica&&) noexcept;
+  Replica& operator=(Replica&&) noexcept;
+
+  const std::optional<ReplicaState>& state() const noexcept;
+  Result<std::optional<uint64_t>> head();  // of the chain
+
+  // Fetches and decodes everything that leads to `version` (none: the head), checks it, and leaves
+  // it ready beside the checkpoint, which is not touched. Engines may go on serving.
+  Result<PullReport> prepare(std::optional<uint64_t> version = {});
+  // Patches the checkpoint with what prepare() left: the only part that needs a pause.
+  Result<PullReport> commit();
+  // Both.
+  Result<PullReport> pull(std::optional<uint64_t> version = {});
+
+  // Notes in state.json and heartbeat what an engine serves.
+  Status set_serving(std::optional<uint64_t> version);
+
+ private:
+  struct Impl;
+  explicit Replica(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// LOCAL's state without touching anything. NotFound when LOCAL is not a replica.
+Result<ReplicaState> read_replica_state(const std::filesystem::path& local);
+
+}  // namespace deltawire

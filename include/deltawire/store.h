@@ -1,0 +1,122 @@
+// Where a chain lives: objects by name. A store never learns what is in them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+// Names are relative paths of [A-Za-z0-9._-] and '/': at most 512 bytes, no empty component, none
+// that begins with a dot. InvalidArgument otherwise: nothing ever leaves the store's prefix.
+Status check_object_name(std::string_view name);
+
+struct ObjectInfo {
+  std::string name;
+  uint64_t size_bytes = 0;
+  int64_t modified = 0;  // seconds since 1970
+};
+
+struct Capabilities {
+  // Of racing writers of one name exactly one succeeds. Without it only a single writer is safe.
+  bool put_if_absent = true;
+};
+
+// What is put: read at any offset, more than once (a retry reads it again), from several threads.
+class Body {
+ public:
+  virtual ~Body() = default;
+  virtual uint64_t size() const noexcept = 0;
+  // Fills `out` from `offset`; the range lies inside the body.
+  virtual Status read(uint64_t offset, std::span<uint8_t> out) const = 0;
+};
+
+// Bytes that outlive the call.
+class MemoryBody final : public Body {
+ public:
+  explicit MemoryBody(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  explicit MemoryBody(std::string_view text);
+  uint64_t size() const noexcept override { return bytes_.size(); }
+  Status read(uint64_t offset, std::span<uint8_t> out) const override;
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+// Takes pieces of an object as they arrive, in any order, from several threads at once.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual Status write(uint64_t offset, std::span<const uint8_t> bytes) = 0;
+};
+
+// Thread safety: every method may be called from any thread at any time.
+// Failures: NotFound (no such object), Conflict (put_if_absent of a name that is there),
+// Unavailable (worth a retry: the network, a 5xx, a deadline), Corruption (bytes that do not match
+// their checksum), Io, InvalidArgument (name). Messages name store and object, and never hold a
+// secret. Every call ends: each store has a deadline or a local disk.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual std::string url() const = 0;  // for messages; no secrets
+  // May ask the server once; the answer is kept.
+  virtual Result<Capabilities> capabilities() = 0;
+
+  // Durable when it returns Ok: an object is there whole or not at all. After Unavailable it may or
+  // may not be there.
+  virtual Status put(std::string_view name, const Body& body) = 0;
+  // Conflict when the name is taken. For small objects: commit records.
+  virtual Status put_if_absent(std::string_view name, const Body& body) = 0;
+
+  virtual Result<ObjectInfo> stat(std::string_view name) = 0;
+  // A small object whole; Corruption when it is larger than `max_bytes`.
+  virtual Result<std::string> get(std::string_view name, uint64_t max_bytes);
+  // Fills `out` with the bytes from `offset`; Corruption when the object ends before.
+  virtual Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) = 0;
+  // The whole object into `sink`, in parallel where that is faster; Corruption when its size is not
+  // `size_bytes`.
+  virtual Status download(std::string_view name, uint64_t size_bytes, Sink* sink) = 0;
+
+  // Up to `limit` (at most 1000) objects whose name begins with `prefix` and sorts after
+  // `start_after`, in byte order of names.
+  virtual Result<std::vector<ObjectInfo>> list(std::string_view prefix,
+                                               std::string_view start_after, size_t limit) = 0;
+  // Ok when it is not there.
+  virtual Status remove(std::string_view name) = 0;
+
+  // A local folder that holds the objects as files of the same names, or empty: lets readers map
+  // them and watch for new ones.
+  virtual std::string local_folder() const { return {}; }
+};
+
+// All names with a prefix, page by page, until `visit` returns false.
+Status list_all(Store& store, std::string_view prefix, std::string_view start_after,
+                const std::function<bool(const ObjectInfo&)>& visit);
+
+struct StoreOptions {
+  // S3 only.
+  std::string endpoint;       // "https://host:port"; empty: AWS
+  std::string region;         // empty: AWS_REGION, AWS_DEFAULT_REGION, then "us-east-1"
+  bool virtual_host = false;  // bucket.host/key instead of host/bucket/key
+  std::string ca_file;        // extra trusted certificates, PEM
+  unsigned connections = 16;
+  uint64_t multipart_bytes = uint64_t{16} << 20;  // pieces of up- and downloads
+  double call_timeout_seconds = 60;               // of one attempt; doubled for each 64 MiB moved
+  // All stores.
+  unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none
+  uint64_t max_bytes_per_second = 0;  // 0: no limit
+  std::string inject;                 // faults, see docs/testing.md; needs a `dev` build
+};
+
+// "s3://bucket/prefix", "file:///path", "memory:NAME" (shared inside the process) or a path. A
+// folder that is not there is made when something is put.
+Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options);
+
+}  // namespace deltawire

@@ -1,0 +1,71 @@
+// A chain in a store: its run, its head, its records. docs/protocol.md says why it cannot drift.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+#include "format/manifest.h"
+
+namespace deltawire {
+
+struct ChainOptions {
+  Signer sign;    // signs what is written; null: nothing is signed
+  Truster trust;  // checks what is read; null: signatures are not looked at
+};
+
+// One record and the digest that links to it carry.
+struct VersionRecord {
+  Manifest manifest;
+  Digest digest;
+};
+
+// A handle; copies share the store. Thread-safe.
+class Chain {
+ public:
+  // NotFound when the store holds no run.
+  static Result<Chain> open(std::shared_ptr<Store> store, ChainOptions options);
+  // Makes a new run; Conflict when there is one. Unsupported, unless `single_writer`, when the
+  // store cannot put a name only if it is absent.
+  static Result<Chain> create(std::shared_ptr<Store> store, ChainOptions options,
+                              bool single_writer);
+
+  const std::string& run() const noexcept { return run_; }
+  Store& store() const noexcept { return *store_; }
+  const ChainOptions& options() const noexcept { return options_; }
+
+  // The newest version; none when nothing was published yet. A bounded number of requests: the hint
+  // and then probes at growing distances. Never behind what was committed before the call.
+  Result<std::optional<uint64_t>> head() const;
+
+  // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
+  // or never published.
+  Result<VersionRecord> version(uint64_t version) const;
+  Result<Schema> schema(const Manifest& manifest) const;
+
+  // Commits a version: puts its manifest if that number is free, then renews the hint. Conflict,
+  // with who and when, if another publisher was first. `parent` and all else must be filled in;
+  // objects that it names must be in the store. Returns the record's digest.
+  Result<Digest> commit(const Manifest& manifest) const;
+  // Puts the schema unless the same one is there; returns what a manifest says of it.
+  Result<PartRef> put_schema(const Schema& schema) const;
+
+ private:
+  Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run)
+      : store_(std::move(store)), options_(std::move(options)), run_(std::move(run)) {}
+  Result<bool> exists(uint64_t version) const;
+  Result<std::optional<uint64_t>> some_version() const;
+
+  std::shared_ptr<Store> store_;
+  ChainOptions options_;
+  std::string run_;
+};
+
+// "2026-11-15T05:36:24Z"
+std::string utc_now();
+// "host:pid"
+std::string process_name();
+
+}  // namespace deltawire

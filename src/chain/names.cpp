@@ -1,0 +1,106 @@
+#include "chain/names.h"
+
+#include <openssl/rand.h>
+
+#include <charconv>
+#include <cstdio>
+#include <vector>
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kNumberDigits = 10, kBytesDigits = 14;
+constexpr std::string_view kSuffix = ".json", kFull = "full";
+
+std::string hex_bytes(uint64_t bytes) {
+  char text[kBytesDigits + 3];
+  std::snprintf(text, sizeof text, "%014llx", static_cast<unsigned long long>(bytes));
+  return text;
+}
+
+// Takes exactly `digits` digits off the front of `text`.
+bool take(std::string_view* text, size_t digits, int base, uint64_t* out) {
+  if (text->size() < digits) return false;
+  const char *begin = text->data(), *end = begin + digits;
+  const auto [at, error] = std::from_chars(begin, end, *out, base);
+  text->remove_prefix(digits);
+  return error == std::errc() && at == end;
+}
+
+bool take(std::string_view* text, std::string_view expected) {
+  if (!text->starts_with(expected)) return false;
+  text->remove_prefix(expected.size());
+  return true;
+}
+
+}  // namespace
+
+std::string number_name(uint64_t version) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%010llu", static_cast<unsigned long long>(version));
+  return text;
+}
+
+std::string manifest_name(uint64_t version) {
+  return std::string(kManifestPrefix) + number_name(version) + std::string(kSuffix);
+}
+
+std::optional<uint64_t> version_of_manifest(std::string_view name) {
+  uint64_t version = 0;
+  if (take(&name, kManifestPrefix) && take(&name, kNumberDigits, 10, &version) && name == kSuffix) {
+    return version;
+  }
+  return {};
+}
+
+std::string schema_name(std::string_view sha256_hex) {
+  return std::string(kSchemaPrefix) + std::string(sha256_hex) + std::string(kSuffix);
+}
+
+std::string pin_name(uint64_t version) { return std::string(kPinPrefix) + number_name(version); }
+
+std::string part_folder(uint64_t version, std::string_view attempt) {
+  return std::string(kPartPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
+}
+
+std::string full_folder(uint64_t version, std::string_view attempt) {
+  return std::string(kFullPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
+}
+
+std::string edge_name(const EdgeName& edge) {
+  return std::string(kEdgePrefix) + number_name(edge.version) + "-" +
+         (edge.base ? number_name(*edge.base) : std::string(kFull)) + "-" + hex_bytes(edge.bytes) +
+         "-" + hex_bytes(edge.base_chain_bytes) + "-" + hex_bytes(edge.chain_bytes) +
+         std::string(kSuffix);
+}
+
+std::optional<EdgeName> parse_edge_name(std::string_view name) {
+  EdgeName edge;
+  if (!take(&name, kEdgePrefix) || !take(&name, kNumberDigits, 10, &edge.version)) return {};
+  if (!take(&name, "-full-")) {
+    uint64_t base = 0;
+    if (!take(&name, "-") || !take(&name, kNumberDigits, 10, &base) || !take(&name, "-")) return {};
+    if (base >= edge.version) return {};
+    edge.base = base;
+  }
+  if (!take(&name, kBytesDigits, 16, &edge.bytes) || !take(&name, "-") ||
+      !take(&name, kBytesDigits, 16, &edge.base_chain_bytes) || !take(&name, "-") ||
+      !take(&name, kBytesDigits, 16, &edge.chain_bytes) || name != kSuffix) {
+    return {};
+  }
+  return edge;
+}
+
+std::string random_hex(size_t digits) {
+  std::vector<unsigned char> bytes((digits + 1) / 2);
+  if (RAND_bytes(bytes.data(), int(bytes.size())) != 1) std::abort();  // no randomness: no run ids
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text.push_back("0123456789abcdef"[byte >> 4]);
+    text.push_back("0123456789abcdef"[byte & 15]);
+  }
+  text.resize(digits);
+  return text;
+}
+
+}  // namespace deltawire

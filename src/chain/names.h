@@ -1,0 +1,49 @@
+// What objects of a chain are called. Numbers have ten digits: names sort like versions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace deltawire {
+
+inline constexpr std::string_view kRunName = "run.json";
+inline constexpr std::string_view kHeadName = "HEAD";  // a hint, never trusted over manifests
+inline constexpr std::string_view kManifestPrefix = "manifests/";
+inline constexpr std::string_view kEdgePrefix = "edges/";
+inline constexpr std::string_view kPartPrefix = "parts/";
+inline constexpr std::string_view kFullPrefix = "full/";
+inline constexpr std::string_view kSchemaPrefix = "schemas/";
+inline constexpr std::string_view kReplicaPrefix = "replicas/";
+inline constexpr std::string_view kPinPrefix = "pins/";
+inline constexpr std::string_view kTrashPrefix = "trash/";
+inline constexpr std::string_view kPendingPrefix = "pending/";
+
+inline constexpr uint64_t kMaxVersion = 9'999'999'999;
+
+std::string number_name(uint64_t version);    // "0000000012"
+std::string manifest_name(uint64_t version);  // "manifests/0000000012.json"
+// The version that "manifests/0000000012.json" names.
+std::optional<uint64_t> version_of_manifest(std::string_view name);
+std::string schema_name(std::string_view sha256_hex);
+std::string pin_name(uint64_t version);
+// Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
+std::string part_folder(uint64_t version, std::string_view attempt);  // "parts/0000000012-9f3c…/"
+std::string full_folder(uint64_t version, std::string_view attempt);  // "full/0000000012-9f3c…/"
+
+// Everything a plan needs to know of a shortcut stands in its name, so that one listing tells it:
+//   edges/<version>-<base or "full">-<bytes>-<chain_bytes at base>-<chain_bytes at version>.json
+// with byte counts as 14 hex digits.
+struct EdgeName {
+  uint64_t version = 0;
+  std::optional<uint64_t> base;
+  uint64_t bytes = 0;
+  uint64_t base_chain_bytes = 0, chain_bytes = 0;
+};
+std::string edge_name(const EdgeName& edge);
+std::optional<EdgeName> parse_edge_name(std::string_view name);
+
+std::string random_hex(size_t digits);  // from the system's source of randomness
+
+}  // namespace deltawire

@@ -1,0 +1,47 @@
+// The cheapest way from what a replica holds to a version.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "chain/chain.h"
+
+namespace deltawire {
+
+// What a replica holds; its manifest's digest ties it to the chain.
+struct Held {
+  uint64_t version = 0;
+  Digest manifest;
+};
+
+enum class HopKind : uint8_t { kVersion, kMerged, kAnchor };
+
+// One step of a plan: fetch these parts, apply them onto `base`, be at `version`.
+struct Hop {
+  HopKind kind = HopKind::kVersion;
+  std::optional<uint64_t> base;  // none: the parts are a whole checkpoint
+  uint64_t version = 0;
+  std::vector<PartRef> parts;
+  uint64_t bytes = 0;
+};
+
+struct Plan {
+  VersionRecord target;
+  Schema schema;          // of the target
+  std::vector<Hop> hops;  // empty: nothing to do
+  uint64_t bytes = 0;
+  // What following every single delta would cost, and what the newest anchor alone does: for
+  // people.
+  uint64_t all_deltas_bytes = 0;
+};
+
+// Shortest path by bytes over versions, merged deltas and anchors (a hop also costs a little, so
+// that ties go to the shorter path). Every link is checked: parent digests along single versions,
+// the edge's own along shortcuts. `held` is none for a new replica; only anchors begin its path.
+// NotFound when the target is pruned or no path leads to it; BaseMismatch when `held` is not of
+// this chain (its manifest's digest differs): a caller may then plan again from nothing. Requests
+// are bounded by the plan's length, not by the chain's.
+Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target);
+
+}  // namespace deltawire

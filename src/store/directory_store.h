@@ -1,0 +1,33 @@
+// A store in a local or shared folder: an object is a file of the same name.
+#pragma once
+
+#include <filesystem>
+
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+// Writes go to a temporary name in the object's folder, are synced, then linked (put_if_absent) or
+// renamed (put) to the object's name, and the folder is synced: both are atomic on NFS too.
+// Temporary names begin with a dot; no listing shows them.
+class DirectoryStore final : public Store {
+ public:
+  explicit DirectoryStore(std::filesystem::path root) : root_(std::move(root)) {}
+
+  std::string url() const override { return root_.string(); }
+  std::string local_folder() const override { return root_.string(); }
+  Result<Capabilities> capabilities() override { return Capabilities{}; }
+  Status put(std::string_view name, const Body& body) override;
+  Status put_if_absent(std::string_view name, const Body& body) override;
+  Result<ObjectInfo> stat(std::string_view name) override;
+  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override;
+  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override;
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override;
+  Status remove(std::string_view name) override;
+
+ private:
+  const std::filesystem::path root_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,85 @@
+#include "store/memory_store.h"
+
+#include <chrono>
+#include <cstring>
+
+namespace deltawire {
+
+Result<MemoryStore::Object> MemoryStore::make(std::string_view name, const Body& body) const {
+  DW_RETURN_IF_ERROR(check_object_name(name));
+  auto bytes = std::make_shared<std::vector<uint8_t>>(body.size());
+  DW_RETURN_IF_ERROR(body.read(0, *bytes));
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return Object{std::move(bytes), std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+}
+
+Result<MemoryStore::Object> MemoryStore::find(std::string_view name) const {
+  DW_RETURN_IF_ERROR(check_object_name(name));
+  const std::lock_guard lock(mutex_);
+  const auto found = objects_.find(name);
+  if (found == objects_.end()) return not_found(url() + ": no object " + std::string(name));
+  return found->second;
+}
+
+Status MemoryStore::put(std::string_view name, const Body& body) {
+  DW_ASSIGN_OR_RETURN(Object object, make(name, body));
+  const std::lock_guard lock(mutex_);
+  objects_.insert_or_assign(std::string(name), std::move(object));
+  return {};
+}
+
+Status MemoryStore::put_if_absent(std::string_view name, const Body& body) {
+  DW_ASSIGN_OR_RETURN(Object object, make(name, body));
+  const std::lock_guard lock(mutex_);
+  if (!objects_.emplace(name, std::move(object)).second) {
+    return conflict(url() + ": object " + std::string(name) + " is already there");
+  }
+  return {};
+}
+
+Result<ObjectInfo> MemoryStore::stat(std::string_view name) {
+  DW_ASSIGN_OR_RETURN(const Object object, find(name));
+  return ObjectInfo{std::string(name), object.bytes->size(), object.modified};
+}
+
+Status MemoryStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
+  DW_ASSIGN_OR_RETURN(const Object object, find(name));
+  if (offset > object.bytes->size() || out.size() > object.bytes->size() - offset) {
+    return corruption(url() + ": object " + std::string(name) + " ends at byte " +
+                      std::to_string(object.bytes->size()) + ", expected " +
+                      std::to_string(offset + out.size()));
+  }
+  if (!out.empty()) std::memcpy(out.data(), object.bytes->data() + offset, out.size());
+  return {};
+}
+
+Status MemoryStore::download(std::string_view name, uint64_t size_bytes, Sink* sink) {
+  DW_ASSIGN_OR_RETURN(const Object object, find(name));
+  if (object.bytes->size() != size_bytes) {
+    return corruption(url() + ": object " + std::string(name) + ": expected " +
+                      std::to_string(size_bytes) + " bytes, got " +
+                      std::to_string(object.bytes->size()));
+  }
+  return sink->write(0, *object.bytes);
+}
+
+Result<std::vector<ObjectInfo>> MemoryStore::list(std::string_view prefix,
+                                                  std::string_view start_after, size_t limit) {
+  const std::lock_guard lock(mutex_);
+  std::vector<ObjectInfo> found;
+  auto at = start_after < prefix ? objects_.lower_bound(prefix) : objects_.upper_bound(start_after);
+  for (; at != objects_.end() && at->first.starts_with(prefix) && found.size() < limit; ++at) {
+    found.push_back({at->first, at->second.bytes->size(), at->second.modified});
+  }
+  return found;
+}
+
+Status MemoryStore::remove(std::string_view name) {
+  DW_RETURN_IF_ERROR(check_object_name(name));
+  const std::lock_guard lock(mutex_);
+  const auto found = objects_.find(name);
+  if (found != objects_.end()) objects_.erase(found);
+  return {};
+}
+
+}  // namespace deltawire

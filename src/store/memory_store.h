@@ -1,0 +1,40 @@
+// A store in memory: for tests, and for publishers and replicas in one process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(std::string name = "") : name_(std::move(name)) {}
+
+  std::string url() const override { return "memory:" + name_; }
+  Result<Capabilities> capabilities() override { return Capabilities{}; }
+  Status put(std::string_view name, const Body& body) override;
+  Status put_if_absent(std::string_view name, const Body& body) override;
+  Result<ObjectInfo> stat(std::string_view name) override;
+  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override;
+  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override;
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override;
+  Status remove(std::string_view name) override;
+
+ private:
+  struct Object {
+    std::shared_ptr<const std::vector<uint8_t>> bytes;
+    int64_t modified;
+  };
+  Result<Object> make(std::string_view name, const Body& body) const;
+  Result<Object> find(std::string_view name) const;
+
+  const std::string name_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Object, std::less<>> objects_;
+};
+
+}  // namespace deltawire
