@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/sync_point.h"
 
 namespace deltawire {
 namespace {
@@ -55,6 +56,7 @@ class TemporaryFile {
         if (n < 0) return failed(path_, "cannot write");
         done += size_t(n);
       }
+      DW_SYNC_POINT("store: piece written");
     }
     if (::fsync(fd_) != 0) return failed(path_, "cannot sync");
     const int fd = std::exchange(fd_, -1);
@@ -153,9 +155,14 @@ Status DirectoryStore::put(std::string_view name, const Body& body) {
   const std::filesystem::path path = root_ / name;
   DW_RETURN_IF_ERROR(make_folders(path.parent_path()));
   TemporaryFile file(path);
+  DW_SYNC_POINT("store: put");
   DW_RETURN_IF_ERROR(file.fill(body));
+  DW_SYNC_POINT("store: put, file synced");
   if (::rename(file.path().c_str(), path.c_str()) != 0) return failed(path, "cannot rename");
-  return sync_directory(path.parent_path());
+  DW_SYNC_POINT("store: put, renamed");
+  DW_RETURN_IF_ERROR(sync_directory(path.parent_path()));
+  DW_SYNC_POINT("store: put, folder synced");
+  return {};
 }
 
 Status DirectoryStore::put_if_absent(std::string_view name, const Body& body) {
@@ -163,7 +170,9 @@ Status DirectoryStore::put_if_absent(std::string_view name, const Body& body) {
   const std::filesystem::path path = root_ / name;
   DW_RETURN_IF_ERROR(make_folders(path.parent_path()));
   TemporaryFile file(path);
+  DW_SYNC_POINT("store: put_if_absent");
   DW_RETURN_IF_ERROR(file.fill(body));
+  DW_SYNC_POINT("store: put_if_absent, file synced");
   if (::link(file.path().c_str(), path.c_str()) != 0) {
     const int error = errno;
     // NFS may lose the answer to a link that was made: then the file has two names.
@@ -173,7 +182,10 @@ Status DirectoryStore::put_if_absent(std::string_view name, const Body& body) {
     if (!made && error == EEXIST) return conflict(path.string() + ": is already there");
     if (!made) return failed(path, "cannot link");
   }
-  return sync_directory(path.parent_path());
+  DW_SYNC_POINT("store: put_if_absent, linked");
+  DW_RETURN_IF_ERROR(sync_directory(path.parent_path()));
+  DW_SYNC_POINT("store: put_if_absent, folder synced");
+  return {};
 }
 
 Result<ObjectInfo> DirectoryStore::stat(std::string_view name) {

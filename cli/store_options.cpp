@@ -1,0 +1,53 @@
+#include "cli/store_options.h"
+
+#include <deltawire_faults.h>
+
+#include "cli/units.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr const char* kGroup = "Store";
+
+uint64_t parse_rate(std::string text) {
+  if (text.ends_with("/s")) text.resize(text.size() - 2);
+  const Result<uint64_t> rate = parse_count(text);
+  if (!rate.ok()) throw CLI::ValidationError("--rate-limit", rate.status().message());
+  return *rate;
+}
+
+}  // namespace
+
+void add_store_options(CLI::App* verb, StoreOptions* options) {
+  verb->add_option("--endpoint", options->endpoint, "S3: https://HOST:PORT (default: AWS)")
+      ->group(kGroup);
+  verb->add_option("--region", options->region, "S3: region (default: AWS_REGION, then us-east-1)")
+      ->group(kGroup);
+  verb->add_flag("--virtual-host", options->virtual_host,
+                 "S3: the bucket is part of the host's name, not of the path")
+      ->group(kGroup);
+  verb->add_option("--ca-file", options->ca_file,
+                   "S3: also trust the certificates in this PEM file")
+      ->group(kGroup);
+  verb->add_option("--connections", options->connections, "S3: connections at once (default 16)")
+      ->check(CLI::Range(1, 1024))
+      ->group(kGroup);
+  verb->add_option("--timeout", options->call_timeout_seconds,
+                   "S3: seconds that one request may take (default 60)")
+      ->check(CLI::Range(0.001, 86400.0))
+      ->group(kGroup);
+  verb->add_option("--retries", options->retries,
+                   "tries again after a failure that may pass (default 6)")
+      ->check(CLI::Range(0, 1000))
+      ->group(kGroup);
+  verb->add_option_function<std::string>(
+          "--rate-limit",
+          [options](const std::string& text) { options->max_bytes_per_second = parse_rate(text); },
+          "bytes per second, both ways together: 100MB, 10MiB (default: no limit)")
+      ->group(kGroup);
+  verb->add_option("--inject", options->inject,
+                   "faults to test with, e.g. unavailable:p=0.1:seed=3; see docs/testing.md")
+      ->group(DELTAWIRE_FAULTS ? kGroup : "");  // no group: not shown
+}
+
+}  // namespace deltawire::cli

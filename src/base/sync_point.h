@@ -1,0 +1,19 @@
+// Places where a crash test may kill the process: around every step that another process, or this
+// one after a restart, can see.
+#pragma once
+
+#include <deltawire_faults.h>
+
+namespace deltawire {
+
+// Counts the points passed by this process, from 1. DELTAWIRE_CRASH_AT=N: SIGKILL at the N-th.
+// DELTAWIRE_CRASH_LOG=FILE: appends a line "N name" for each. Thread-safe.
+void pass_sync_point(const char* name) noexcept;
+
+}  // namespace deltawire
+
+#if DELTAWIRE_FAULTS
+#define DW_SYNC_POINT(name) ::deltawire::pass_sync_point(name)
+#else
+#define DW_SYNC_POINT(name) static_cast<void>(0)
+#endif
