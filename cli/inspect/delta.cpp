@@ -77,7 +77,7 @@ void say_summary(const Context& context, const InspectOptions& options, const De
   const uint64_t payloads = payload_bytes(delta);
   context.say(fmt::format("delta     {}, format {}", options.path, kDeltaFormat));
   context.say(fmt::format("base      {}", delta.info.base.hex()));
-  context.say(fmt::format("target    {}", delta.info.target.hex()));
+  context.say(fmt::format("target    {}", delta.info.has_target() ? delta.info.target.hex() : "-"));
   context.say(fmt::format("digests   {} of each tensor, before and after",
                           digest_name(delta.info.digest_kind)));
   context.say(fmt::format("size      {} in {}: {} of payloads, {} of headers",

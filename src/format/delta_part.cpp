@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kPartKey = "deltawire";  // format, digest kind, base, target, check
 constexpr std::string_view kEntriesKey = "deltawire.entries";
 constexpr std::string_view kRemovedKey = "deltawire.removed";
+constexpr std::string_view kNoTarget = "-";
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> fields;
@@ -96,7 +97,9 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
   info.digest_kind = *kind;
   if (!digest_available(*kind)) return unsupported("this build has no " + std::string(fields[1]));
   DW_ASSIGN_OR_RETURN(info.base, parse_digest(DigestKind::kXxh3_128, fields[2]));
-  DW_ASSIGN_OR_RETURN(info.target, parse_digest(DigestKind::kXxh3_128, fields[3]));
+  if (fields[3] != kNoTarget) {
+    DW_ASSIGN_OR_RETURN(info.target, parse_digest(DigestKind::kXxh3_128, fields[3]));
+  }
   DW_ASSIGN_OR_RETURN(*check, parse_digest(DigestKind::kXxh3_128, fields[4]));
   if (const std::string* removed = find_metadata(metadata, kRemovedKey)) {
     const auto json = nlohmann::json::parse(*removed, nullptr, false);
@@ -112,7 +115,7 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
 
 std::string part_text(const DeltaInfo& info) {
   return std::string(kDeltaFormat) + " " + std::string(digest_name(info.digest_kind)) + " " +
-         info.base.hex() + " " + info.target.hex();
+         info.base.hex() + " " + (info.has_target() ? info.target.hex() : std::string(kNoTarget));
 }
 
 }  // namespace

@@ -21,8 +21,12 @@ inline constexpr std::string_view kDeltaFormat = "delta/1";
 // What all entries of a delta share; repeated in every part.
 struct DeltaInfo {
   DigestKind digest_kind = DigestKind::kXxh3_128;
-  Digest base, target;               // state digests, xxh3-128
+  // State digests, xxh3-128. Parts of a chain's version leave `target` empty (size 0): they are
+  // uploaded before the last tensor is hashed, and the manifest says where they lead.
+  Digest base, target;
   std::vector<std::string> removed;  // tensors of the base that the target does not have
+
+  bool has_target() const noexcept { return target.size != 0; }
 };
 
 // How one payload is read. An entry without `old_digest` carries a whole tensor that the base does

@@ -224,6 +224,7 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   if (folder) {
     DW_ASSIGN_OR_RETURN(temporary, create_temporary_folder(out));
   }
+  Digest state;
   const auto build = [&]() -> Status {
     std::vector<MutableFile> files;
     for (const OutFile& file : plan.files) {
@@ -233,13 +234,12 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
       finished += file.size;
       files.push_back(std::move(made));
     }
-    const Digest state =
-        planned_state(base, before, plan, delta.info.digest_kind,
-                      [&](const OutFile& file, const OutTensor& tensor) {
-                        return Bytes(files[size_t(&file - plan.files.data())].bytes())
-                            .subspan(tensor.offset, tensor.size);
-                      });
-    if (state != delta.info.target) {
+    state = planned_state(base, before, plan, delta.info.digest_kind,
+                          [&](const OutFile& file, const OutTensor& tensor) {
+                            return Bytes(files[size_t(&file - plan.files.data())].bytes())
+                                .subspan(tensor.offset, tensor.size);
+                          });
+    if (delta.info.has_target() && state != delta.info.target) {
       return corruption(delta_path.string() + ": state after the patch: expected " +
                         delta.info.target.hex() + ", got " + state.hex());
     }
@@ -255,7 +255,7 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   }
 
   ApplyReport report;
-  report.target = delta.info.target;
+  report.target = state;
   report.num_removed = delta.info.removed.size();
   for (const OutFile& file : plan.files) {
     for (const OutTensor& tensor : file.tensors) {

@@ -10,23 +10,22 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-Status add_part(const fs::path& path, const std::shared_ptr<MappedFile>& file, Delta* delta) {
+Status add_part(const std::string& name, const std::shared_ptr<MappedFile>& file, Delta* delta) {
   auto parsed = parse_part(file->bytes());
-  if (!parsed.ok()) return std::move(parsed).status().at(path.string());
+  if (!parsed.ok()) return std::move(parsed).status().at(name);
   DeltaPart& part = parsed.value();
   if (delta->files.empty()) {
     delta->info = part.info;
   } else if (part.info.base != delta->info.base || part.info.target != delta->info.target ||
              part.info.digest_kind != delta->info.digest_kind) {
-    return corruption(path.string() + ": belongs to another delta than " +
-                      delta->files[0]->path().string());
+    return corruption(name + ": belongs to another delta than " + delta->files[0]->path().string());
   }
   if (!delta->files.empty()) {
     auto& removed = delta->info.removed;
     removed.insert(removed.end(), part.info.removed.begin(), part.info.removed.end());
   }
   for (PayloadView& view : part.entries) {
-    std::string place = path.string() + ", tensor " + quote(view.entry.tensor);
+    std::string place = name + ", tensor " + quote(view.entry.tensor);
     delta->entries.push_back({std::move(view.entry), view.payload, std::move(place)});
   }
   delta->size_bytes += file->bytes().size();
@@ -52,7 +51,7 @@ Status open_folder(const fs::path& path, Delta* delta) {
       return corruption(part_path.string() + ": sha-256: expected " + part.sha256.hex() + ", got " +
                         got.hex());
     }
-    DW_RETURN_IF_ERROR(add_part(part_path, file, delta));
+    DW_RETURN_IF_ERROR(add_part(part_path.string(), file, delta));
   }
   if (delta->files.empty()) return corruption(index_path.string() + ": names no parts");
   if (index.base != delta->info.base || index.target != delta->info.target) {
@@ -93,6 +92,14 @@ Status check_boxes(const std::vector<Delta::Entry>& entries) {
   return {};
 }
 
+Status sort_entries(std::vector<Delta::Entry>* entries) {
+  std::sort(entries->begin(), entries->end(), [](const Delta::Entry& a, const Delta::Entry& b) {
+    return std::tie(a.entry.tensor, a.entry.box.offset) <
+           std::tie(b.entry.tensor, b.entry.box.offset);
+  });
+  return check_boxes(*entries);
+}
+
 }  // namespace
 
 Result<Delta> open_delta(const fs::path& path) {
@@ -102,15 +109,20 @@ Result<Delta> open_delta(const fs::path& path) {
     DW_RETURN_IF_ERROR(open_folder(path, &delta));
   } else {
     DW_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
-    DW_RETURN_IF_ERROR(add_part(path, file, &delta));
+    DW_RETURN_IF_ERROR(add_part(path.string(), file, &delta));
     // Only a folder's index can say that a delta has more parts.
   }
-  std::sort(delta.entries.begin(), delta.entries.end(),
-            [](const Delta::Entry& a, const Delta::Entry& b) {
-              return std::tie(a.entry.tensor, a.entry.box.offset) <
-                     std::tie(b.entry.tensor, b.entry.box.offset);
-            });
-  DW_RETURN_IF_ERROR(check_boxes(delta.entries));
+  DW_RETURN_IF_ERROR(sort_entries(&delta.entries));
+  return delta;
+}
+
+Result<Delta> open_delta_parts(const std::vector<PartFile>& parts) {
+  Delta delta;
+  for (const PartFile& part : parts) {
+    DW_ASSIGN_OR_RETURN(const auto file, MappedFile::open(part.path));
+    DW_RETURN_IF_ERROR(add_part(part.name, file, &delta));
+  }
+  DW_RETURN_IF_ERROR(sort_entries(&delta.entries));
   return delta;
 }
 

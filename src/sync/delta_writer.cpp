@@ -53,7 +53,9 @@ Status DeltaWriter::close_part(const DeltaInfo& info) {
   const auto path = folder_.empty() ? out_ : folder_ / part_name(open_parts_.size());
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   DeltaInfo sized = info;
-  sized.base.size = sized.target.size = 16;
+  sized.base.size = 16;
+  // A folder of parts has an index, which names its target; a part of its own may leave it open.
+  if (!folder_.empty()) sized.target.size = 16;
   if (!records_.empty()) sized.digest_kind = records_[0].entry.new_digest.kind;
   DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(sized, records_));
   DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
