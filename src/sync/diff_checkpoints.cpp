@@ -1,103 +1,18 @@
 // From two checkpoints to a delta.
-#include <algorithm>
-#include <optional>
-
 #include "base/thread_pool.h"
-#include "codec/choose.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
-#include "format/layout.h"
 #include "format/state_digest.h"
 #include "sync/delta_reader.h"
 #include "sync/delta_writer.h"
-#include "sync/waves.h"
+#include "sync/encode_items.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-// One tensor of the new checkpoint, and what it was before if that can be compared.
-struct Item {
-  TensorChange change;
-  bool comparable = false;
-};
-
-struct Outcome {
-  DeltaEntry entry;
-  std::vector<uint8_t> payload;
-  Digest old_digest;
-  bool changed = false;
-};
-
-Result<const Codec*> codec_named(const std::string& name) {
-  if (name == "auto") return nullptr;
-  const Codec* codec = find_codec(name);
-  if (codec != nullptr) return codec;
-  std::string known = "auto";
-  for (const Codec* one : all_codecs()) known += ", " + std::string(one->name());
-  return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
-}
-
-Status encode_item(const Item& item, const Codec* codec, DigestKind digest, ThreadPool* pool,
-                   Outcome* out) {
-  const TensorChange& change = item.change;
-  DeltaEntry& entry = out->entry;
-  entry.tensor = change.name;
-  entry.dtype = change.dtype;
-  entry.shape = change.shape;
-  entry.box = change.box;
-  // Old and new are hashed by two threads when the tensor has the pool to itself.
-  parallel_for(pool, item.comparable ? 2 : 1, [&](size_t which, unsigned) {
-    if (which == 0) entry.new_digest = digest_of(digest, change.new_bytes);
-    if (which == 1) out->old_digest = digest_of(digest, change.old_bytes);
-  });
-  if (!item.comparable) {
-    entry.codec = CodecId::kRaw;
-    entry.num_changed = change.new_bytes.size() / layout_of(change.dtype).width;
-    out->payload.assign(change.new_bytes.begin(), change.new_bytes.end());
-    out->changed = true;
-    return {};
-  }
-  const Layout layout = layout_of(change.dtype);
-  Choice choice;
-  if (codec == nullptr) {
-    DW_ASSIGN_OR_RETURN(choice, encode_smallest(layout, change.old_bytes, change.new_bytes, pool));
-  } else {
-    choice.codec = codec->id();
-    DW_ASSIGN_OR_RETURN(choice.encoded,
-                        codec->encode(layout, change.old_bytes, change.new_bytes, pool));
-  }
-  entry.codec = choice.codec;
-  entry.num_changed = choice.encoded.num_changed;
-  entry.old_digest = out->old_digest;
-  out->payload = std::move(choice.encoded.payload);
-  out->changed = entry.num_changed != 0;
-  return {};
-}
-
-// Encodes all items in waves and hands each outcome to `take`, in order.
-Status encode_items(const std::vector<Item>& items, const DiffOptions& options,
-                    const std::function<Status(Outcome)>& take) {
-  DW_ASSIGN_OR_RETURN(const Codec* codec, codec_named(options.codec));
-  if (!digest_available(options.digest)) {
-    return unsupported("this build has no " + std::string(digest_name(options.digest)));
-  }
-  ThreadPool pool(options.threads);
-  std::vector<uint64_t> sizes;
-  for (const Item& item : items) sizes.push_back(item.change.new_bytes.size());
-  std::vector<std::optional<Outcome>> outcomes(items.size());
-  return Waves(std::move(sizes), Waves::Inside::kShared, &pool, options.progress)
-      .run(
-          [&](size_t i, ThreadPool* inner) {
-            outcomes[i].emplace();
-            return encode_item(items[i], codec, options.digest, inner, &*outcomes[i])
-                .at("tensor " + quote(items[i].change.name));
-          },
-          [&](size_t i) -> Status {
-            Outcome outcome = std::move(*outcomes[i]);
-            outcomes[i].reset();
-            return take(std::move(outcome));
-          });
+EncodeOptions encode_options(const DiffOptions& options) {
+  return {options.codec, options.digest, Hashing::kAll, UINT64_MAX, options.progress};
 }
 
 Result<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
@@ -110,11 +25,12 @@ bool same_form(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
 }
 
-std::vector<Item> pair_up(const Checkpoint& old_checkpoint, const Checkpoint& new_checkpoint) {
-  std::vector<Item> items;
+std::vector<EncodeItem> pair_up(const Checkpoint& old_checkpoint,
+                                const Checkpoint& new_checkpoint) {
+  std::vector<EncodeItem> items;
   for (const CheckpointTensor& tensor : new_checkpoint.tensors()) {
     const CheckpointTensor* before = old_checkpoint.find(tensor.view.name);
-    Item item;
+    EncodeItem item;
     item.change = {tensor.view.name, tensor.view.dtype, tensor.view.shape, {}, {},
                    tensor.view.bytes};
     item.comparable = before != nullptr && same_form(before->view, tensor.view);
@@ -138,7 +54,7 @@ Status add_unpaired(const Checkpoint& old_checkpoint, const Checkpoint& new_chec
   return {};
 }
 
-void count(const Outcome& outcome, bool comparable, DiffReport* report) {
+void count(const EncodedItem& outcome, bool comparable, DiffReport* report) {
   ++report->num_tensors;
   if (comparable) {
     report->num_elements += outcome.entry.num_elements();
@@ -159,19 +75,23 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
   DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, open_checkpoint(old_path));
   DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, open_checkpoint(new_path));
   DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, options.part_bytes));
-  const std::vector<Item> items = pair_up(old_checkpoint, new_checkpoint);
+  const std::vector<EncodeItem> items = pair_up(old_checkpoint, new_checkpoint);
   DiffReport report;
   std::vector<TensorState> base, target;
-  size_t next = 0;
-  DW_RETURN_IF_ERROR(encode_items(items, options, [&](Outcome outcome) -> Status {
-    const bool comparable = items[next++].comparable;
+  const auto take = [&](size_t i, EncodedItem outcome) -> Status {
+    const bool comparable = items[i].comparable;
     const DeltaEntry& entry = outcome.entry;
     count(outcome, comparable, &report);
     if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_digest});
     target.push_back({entry.tensor, entry.dtype, entry.shape, entry.new_digest});
     if (!outcome.changed) return {};
+    if (!comparable) {
+      outcome.payload.assign(items[i].change.new_bytes.begin(), items[i].change.new_bytes.end());
+    }
     return writer.add(std::move(outcome.entry), std::move(outcome.payload));
-  }));
+  };
+  ThreadPool pool(options.threads);
+  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options), &pool, take));
   DeltaInfo info;
   info.digest_kind = options.digest;
   DW_RETURN_IF_ERROR(
@@ -191,7 +111,7 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
   if (out.extension() != ".safetensors") {
     return invalid_argument(out.string() + ": a part's name ends in .safetensors");
   }
-  std::vector<Item> items;
+  std::vector<EncodeItem> items;
   for (const TensorChange& change : changes) {
     const std::string place = "tensor " + quote(change.name);
     DW_RETURN_IF_ERROR(check_box(change.box, change.dtype, change.shape).at(place));
@@ -203,15 +123,17 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
                               std::to_string(change.old_bytes.size()) + " and " +
                               std::to_string(change.new_bytes.size()));
     }
-    items.push_back({change, true});
+    items.push_back({change, true, {}});
   }
   DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, UINT64_MAX));
   DiffReport report;
-  DW_RETURN_IF_ERROR(encode_items(items, options, [&](Outcome outcome) -> Status {
+  const auto take = [&](size_t, EncodedItem outcome) -> Status {
     count(outcome, true, &report);
     if (!outcome.changed) return {};
     return writer.add(std::move(outcome.entry), std::move(outcome.payload));
-  }));
+  };
+  ThreadPool pool(options.threads);
+  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options), &pool, take));
   report.base = base;
   report.target = target;
   DW_RETURN_IF_ERROR(writer.finish({options.digest, base, target, {}}));

@@ -20,12 +20,15 @@ class Waves {
   // Whether work on one item can make use of several threads.
   enum class Inside { kOneThread, kShared };
 
-  // sizes[i]: bytes of item i, the measure of its work.
-  Waves(std::vector<uint64_t> sizes, Inside inside, ThreadPool* pool, Progress progress)
+  // sizes[i]: bytes of item i, the measure of its work. No wave of several items is larger than
+  // `max_wave_bytes`.
+  Waves(std::vector<uint64_t> sizes, Inside inside, ThreadPool* pool, Progress progress,
+        uint64_t max_wave_bytes = UINT64_MAX)
       : sizes_(std::move(sizes)),
         inside_(inside),
         pool_(pool),
         progress_(std::move(progress)),
+        wave_bytes_(std::min(max_wave_bytes, kBytesPerWorker * num_workers(pool))),
         total_(std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0})) {}
 
   // Calls work(item, inner) for each item, inner being the pool to use inside of it or null, in
@@ -33,12 +36,11 @@ class Waves {
   // in its failures: the one of the lowest item is returned.
   Status run(const std::function<Status(size_t item, ThreadPool* inner)>& work,
              const std::function<Status(size_t item)>& finish) {
-    const uint64_t wave_bytes = kBytesPerWorker * num_workers(pool_);
     uint64_t done = 0;
     for (size_t begin = 0; begin < sizes_.size();) {
       size_t end = begin;
       uint64_t bytes = 0;
-      while (end < sizes_.size() && (end == begin || bytes + sizes_[end] <= wave_bytes)) {
+      while (end < sizes_.size() && (end == begin || bytes + sizes_[end] <= wave_bytes_)) {
         bytes += sizes_[end++];
       }
       DW_RETURN_IF_ERROR(run_wave(begin, end, work));
@@ -88,6 +90,7 @@ class Waves {
   Inside inside_;
   ThreadPool* pool_;
   Progress progress_;
+  uint64_t wave_bytes_;
   uint64_t total_;
 };
 

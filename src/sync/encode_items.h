@@ -1,0 +1,55 @@
+// Tensors before and after, in; entries of a delta and their payloads, out.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "deltawire/delta.h"
+#include "format/delta_part.h"
+
+namespace deltawire {
+
+// One tensor, or a box of one.
+struct EncodeItem {
+  TensorChange change;
+  bool comparable = false;           // false: the base has no such tensor; it goes whole
+  std::optional<Digest> old_digest;  // of the old bytes, where that is known
+};
+
+struct EncodedItem {
+  DeltaEntry entry;
+  // Empty for an item that goes whole: its payload is the new bytes themselves.
+  std::vector<uint8_t> payload;
+  Digest old_digest;  // of comparable items, as far as it was asked for
+  bool changed = false;
+};
+
+enum class Hashing : uint8_t {
+  kAll,      // old and new of every item: for those who need the states of both sides
+  kChanged,  // what changed: its new bytes, and its old ones unless their digest is known
+  kChecked,  // the same, and known digests are checked: BaseMismatch when one does not hold
+};
+
+struct EncodeOptions {
+  std::string codec = "auto";
+  DigestKind digest = DigestKind::kXxh3_128;
+  Hashing hashing = Hashing::kAll;
+  uint64_t wave_bytes = UINT64_MAX;  // bytes of items at work at once, at most (or one item)
+  Progress progress;
+};
+
+// InvalidArgument, naming those that are known, for a codec that is not; Unsupported for a digest
+// that this build does not have.
+Status check_encode_options(const std::string& codec, DigestKind digest);
+
+// Encodes all items on the pool's threads and hands each outcome to `take`, in order, from the
+// calling thread. Without the digest of an item that did not change its entry's new digest is the
+// known old one, or none.
+Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& options,
+                    ThreadPool* pool,
+                    const std::function<Status(size_t item, EncodedItem outcome)>& take);
+
+}  // namespace deltawire
