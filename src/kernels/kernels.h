@@ -51,11 +51,12 @@ struct Kernels {
 
   // Class scan of n <= kSegmentElements elements.
   void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept;
-  // The same fused with diff: one pass over both arrays; the index is that of `a`.
+  // Fused with diff: one pass over both arrays. Of `out`, which is about `a`, only `total` is to be
+  // read; the rest is private to the target, for rank().
   size_t (*index_diff[4])(const void* a, const void* b, size_t n, const ClassSplit& split,
                           SegmentIndex* out, uint16_t* positions) noexcept;
-  // The rank of each position among the elements of its class in the segment; classes[i] must be
-  // the class of the element at positions[i].
+  // The rank of each position among the elements of its class in the segment that index_diff() saw;
+  // classes[i] must be the class of the element at positions[i].
   void (*rank)(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,
                const uint8_t* classes, size_t count, uint16_t* ranks) noexcept;
   // The inverse for one class: the positions of its elements number ranks[i] - base. Every

@@ -182,17 +182,15 @@ size_t index_diff(const void* a, const void* b, size_t n, const ClassSplit& spli
     indexer.add(x.elements, strip++, low_bits(n - at));
     end = write_positions(diff_strip(x.elements, y.elements), at, end);
   }
-  indexer.finish(strip);
+  indexer.finish_for_rank(strip);
   return size_t(end - positions);
 }
 
 void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,
           const uint8_t* classes, size_t count, uint16_t* ranks) noexcept {
   for (size_t i = 0; i < count; ++i) {
-    const size_t strip = positions[i] / kStripElements;
-    const uint64_t mask = ClassMasks(index, split, classes[i])(strip);
-    ranks[i] = uint16_t(index.before[classes[i]][strip] +
-                        count_below(mask, positions[i] % kStripElements));
+    ranks[i] = rank_of(index, split, classes[i], positions[i] / kStripElements,
+                       positions[i] % kStripElements);
   }
 }
 

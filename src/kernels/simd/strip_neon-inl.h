@@ -102,6 +102,7 @@ class StripIndexer {
     }
     vst1q_u16(out_->total, totals_);
   }
+  void finish_for_rank(size_t num_strips) { finish(num_strips); }
 
  private:
   // Compares give -1 per element that reaches a threshold; pairwise adds fold the 64 lanes of all
@@ -186,6 +187,12 @@ inline uint64_t byte_counts(uint64_t mask) {
 
 inline uint32_t count_below(uint64_t mask, uint32_t bit) {
   return uint32_t((byte_counts(mask & ((uint64_t{1} << bit) - 1)) * 0x0101010101010101ULL) >> 56);
+}
+
+inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
+                        size_t strip, uint32_t bit) {
+  return uint16_t(index.before[class_id][strip] +
+                  count_below(ClassMasks(index, split, class_id)(strip), bit));
 }
 
 // Index of set bit number n: prefix counts of the bytes by one multiply, then a table for the byte.

@@ -118,6 +118,33 @@ class StripIndexer {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out_->total), totals);
   }
 
+#if HWY_TARGET == HWY_AVX2
+  void finish_for_rank(size_t num_strips) { finish(num_strips); }
+#else
+  // Ranks are looked up one by one, so the masks may stay as they are and counts need not be turned
+  // into columns: four strips' counts of "reaches threshold i" share a word.
+  void finish_for_rank(size_t num_strips) {
+    uint64_t* row = reinterpret_cast<uint64_t*>(out_->scratch);
+    const size_t rounded = (num_strips + 3) / 4 * 4;
+    std::memset(row + num_strips * 8, 0, (rounded - num_strips) * 64);
+    uint8_t* before = reinterpret_cast<uint8_t*>(out_->before);
+    __m512i totals = _mm512_setzero_si512();
+    for (size_t strip = 0; strip < rounded; strip += 4, row += 32, before += 64) {
+      const __m512i first = totals;
+      const __m512i second = _mm512_add_epi64(first, popcount(load512(row)));
+      const __m512i third = _mm512_add_epi64(second, popcount(load512(row + 8)));
+      const __m512i fourth = _mm512_add_epi64(third, popcount(load512(row + 16)));
+      totals = _mm512_add_epi64(fourth, popcount(load512(row + 24)));
+      const __m512i low = _mm512_or_si512(first, _mm512_slli_epi64(second, 16));
+      const __m512i high = _mm512_or_si512(third, _mm512_slli_epi64(fourth, 16));
+      _mm512_storeu_si512(before, _mm512_or_si512(low, _mm512_slli_epi64(high, 32)));
+    }
+    const __m512i above = _mm512_maskz_alignr_epi64(0x7f, totals, totals, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out_->total),
+                     _mm512_cvtepi64_epi16(_mm512_sub_epi64(totals, above)));
+  }
+#endif
+
  private:
 #if HWY_TARGET == HWY_AVX2
   template <class T>
@@ -180,15 +207,16 @@ class StripIndexer {
     const __m512i above = _mm512_maskz_alignr_epi64(0x7f, reached, reached, 1);
     const __m512i classes = _mm512_andnot_si512(above, reached);
     _mm512_storeu_si512(row, classes);
-#if HWY_TARGET == HWY_AVX3_DL
-    return _mm512_cvtepi64_epi16(_mm512_popcnt_epi64(classes));
-#else
-    return _mm512_cvtepi64_epi16(
-        hwy::HWY_NAMESPACE::PopulationCount(hwy::HWY_NAMESPACE::Vec512<uint64_t>{classes}).raw);
-#endif
+    return _mm512_cvtepi64_epi16(popcount(classes));
 #endif
   }
-#if HWY_TARGET == HWY_AVX2
+#if HWY_TARGET == HWY_AVX3_DL
+  static inline __m512i popcount(__m512i x) { return _mm512_popcnt_epi64(x); }
+#elif HWY_TARGET == HWY_AVX3
+  static inline __m512i popcount(__m512i x) {
+    return hwy::HWY_NAMESPACE::PopulationCount(hwy::HWY_NAMESPACE::Vec512<uint64_t>{x}).raw;
+  }
+#else
   static inline __m256i popcount(__m256i x) {
     const __m256i nibbles = _mm256_set1_epi8(15);
     const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
@@ -242,6 +270,29 @@ struct ClassMasks {
   inline uint64_t operator()(size_t strip) const { return rows[strip * 8 + class_id]; }
 };
 
+inline uint32_t count_below(uint64_t mask, uint32_t bit) {
+  return uint32_t(_mm_popcnt_u64(_bzhi_u64(mask, bit)));
+}
+
+#if HWY_TARGET == HWY_AVX2
+inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
+                        size_t strip, uint32_t bit) {
+  return uint16_t(index.before[class_id][strip] +
+                  count_below(ClassMasks(index, split, class_id)(strip), bit));
+}
+#else
+// From what finish_for_rank() left.
+inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit&, uint8_t class_id,
+                        size_t strip, uint32_t bit) {
+  const uint64_t* row = reinterpret_cast<const uint64_t*>(index.scratch) + strip * 8;
+  const uint16_t* before = &index.before[0][0] + strip / 4 * 32 + strip % 4;
+  const uint64_t not_last = class_id < kMaxClasses - 1 ? ~uint64_t{0} : 0;
+  const size_t next = (class_id + 1) % kMaxClasses;
+  const uint64_t mask = row[class_id] & ~(row[next] & not_last);
+  return uint16_t(before[class_id * 4] - (before[next * 4] & not_last) + count_below(mask, bit));
+}
+#endif
+
 // How many of sixteen values, all below 2^15, are <= target.
 inline uint32_t count_not_above(const uint16_t* values, uint16_t target) {
 #if HWY_TARGET == HWY_AVX2
@@ -251,10 +302,6 @@ inline uint32_t count_not_above(const uint16_t* values, uint16_t target) {
   return uint32_t(
       _mm_popcnt_u32(_mm256_cmple_epu16_mask(load256(values), _mm256_set1_epi16(int16_t(target)))));
 #endif
-}
-
-inline uint32_t count_below(uint64_t mask, uint32_t bit) {
-  return uint32_t(_mm_popcnt_u64(_bzhi_u64(mask, bit)));
 }
 
 // Index of set bit number n.
