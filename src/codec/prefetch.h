@@ -1,5 +1,6 @@
 // Entropy coding leaves the memory bus idle. This asks for the weights that are scanned next while
-// it runs, a line per symbol, into the second-level cache.
+// it runs, a line per symbol, into the second-level cache: not faster, or the few buffers that a
+// core has for lines in flight fill up and the coding itself has to wait.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +21,15 @@ class Prefetcher {
 
   void step() {
     if (at_ >= end_) return;
-    __builtin_prefetch(at_, 0, 2);
-    if (to_twin_ != 0) __builtin_prefetch(at_ + to_twin_, 0, 2);
-    at_ += kLine;
+    __builtin_prefetch(at_ + offset_, 0, 2);
+    offset_ = to_twin_ - offset_;  // the other array's turn
+    if (offset_ == 0) at_ += kLine;
   }
 
  private:
-  static constexpr ptrdiff_t kLine = 64, kMaxBytes = 160 << 10;
+  static constexpr ptrdiff_t kLine = 64, kMaxBytes = 256 << 10;
   const uint8_t *at_ = nullptr, *end_ = nullptr;
-  ptrdiff_t to_twin_ = 0;
+  ptrdiff_t to_twin_ = 0, offset_ = 0;
 };
 
 }  // namespace deltawire
