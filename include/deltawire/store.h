@@ -13,9 +13,14 @@
 
 namespace deltawire {
 
+class StoreMetrics;
+
 // Names are relative paths of [A-Za-z0-9._-] and '/': at most 512 bytes, no empty component, none
-// that begins with a dot. InvalidArgument otherwise: nothing ever leaves the store's prefix.
+// that begins with a dot or has more than 255 bytes. InvalidArgument otherwise: nothing ever leaves
+// the store's prefix. A name is not also a folder of other names.
 Status check_object_name(std::string_view name);
+// What a listing may ask for: any beginning of a name, the empty one too.
+Status check_object_prefix(std::string_view prefix);
 
 struct ObjectInfo {
   std::string name;
@@ -49,7 +54,8 @@ class MemoryBody final : public Body {
   std::span<const uint8_t> bytes_;
 };
 
-// Takes pieces of an object as they arrive, in any order, from several threads at once.
+// Takes pieces of an object as they arrive, in any order, from several threads at once. A piece may
+// come again: a retry sends what a failed attempt already had.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -76,8 +82,8 @@ class Store {
   virtual Status put_if_absent(std::string_view name, const Body& body) = 0;
 
   virtual Result<ObjectInfo> stat(std::string_view name) = 0;
-  // A small object whole; Corruption when it is larger than `max_bytes`.
-  virtual Result<std::string> get(std::string_view name, uint64_t max_bytes);
+  // A small object whole, as one put left it; Corruption when it is larger than `max_bytes`.
+  virtual Result<std::string> get(std::string_view name, uint64_t max_bytes) = 0;
   // Fills `out` with the bytes from `offset`; Corruption when the object ends before.
   virtual Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) = 0;
   // The whole object into `sink`, in parallel where that is faster; Corruption when its size is not
@@ -85,7 +91,7 @@ class Store {
   virtual Status download(std::string_view name, uint64_t size_bytes, Sink* sink) = 0;
 
   // Up to `limit` (at most 1000) objects whose name begins with `prefix` and sorts after
-  // `start_after`, in byte order of names.
+  // `start_after`, in byte order of names. Fewer only when there are no more.
   virtual Result<std::vector<ObjectInfo>> list(std::string_view prefix,
                                                std::string_view start_after, size_t limit) = 0;
   // Ok when it is not there.
@@ -111,8 +117,9 @@ struct StoreOptions {
   double call_timeout_seconds = 60;               // of one attempt; doubled for each 64 MiB moved
   // All stores.
   unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none
-  uint64_t max_bytes_per_second = 0;  // 0: no limit
-  std::string inject;                 // faults, see docs/testing.md; needs a `dev` build
+  uint64_t max_bytes_per_second = 0;      // 0: no limit
+  std::string inject;                     // faults, see docs/testing.md; needs a build with tests
+  std::shared_ptr<StoreMetrics> metrics;  // counts what is done (store_metrics.h); null: nothing
 };
 
 // "s3://bucket/prefix", "file:///path", "memory:NAME" (shared inside the process) or a path. A

@@ -1,7 +1,10 @@
 #include "store/memory_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+
+#include "store/names.h"
 
 namespace deltawire {
 
@@ -42,6 +45,16 @@ Result<ObjectInfo> MemoryStore::stat(std::string_view name) {
   return ObjectInfo{std::string(name), object.bytes->size(), object.modified};
 }
 
+Result<std::string> MemoryStore::get(std::string_view name, uint64_t max_bytes) {
+  DW_ASSIGN_OR_RETURN(const Object object, find(name));
+  if (object.bytes->size() > max_bytes) {
+    return corruption(url() + ": object " + std::string(name) + ": " +
+                      std::to_string(object.bytes->size()) + " bytes is over the limit of " +
+                      std::to_string(max_bytes));
+  }
+  return std::string(object.bytes->begin(), object.bytes->end());
+}
+
 Status MemoryStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
   DW_ASSIGN_OR_RETURN(const Object object, find(name));
   if (offset > object.bytes->size() || out.size() > object.bytes->size() - offset) {
@@ -65,6 +78,8 @@ Status MemoryStore::download(std::string_view name, uint64_t size_bytes, Sink* s
 
 Result<std::vector<ObjectInfo>> MemoryStore::list(std::string_view prefix,
                                                   std::string_view start_after, size_t limit) {
+  DW_RETURN_IF_ERROR(check_object_prefix(prefix));
+  limit = std::min(limit, kMaxListed);
   const std::lock_guard lock(mutex_);
   std::vector<ObjectInfo> found;
   auto at = start_after < prefix ? objects_.lower_bound(prefix) : objects_.upper_bound(start_after);

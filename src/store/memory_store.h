@@ -18,6 +18,7 @@ class MemoryStore final : public Store {
   Status put(std::string_view name, const Body& body) override;
   Status put_if_absent(std::string_view name, const Body& body) override;
   Result<ObjectInfo> stat(std::string_view name) override;
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override;
   Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override;
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override;
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,

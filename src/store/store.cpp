@@ -1,37 +1,55 @@
-// What every store shares: names, small objects, pages.
+// What every store shares: names, bodies in memory, pages.
 #include "deltawire/store.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "store/names.h"
 
 namespace deltawire {
 
 namespace {
 
-constexpr size_t kMaxNameBytes = 512;
-constexpr size_t kPage = 1000;
+constexpr size_t kMaxNameBytes = 512, kMaxComponentBytes = 255;
 
-bool allowed(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '-';
+Status bad_name(std::string_view what, std::string_view name) {
+  std::string shown;
+  for (const char c : name.substr(0, 80)) shown.push_back(is_name_char(c) || c == '/' ? c : '?');
+  return invalid_argument("not " + std::string(what) + ": \"" + shown + "\"");
 }
 
 }  // namespace
 
-Status check_object_name(std::string_view name) {
-  bool start = true, good = !name.empty() && name.size() <= kMaxNameBytes;
-  for (const char c : name) {
-    if (c == '/') {
-      good = good && !start;
-      start = true;
-    } else {
-      good = good && allowed(c) && !(start && c == '.');
-      start = false;
-    }
+bool is_name_char(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+
+bool is_name_component(std::string_view component) noexcept {
+  if (component.empty() || component.size() > kMaxComponentBytes || component[0] == '.') {
+    return false;
   }
-  if (good && !start) return {};
-  std::string shown;
-  for (const char c : name.substr(0, 80)) shown.push_back(allowed(c) || c == '/' ? c : '?');
-  return invalid_argument("not the name of an object: \"" + shown + "\"");
+  for (const char c : component) {
+    if (!is_name_char(c)) return false;
+  }
+  return true;
+}
+
+Status check_object_name(std::string_view name) {
+  bool good = name.size() <= kMaxNameBytes;
+  for (size_t begin = 0; good && begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    good = is_name_component(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return good ? Status() : bad_name("the name of an object", name);
+}
+
+Status check_object_prefix(std::string_view prefix) {
+  if (prefix.empty()) return {};
+  // The beginning of a name: a name, or one that lacks what follows its last slash.
+  const std::string_view name = prefix.substr(0, prefix.size() - (prefix.back() == '/' ? 1 : 0));
+  return check_object_name(name).ok() ? Status() : bad_name("the beginning of a name", prefix);
 }
 
 MemoryBody::MemoryBody(std::string_view text)
@@ -42,28 +60,15 @@ Status MemoryBody::read(uint64_t offset, std::span<uint8_t> out) const {
   return {};
 }
 
-// Stores that can answer in one request do.
-Result<std::string> Store::get(std::string_view name, uint64_t max_bytes) {
-  DW_ASSIGN_OR_RETURN(const ObjectInfo info, stat(name));
-  if (info.size_bytes > max_bytes) {
-    return corruption(url() + ": object " + std::string(name) + ": " +
-                      std::to_string(info.size_bytes) + " bytes is over the limit of " +
-                      std::to_string(max_bytes));
-  }
-  std::string text(info.size_bytes, '\0');
-  DW_RETURN_IF_ERROR(read(name, 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
-  return text;
-}
-
 Status list_all(Store& store, std::string_view prefix, std::string_view start_after,
                 const std::function<bool(const ObjectInfo&)>& visit) {
   std::string after(start_after);
   while (true) {
-    DW_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> page, store.list(prefix, after, kPage));
+    DW_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> page, store.list(prefix, after, kMaxListed));
     for (const ObjectInfo& object : page) {
       if (!visit(object)) return {};
     }
-    if (page.size() < kPage) return {};
+    if (page.size() < kMaxListed) return {};
     after = page.back().name;
   }
 }

@@ -1,0 +1,48 @@
+// A synced file in the folder of an object, before it has the object's name.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+// What errno says about `path`. NotFound when it is not there, Unavailable when a network
+// filesystem lost its server for a while, else Io.
+Status errno_status(const std::filesystem::path& path, const std::string& what);
+
+// Its name begins with a dot, so that no listing shows it, and is like no other's: hosts that share
+// the folder may have the same name, and their processes the same number. Destroyed, it leaves
+// nothing behind; a killed process may.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::filesystem::path object);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  Status create();  // NotFound when the folder is not there
+  Status fill(const Body& body);
+  Status link();    // gives it the object's name; Conflict when that is taken
+  Status rename();  // gives it the object's name, whatever had it
+
+ private:
+  bool has_the_name() const;
+  Status rename_if_absent();
+  Status name_failure(int error, const std::string& what) const;
+
+  const std::filesystem::path object_, path_;
+  int fd_ = -1;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+// Removes what writers that were killed left below `folder`: temporary files that nobody has
+// written to for `age`. Returns how many. For `gc`: a writer that is merely slow would fail.
+Result<uint64_t> remove_stale_temporaries(const std::filesystem::path& folder,
+                                          std::chrono::seconds age = std::chrono::hours(24));
+
+}  // namespace deltawire

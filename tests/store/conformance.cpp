@@ -1,0 +1,448 @@
+#include "conformance.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "test_files.h"
+
+namespace deltawire::testing {
+
+constexpr uint64_t kAny = uint64_t{1} << 20;
+constexpr int kThreads = 8;
+
+void StoreConformance::SetUp() {
+  opened_ = GetParam().make();
+  if (opened_.store == nullptr) GTEST_SKIP() << opened_.why_not;
+}
+
+Status StoreConformance::put(std::string_view name, std::string_view text) {
+  return store().put(name, MemoryBody(text));
+}
+
+Status StoreConformance::put_if_absent(std::string_view name, std::string_view text) {
+  return store().put_if_absent(name, MemoryBody(text));
+}
+
+std::string StoreConformance::text_of(std::string_view name) {
+  const Result<std::string> text = store().get(name, kAny);
+  return text.ok() ? *text : text.status().to_string();
+}
+
+std::string StoreConformance::names(std::string_view prefix, std::string_view start_after,
+                                    size_t limit) {
+  const auto page = store().list(prefix, start_after, limit);
+  if (!page.ok()) return page.status().to_string();
+  std::string all;
+  for (const ObjectInfo& object : *page) all += (all.empty() ? "" : " ") + object.name;
+  return all;
+}
+
+namespace {
+
+// Runs body(0) ... body(n - 1) at once.
+void in_threads(int n, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) threads.emplace_back(body, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<uint8_t> pattern(size_t size, uint64_t seed) {
+  std::vector<uint8_t> bytes(size);
+  uint64_t state = seed * 2 + 1;
+  for (uint8_t& byte : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = uint8_t(state >> 56);
+  }
+  return bytes;
+}
+
+// Takes each byte of an object; pieces may come in any order and again.
+class MemorySink final : public Sink {
+ public:
+  explicit MemorySink(size_t size) : bytes_(size), seen_(size) {}
+  Status write(uint64_t offset, std::span<const uint8_t> piece) override {
+    const std::lock_guard lock(mutex_);
+    if (offset > bytes_.size() || piece.size() > bytes_.size() - offset) {
+      return internal_error("a piece lies outside the object");
+    }
+    std::copy(piece.begin(), piece.end(), bytes_.begin() + ptrdiff_t(offset));
+    std::fill_n(seen_.begin() + ptrdiff_t(offset), piece.size(), uint8_t{1});
+    return {};
+  }
+  bool holds(std::span<const uint8_t> expected) const {
+    return std::equal(expected.begin(), expected.end(), bytes_.begin(), bytes_.end()) &&
+           std::find(seen_.begin(), seen_.end(), 0) == seen_.end();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<uint8_t> bytes_, seen_;
+};
+
+// Fails when asked for its second half: a source that breaks while it is sent.
+class BrokenBody final : public Body {
+ public:
+  uint64_t size() const noexcept override { return uint64_t{4} << 20; }
+  Status read(uint64_t offset, std::span<uint8_t> out) const override {
+    if (offset + out.size() > size() / 2) return io_error("the source broke");
+    std::fill(out.begin(), out.end(), uint8_t{7});
+    return {};
+  }
+};
+
+class RefusingSink final : public Sink {
+ public:
+  Status write(uint64_t, std::span<const uint8_t>) override { return io_error("the disk is full"); }
+};
+
+}  // namespace
+
+TEST_P(StoreConformance, SaysWhatItCanDo) {
+  const auto can = store().capabilities();
+  ASSERT_TRUE(can.ok()) << can.status().to_string();
+  EXPECT_EQ(can->put_if_absent, GetParam().put_if_absent);
+  EXPECT_FALSE(store().url().empty());
+}
+
+TEST_P(StoreConformance, RefusesNamesThatAreNone) {
+  const std::string long_name(513, 'a'), long_component = "a/" + std::string(256, 'b');
+  std::string zero = "zero";
+  zero.push_back('\0');
+  const std::vector<std::string> bad = {
+      "",       "/",      "/a",   "a/",         "a//b",      "..",           "../a",
+      "a/../b", ".",      "a/.b", "white room", "back\\sla", "colon:",       "per%20",
+      "ümlaut", "line\n", "*",    "a?b",        long_name,   long_component, zero};
+  uint8_t byte = 0;
+  MemorySink sink(1);
+  for (const std::string& name : bad) {
+    const auto refused = [&](const Status& status) {
+      return is_failure(status, Code::kInvalidArgument, "not the name of an object");
+    };
+    EXPECT_TRUE(refused(put(name, "x"))) << name;
+    EXPECT_TRUE(refused(put_if_absent(name, "x"))) << name;
+    EXPECT_TRUE(refused(store().stat(name).status())) << name;
+    EXPECT_TRUE(refused(store().get(name, kAny).status())) << name;
+    EXPECT_TRUE(refused(store().read(name, 0, {&byte, 1}))) << name;
+    EXPECT_TRUE(refused(store().download(name, 1, &sink))) << name;
+    EXPECT_TRUE(refused(store().remove(name))) << name;
+  }
+  for (const char* prefix : {"..", "../", "/", "/a", "a//", "a/../", ".a", "a/.b", "a b"}) {
+    EXPECT_TRUE(is_failure(store().list(prefix, "", 10).status(), Code::kInvalidArgument,
+                           "not the beginning of a name"))
+        << prefix;
+  }
+}
+
+TEST_P(StoreConformance, TakesEveryNameThatIsOne) {
+  const std::string component(255, 'c'), longest = component + "/" + component.substr(1) + "/x";
+  for (const std::string& name :
+       {std::string("a"), std::string("A-Z_a.z-09"), std::string("a/b/c/d/e/f"),
+        std::string("dot.at.end."), component, longest}) {
+    SCOPED_TRACE(name);
+    const Status status = put(name, name);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(text_of(name), name);
+    EXPECT_EQ(names(""), name);
+    EXPECT_TRUE(store().remove(name).ok());
+  }
+}
+
+TEST_P(StoreConformance, GivesBackWhatWasPut) {
+  const std::vector<uint8_t> bytes = pattern(300'000, 1);
+  const std::time_t before = std::time(nullptr);
+  ASSERT_TRUE(store().put("parts/one.bin", MemoryBody(bytes)).ok());
+  const auto info = store().stat("parts/one.bin");
+  ASSERT_TRUE(info.ok()) << info.status().to_string();
+  EXPECT_EQ(info->name, "parts/one.bin");
+  EXPECT_EQ(info->size_bytes, bytes.size());
+  EXPECT_GE(info->modified, before - 60);  // the server may have a clock of its own
+  EXPECT_LE(info->modified, std::time(nullptr) + 60);
+  EXPECT_EQ(text_of("parts/one.bin"), std::string(bytes.begin(), bytes.end()));
+}
+
+TEST_P(StoreConformance, ReadsRanges) {
+  const std::vector<uint8_t> bytes = pattern(100'000, 2);
+  ASSERT_TRUE(store().put("ranges", MemoryBody(bytes)).ok());
+  struct Range {
+    size_t offset, size;
+  };
+  for (const Range range : {Range{0, 1}, {0, 100'000}, {99'999, 1}, {1, 99'999}, {50'000, 7}}) {
+    std::vector<uint8_t> out(range.size);
+    const Status status = store().read("ranges", range.offset, out);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), bytes.begin() + ptrdiff_t(range.offset)));
+  }
+  for (const size_t offset : {size_t{0}, size_t{5}, bytes.size()}) {  // nothing, from anywhere
+    EXPECT_TRUE(store().read("ranges", offset, {}).ok()) << offset;
+  }
+}
+
+TEST_P(StoreConformance, ReadingPastTheEndIsCorruption) {
+  ASSERT_TRUE(put("short", "12345").ok());
+  std::vector<uint8_t> out(5);
+  for (const uint64_t offset :
+       {uint64_t{1}, uint64_t{4}, uint64_t{5}, uint64_t{6}, uint64_t{1} << 40}) {
+    EXPECT_TRUE(is_failure(store().read("short", offset, out), Code::kCorruption, "short"))
+        << offset;
+  }
+  out.resize(6);
+  EXPECT_TRUE(is_failure(store().read("short", 0, out), Code::kCorruption, "short"));
+}
+
+TEST_P(StoreConformance, HoldsEmptyObjects) {
+  ASSERT_TRUE(put("empty", "").ok());
+  EXPECT_EQ(text_of("empty"), "");
+  EXPECT_EQ(store().stat("empty")->size_bytes, 0u);
+  EXPECT_EQ(names(""), "empty");
+  MemorySink sink(0);
+  EXPECT_TRUE(store().download("empty", 0, &sink).ok());
+  EXPECT_TRUE(store().read("empty", 0, {}).ok());
+  uint8_t byte;
+  EXPECT_TRUE(is_failure(store().read("empty", 0, {&byte, 1}), Code::kCorruption, "empty"));
+  EXPECT_TRUE(put("empty", "no more").ok());
+  EXPECT_EQ(text_of("empty"), "no more");
+}
+
+TEST_P(StoreConformance, PutOverwrites) {
+  ASSERT_TRUE(put("HEAD", "a long first value").ok());
+  ASSERT_TRUE(put("HEAD", "second").ok());
+  EXPECT_EQ(text_of("HEAD"), "second");
+  EXPECT_EQ(store().stat("HEAD")->size_bytes, 6u);
+  EXPECT_EQ(names(""), "HEAD");
+}
+
+TEST_P(StoreConformance, PutIfAbsentTakesANameOnce) {
+  if (!GetParam().put_if_absent) {
+    EXPECT_TRUE(is_failure(put_if_absent("v/1", "x"), Code::kUnsupported));
+    return;
+  }
+  ASSERT_TRUE(put_if_absent("v/1", "first").ok());
+  EXPECT_TRUE(is_failure(put_if_absent("v/1", "second"), Code::kConflict, "v/1"));
+  EXPECT_TRUE(is_failure(put_if_absent("v/1", "first"), Code::kConflict, "v/1"));
+  EXPECT_EQ(text_of("v/1"), "first");
+  ASSERT_TRUE(put("v/2", "put").ok());
+  EXPECT_TRUE(is_failure(put_if_absent("v/2", "second"), Code::kConflict, "v/2"));
+  EXPECT_EQ(text_of("v/2"), "put");
+  ASSERT_TRUE(store().remove("v/1").ok());
+  EXPECT_TRUE(put_if_absent("v/1", "again").ok());
+  EXPECT_EQ(text_of("v/1"), "again");
+}
+
+TEST_P(StoreConformance, OneOfRacingThreadsWins) {
+  if (!GetParam().put_if_absent) GTEST_SKIP() << "this store says that it cannot";
+  for (int round = 0; round < 10; ++round) {
+    const std::string name = "race/" + std::to_string(round);
+    std::atomic<int> winner{-1}, winners{0}, losers{0};
+    in_threads(kThreads, [&](int thread) {
+      const Status status = put_if_absent(name, "thread " + std::to_string(thread));
+      if (status.ok()) winner = thread, ++winners;
+      if (status.code() == Code::kConflict) ++losers;
+    });
+    EXPECT_EQ(winners, 1) << name;
+    EXPECT_EQ(losers, kThreads - 1) << name;
+    EXPECT_EQ(text_of(name), "thread " + std::to_string(winner));
+  }
+}
+
+TEST_P(StoreConformance, WhatIsNotThereIsNotFound) {
+  ASSERT_TRUE(put("there/is", "x").ok());
+  uint8_t byte;
+  MemorySink sink(1);
+  for (const char* name : {"missing", "missing/too", "there", "there/is-not", "there/is/not"}) {
+    EXPECT_TRUE(is_failure(store().stat(name).status(), Code::kNotFound, name));
+    EXPECT_TRUE(is_failure(store().get(name, kAny).status(), Code::kNotFound, name));
+    EXPECT_TRUE(is_failure(store().read(name, 0, {&byte, 1}), Code::kNotFound, name));
+    EXPECT_TRUE(is_failure(store().download(name, 1, &sink), Code::kNotFound, name));
+    EXPECT_TRUE(store().remove(name).ok()) << name;
+  }
+  EXPECT_EQ(text_of("there/is"), "x");
+}
+
+TEST_P(StoreConformance, RemovedIsGone) {
+  ASSERT_TRUE(put("a/b/one", "1").ok());
+  ASSERT_TRUE(put("a/b/two", "2").ok());
+  ASSERT_TRUE(store().remove("a/b/one").ok());
+  EXPECT_TRUE(store().remove("a/b/one").ok());
+  EXPECT_TRUE(is_failure(store().stat("a/b/one").status(), Code::kNotFound));
+  EXPECT_EQ(names(""), "a/b/two");
+  ASSERT_TRUE(store().remove("a/b/two").ok());
+  EXPECT_EQ(names(""), "");
+  EXPECT_TRUE(put("a/b/one", "again").ok());
+  EXPECT_EQ(text_of("a/b/one"), "again");
+}
+
+TEST_P(StoreConformance, GetHasALimit) {
+  ASSERT_TRUE(put("ten", "0123456789").ok());
+  EXPECT_EQ(*store().get("ten", 10), "0123456789");
+  EXPECT_TRUE(is_failure(store().get("ten", 9).status(), Code::kCorruption, "ten", "10", "9"));
+  EXPECT_TRUE(is_failure(store().get("ten", 0).status(), Code::kCorruption, "ten"));
+}
+
+TEST_P(StoreConformance, DownloadsLargeObjects) {
+  const std::vector<uint8_t> bytes = pattern((size_t{64} << 20) + 12345, 3);
+  ASSERT_TRUE(store().put("parts/large", MemoryBody(bytes)).ok());
+  MemorySink sink(bytes.size());
+  const Status status = store().download("parts/large", bytes.size(), &sink);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(sink.holds(bytes));
+  EXPECT_EQ(store().stat("parts/large")->size_bytes, bytes.size());
+  std::vector<uint8_t> end(1000);
+  ASSERT_TRUE(store().read("parts/large", bytes.size() - end.size(), end).ok());
+  EXPECT_TRUE(std::equal(end.begin(), end.end(), bytes.end() - ptrdiff_t(end.size())));
+}
+
+TEST_P(StoreConformance, DownloadOfAnotherSizeIsCorruption) {
+  ASSERT_TRUE(put("five", "12345").ok());
+  for (const uint64_t size : {uint64_t{0}, uint64_t{4}, uint64_t{6}, uint64_t{1} << 26}) {
+    MemorySink sink(5);
+    EXPECT_TRUE(is_failure(store().download("five", size, &sink), Code::kCorruption, "five"))
+        << size;
+  }
+}
+
+TEST_P(StoreConformance, FailuresOfSinksAndBodiesComeBack) {
+  ASSERT_TRUE(put("five", "12345").ok());
+  RefusingSink sink;
+  EXPECT_TRUE(is_failure(store().download("five", 5, &sink), Code::kIo, "the disk is full"));
+  EXPECT_TRUE(is_failure(store().put("broken", BrokenBody()), Code::kIo, "the source broke"));
+  EXPECT_TRUE(is_failure(store().stat("broken").status(), Code::kNotFound));
+  EXPECT_TRUE(is_failure(store().put("five", BrokenBody()), Code::kIo, "the source broke"));
+  EXPECT_EQ(text_of("five"), "12345");
+  EXPECT_EQ(names(""), "five");
+}
+
+TEST_P(StoreConformance, ListsInByteOrder) {
+  // '-' < '.' < '/' < '0' < 'A' < '_' < 'a': a folder's contents stand among its neighbours.
+  for (const char* name :
+       {"a/b", "a-b", "a.b", "a0", "A", "a_", "aa", "b/a/z", "b/a-z", "b/a.z", "b/a0", "Z"}) {
+    ASSERT_TRUE(put(name, name).ok());
+  }
+  EXPECT_EQ(names(""), "A Z a-b a.b a/b a0 a_ aa b/a-z b/a.z b/a/z b/a0");
+  EXPECT_EQ(names("b/"), "b/a-z b/a.z b/a/z b/a0");
+  EXPECT_EQ(names("b/a"), "b/a-z b/a.z b/a/z b/a0");
+  EXPECT_EQ(names("b/a/"), "b/a/z");
+  EXPECT_EQ(names("a"), "a-b a.b a/b a0 a_ aa");
+  EXPECT_EQ(names("a."), "a.b");
+  EXPECT_EQ(names("c"), "");
+  EXPECT_EQ(names("a/b"), "a/b");
+  EXPECT_EQ(names("a/b/"), "");
+  EXPECT_EQ(names("missing/folder/"), "");
+}
+
+TEST_P(StoreConformance, ListsFromAPoint) {
+  for (const char* name : {"m/1", "m/2", "m/3", "m-x", "n/1", "n/2/a", "n/2-a"}) {
+    ASSERT_TRUE(put(name, "").ok());
+  }
+  EXPECT_EQ(names("", "m/2"), "m/3 n/1 n/2-a n/2/a");
+  EXPECT_EQ(names("m/", "m/1"), "m/2 m/3");
+  EXPECT_EQ(names("m/", "m/15"), "m/2 m/3");  // no such object
+  EXPECT_EQ(names("m/", "m/3"), "");
+  EXPECT_EQ(names("m/", ""), "m/1 m/2 m/3");
+  EXPECT_EQ(names("m/", "a"), "m/1 m/2 m/3");  // before the prefix
+  EXPECT_EQ(names("m/", "z"), "");             // after it
+  EXPECT_EQ(names("m/", "m"), "m/1 m/2 m/3");
+  EXPECT_EQ(names("", "m/"), "m/1 m/2 m/3 n/1 n/2-a n/2/a");
+  EXPECT_EQ(names("n/", "n/2-a"), "n/2/a");
+  EXPECT_EQ(names("n/", "n/2-b"), "n/2/a");
+  EXPECT_EQ(names("n/", "n/2/"), "n/2/a");
+  EXPECT_EQ(names("n/", "n/2/a"), "");
+  EXPECT_EQ(names("", "", 3), "m-x m/1 m/2");
+  EXPECT_EQ(names("n/", "", 2), "n/1 n/2-a");
+  EXPECT_EQ(names("", "", 0), "");
+}
+
+TEST_P(StoreConformance, ListsSizesAndTimes) {
+  ASSERT_TRUE(put("x/5", "12345").ok());
+  const auto page = store().list("x/", "", 10);
+  ASSERT_TRUE(page.ok() && page->size() == 1);
+  EXPECT_EQ(page->front().size_bytes, 5u);
+  EXPECT_GE(page->front().modified, std::time(nullptr) - 3600);
+}
+
+TEST_P(StoreConformance, ListsManyInPages) {
+  constexpr int kObjects = 2500;
+  std::vector<std::string> expected(kObjects);
+  for (int i = 0; i < kObjects; ++i) {
+    expected[size_t(i)] = "many/" + std::to_string(i % 7) + "/" + std::to_string(i);
+  }
+  std::atomic<int> failures{0};
+  in_threads(kThreads, [&](int thread) {
+    for (int i = thread; i < kObjects; i += kThreads) {
+      if (!put(expected[size_t(i)], "x").ok()) ++failures;
+    }
+  });
+  ASSERT_EQ(failures, 0);
+  ASSERT_TRUE(put("man", "").ok() && put("many-not", "").ok());
+  std::sort(expected.begin(), expected.end());
+  const auto page = store().list("many/", "", 1'000'000);
+  ASSERT_TRUE(page.ok()) << page.status().to_string();
+  EXPECT_EQ(page->size(), 1000u);  // the most that one call gives
+  std::vector<std::string> found;
+  const auto collect = [&](const ObjectInfo& object) {
+    found.push_back(object.name);
+    return true;
+  };
+  ASSERT_TRUE(list_all(store(), "many/", "", collect).ok());
+  EXPECT_EQ(found, expected);
+  found.clear();
+  ASSERT_TRUE(list_all(store(), "many/", expected[1234], collect).ok());
+  EXPECT_EQ(found, std::vector<std::string>(expected.begin() + 1235, expected.end()));
+  found.clear();
+  ASSERT_TRUE(list_all(store(), "many/", "", [&](const ObjectInfo& object) {
+                found.push_back(object.name);
+                return found.size() < 1500;
+              }).ok());
+  EXPECT_EQ(found.size(), 1500u);
+}
+
+TEST_P(StoreConformance, ReadersNeverSeeATornObject) {
+  // Every value is one letter, many times: a mix shows at once.
+  const auto value = [](int i) {
+    return std::string(1000 + size_t(i % 26) * 997, char('a' + i % 26));
+  };
+  ASSERT_TRUE(put("HEAD", value(0)).ok());
+  std::atomic<bool> done{false};
+  std::atomic<int> torn{0}, failed{0}, reads{0};
+  in_threads(kThreads, [&](int thread) {
+    if (thread < 2) {
+      for (int i = 0; i < 100; ++i) {
+        if (!put("HEAD", value(i * 2 + thread)).ok()) ++failed;
+      }
+      done = true;
+      return;
+    }
+    do {
+      const Result<std::string> text = store().get("HEAD", kAny);
+      if (!text.ok()) {
+        ++failed;
+      } else if (text->empty() || *text != value((*text)[0] - 'a')) {
+        ++torn;
+      }
+      ++reads;
+    } while (!done);
+  });
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(failed, 0);
+  EXPECT_GE(reads, kThreads - 2);
+}
+
+TEST_P(StoreConformance, WritersAndRemoversOfOneFolder) {
+  std::atomic<int> failures{0};
+  in_threads(kThreads, [&](int thread) {
+    const std::string name = "folder/deep/" + std::to_string(thread);
+    for (int i = 0; i < 50; ++i) {
+      if (!put(name, name).ok() || text_of(name) != name || !store().remove(name).ok()) ++failures;
+    }
+  });
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(names(""), "");
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);
+
+}  // namespace deltawire::testing

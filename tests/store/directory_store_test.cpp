@@ -1,0 +1,320 @@
+#include "store/directory_store.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "conformance.h"
+#include "test_files.h"
+
+namespace deltawire::testing {
+namespace {
+
+OpenedStore in_a_folder() {
+  auto folder = std::make_shared<TempFolder>();
+  // Not there yet, and with a slash at its end, as people write it.
+  return {std::make_shared<DirectoryStore>(folder->path() / "store/"), "", folder};
+}
+
+// What `body` returns, from a child process; 255 when it was killed.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+size_t files_below(const std::filesystem::path& folder) {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    count += entry.is_regular_file();
+  }
+  return count;
+}
+
+void set_age(const std::filesystem::path& path, std::chrono::seconds age) {
+  const timespec then{std::time(nullptr) - std::time_t(age.count()), 0}, times[2] = {then, then};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+class SlowBody final : public Body {
+ public:
+  explicit SlowBody(std::function<void()> between) : between_(std::move(between)) {}
+  uint64_t size() const noexcept override { return 3; }
+  Status read(uint64_t, std::span<uint8_t> out) const override {
+    between_();
+    std::fill(out.begin(), out.end(), uint8_t{'x'});
+    return {};
+  }
+
+ private:
+  const std::function<void()> between_;
+};
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Directory, StoreConformance, ::testing::Values(StoreCase{in_a_folder}));
+
+TEST(DirectoryStore, OneOfRacingProcessesWins) {
+  constexpr int kProcesses = 8, kRounds = 20;
+  const TempFolder folder;
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::close(go[1]);
+      char byte;
+      if (::read(go[0], &byte, 1) != 0) ::_exit(100);  // all start when the parent lets go
+      DirectoryStore store(folder.path() / "store");
+      int wins = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        const std::string name = "v/" + std::to_string(round);
+        const Status status = store.put_if_absent(name, MemoryBody(std::to_string(i)));
+        wins += status.ok();
+        if (!status.ok() && status.code() != Code::kConflict) ::_exit(101);
+        if (status.ok() && *store.get(name, 9) != std::to_string(i)) ::_exit(102);
+      }
+      ::_exit(wins);
+    }
+    children.push_back(child);
+  }
+  ::close(go[0]);
+  ::close(go[1]);
+  int wins = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) <= kRounds) << status;
+    wins += WEXITSTATUS(status);
+  }
+  EXPECT_EQ(wins, kRounds);
+  EXPECT_EQ(files_below(folder.path()), size_t{kRounds});  // no temporary file stays
+}
+
+TEST(DirectoryStore, RemovesEmptyFoldersButNotItsOwn) {
+  const TempFolder folder;
+  for (const char* spelling : {"store", "store/", "./store//", "store/."}) {
+    DirectoryStore store(folder.path() / spelling);
+    ASSERT_TRUE(store.put("a/b/c", MemoryBody("x")).ok());
+    ASSERT_TRUE(store.remove("a/b/c").ok());
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / "store/a"));
+    EXPECT_TRUE(std::filesystem::is_directory(folder.path() / "store"));
+  }
+}
+
+TEST(DirectoryStore, AFolderRemovedMeanwhileIsMadeAgain) {
+  const TempFolder folder;
+  DirectoryStore store(folder.path()), other(folder.path());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(store.put("a/b/1", MemoryBody("x")).ok());  // now it knows the folder
+    ASSERT_TRUE(other.remove("a/b/1").ok());                // and the other removes it
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / "a"));
+    EXPECT_TRUE(store.put("a/b/2", MemoryBody("y")).ok());
+    ASSERT_TRUE(other.remove("a/b/2").ok());
+    EXPECT_TRUE(store.put_if_absent("a/b/3", MemoryBody("z")).ok());
+    ASSERT_TRUE(other.remove("a/b/3").ok());
+  }
+}
+
+TEST(DirectoryStore, PassesOverWhatIsNoObject) {
+  const TempFolder folder;
+  DirectoryStore store(folder.path());
+  ASSERT_TRUE(store.put("a", MemoryBody("x")).ok());
+  folder.put(".hidden", "");
+  folder.put("back~up", "");
+  folder.put("white room", "");
+  std::filesystem::create_directories(folder.path() / "lost+found/inside");
+  std::filesystem::create_directory(folder.path() / "empty");
+  ASSERT_EQ(::mkfifo((folder.path() / "pipe").c_str(), 0666), 0);
+  std::filesystem::create_symlink("nowhere", folder.path() / "dangling");
+  const auto page = store.list("", "", 10);
+  ASSERT_TRUE(page.ok()) << page.status().to_string();
+  ASSERT_EQ(page->size(), 1u);
+  EXPECT_EQ(page->front().name, "a");
+  EXPECT_TRUE(is_failure(store.get("pipe", 10).status(), Code::kNotFound, "not a file"));
+  EXPECT_TRUE(is_failure(store.stat("empty").status(), Code::kNotFound, "not a file"));
+  EXPECT_TRUE(store.remove("empty").ok());
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "empty"));
+}
+
+TEST(DirectoryStore, AFileWhereAFolderShouldBe) {
+  const TempFolder folder;
+  const std::string file = folder.put("file", "x");
+  DirectoryStore store(file);
+  const char* const message = "is a file; expected a folder";
+  EXPECT_TRUE(is_failure(store.put("a", MemoryBody("x")), Code::kIo, file, message));
+  EXPECT_TRUE(is_failure(store.put_if_absent("a/b", MemoryBody("x")), Code::kIo, file, message));
+  EXPECT_TRUE(is_failure(store.get("a", 10).status(), Code::kIo, file, message));
+  EXPECT_TRUE(is_failure(store.stat("a/b").status(), Code::kIo, file, message));
+  EXPECT_TRUE(is_failure(store.list("", "", 10).status(), Code::kIo, file, message));
+  DirectoryStore around(folder.path());
+  EXPECT_TRUE(is_failure(around.put("file/a", MemoryBody("x")), Code::kIo, file, message));
+  EXPECT_TRUE(is_failure(around.put("file/a/b", MemoryBody("x")), Code::kIo, file, message));
+  EXPECT_EQ(read_file(file), "x");
+  ASSERT_TRUE(around.put("folder/a", MemoryBody("x")).ok());
+  EXPECT_TRUE(is_failure(around.put("folder", MemoryBody("x")), Code::kIo, "folder", "directory"));
+  EXPECT_EQ(files_below(folder.path()), 2u);
+}
+
+TEST(DirectoryStore, WithoutPermissionItSaysSo) {
+  const TempFolder folder;
+  DirectoryStore store(folder.path() / "store");
+  ASSERT_TRUE(store.put("a/b", MemoryBody("x")).ok());
+  ::chmod(folder.path().c_str(), 0755);
+  ::chmod((folder.path() / "store/a").c_str(), 0555);
+  ::chmod((folder.path() / "store/a/b").c_str(), 0);
+  // The superuser may do anything, so it is somebody else who tries.
+  const int failed = in_child([&] {
+    if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 100;
+    DirectoryStore theirs(folder.path() / "store");
+    const auto denied = [](const Status& status) {
+      return bool(is_failure(status, Code::kIo, "store/a", "Permission denied"));
+    };
+    if (!denied(theirs.put("a/c", MemoryBody("y")))) return 1;
+    if (!denied(theirs.put_if_absent("a/c", MemoryBody("y")))) return 2;
+    if (!denied(theirs.put("a/d/e", MemoryBody("y")))) return 3;
+    if (!denied(theirs.remove("a/b"))) return 4;
+    if (!denied(theirs.get("a/b", 10).status())) return 5;
+    return 0;
+  });
+  EXPECT_EQ(failed, 0);
+  ::chmod((folder.path() / "store/a").c_str(), 0755);
+  ::chmod((folder.path() / "store/a/b").c_str(), 0644);
+  EXPECT_EQ(*store.get("a/b", 10), "x");
+  EXPECT_EQ(files_below(folder.path()), 1u);
+}
+
+// A filesystem of its own, in a mount namespace that ends with the child.
+int on_a_small_disk(const std::filesystem::path& at, const std::function<int()>& body) {
+  return in_child([&] {
+    if (::unshare(CLONE_NEWNS) != 0) return 77;
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 77;
+    if (::mount("tmpfs", at.c_str(), "tmpfs", 0, "size=1m") != 0) return 77;
+    return body();
+  });
+}
+
+TEST(DirectoryStore, AFullDiskLosesNothing) {
+  const TempFolder folder;
+  const int failed = on_a_small_disk(folder.path(), [&] {
+    DirectoryStore store(folder.path());
+    const std::string small(1000, 's'), large(3 << 20, 'l');
+    if (!store.put("a/kept", MemoryBody(small)).ok()) return 1;
+    const auto full = [&](const Status& status) {
+      return bool(is_failure(status, Code::kIo, "No space left on device"));
+    };
+    if (!full(store.put("a/large", MemoryBody(large)))) return 2;
+    if (!full(store.put_if_absent("a/large", MemoryBody(large)))) return 3;
+    if (!full(store.put("a/kept", MemoryBody(large)))) return 4;
+    if (*store.get("a/kept", 1 << 20) != small) return 5;
+    if (store.stat("a/large").status().code() != Code::kNotFound) return 6;
+    if (files_below(folder.path()) != 1) return 7;                // what was half written is gone
+    if (!store.put("a/again", MemoryBody(small)).ok()) return 8;  // and its space is free again
+    return 0;
+  });
+  if (failed == 77) GTEST_SKIP() << "only the superuser can mount a small disk";
+  EXPECT_EQ(failed, 0);
+}
+
+TEST(DirectoryStore, AReadOnlyDiskCanBeRead) {
+  const TempFolder folder;
+  const int failed = on_a_small_disk(folder.path(), [&] {
+    DirectoryStore store(folder.path());
+    if (!store.put("a/b", MemoryBody("x")).ok()) return 1;
+    if (::mount(nullptr, folder.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) {
+      return 77;
+    }
+    DirectoryStore again(folder.path());
+    const auto read_only = [&](const Status& status) {
+      return bool(is_failure(status, Code::kIo, "Read-only file system"));
+    };
+    if (!read_only(again.put("a/c", MemoryBody("y")))) return 2;
+    if (!read_only(again.put_if_absent("d/c", MemoryBody("y")))) return 3;
+    if (!read_only(again.remove("a/b"))) return 4;
+    if (*again.get("a/b", 10) != "x") return 5;
+    if (again.list("", "", 10)->size() != 1) return 6;
+    return 0;
+  });
+  if (failed == 77) GTEST_SKIP() << "only the superuser can mount a small disk";
+  EXPECT_EQ(failed, 0);
+}
+
+TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
+  const TempFolder folder;
+  const std::filesystem::path root = folder.path() / "store";
+  // A writer that is killed in the middle of a put.
+  EXPECT_EQ(in_child([&] {
+              DirectoryStore store(root);
+              static_cast<void>(store.put("a/b/c", SlowBody([] { ::raise(SIGKILL); })));
+              return 0;
+            }),
+            255);
+  ASSERT_EQ(files_below(root), 1u);
+  DirectoryStore store(root);
+  EXPECT_TRUE(is_failure(store.stat("a/b/c").status(), Code::kNotFound));
+  EXPECT_TRUE(store.list("", "", 10)->empty());
+
+  EXPECT_EQ(*remove_stale_temporaries(root), 0u);  // it may be alive
+  std::filesystem::path left;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) left = entry.path();
+  set_age(left, std::chrono::hours(23));
+  EXPECT_EQ(*remove_stale_temporaries(root), 0u);
+
+  // What is old but not ours stays.
+  const std::filesystem::path foreign = root / "a/.profile";
+  std::ofstream(foreign) << "x";
+  ASSERT_TRUE(store.put("a/old", MemoryBody("x")).ok());
+  set_age(foreign, std::chrono::hours(100));
+  set_age(root / "a/old", std::chrono::hours(100));
+  set_age(left, std::chrono::hours(25));
+  EXPECT_EQ(*remove_stale_temporaries(root), 1u);
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+  EXPECT_EQ(*store.get("a/old", 10), "x");
+  EXPECT_EQ(*remove_stale_temporaries(folder.path() / "missing"), 0u);
+}
+
+TEST(DirectoryStore, AWriterWhoseFileWasSweptAwayMayTryAgain) {
+  const TempFolder folder;
+  DirectoryStore store(folder.path());
+  const SlowBody swept([&] {
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      std::filesystem::remove(entry.path());
+    }
+  });
+  EXPECT_TRUE(is_failure(store.put("a", swept), Code::kUnavailable, "cannot rename"));
+  EXPECT_TRUE(is_failure(store.put_if_absent("a", swept), Code::kUnavailable, "cannot link"));
+  EXPECT_TRUE(store.put("a", MemoryBody("x")).ok());
+}
+
+TEST(DirectoryStore, ListsWhileOthersRemove) {
+  const TempFolder folder;
+  DirectoryStore store(folder.path());
+  constexpr int kObjects = 1500;
+  const auto name = [](int i) { return "m/" + std::to_string(10000 + i); };
+  for (int i = 0; i < kObjects; ++i) ASSERT_TRUE(store.put(name(i), MemoryBody("")).ok());
+  // The odd ones go while all are listed: no even one may be missed, however pages fall.
+  std::thread remover([&] {
+    for (int i = 1; i < kObjects; i += 2) static_cast<void>(store.remove(name(i)));
+  });
+  int even = 0;
+  const Status status = list_all(store, "m/", "", [&](const ObjectInfo& object) {
+    even += (object.name.back() - '0') % 2 == 0;
+    return true;
+  });
+  remover.join();
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(even, kObjects / 2);
+}
+
+}  // namespace deltawire::testing
