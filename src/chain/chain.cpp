@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "chain/names.h"
 
@@ -13,24 +13,21 @@ namespace {
 
 constexpr std::string_view kRunFormat = "run/1";
 constexpr uint64_t kMaxSmallBytes = 1 << 16;
+constexpr size_t kPage = 1000;  // the most that a store lists at once
 
-std::string serialise_run(const std::string& run) {
-  return nlohmann::json{
-      {"format", kRunFormat}, {"run", run}, {"created", utc_now()}, {"publisher", process_name()}}
-      .dump();
+Result<std::string> serialise_run(const std::string& run) {
+  RecordWriter record(kRunFormat);
+  record.text("run", run);
+  record.text("created", utc_now());
+  record.text("publisher", process_name());
+  return std::move(record).finish({});
 }
 
 Result<std::string> parse_run(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("format") || !json.contains("run") ||
-      !json.at("run").is_string()) {
-    return corruption("expected the record of a run");
-  }
-  if (json.at("format") != kRunFormat) {
-    return unsupported("format " + json.at("format").dump() + "; this build reads \"" +
-                       std::string(kRunFormat) + "\"");
-  }
-  return json.at("run").get<std::string>();
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(text, kRunFormat, {}));
+  std::string run = record.run();
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  return run;
 }
 
 // Where a record may say that its bytes lie.
@@ -82,7 +79,8 @@ Result<Chain> Chain::create(std::shared_ptr<Store> store, ChainOptions options,
                        ": this store cannot put an object only if it is absent, so two publishers "
                        "could overwrite each other; say --single-writer if there will only be one");
   }
-  const std::string run = random_hex(32), text = serialise_run(run);
+  const std::string run = random_hex(kRunDigits);
+  DW_ASSIGN_OR_RETURN(const std::string text, serialise_run(run));
   const MemoryBody body(text);
   DW_RETURN_IF_ERROR(can.put_if_absent ? store->put_if_absent(kRunName, body)
                                        : store->put(kRunName, body));
@@ -96,45 +94,71 @@ Result<bool> Chain::exists(uint64_t version) const {
   return info.status();
 }
 
-// A version that is there, the newer the better: the hint's, or else one that a listing shows.
-Result<std::optional<uint64_t>> Chain::some_version() const {
-  const Result<std::string> hint = store_->get(kHeadName, kMaxSmallBytes);
-  if (!hint.ok() && hint.status().code() != Code::kNotFound) return hint.status();
-  uint64_t version = 0;
-  if (hint.ok() &&
-      std::from_chars(hint->data(), hint->data() + hint->size(), version).ec == std::errc() &&
-      version <= kMaxVersion) {
-    DW_ASSIGN_OR_RETURN(const bool there, exists(version));
-    if (there) return std::optional(version);
+// The versions from `from` on that a listing shows, up to a page of them. Lists may lag behind.
+Result<std::vector<uint64_t>> Chain::listed_from(uint64_t from) const {
+  const std::string after = from == 0 ? "" : manifest_name(from - 1);
+  DW_ASSIGN_OR_RETURN(const auto page, store_->list(kManifestPrefix, after, kPage));
+  std::vector<uint64_t> versions;
+  for (const ObjectInfo& object : page) {
+    if (const auto version = version_of_manifest(object.name)) versions.push_back(*version);
   }
-  // No use in the hint: bisects for the last manifest that listings show.
-  const auto next_after = [&](std::string_view name) -> Result<std::optional<uint64_t>> {
-    DW_ASSIGN_OR_RETURN(const auto page, store_->list(kManifestPrefix, name, 1));
-    return page.empty() ? std::nullopt : version_of_manifest(page.front().name);
-  };
-  DW_ASSIGN_OR_RETURN(std::optional<uint64_t> found, next_after(""));
-  uint64_t high = kMaxVersion;  // nothing lies above
-  while (found && *found < high) {
-    const uint64_t middle = *found + (high - *found) / 2;
-    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> next, next_after(manifest_name(middle)));
-    if (next) {
-      found = next;
+  return versions;
+}
+
+// The newest version that listings show; none when they show none from `from` on. Retention leaves
+// holes, so a version that is missing says nothing about those above it.
+Result<std::optional<uint64_t>> Chain::newest_listed(uint64_t from) const {
+  std::optional<uint64_t> newest;
+  // Nothing lies above `high`. Probes go up at growing distances, and bisect once one was too far.
+  uint64_t probe = from, low = from, high = kMaxVersion, step = kPage;
+  while (low <= high) {
+    DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> page, listed_from(probe));
+    if (!page.empty()) {
+      newest = page.back();
+      if (page.size() < kPage) break;
+      low = page.back() + 1;
+      step *= 2;
+    } else if (probe == low) {
+      break;
     } else {
-      high = middle;
+      high = probe - 1;
     }
+    probe = high == kMaxVersion ? std::min(low + step, high) : low + (high - low) / 2;
   }
-  return found;
+  return newest;
+}
+
+Result<std::optional<uint64_t>> Chain::hint() const {
+  const Result<std::string> text = store_->get(kHeadName, kMaxSmallBytes);
+  if (!text.ok() && text.status().code() != Code::kNotFound) return text.status();
+  uint64_t version = 0;
+  if (text.ok() &&
+      std::from_chars(text->data(), text->data() + text->size(), version).ec == std::errc() &&
+      version <= kMaxVersion) {
+    return std::optional(version);
+  }
+  return std::optional<uint64_t>();
 }
 
 Result<std::optional<uint64_t>> Chain::head() const {
-  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, some_version());
-  if (!start) {
-    // A listing may lag behind; the seed is always the first.
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, hint());
+  DW_ASSIGN_OR_RETURN(std::optional<uint64_t> newest, newest_listed(start.value_or(0)));
+  // Nothing where the hint points: it is wrong, or the listing is behind it.
+  if (!newest && start.value_or(0) != 0) {
+    DW_ASSIGN_OR_RETURN(const bool there, exists(*start));
+    if (there) {
+      newest = start;
+    } else {
+      DW_ASSIGN_OR_RETURN(newest, newest_listed(0));
+    }
+  }
+  if (!newest) {
     DW_ASSIGN_OR_RETURN(const bool seeded, exists(0));
     if (!seeded) return std::optional<uint64_t>();
   }
-  // There are no holes above a version that exists: gallop, then bisect.
-  uint64_t last = start.value_or(0), step = 1;
+  // The listing may have missed the newest ones, and there are no holes above those it shows:
+  // gallops, then bisects.
+  uint64_t last = newest.value_or(0), step = 1;
   while (true) {
     DW_ASSIGN_OR_RETURN(const bool there, exists(last + step));
     if (!there) break;

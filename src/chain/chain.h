@@ -36,8 +36,9 @@ class Chain {
   Store& store() const noexcept { return *store_; }
   const ChainOptions& options() const noexcept { return options_; }
 
-  // The newest version; none when nothing was published yet. A bounded number of requests: the hint
-  // and then probes at growing distances. Never behind what was committed before the call.
+  // The newest version; none when nothing was published yet. A bounded number of requests: the
+  // hint, a listing from there, and probes at growing distances, should the listing be behind.
+  // Never behind what was committed before the call.
   Result<std::optional<uint64_t>> head() const;
 
   // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
@@ -56,7 +57,9 @@ class Chain {
   Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run)
       : store_(std::move(store)), options_(std::move(options)), run_(std::move(run)) {}
   Result<bool> exists(uint64_t version) const;
-  Result<std::optional<uint64_t>> some_version() const;
+  Result<std::optional<uint64_t>> hint() const;
+  Result<std::vector<uint64_t>> listed_from(uint64_t from) const;
+  Result<std::optional<uint64_t>> newest_listed(uint64_t from) const;
 
   std::shared_ptr<Store> store_;
   ChainOptions options_;

@@ -1,7 +1,6 @@
 #include "format/manifest.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "format/base64.h"
 #include "tensor/text.h"
@@ -9,143 +8,43 @@
 namespace deltawire {
 namespace {
 
-using Json = nlohmann::json;  // its objects are sorted by key: dump() is canonical
-
 constexpr std::string_view kManifestFormat = "manifest/1";
 constexpr std::string_view kEdgeFormat = "edge/1";
-constexpr std::string_view kSchemaFormat = "schema/1";
-constexpr size_t kRunDigits = 32;
 
-Status bad(std::string_view field, std::string_view expected) {
-  return corruption(quote(field) + ": expected " + std::string(expected));
+std::string part_json(const PartRef& part) {
+  return "{\"bytes\":" + std::to_string(part.size_bytes) +
+         ",\"name\":" + canonical_text(part.name) + ",\"sha-256\":\"" + part.sha256.hex() + "\"}";
 }
 
-// Reads fields one by one and remembers the first that is wrong: callers check once, at the end.
-class Fields {
- public:
-  explicit Fields(const Json& json) : json_(json) {}
-
-  const Status& status() const { return status_; }
-  void fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
-  std::string text(const char* key) {
-    if (has(key) && json_.at(key).is_string()) return json_.at(key).get<std::string>();
-    fail(bad(key, "a text"));
-    return {};
-  }
-  uint64_t number(const char* key) {
-    if (has(key) && json_.at(key).is_number_unsigned()) return json_.at(key).get<uint64_t>();
-    fail(bad(key, "a number"));
-    return 0;
-  }
-  std::optional<uint64_t> optional_number(const char* key) {
-    if (!has(key)) return {};
-    return number(key);
-  }
-  Digest digest(const char* key, DigestKind kind) {
-    Result<Digest> parsed = parse_digest(kind, text(key));
-    if (parsed.ok()) return *parsed;
-    fail(std::move(parsed).status().at(key));
-    return {};
-  }
-  std::optional<Digest> optional_digest(const char* key, DigestKind kind) {
-    if (!has(key)) return {};
-    return digest(key, kind);
-  }
-  std::string run() {
-    std::string run = text("run");
-    const bool hex = std::all_of(run.begin(), run.end(), [](char c) {
-      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-    });
-    if (run.size() != kRunDigits || !hex) fail(bad("run", "32 hex digits"));
-    return run;
-  }
-  PartRef part(const Json& json) {
-    if (!json.is_object()) {
-      fail(bad("parts", "objects with name, bytes and sha-256"));
-      return {};
-    }
-    Fields fields(json);
-    PartRef part{fields.text("name"), fields.number("bytes"),
-                 fields.digest("sha-256", DigestKind::kSha256)};
-    fail(fields.status());
-    return part;
-  }
-  std::vector<PartRef> parts() {
-    std::vector<PartRef> out;
-    if (!has("parts") || !json_.at("parts").is_array()) {
-      fail(bad("parts", "a list"));
-      return out;
-    }
-    for (const Json& json : json_.at("parts")) out.push_back(part(json));
-    return out;
-  }
-
- private:
-  const Json& json_;
-  Status status_;
-};
-
-Json part_json(const PartRef& part) {
-  return {{"name", part.name}, {"bytes", part.size_bytes}, {"sha-256", part.sha256.hex()}};
+std::string parts_json(const std::vector<PartRef>& parts) {
+  std::string list;
+  for (const PartRef& part : parts) list.append(list.empty() ? "" : ",").append(part_json(part));
+  return "[" + list + "]";
 }
 
-Json parts_json(const std::vector<PartRef>& parts) {
-  Json list = Json::array();
-  for (const PartRef& part : parts) list.push_back(part_json(part));
-  return list;
+Result<PartRef> parse_part_ref(std::string_view json) {
+  RecordReader fields = RecordReader::inside(json);
+  PartRef part{fields.text("name"), fields.number("bytes"),
+               fields.digest("sha-256", DigestKind::kSha256)};
+  DW_RETURN_IF_ERROR(Status(fields.status()));
+  return part;
 }
 
-template <class T>
-Json optional_json(const std::optional<T>& value) {
-  if (!value) return nullptr;
-  if constexpr (std::is_same_v<T, Digest>) {
-    return value->hex();
-  } else {
-    return *value;
+// Sizes must add up without wrapping: a plan compares sums of them.
+Result<std::vector<PartRef>> parse_parts(std::string_view json) {
+  constexpr uint64_t kLimit = uint64_t{1} << 56;
+  std::vector<PartRef> parts;
+  uint64_t sum = 0;
+  CanonicalReader reader(json);
+  for (reader.open_list(); reader.next_item();) {
+    Result<PartRef> part = parse_part_ref(reader.skip());
+    if (!part.ok()) return std::move(part).status().at("parts");
+    if (part->size_bytes > kLimit - sum) return bad_field("parts", "sizes that add up");
+    sum += part->size_bytes;
+    parts.push_back(std::move(*part));
   }
-}
-
-// The record's text, with a signature when there is a key to make one.
-Result<std::string> finish(Json json, const Signer& sign) {
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (!sign) return text;
-  DW_ASSIGN_OR_RETURN(const Signature signature, sign(text));
-  json["signature"] = {{"key", signature.key}, {"ed25519", signature.bytes}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// Parsed, canonical, of the right format and trusted; without its signature.
-Result<Json> open_record(std::string_view text, std::string_view format, const Truster& trust) {
-  Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return corruption("not a JSON object");
-  Fields fields(json);
-  const std::string got = fields.text("format");
-  DW_RETURN_IF_ERROR(fields.status());
-  if (got != format) {
-    return unsupported("format " + quote(got) + "; this build reads " + quote(format));
-  }
-  if (json.dump(-1, ' ', false, Json::error_handler_t::replace) != text) {
-    return corruption("not in canonical form");
-  }
-  std::optional<Signature> signature;
-  if (json.contains("signature")) {
-    const Json& own = json.at("signature");
-    if (!own.is_object()) return bad("signature", "an object");
-    Fields parts(own);
-    signature = Signature{parts.text("key"), parts.text("ed25519")};
-    DW_RETURN_IF_ERROR(parts.status());
-    json.erase("signature");
-  }
-  if (trust) DW_RETURN_IF_ERROR(trust(json.dump(), signature));
-  return json;
-}
-
-std::string_view kind_name(VersionKind kind) {
-  return kind == VersionKind::kFull ? "full" : "delta";
+  if (!reader.ok()) return bad_field("parts", "a list");
+  return parts;
 }
 
 uint64_t sum_of(const std::vector<PartRef>& parts) {
@@ -154,44 +53,51 @@ uint64_t sum_of(const std::vector<PartRef>& parts) {
   return sum;
 }
 
-// Sizes in a record must add up without wrapping: a plan compares sums of them.
-Status check_sizes(const std::vector<PartRef>& parts) {
-  constexpr uint64_t kLimit = uint64_t{1} << 56;
-  uint64_t sum = 0;
-  for (const PartRef& part : parts) {
-    if (part.size_bytes > kLimit - sum) return bad("parts", "sizes that add up");
-    sum += part.size_bytes;
-  }
-  return {};
-}
+using Boxes = std::map<std::string, std::vector<BoxDigest>>;
 
-Json boxes_json(const std::map<std::string, std::vector<BoxDigest>>& boxes) {
-  Json json = Json::object();
+std::string boxes_json(const Boxes& boxes) {
+  std::string json;
   for (const auto& [tensor, list] : boxes) {
+    std::string pairs;
     for (const BoxDigest& box : list) {
-      json[tensor].push_back({box_to_string(box.box), box.digest.hex()});
+      pairs.append(pairs.empty() ? "" : ",").append("[\"").append(box_to_string(box.box));
+      pairs.append("\",\"").append(box.digest.hex()).append("\"]");
     }
+    json.append(json.empty() ? "" : ",").append(canonical_text(tensor));
+    json.append(":[").append(pairs).append("]");
   }
-  return json;
+  return "{" + json + "}";
 }
 
-Result<std::map<std::string, std::vector<BoxDigest>>> parse_boxes(const Json& json,
-                                                                  DigestKind kind) {
-  std::map<std::string, std::vector<BoxDigest>> out;
-  if (!json.is_object()) return bad("boxes", "an object");
-  for (const auto& [tensor, list] : json.items()) {
-    if (!list.is_array() || list.empty()) return bad("boxes", "a list of boxes per tensor");
-    for (const Json& pair : list) {
-      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
-        return bad("boxes", "pairs of box and digest");
-      }
-      BoxDigest box;
-      DW_ASSIGN_OR_RETURN(box.box, parse_box(pair[0].get<std::string>()));
-      DW_ASSIGN_OR_RETURN(box.digest, parse_digest(kind, pair[1].get<std::string>()));
-      out[tensor].push_back(std::move(box));
+// ["box", "digest"]
+Result<BoxDigest> read_box(CanonicalReader* reader, DigestKind kind) {
+  const Status bad = bad_field("boxes", "pairs of box and digest");
+  reader->open_list();
+  if (!reader->next_item()) return bad;
+  const std::string_view box = reader->word();
+  if (!reader->next_item()) return bad;
+  const std::string_view digest = reader->word();
+  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad;
+  BoxDigest result;
+  DW_ASSIGN_OR_RETURN(result.box, parse_box(box));
+  DW_ASSIGN_OR_RETURN(result.digest, parse_digest(kind, digest));
+  return result;
+}
+
+Result<Boxes> parse_boxes(std::string_view json, DigestKind kind) {
+  Boxes boxes;
+  CanonicalReader reader(json);
+  std::string tensor;
+  for (reader.open_object(); reader.next_member(&tensor);) {
+    std::vector<BoxDigest>& list = boxes[tensor];
+    for (reader.open_list(); reader.next_item();) {
+      DW_ASSIGN_OR_RETURN(BoxDigest box, read_box(&reader, kind));
+      list.push_back(std::move(box));
     }
+    if (list.empty()) return bad_field("boxes", "a list of boxes per tensor");
   }
-  return out;
+  if (!reader.ok()) return bad_field("boxes", "lists of boxes by tensor");
+  return boxes;
 }
 
 std::string join_digests(const std::vector<Digest>& digests) {
@@ -205,7 +111,7 @@ std::string join_digests(const std::vector<Digest>& digests) {
 Result<std::vector<Digest>> split_digests(std::string_view text, DigestKind kind) {
   const std::optional<std::string> bytes = base64_decode(text);
   const size_t size = digest_size(kind);
-  if (!bytes || bytes->size() % size != 0) return bad("digests", "base64 of whole digests");
+  if (!bytes || bytes->size() % size != 0) return bad_field("digests", "base64 of whole digests");
   std::vector<Digest> digests(bytes->size() / size);
   for (size_t i = 0; i < digests.size(); ++i) {
     digests[i].kind = kind;
@@ -215,88 +121,63 @@ Result<std::vector<Digest>> split_digests(std::string_view text, DigestKind kind
   return digests;
 }
 
+// What the fields of a manifest must be to each other.
+Status check_manifest(const Manifest& m) {
+  if (m.base.has_value() != (m.kind == VersionKind::kDelta) || (m.base && *m.base >= m.version)) {
+    return bad_field("base", "an older version for a delta, none for a full one");
+  }
+  if (m.parent.has_value() != (m.version != 0)) {
+    return bad_field("parent", "one, but for version 0");
+  }
+  if (m.anchor > m.version) return bad_field("anchor", "a version up to this one");
+  if (m.chain_bytes >= uint64_t{1} << 56 || m.chain_bytes < m.part_bytes()) {
+    return bad_field("chain_bytes", "at least the bytes of the parts, under 2^56");
+  }
+  return {};
+}
+
 }  // namespace
-
-std::string serialise_schema(const Schema& schema) {
-  Json tensors = Json::array();
-  for (const Schema::Tensor& tensor : schema.tensors) {
-    tensors.push_back({tensor.name, dtype_name(tensor.dtype), tensor.shape});
-  }
-  return Json{{"format", kSchemaFormat}, {"tensors", std::move(tensors)}}.dump();
-}
-
-Result<Schema> parse_schema(std::string_view text) {
-  DW_ASSIGN_OR_RETURN(const Json json, open_record(text, kSchemaFormat, {}));
-  if (!json.contains("tensors") || !json.at("tensors").is_array()) return bad("tensors", "a list");
-  Schema schema;
-  for (const Json& item : json.at("tensors")) {
-    if (!item.is_array() || item.size() != 3 || !item[0].is_string() || !item[1].is_string() ||
-        !item[2].is_array()) {
-      return bad("tensors", "name, dtype and shape of each");
-    }
-    Schema::Tensor tensor;
-    tensor.name = item[0].get<std::string>();
-    const std::optional<DType> dtype = parse_dtype(item[1].get<std::string>());
-    if (!dtype) return unsupported("dtype " + quote(item[1].get<std::string>()));
-    tensor.dtype = *dtype;
-    for (const Json& extent : item[2]) {
-      if (!extent.is_number_unsigned()) return bad("tensors", "extents that are numbers");
-      tensor.shape.push_back(extent.get<uint64_t>());
-    }
-    DW_RETURN_IF_ERROR(tensor_size_bytes(tensor.dtype, tensor.shape).status());
-    if (!schema.tensors.empty() && schema.tensors.back().name >= tensor.name) {
-      return bad("tensors", "names in ascending order");
-    }
-    schema.tensors.push_back(std::move(tensor));
-  }
-  return schema;
-}
 
 uint64_t Manifest::part_bytes() const { return sum_of(parts); }
 uint64_t Edge::part_bytes() const { return sum_of(parts); }
 
 Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
-  Json json = {{"format", kManifestFormat},
-               {"run", m.run},
-               {"version", m.version},
-               {"base", optional_json(m.base)},
-               {"parent", optional_json(m.parent)},
-               {"kind", kind_name(m.kind)},
-               {"created", m.created},
-               {"publisher", m.publisher},
-               {"parts", parts_json(m.parts)},
-               {"schema", part_json(m.schema)},
-               {"digest", digest_name(m.digest_kind)},
-               {"digests", join_digests(m.digests)},
-               {"state", m.state.hex()},
-               {"chain_bytes", m.chain_bytes},
-               {"anchor", m.anchor},
-               {"anchor_bytes", m.anchor_bytes},
-               {"elements", m.elements},
-               {"changed", m.changed},
-               {"milliseconds", m.milliseconds},
-               {"codec", m.codec}};
-  if (!m.reason.empty()) json["reason"] = m.reason;
-  if (!m.boxes.empty()) json["boxes"] = boxes_json(m.boxes);
-  return finish(std::move(json), sign);
+  RecordWriter record(kManifestFormat);
+  record.text("run", m.run);
+  record.number("version", m.version);
+  record.number("base", m.base);
+  record.digest("parent", m.parent);
+  record.text("kind", m.kind == VersionKind::kFull ? "full" : "delta");
+  record.text("created", m.created);
+  record.text("publisher", m.publisher);
+  record.json("parts", parts_json(m.parts));
+  record.json("schema", part_json(m.schema));
+  record.text("digest", digest_name(m.digest_kind));
+  record.json("digests", "\"" + join_digests(m.digests) + "\"");
+  record.digest("state", m.state);
+  record.number("chain_bytes", m.chain_bytes);
+  record.number("anchor", m.anchor);
+  record.number("anchor_bytes", m.anchor_bytes);
+  record.number("elements", m.elements);
+  record.number("changed", m.changed);
+  record.number("milliseconds", m.milliseconds);
+  record.text("codec", m.codec);
+  if (!m.reason.empty()) record.text("reason", m.reason);
+  if (!m.boxes.empty()) record.json("boxes", boxes_json(m.boxes));
+  return std::move(record).finish(sign);
 }
 
 Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
-  DW_ASSIGN_OR_RETURN(const Json json, open_record(text, kManifestFormat, trust));
-  Fields fields(json);
+  DW_ASSIGN_OR_RETURN(RecordReader fields, RecordReader::open(text, kManifestFormat, trust));
   Manifest m;
   m.run = fields.run();
   m.version = fields.number("version");
   m.base = fields.optional_number("base");
   m.parent = fields.optional_digest("parent", DigestKind::kSha256);
-  const std::string kind = fields.text("kind");
-  if (json.contains("reason")) m.reason = fields.text("reason");
+  const std::string kind = fields.text("kind"), digest = fields.text("digest");
+  if (fields.has("reason")) m.reason = fields.text("reason");
   m.created = fields.text("created");
   m.publisher = fields.text("publisher");
-  m.parts = fields.parts();
-  m.schema = fields.part(json.contains("schema") ? json.at("schema") : Json());
-  const std::optional<DigestKind> digest_kind = parse_digest_kind(fields.text("digest"));
-  const std::string digests = fields.text("digests");
   m.state = fields.digest("state", DigestKind::kXxh3_128);
   m.chain_bytes = fields.number("chain_bytes");
   m.anchor = fields.number("anchor");
@@ -305,39 +186,37 @@ Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
   m.changed = fields.number("changed");
   m.milliseconds = fields.number("milliseconds");
   m.codec = fields.text("codec");
-  DW_RETURN_IF_ERROR(fields.status());
-  if (!digest_kind) return unsupported("digest " + quote(fields.text("digest")));
+  const std::string_view digests = fields.word("digests");
+  DW_RETURN_IF_ERROR(Status(fields.status()));
+  DW_ASSIGN_OR_RETURN(m.parts, parse_parts(fields.json("parts")));
+  DW_ASSIGN_OR_RETURN(m.schema, parse_part_ref(fields.json("schema")));
+  const std::optional<DigestKind> digest_kind = parse_digest_kind(digest);
+  if (!digest_kind) return unsupported("digest " + quote(digest));
   m.digest_kind = *digest_kind;
   DW_ASSIGN_OR_RETURN(m.digests, split_digests(digests, m.digest_kind));
-  if (json.contains("boxes")) {
-    DW_ASSIGN_OR_RETURN(m.boxes, parse_boxes(json.at("boxes"), m.digest_kind));
+  if (fields.has("boxes")) {
+    DW_ASSIGN_OR_RETURN(m.boxes, parse_boxes(fields.json("boxes"), m.digest_kind));
   }
-  if (kind != "full" && kind != "delta") return bad("kind", "full or delta");
+  if (kind != "full" && kind != "delta") return bad_field("kind", "full or delta");
   m.kind = kind == "full" ? VersionKind::kFull : VersionKind::kDelta;
-  DW_RETURN_IF_ERROR(check_sizes(m.parts));
-  if (m.base.has_value() != (m.kind == VersionKind::kDelta) || (m.base && *m.base >= m.version)) {
-    return bad("base", "an older version for a delta, none for a full one");
-  }
-  if (m.parent.has_value() != (m.version != 0)) return bad("parent", "one, but for version 0");
-  if (m.anchor > m.version) return bad("anchor", "a version up to this one");
+  DW_RETURN_IF_ERROR(check_manifest(m));
   return m;
 }
 
 Result<std::string> serialise_edge(const Edge& e, const Signer& sign) {
-  return finish({{"format", kEdgeFormat},
-                 {"run", e.run},
-                 {"version", e.version},
-                 {"base", optional_json(e.base)},
-                 {"manifest", e.manifest.hex()},
-                 {"base_manifest", optional_json(e.base_manifest)},
-                 {"created", e.created},
-                 {"parts", parts_json(e.parts)}},
-                sign);
+  RecordWriter record(kEdgeFormat);
+  record.text("run", e.run);
+  record.number("version", e.version);
+  record.number("base", e.base);
+  record.digest("manifest", e.manifest);
+  record.digest("base_manifest", e.base_manifest);
+  record.text("created", e.created);
+  record.json("parts", parts_json(e.parts));
+  return std::move(record).finish(sign);
 }
 
 Result<Edge> parse_edge(std::string_view text, const Truster& trust) {
-  DW_ASSIGN_OR_RETURN(const Json json, open_record(text, kEdgeFormat, trust));
-  Fields fields(json);
+  DW_ASSIGN_OR_RETURN(RecordReader fields, RecordReader::open(text, kEdgeFormat, trust));
   Edge e;
   e.run = fields.run();
   e.version = fields.number("version");
@@ -345,18 +224,12 @@ Result<Edge> parse_edge(std::string_view text, const Truster& trust) {
   e.manifest = fields.digest("manifest", DigestKind::kSha256);
   e.base_manifest = fields.optional_digest("base_manifest", DigestKind::kSha256);
   e.created = fields.text("created");
-  e.parts = fields.parts();
-  DW_RETURN_IF_ERROR(fields.status());
-  DW_RETURN_IF_ERROR(check_sizes(e.parts));
+  DW_RETURN_IF_ERROR(Status(fields.status()));
+  DW_ASSIGN_OR_RETURN(e.parts, parse_parts(fields.json("parts")));
   if (e.base.has_value() != e.base_manifest.has_value() || (e.base && *e.base >= e.version)) {
-    return bad("base", "an older version and its manifest, or neither");
+    return bad_field("base", "an older version and its manifest, or neither");
   }
   return e;
-}
-
-Digest record_digest(std::string_view json) {
-  return digest_of(DigestKind::kSha256,
-                   {reinterpret_cast<const uint8_t*>(json.data()), json.size()});
 }
 
 Digest boxes_digest(const std::vector<BoxDigest>& boxes) {

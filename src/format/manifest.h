@@ -1,10 +1,8 @@
 // The records of a chain: bytes <-> structs, no I/O. docs/format.md, "The chain", is their
-// contract. All are canonical JSON: keys sorted, no spaces, integers only; a record whose bytes are
-// not the canonical form of what they say is corrupt.
+// contract.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,13 +13,15 @@
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
+#include "format/record.h"
+#include "format/schema.h"
 #include "format/state_digest.h"
 
 namespace deltawire {
 
 // Limits on what is read from a store that is not trusted.
 inline constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
-inline constexpr uint64_t kMaxSchemaBytes = uint64_t{256} << 20;
+inline constexpr uint64_t kMaxEdgeBytes = uint64_t{16} << 20;
 
 // An object that a record vouches for.
 struct PartRef {
@@ -31,20 +31,6 @@ struct PartRef {
 
   bool operator==(const PartRef&) const = default;
 };
-
-// Names, dtypes and shapes of a version's tensors, sorted by name. Versions that have the same
-// share one object: schemas/<sha-256>.json.
-struct Schema {
-  struct Tensor {
-    std::string name;
-    DType dtype = DType::kU8;
-    Shape shape;
-    bool operator==(const Tensor&) const = default;
-  };
-  std::vector<Tensor> tensors;
-};
-std::string serialise_schema(const Schema& schema);
-Result<Schema> parse_schema(std::string_view json);
 
 // How a version's bytes are laid out in the store.
 enum class VersionKind : uint8_t {
@@ -104,26 +90,13 @@ struct Edge {
   uint64_t part_bytes() const;
 };
 
-// Ed25519 over the canonical JSON without its "signature".
-struct Signature {
-  std::string key;    // public key, 64 hex digits
-  std::string bytes;  // 128 hex digits
-};
-// Makes a signature of a text; null where nothing is signed.
-using Signer = std::function<Result<Signature>(std::string_view text)>;
-// Ok, or why a record that carries this signature (or none) is refused.
-using Truster =
-    std::function<Status(std::string_view text, const std::optional<Signature>& signature)>;
-
 Result<std::string> serialise_manifest(const Manifest& manifest, const Signer& sign);
 Result<std::string> serialise_edge(const Edge& edge, const Signer& sign);
-// Checks everything that can be checked without other objects: format, canonical form, names,
+// Checks everything that can be checked without other objects: format, canonical form, checksum,
 // counts, kind against base, and `trust` when given.
 Result<Manifest> parse_manifest(std::string_view json, const Truster& trust);
 Result<Edge> parse_edge(std::string_view json, const Truster& trust);
 
-// Digest of the bytes of a record: what links point to.
-Digest record_digest(std::string_view json);  // sha-256
 Digest boxes_digest(const std::vector<BoxDigest>& boxes);
 // The state that schema and digests describe; Corruption when the counts differ.
 Result<std::vector<TensorState>> states_of(const Schema& schema, const Manifest& manifest);

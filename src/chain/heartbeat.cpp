@@ -1,0 +1,106 @@
+#include "chain/heartbeat.h"
+
+#include <ctime>
+
+#include "chain/names.h"
+#include "format/record.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::string_view kFormat = "heartbeat/1";
+constexpr std::string_view kSuffix = ".json";
+constexpr uint64_t kMaxHeartbeatBytes = 1 << 16;
+constexpr size_t kMaxNameBytes = 100;
+
+bool allowed(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+
+std::string lease_json(const Lease& lease) {
+  return "{\"expires\":" + std::to_string(lease.expires) +
+         ",\"from\":" + (lease.from ? std::to_string(*lease.from) : "null") +
+         ",\"to\":" + std::to_string(lease.to) + "}";
+}
+
+}  // namespace
+
+int64_t unix_now() { return int64_t(std::time(nullptr)); }
+
+std::string heartbeat_object(std::string_view name) {
+  std::string own(name.substr(0, kMaxNameBytes));
+  for (char& c : own) c = allowed(c) ? c : '-';
+  if (own.starts_with('.')) own[0] = '-';
+  if (own != name || own.empty()) own += "-" + record_digest(name).hex().substr(0, 8);
+  return std::string(kReplicaPrefix) + own + std::string(kSuffix);
+}
+
+std::string serialise_heartbeat(const Heartbeat& heartbeat) {
+  RecordWriter record(kFormat);
+  record.text("name", heartbeat.name);
+  record.text("host", heartbeat.host);
+  record.number("pid", heartbeat.pid);
+  record.number("version", heartbeat.version);
+  record.number("serving", heartbeat.serving);
+  record.number("seen", uint64_t(heartbeat.seen));
+  record.json("lease", heartbeat.lease ? lease_json(*heartbeat.lease) : "null");
+  return std::move(record).finish({}).value();  // without a signer nothing can fail
+}
+
+Result<Heartbeat> parse_heartbeat(std::string_view json) {
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kFormat, {}));
+  Heartbeat heartbeat;
+  heartbeat.name = record.text("name");
+  heartbeat.host = record.text("host");
+  heartbeat.pid = record.number("pid");
+  heartbeat.version = record.optional_number("version");
+  heartbeat.serving = record.optional_number("serving");
+  heartbeat.seen = int64_t(record.number("seen"));
+  if (record.has("lease")) {
+    RecordReader own = RecordReader::inside(record.json("lease"));
+    heartbeat.lease =
+        Lease{own.optional_number("from"), own.number("to"), int64_t(own.number("expires"))};
+    record.fail(own.status());
+  }
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  return heartbeat;
+}
+
+Status write_heartbeat(Store& store, const Heartbeat& heartbeat) {
+  const std::string text = serialise_heartbeat(heartbeat);
+  return store.put(heartbeat_object(heartbeat.name), MemoryBody(text));
+}
+
+Result<Heartbeat> read_heartbeat(Store& store, std::string_view name) {
+  const std::string object = heartbeat_object(name);
+  DW_ASSIGN_OR_RETURN(const std::string text, store.get(object, kMaxHeartbeatBytes));
+  Result<Heartbeat> heartbeat = parse_heartbeat(text);
+  if (!heartbeat.ok()) return std::move(heartbeat).status().at(store.url() + "/" + object);
+  return heartbeat;
+}
+
+Status remove_heartbeat(Store& store, std::string_view name) {
+  return store.remove(heartbeat_object(name));
+}
+
+Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store) {
+  std::vector<ListedHeartbeat> found;
+  Status failure;
+  DW_RETURN_IF_ERROR(list_all(store, kReplicaPrefix, "", [&](const ObjectInfo& object) {
+    const Result<std::string> text = store.get(object.name, kMaxHeartbeatBytes);
+    if (!text.ok() && text.status().code() == Code::kNotFound) return true;  // gone meanwhile
+    if (!text.ok() && text.status().code() != Code::kCorruption) {
+      failure = text.status();
+      return false;
+    }
+    Result<Heartbeat> heartbeat = text.ok() ? parse_heartbeat(*text) : text.status();
+    if (!heartbeat.ok()) heartbeat = Status(heartbeat.status()).at(store.url() + "/" + object.name);
+    found.push_back({object, std::move(heartbeat)});
+    return true;
+  }));
+  DW_RETURN_IF_ERROR(std::move(failure));
+  return found;
+}
+
+}  // namespace deltawire

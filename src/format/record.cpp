@@ -1,0 +1,189 @@
+#include "format/record.h"
+
+#include <algorithm>
+
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+constexpr const char* kCheck = "check";
+constexpr const char* kSignature = "signature";
+
+Digest checksum_of(std::string_view text) {
+  return digest_of(DigestKind::kXxh3_128,
+                   {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
+
+}  // namespace
+
+bool is_run_id(std::string_view text) {
+  return text.size() == kRunDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+Status bad_field(std::string_view field, std::string_view expected) {
+  return corruption(quote(field) + ": expected " + std::string(expected));
+}
+
+void RecordWriter::number(const char* key, const std::optional<uint64_t>& value) {
+  members_[key] = value ? std::to_string(*value) : "null";
+}
+
+void RecordWriter::digest(const char* key, const std::optional<Digest>& value) {
+  members_[key] = value ? canonical_text(value->hex()) : "null";
+}
+
+std::string RecordWriter::plain() const {
+  size_t size = 2;
+  for (const auto& [key, json] : members_) size += key.size() + json.size() + 4;
+  std::string text;
+  text.reserve(size);
+  for (const auto& [key, json] : members_) {
+    text.append(text.empty() ? "{" : ",").append(canonical_text(key)).append(":").append(json);
+  }
+  return text + "}";
+}
+
+Result<std::string> RecordWriter::finish(const Signer& sign) && {
+  digest(kCheck, checksum_of(plain()));
+  std::string whole = plain();
+  if (!sign) return whole;
+  DW_ASSIGN_OR_RETURN(const Signature signature, sign(whole));
+  json(kSignature, "{\"ed25519\":" + canonical_text(signature.bytes) +
+                       ",\"key\":" + canonical_text(signature.key) + "}");
+  return plain();
+}
+
+Status RecordReader::read(std::string_view text) {
+  CanonicalReader reader(text);
+  std::string key;
+  size_t begin = 1;
+  for (reader.open_object(); reader.next_member(&key);) {
+    const std::string_view json = reader.skip();
+    members_.push_back({key, json, text.substr(begin, reader.offset() - begin)});
+    begin = reader.offset() + 1;
+  }
+  reader.finish();
+  return reader.status();
+}
+
+Result<RecordReader> RecordReader::open(std::string_view text, std::string_view format) {
+  RecordReader record;
+  DW_RETURN_IF_ERROR(record.read(text));
+  const std::string got = record.text("format");
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  if (got != format) {
+    return unsupported("format " + quote(got) + "; this build reads " + quote(format));
+  }
+  return record;
+}
+
+Result<RecordReader> RecordReader::open(std::string_view text, std::string_view format,
+                                        const Truster& trust) {
+  DW_ASSIGN_OR_RETURN(RecordReader record, open(text, format));
+  DW_RETURN_IF_ERROR(record.check_whole());
+  if (trust) DW_RETURN_IF_ERROR(record.check_trusted(trust));
+  return record;
+}
+
+RecordReader RecordReader::inside(std::string_view object) {
+  RecordReader record;
+  record.status_ = record.read(object);
+  return record;
+}
+
+std::string RecordReader::without(std::string_view a, std::string_view b) const {
+  std::string text;
+  for (const Member& member : members_) {
+    if (member.key == a || member.key == b) continue;
+    text.append(text.empty() ? "{" : ",").append(member.both);
+  }
+  return text.empty() ? "{}" : text + "}";
+}
+
+Status RecordReader::check_whole() const {
+  RecordReader copy = *this;
+  const Digest expected = copy.digest(kCheck, DigestKind::kXxh3_128);
+  DW_RETURN_IF_ERROR(Status(copy.status()));
+  const Digest got = checksum_of(without(kCheck, kSignature));
+  if (got != expected) {
+    return corruption("checksum of the record: expected " + expected.hex() + ", got " + got.hex());
+  }
+  return {};
+}
+
+Status RecordReader::check_trusted(const Truster& trust) const {
+  std::optional<Signature> signature;
+  if (json(kSignature) != "null") {
+    RecordReader own = inside(json(kSignature));
+    signature = Signature{own.text("key"), own.text("ed25519")};
+    DW_RETURN_IF_ERROR(Status(own.status()));
+  }
+  return trust(without(kSignature, kSignature), signature);
+}
+
+void RecordReader::fail(Status status) {
+  if (status_.ok()) status_ = std::move(status);
+}
+
+std::string_view RecordReader::json(std::string_view key) const {
+  for (const Member& member : members_) {
+    if (member.key == key) return member.json;
+  }
+  return "null";
+}
+
+bool RecordReader::has(std::string_view key) const { return json(key) != "null"; }
+
+std::string RecordReader::text(const char* key) {
+  CanonicalReader reader(json(key));
+  std::string text = reader.text();
+  if (!reader.ok()) fail(bad_field(key, "a text"));
+  return text;
+}
+
+std::string_view RecordReader::word(const char* key) {
+  CanonicalReader reader(json(key));
+  const std::string_view word = reader.word();
+  if (!reader.ok()) fail(bad_field(key, "a text without escapes"));
+  return word;
+}
+
+uint64_t RecordReader::number(const char* key) {
+  CanonicalReader reader(json(key));
+  const uint64_t number = reader.number();
+  if (!reader.ok()) fail(bad_field(key, "a number"));
+  return number;
+}
+
+std::optional<uint64_t> RecordReader::optional_number(const char* key) {
+  if (!has(key)) return {};
+  return number(key);
+}
+
+Digest RecordReader::digest(const char* key, DigestKind kind) {
+  Result<Digest> parsed = parse_digest(kind, word(key));
+  if (parsed.ok()) return *parsed;
+  fail(std::move(parsed).status().at(key));
+  return {};
+}
+
+std::optional<Digest> RecordReader::optional_digest(const char* key, DigestKind kind) {
+  if (!has(key)) return {};
+  return digest(key, kind);
+}
+
+std::string RecordReader::run() {
+  std::string run(word("run"));
+  if (!is_run_id(run)) fail(bad_field("run", "32 hex digits"));
+  return run;
+}
+
+Digest record_digest(std::string_view json) {
+  return digest_of(DigestKind::kSha256,
+                   {reinterpret_cast<const uint8_t*>(json.data()), json.size()});
+}
+
+}  // namespace deltawire

@@ -1,0 +1,87 @@
+#include "chain/heartbeat.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "store/memory_store.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::is_failure;
+
+Heartbeat sample(const std::string& name) {
+  return {.name = name,
+          .host = "node-1",
+          .pid = 77,
+          .version = 12,
+          .serving = 11,
+          .seen = 1'800'000'000,
+          .lease = Lease{12, 15, 1'800'000'900}};
+}
+
+TEST(Heartbeat, ComesBackAsItWasWritten) {
+  MemoryStore store;
+  Heartbeat heartbeat = sample("rollout-3");
+  ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
+  EXPECT_EQ(read_heartbeat(store, "rollout-3").value(), heartbeat);
+  heartbeat.version.reset();
+  heartbeat.serving.reset();
+  heartbeat.lease = Lease{{}, 3, 1};
+  ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
+  EXPECT_EQ(read_heartbeat(store, "rollout-3").value(), heartbeat);
+  heartbeat.lease.reset();
+  ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
+  EXPECT_EQ(read_heartbeat(store, "rollout-3").value(), heartbeat);
+  ASSERT_TRUE(remove_heartbeat(store, "rollout-3").ok());
+  EXPECT_EQ(read_heartbeat(store, "rollout-3").status().code(), Code::kNotFound);
+}
+
+TEST(Heartbeat, AnyNameHasAnObjectOfItsOwn) {
+  EXPECT_EQ(heartbeat_object("rollout-3"), "replicas/rollout-3.json");
+  std::set<std::string> objects;
+  const std::string names[] = {"",
+                               ".",
+                               "..",
+                               "../x",
+                               "a/b",
+                               "a-b",
+                               "a b",
+                               "\xff",
+                               "x\n",
+                               std::string(300, 'x'),
+                               std::string(301, 'x')};
+  for (const std::string& name : names) {
+    const std::string object = heartbeat_object(name);
+    EXPECT_TRUE(check_object_name(object).ok()) << object;
+    EXPECT_EQ(object.find('/', 9), std::string::npos) << object;
+    EXPECT_TRUE(objects.insert(object).second) << object;
+  }
+}
+
+TEST(Heartbeat, ListsAllAndSaysWhichAreUnreadable) {
+  MemoryStore store;
+  ASSERT_TRUE(write_heartbeat(store, sample("a")).ok());
+  std::string bad = serialise_heartbeat(sample("b"));
+  bad[bad.size() / 2] = char(bad[bad.size() / 2] ^ 1);
+  ASSERT_TRUE(store.put(heartbeat_object("b"), MemoryBody(bad)).ok());
+  const auto found = list_heartbeats(store);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found->size(), 2U);
+  EXPECT_EQ((*found)[0].heartbeat.value(), sample("a"));
+  EXPECT_TRUE(is_failure((*found)[1].heartbeat.status(), Code::kCorruption, "replicas/b.json"));
+}
+
+TEST(Heartbeat, EveryFlippedBitIsFound) {
+  const std::string good = serialise_heartbeat(sample("a"));
+  for (size_t at = 0; at < good.size() * 8; ++at) {
+    std::string bad = good;
+    bad[at / 8] = char(bad[at / 8] ^ (1 << at % 8));
+    EXPECT_FALSE(parse_heartbeat(bad).ok()) << "bit " << at;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

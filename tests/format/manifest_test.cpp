@@ -1,0 +1,221 @@
+#include "format/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::is_failure;
+
+Digest sha(std::string_view text) { return record_digest(text); }
+Digest xxh(std::string_view text) {
+  return digest_of(DigestKind::kXxh3_128, testing::as_bytes(text));
+}
+
+Manifest sample() {
+  Manifest m;
+  m.run = std::string(32, 'a');
+  m.version = 12;
+  m.base = 11;
+  m.parent = sha("parent");
+  m.created = "2026-11-15T05:36:24Z";
+  m.publisher = "host:1 \"quoted\"";
+  m.parts = {{"parts/0000000012-ab/part-00000.safetensors", 100, sha("0")},
+             {"parts/0000000012-ab/part-00001.safetensors", 23, sha("1")}};
+  m.schema = {"schemas/x.json", 7, sha("schema")};
+  m.digests = {xxh("a"), xxh("b"), xxh("c")};
+  m.boxes["w\n"] = {{{{0, 0}, {1, 2}}, xxh("x")}, {{{1, 0}, {1, 2}}, xxh("y")}};
+  m.state = xxh("state");
+  m.chain_bytes = 1000;
+  m.anchor = 8;
+  m.anchor_bytes = 500;
+  m.elements = 10;
+  m.changed = 3;
+  m.milliseconds = 44;
+  m.codec = "auto";
+  return m;
+}
+
+Edge sample_edge() {
+  return {.run = std::string(32, 'b'),
+          .version = 12,
+          .base = 8,
+          .manifest = sha("12"),
+          .base_manifest = sha("8"),
+          .created = "2026-11-15T05:36:24Z",
+          .parts = {{"parts/0000000012-cd/part-00000.safetensors", 9, sha("p")}}};
+}
+
+// Edits a record and gives it a checksum that fits: what a forger without a key can do.
+std::string forge(std::string text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const size_t check = text.find("\"check\":\"");
+  std::string without = text;
+  without.erase(check, 9 + 32 + 2);
+  text.replace(check + 9, 32, xxh(without).hex());
+  return text;
+}
+
+TEST(Manifest, ComesBackAsItWent) {
+  const Manifest m = sample();
+  const std::string text = serialise_manifest(m, {}).value();
+  const Result<Manifest> back = parse_manifest(text, {});
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(back->run, m.run);
+  EXPECT_EQ(back->version, 12U);
+  EXPECT_EQ(back->base, 11U);
+  EXPECT_EQ(back->parent, m.parent);
+  EXPECT_EQ(back->kind, VersionKind::kDelta);
+  EXPECT_EQ(back->created, m.created);
+  EXPECT_EQ(back->publisher, m.publisher);
+  EXPECT_EQ(back->parts, m.parts);
+  EXPECT_EQ(back->part_bytes(), 123U);
+  EXPECT_EQ(back->schema, m.schema);
+  EXPECT_EQ(back->digests, m.digests);
+  EXPECT_EQ(back->boxes, m.boxes);
+  EXPECT_EQ(back->state, m.state);
+  EXPECT_EQ(back->chain_bytes, 1000U);
+  EXPECT_EQ(back->anchor, 8U);
+  EXPECT_EQ(back->anchor_bytes, 500U);
+  EXPECT_EQ(back->milliseconds, 44U);
+  EXPECT_EQ(serialise_manifest(*back, {}).value(), text);
+}
+
+TEST(Manifest, TheTextIsPinned) {
+  Manifest m = sample();
+  m.parts.resize(1);
+  m.boxes.clear();
+  m.digests.resize(1);
+  EXPECT_EQ(
+      serialise_manifest(m, {}).value(),
+      R"({"anchor":8,"anchor_bytes":500,"base":11,"chain_bytes":1000,"changed":3,)"
+      R"("check":"5b220d9c8686f933b5b062397dfba326","codec":"auto",)"
+      R"("created":"2026-11-15T05:36:24Z","digest":"xxh3-128","digests":"qW+vcFrxaDTmxjK2HpZOHw==",)"
+      R"("elements":10,"format":"manifest/1","kind":"delta","milliseconds":44,)"
+      R"("parent":"e47125968b3b71049fbc4802d1e40a71ea1359decfabacf70b34588037d4ff0c",)"
+      R"("parts":[{"bytes":100,"name":"parts/0000000012-ab/part-00000.safetensors",)"
+      R"("sha-256":"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"}],)"
+      R"("publisher":"host:1 \"quoted\"","run":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",)"
+      R"("schema":{"bytes":7,"name":"schemas/x.json",)"
+      R"("sha-256":"df0ad6e43880f09c90ebf95f19110178aba6890df0010ebda7485029e2b543b4"},)"
+      R"("state":"ccb356a16ce4d54a899465fe1ae32812","version":12})");
+}
+
+TEST(Manifest, EveryFlippedBitIsFound) {
+  const std::string manifest = serialise_manifest(sample(), {}).value();
+  const std::string edge = serialise_edge(sample_edge(), {}).value();
+  for (size_t at = 0; at < manifest.size() * 8; ++at) {
+    std::string bad = manifest;
+    bad[at / 8] = char(bad[at / 8] ^ (1 << at % 8));
+    EXPECT_FALSE(parse_manifest(bad, {}).ok()) << "bit " << at;
+  }
+  for (size_t at = 0; at < edge.size() * 8; ++at) {
+    std::string bad = edge;
+    bad[at / 8] = char(bad[at / 8] ^ (1 << at % 8));
+    EXPECT_FALSE(parse_edge(bad, {}).ok()) << "bit " << at;
+  }
+}
+
+TEST(Manifest, EveryTruncationIsFound) {
+  const std::string text = serialise_manifest(sample(), {}).value();
+  for (size_t size = 0; size < text.size(); ++size) {
+    EXPECT_FALSE(parse_manifest(text.substr(0, size), {}).ok());
+  }
+  EXPECT_FALSE(parse_manifest(text + " ", {}).ok());
+}
+
+TEST(Manifest, ForgedFieldsAreRefusedByName) {
+  const std::string good = serialise_manifest(sample(), {}).value();
+  ASSERT_TRUE(parse_manifest(forge(good, "\"elements\":10", "\"elements\":11"), {}).ok());
+  const auto refused = [&](std::string_view from, std::string_view to, const char* phrase) {
+    return is_failure(parse_manifest(forge(good, from, to), {}).status(), Code::kCorruption,
+                      phrase);
+  };
+  EXPECT_TRUE(refused("\"base\":11", "\"base\":12", "\"base\""));
+  EXPECT_TRUE(refused("\"base\":11", "\"base\":null", "\"base\""));
+  EXPECT_TRUE(refused("\"kind\":\"delta\"", "\"kind\":\"full\"", "\"base\""));
+  EXPECT_TRUE(refused("\"kind\":\"delta\"", "\"kind\":\"else\"", "\"kind\""));
+  EXPECT_TRUE(refused("\"version\":12", "\"version\":\"12\"", "\"version\": expected a number"));
+  EXPECT_TRUE(refused("\"anchor\":8", "\"anchor\":13", "\"anchor\""));
+  EXPECT_TRUE(refused("\"chain_bytes\":1000", "\"chain_bytes\":122", "\"chain_bytes\""));
+  EXPECT_TRUE(refused("\"bytes\":100", "\"bytes\":18446744073709551615", "sizes that add up"));
+  EXPECT_TRUE(refused("\"parts\":[", "\"parts\":[1,", "parts"));
+  EXPECT_TRUE(refused("\"run\":\"aa", "\"run\":\"AA", "\"run\""));
+  EXPECT_TRUE(refused("\"boxes\":{\"w\\n\":[[", "\"boxes\":{\"v\":[],\"w\\n\":[[", "\"boxes\""));
+  EXPECT_TRUE(refused("\"digests\":\"", "\"digests\":\"AAAA", "\"digests\""));
+  EXPECT_TRUE(is_failure(parse_manifest(forge(good, "manifest/1", "manifest/2"), {}).status(),
+                         Code::kUnsupported, "manifest/2"));
+}
+
+TEST(Manifest, ASignatureIsOverTheRecordWithoutIt) {
+  std::string signed_text;
+  const Signer sign = [&](std::string_view text) -> Result<Signature> {
+    signed_text = text;
+    return Signature{std::string(64, '1'), std::string(128, '2')};
+  };
+  const std::string text = serialise_manifest(sample(), sign).value();
+  EXPECT_EQ(signed_text, serialise_manifest(sample(), {}).value());
+  bool asked = false;
+  const Truster trust = [&](std::string_view own, const std::optional<Signature>& signature) {
+    asked = own == signed_text && signature && signature->key == std::string(64, '1') &&
+            signature->bytes == std::string(128, '2');
+    return Status();
+  };
+  EXPECT_TRUE(parse_manifest(text, trust).ok());
+  EXPECT_TRUE(asked);
+  const Truster refuse = [](std::string_view, const std::optional<Signature>&) {
+    return corruption("no");
+  };
+  EXPECT_TRUE(is_failure(parse_manifest(text, refuse).status(), Code::kCorruption, "no"));
+  EXPECT_TRUE(parse_manifest(text, {}).ok());
+}
+
+TEST(Edge, ComesBackAsItWent) {
+  const Edge e = sample_edge();
+  const Result<Edge> back = parse_edge(serialise_edge(e, {}).value(), {});
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(back->version, 12U);
+  EXPECT_EQ(back->base, 8U);
+  EXPECT_EQ(back->manifest, e.manifest);
+  EXPECT_EQ(back->base_manifest, e.base_manifest);
+  EXPECT_EQ(back->parts, e.parts);
+  const std::string good = serialise_edge(e, {}).value();
+  for (const auto& [from, to] :
+       {std::pair("\"base\":8", "\"base\":12"), {"\"base\":8", "\"base\":null"}}) {
+    EXPECT_TRUE(
+        is_failure(parse_edge(forge(good, from, to), {}).status(), Code::kCorruption, "base"));
+  }
+}
+
+TEST(Schema, ComesBackAsItWent) {
+  const Schema schema{{{"a", DType::kBF16, {2, 3}}, {"b \"x\"", DType::kF32, {}}}};
+  const std::string text = serialise_schema(schema);
+  EXPECT_EQ(text, R"({"format":"schema/1","tensors":[["a","BF16",[2,3]],["b \"x\"","F32",[]]]})");
+  const Result<Schema> back = parse_schema(text);
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(*back, schema);
+  EXPECT_TRUE(parse_schema(serialise_schema({})).ok());
+}
+
+TEST(Schema, DefectsAreNamed) {
+  const auto refused = [](std::string_view tensors, Code code, const char* phrase) {
+    return is_failure(
+        parse_schema(R"({"format":"schema/1","tensors":)" + std::string(tensors) + "}").status(),
+        code, phrase);
+  };
+  EXPECT_TRUE(refused(R"([["b","U8",[1]],["a","U8",[1]]])", Code::kCorruption, "ascending"));
+  EXPECT_TRUE(refused(R"([["a","U8",[1]],["a","U8",[1]]])", Code::kCorruption, "ascending"));
+  EXPECT_TRUE(refused(R"([["a","X9",[1]]])", Code::kUnsupported, "X9"));
+  EXPECT_TRUE(refused(R"([["a","U8"]])", Code::kCorruption, "name, dtype and shape"));
+  EXPECT_TRUE(refused(R"([["a","U8",[1],1]])", Code::kCorruption, "name, dtype and shape"));
+  EXPECT_TRUE(refused(R"([1])", Code::kCorruption, "name, dtype and shape"));
+  EXPECT_TRUE(refused(R"(1)", Code::kCorruption, "a list"));
+  EXPECT_TRUE(refused(R"([["a","F64",[18446744073709551615,8]]])", Code::kCorruption, "\"a\""));
+}
+
+}  // namespace
+}  // namespace deltawire
