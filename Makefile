@@ -14,7 +14,7 @@ build:   ## the library and build/deltawire
 	@cmake --build --preset release -j$(JOBS)
 
 test:    ## build and run every test
-	@scripts/setup build test && scripts/venv build/venv
+	@scripts/setup build test s3 && scripts/venv build/venv
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j$(JOBS)
 	@$(CTEST) --preset release
@@ -26,7 +26,7 @@ bench: build  ## sizes and speeds of every codec on this machine
 	@build/deltawire bench
 
 asan tsan:  ## the tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer
-	@scripts/setup build test
+	@scripts/setup build test s3
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
 	@scripts/no-aslr $(CTEST) --preset $@

@@ -6,6 +6,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(CURL IMPORTED_TARGET libcurl>=7.85)
+if(NOT CURL_FOUND)
+  message(NOTICE "libcurl not found (Debian: libcurl4-openssl-dev): s3:// stores will be unsupported")
+endif()
 
 # BLAKE3 has no C library package in Debian 12: its C sources ship inside librust-blake3-dev.
 file(GLOB blake3_candidates /usr/share/cargo/registry/blake3-*/c/blake3.h)

@@ -114,7 +114,7 @@ struct StoreOptions {
   std::string ca_file;        // extra trusted certificates, PEM
   unsigned connections = 16;
   uint64_t multipart_bytes = uint64_t{16} << 20;  // pieces of up- and downloads
-  double call_timeout_seconds = 60;               // of one attempt; doubled for each 64 MiB moved
+  double call_timeout_seconds = 60;               // of one attempt; again for each 64 MiB moved
   // All stores.
   unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none
   uint64_t max_bytes_per_second = 0;      // 0: no limit

@@ -6,7 +6,7 @@
 #include "store/directory_store.h"
 #include "store/memory_store.h"
 #ifdef DELTAWIRE_HAVE_S3
-#include "store/s3_store.h"
+#include "store/s3/s3_store.h"
 #endif
 
 namespace deltawire {

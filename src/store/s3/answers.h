@@ -1,0 +1,43 @@
+// What the server's XML says, as structs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/status.h"
+
+namespace deltawire::s3 {
+
+struct ErrorAnswer {
+  std::string code;  // "NoSuchBucket"; empty when the body is not S3's
+  std::string message;
+  std::string request_id;
+  std::string region;  // of AuthorizationHeaderMalformed and PermanentRedirect
+};
+// Never fails: an answer that cannot be read is one without a code.
+ErrorAnswer parse_error(std::string_view xml);
+
+struct ListedObject {
+  std::string key;
+  uint64_t size_bytes = 0;
+  int64_t modified = 0;
+};
+struct ListAnswer {
+  std::vector<ListedObject> objects;
+  std::string continuation_token;  // empty: this is the last page
+};
+Result<ListAnswer> parse_list(std::string_view xml);
+
+// Of CreateMultipartUpload.
+Result<std::string> parse_upload_id(std::string_view xml);
+
+// CompleteMultipartUpload may fail after its 200 was sent: then the body is an error. True when it
+// says that the object is there.
+bool is_completed(std::string_view xml);
+
+// "2009-10-12T17:50:30.000Z" in seconds since 1970; Corruption when it is none.
+Result<int64_t> parse_time(std::string_view text);
+
+}  // namespace deltawire::s3

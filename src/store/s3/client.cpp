@@ -1,0 +1,191 @@
+#include "store/s3/client.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/file.h"
+#include "deltawire/digest.h"
+
+namespace deltawire::s3 {
+namespace {
+
+constexpr char kEmptySha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+constexpr double kBytesPerTimeout = double(uint64_t{64} << 20);
+
+int64_t now_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+// 400 is also the status of failures that pass.
+bool is_passing(std::string_view code) {
+  static constexpr std::string_view kPassing[] = {
+      "BadDigest",      "IncompleteBody", "InternalError",      "OperationAborted",
+      "RequestTimeout", "SlowDown",       "ServiceUnavailable", "XAmzContentSHA256Mismatch"};
+  return std::find(std::begin(kPassing), std::end(kPassing), code) != std::end(kPassing);
+}
+
+void replace_all(std::string* text, const std::string& what, std::string_view with) {
+  if (what.empty()) return;
+  for (size_t at = 0; (at = text->find(what, at)) != text->npos; at += with.size()) {
+    text->replace(at, what.size(), with);
+  }
+}
+
+}  // namespace
+
+Result<std::string> sha256_of(const BodyRange& range) {
+  if (range.size == 0) return std::string(kEmptySha256);
+  Hasher hasher(DigestKind::kSha256);
+  std::vector<uint8_t> piece(size_t(std::min<uint64_t>(range.size, 256 << 10)));
+  for (uint64_t done = 0; done < range.size; done += piece.size()) {
+    piece.resize(size_t(std::min<uint64_t>(piece.size(), range.size - done)));
+    DW_RETURN_IF_ERROR(range.body->read(range.offset + done, piece));
+    hasher.update(piece);
+  }
+  return hasher.finish().hex();
+}
+
+Client::Client(std::string bucket, Address address, const StoreOptions& options)
+    : bucket_(std::move(bucket)),
+      address_(std::move(address)),
+      call_timeout_seconds_(options.call_timeout_seconds),
+      sharers_(options.connections),
+      http_(options.ca_file, options.connections),
+      region_(options.region.empty() ? default_region() : options.region) {}
+
+Result<std::unique_ptr<Client>> Client::make(const std::string& bucket,
+                                             const StoreOptions& options) {
+  DW_RETURN_IF_ERROR(check_bucket(bucket));
+  DW_ASSIGN_OR_RETURN(Address address,
+                      Address::make(options.endpoint, bucket, options.virtual_host));
+  std::unique_ptr<Client> client(new Client(bucket, std::move(address), options));
+  DW_RETURN_IF_ERROR(check_region(client->region_));
+  if (!(options.call_timeout_seconds > 0)) {
+    return invalid_argument("the timeout of a call must be above zero");
+  }
+  if (options.connections == 0) return invalid_argument("at least one connection is needed");
+  if (!options.ca_file.empty()) {
+    Result<std::shared_ptr<MappedFile>> readable = MappedFile::open(options.ca_file);
+    if (!readable.ok()) return std::move(readable).status();
+  }
+  DW_ASSIGN_OR_RETURN(client->credentials_, CredentialsSource::find());
+  return client;
+}
+
+std::string Client::region() {
+  const std::lock_guard lock(mutex_);
+  return region_;
+}
+
+Result<HttpAnswer> Client::send(const Request& request) {
+  const std::string region = this->region();
+  DW_ASSIGN_OR_RETURN(HttpAnswer answer, send_once(request, region));
+  const std::string asked = region_asked_for(answer);
+  if (asked.empty() || asked == region) return answer;
+  {
+    const std::lock_guard lock(mutex_);
+    region_ = asked;
+  }
+  return send_once(request, asked);
+}
+
+Result<HttpAnswer> Client::send_ok(const Request& request) {
+  DW_ASSIGN_OR_RETURN(HttpAnswer answer, send(request));
+  if (!answer.ok()) return failure(answer);
+  return answer;
+}
+
+Result<HttpAnswer> Client::send_once(const Request& request, const std::string& region) {
+  const Credentials credentials = credentials_->current();
+  const Target target = address_.target(region, request.key);
+  const std::string query = canonical_query(request.query);
+  SigningScope scope;
+  scope.region = region;
+  scope.time = amz_time(now_seconds());
+
+  std::string sha256 = request.body_sha256;
+  if (sha256.empty()) {
+    DW_ASSIGN_OR_RETURN(sha256, sha256_of(request.body));
+  }
+  Pairs headers = request.headers;
+  headers.emplace_back("host", target.host);
+  headers.emplace_back("x-amz-content-sha256", sha256);
+  headers.emplace_back("x-amz-date", scope.time);
+  if (!credentials.session_token.empty()) {
+    headers.emplace_back("x-amz-security-token", credentials.session_token);
+  }
+
+  HttpRequest http;
+  http.method = request.method;
+  http.url = target.scheme_and_host + target.path + (query.empty() ? "" : "?" + query);
+  for (const auto& [name, value] : headers) http.headers.push_back(name + ": " + value);
+  http.headers.push_back(
+      "authorization: " +
+      authorization({request.method, target.path, query, headers, sha256}, scope, credentials));
+  http.body = request.body;
+  http.may_resend = request.may_resend;
+  http.stall_seconds = call_timeout_seconds_;
+  http.timeout_seconds =
+      call_timeout_seconds_ * (1 + double(request.moved_bytes) * sharers_ / kBytesPerTimeout);
+  http.on_bytes = request.on_bytes;
+  http.cancelled = request.cancelled;
+  return http_.perform(http);
+}
+
+// Empty: none. Servers tell it in a header (the only place a HEAD has) or in the error.
+std::string Client::region_asked_for(const HttpAnswer& answer) const {
+  if (answer.status != 301 && answer.status != 307 && answer.status != 400) return "";
+  std::string region(answer.header("x-amz-bucket-region"));
+  if (region.empty()) region = parse_error(answer.text).region;
+  return check_region(region).ok() ? region : "";
+}
+
+// What a server says is shown on one line, shortened, and never with a secret that it echoes.
+std::string Client::printable(std::string_view text) {
+  constexpr size_t kMaxShown = 300;
+  std::string out(text);
+  const Credentials credentials = credentials_->current();
+  replace_all(&out, credentials.secret_key, "***");
+  replace_all(&out, credentials.session_token, "***");
+  if (out.size() > kMaxShown) out.replace(kMaxShown, out.npos, "...");
+  for (char& c : out) {
+    if (uint8_t(c) < ' ' || uint8_t(c) >= 127) c = '?';
+  }
+  return out;
+}
+
+Status Client::failure(const HttpAnswer& answer) {
+  ErrorAnswer error = parse_error(answer.text);
+  if (error.request_id.empty()) error.request_id = answer.header("x-amz-request-id");
+  std::string detail = "HTTP " + std::to_string(answer.status);
+  if (!error.code.empty()) detail += " " + printable(error.code);
+  if (!error.message.empty()) detail += ": " + printable(error.message);
+  if (!error.request_id.empty()) detail += "; request id " + printable(error.request_id);
+
+  if (is_passing(error.code)) return unavailable("the server asks to try again (" + detail + ")");
+  switch (answer.status) {
+    case 301:
+    case 307:
+      return io_error("the bucket is in another region (" + detail + ")");
+    case 401:
+    case 403:
+      return io_error("access denied (" + detail + ")");
+    case 404:
+      return not_found(error.code == "NoSuchBucket" ? "no such bucket (" + detail + ")"
+                                                    : "no such object (" + detail + ")");
+    case 408:
+    case 409:
+    case 425:
+    case 429:
+      return unavailable("the server asks to try again (" + detail + ")");
+    case 501:
+      return unsupported("the server does not support this (" + detail + ")");
+    default:
+      break;
+  }
+  if (answer.status >= 500) return unavailable("the server failed (" + detail + ")");
+  return io_error("the server refused (" + detail + ")");
+}
+
+}  // namespace deltawire::s3

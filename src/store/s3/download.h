@@ -1,0 +1,19 @@
+// A range of an object, read by several connections at once.
+#pragma once
+
+#include "store/s3/client.h"
+#include "store/s3/pieces.h"
+
+namespace deltawire::s3 {
+
+// Bytes [offset, offset + pieces.size) of an object into `sink`, at positions from 0. Corruption
+// when the object ends before, or when its size is not `object_size` (kAnySize: any). All pieces
+// are of the same object: one that is replaced meanwhile is noticed by its ETag, and Unavailable.
+Status download_in_pieces(Client* client, Slots* slots, const std::string& key, uint64_t offset,
+                          const Pieces& pieces, uint64_t object_size, unsigned workers, Sink* sink);
+
+constexpr uint64_t kAnySize = ~uint64_t{0};
+// Below this a request costs more than it moves.
+constexpr uint64_t kMinDownloadPiece = uint64_t{1} << 20;
+
+}  // namespace deltawire::s3

@@ -1,0 +1,262 @@
+#include "store/s3/s3_store.h"
+
+#include <curl/curl.h>
+
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "base/bytes.h"
+#include "deltawire/digest.h"
+#include "store/s3/client.h"
+#include "store/s3/conditional_put.h"
+#include "store/s3/download.h"
+#include "store/s3/list.h"
+#include "store/s3/upload.h"
+
+namespace deltawire {
+namespace s3 {
+namespace {
+
+constexpr char kSha256Header[] = "x-amz-meta-deltawire-sha256";
+
+// Fills a span, for read().
+class SpanSink final : public Sink {
+ public:
+  explicit SpanSink(std::span<uint8_t> out) : out_(out) {}
+  Status write(uint64_t offset, std::span<const uint8_t> bytes) override {
+    std::memcpy(out_.data() + offset, bytes.data(), bytes.size());
+    return {};
+  }
+
+ private:
+  const std::span<uint8_t> out_;
+};
+
+Result<uint64_t> content_length(const HttpAnswer& answer) {
+  const std::string_view text = answer.header("content-length");
+  uint64_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
+    return corruption("an answer without its size");
+  }
+  return size;
+}
+
+class S3Store final : public Store {
+ public:
+  S3Store(std::unique_ptr<Client> client, std::string prefix, const StoreOptions& options)
+      : client_(std::move(client)),
+        prefix_(prefix.empty() ? "" : prefix + "/"),
+        connections_(options.connections),
+        piece_bytes_(options.multipart_bytes),
+        slots_(options.connections) {}
+
+  std::string url() const override {
+    std::string url = "s3://" + client_->bucket() + "/" + prefix_;
+    url.pop_back();
+    return url;
+  }
+
+  Result<Capabilities> capabilities() override {
+    const std::lock_guard lock(capabilities_mutex_);
+    if (!capabilities_.has_value()) {
+      Result<bool> conditional = has_conditional_put(client_.get(), prefix_);
+      if (!conditional.ok()) return std::move(conditional).status().at(url());
+      capabilities_ = Capabilities{*conditional};
+    }
+    return *capabilities_;
+  }
+
+  Status put(std::string_view name, const Body& body) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    if (body.size() <= piece_bytes_) {
+      const Slots::Slot slot(&slots_);
+      return at(name, put_whole(name, body));
+    }
+    const Pieces pieces =
+        Pieces::cut(body.size(), connections_, kMinUploadPiece, piece_bytes_, kMaxUploadPieces);
+    return at(name,
+              upload_in_pieces(client_.get(), &slots_, key(name), body, pieces, connections_));
+  }
+
+  Status put_if_absent(std::string_view name, const Body& body) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    // A server that overlooks the condition would overwrite what is there.
+    DW_ASSIGN_OR_RETURN(const Capabilities can, capabilities());
+    if (!can.put_if_absent) {
+      return at(name, unsupported("the server has no conditional PUT (If-None-Match)"));
+    }
+    return at(name, put_whole_if_absent(name, body));
+  }
+
+  Result<ObjectInfo> stat(std::string_view name) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    Result<ObjectInfo> info = head(name);
+    if (!info.ok()) return at(name, std::move(info).status());
+    return info;
+  }
+
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    Result<std::string> text = get_whole(name, max_bytes);
+    if (!text.ok()) return at(name, std::move(text).status());
+    return text;
+  }
+
+  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    uint64_t end;
+    if (!checked_add(offset, out.size(), &end) || end > uint64_t(INT64_MAX)) {
+      return at(name, corruption("the object ends before byte " + std::to_string(offset)));
+    }
+    if (out.empty()) return at(name, reaches(name, offset));
+    SpanSink sink(out);
+    return at(name, fetch(name, offset, out.size(), kAnySize, &sink));
+  }
+
+  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    if (size_bytes > 0) return at(name, fetch(name, 0, size_bytes, size_bytes, sink));
+    Result<ObjectInfo> info = head(name);  // an empty object has no range to ask for
+    if (!info.ok()) return at(name, std::move(info).status());
+    if (info->size_bytes == 0) return {};
+    return at(name, corruption("expected 0 bytes, got " + std::to_string(info->size_bytes)));
+  }
+
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override {
+    Result<std::vector<ObjectInfo>> found =
+        list_objects(client_.get(), prefix_, prefix, start_after, limit);
+    if (!found.ok()) return std::move(found).status().at(url());
+    return found;
+  }
+
+  Status remove(std::string_view name) override {
+    DW_RETURN_IF_ERROR(check_object_name(name));
+    Request request;
+    request.method = "DELETE";
+    request.key = key(name);
+    Result<HttpAnswer> answer = client_->send(request);
+    if (!answer.ok()) return at(name, std::move(answer).status());
+    const bool no_object = answer->status == 404 && parse_error(answer->text).code == "NoSuchKey";
+    if (answer->ok() || no_object) return {};
+    return at(name, client_->failure(*answer));
+  }
+
+ private:
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+
+  Status at(std::string_view name, Status status) const {
+    if (status.ok()) return status;
+    return std::move(status).at(url() + ": object " + std::string(name));
+  }
+
+  Result<HttpAnswer> send_whole(std::string_view name, const Body& body, bool if_absent) {
+    Request request;
+    request.method = "PUT";
+    request.key = key(name);
+    request.body = {&body, 0, body.size()};
+    DW_ASSIGN_OR_RETURN(request.body_sha256, sha256_of(request.body));
+    request.headers = {{kSha256Header, request.body_sha256}};
+    if (if_absent) request.headers.emplace_back("if-none-match", "*");
+    request.may_resend = !if_absent;  // else it could find what it put itself
+    request.moved_bytes = body.size();
+    return client_->send(request);
+  }
+
+  Status put_whole(std::string_view name, const Body& body) {
+    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, send_whole(name, body, false));
+    return answer.ok() ? Status() : client_->failure(answer);
+  }
+
+  Status put_whole_if_absent(std::string_view name, const Body& body) {
+    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, send_whole(name, body, true));
+    if (answer.ok()) return {};
+    if (answer.status == 412) return conflict("is already there");
+    // 409: another write or removal of the name was going on. Whether that one won is seen now.
+    if (answer.status == 409 && head(name).ok()) return conflict("is already there");
+    return client_->failure(answer);
+  }
+
+  Result<ObjectInfo> head(std::string_view name) {
+    Request request;
+    request.method = "HEAD";
+    request.key = key(name);
+    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client_->send_ok(request));
+    ObjectInfo info;
+    info.name = name;
+    DW_ASSIGN_OR_RETURN(info.size_bytes, content_length(answer));
+    const std::string modified(answer.header("last-modified"));
+    info.modified = std::max<int64_t>(0, int64_t(curl_getdate(modified.c_str(), nullptr)));
+    return info;
+  }
+
+  Result<std::string> get_whole(std::string_view name, uint64_t max_bytes) {
+    std::string text;
+    const auto over = [&](uint64_t size) {
+      return corruption(std::to_string(size) + " bytes is over the limit of " +
+                        std::to_string(max_bytes));
+    };
+    Request request;
+    request.key = key(name);
+    request.moved_bytes = max_bytes;
+    request.on_bytes = [&](const HttpAnswer& head, std::span<const uint8_t> bytes) -> Status {
+      const Result<uint64_t> size = content_length(head);
+      if (size.ok() && *size > max_bytes) return over(*size);
+      if (bytes.size() > max_bytes - text.size()) return over(text.size() + bytes.size());
+      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      return {};
+    };
+    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client_->send_ok(request));
+    const std::string_view expected = answer.header(kSha256Header);
+    if (!expected.empty()) {
+      const MemoryBody body(text);
+      DW_ASSIGN_OR_RETURN(const std::string got, sha256_of({&body, 0, body.size()}));
+      if (got != expected) {
+        return corruption("sha-256 expected " + std::string(expected.substr(0, 64)) + ", got " +
+                          got);
+      }
+    }
+    return text;
+  }
+
+  // Of a read of nothing: is there an object, and does it reach so far?
+  Status reaches(std::string_view name, uint64_t offset) {
+    DW_ASSIGN_OR_RETURN(const ObjectInfo info, head(name));
+    if (offset <= info.size_bytes) return {};
+    return corruption("the object ends at byte " + std::to_string(info.size_bytes) + ", expected " +
+                      std::to_string(offset));
+  }
+
+  Status fetch(std::string_view name, uint64_t offset, uint64_t size, uint64_t object_size,
+               Sink* sink) {
+    const Pieces pieces = Pieces::cut(size, connections_, std::min(kMinDownloadPiece, piece_bytes_),
+                                      piece_bytes_, ~uint64_t{0});
+    return download_in_pieces(client_.get(), &slots_, key(name), offset, pieces, object_size,
+                              connections_, sink);
+  }
+
+  const std::unique_ptr<Client> client_;
+  const std::string prefix_;  // empty or ending in '/'
+  const unsigned connections_;
+  const uint64_t piece_bytes_;
+  Slots slots_;
+  std::mutex capabilities_mutex_;
+  std::optional<Capabilities> capabilities_;
+};
+
+}  // namespace
+}  // namespace s3
+
+Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket, const std::string& prefix,
+                                             const StoreOptions& options) {
+  if (!prefix.empty()) DW_RETURN_IF_ERROR(check_object_name(prefix));
+  if (options.multipart_bytes == 0) return invalid_argument("pieces must be larger than 0 bytes");
+  Result<std::unique_ptr<s3::Client>> client = s3::Client::make(bucket, options);
+  if (!client.ok()) return std::move(client).status().at("s3://" + bucket);
+  return std::shared_ptr<Store>(
+      std::make_shared<s3::S3Store>(std::move(client).value(), prefix, options));
+}
+
+}  // namespace deltawire
