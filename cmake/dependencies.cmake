@@ -8,7 +8,7 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(CURL IMPORTED_TARGET libcurl>=7.85)
 if(NOT CURL_FOUND)
-  message(NOTICE "libcurl not found (Debian: libcurl4-openssl-dev): s3:// stores will be unsupported")
+  message(NOTICE "libcurl not found (Debian: libcurl4-openssl-dev): s3:// stores and --notify sglang, vllm will be unsupported")
 endif()
 
 # BLAKE3 has no C library package in Debian 12: its C sources ship inside librust-blake3-dev.

@@ -1,0 +1,78 @@
+#include "cli/notify_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace deltawire::cli {
+
+void add_notify_options(CLI::App* verb, NotifyOptions* options) {
+  verb->add_option("--notify", options->notify,
+                   "pause, reload and resume an engine: sglang=URL or vllm=URL; may be repeated. "
+                   "A key comes from DELTAWIRE_ENGINE_API_KEY")
+      ->type_name("KIND=URL")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--exec", options->exec,
+                   "run a shell command when there is a new version; it finds DELTAWIRE_VERSION, "
+                   "_RUN, _PATH and _PHASE in its environment; may be repeated")
+      ->type_name("COMMAND")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--notify-timeout", options->timeout_seconds,
+                   "seconds that one call of an engine or one command may take (default 300)")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--notify-retries", options->retries,
+                   "attempts after one that found no engine, no answer or a 5xx (default 2)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 100));
+}
+
+Result<Notifier> make_notifier(const NotifyOptions& options) {
+  EngineOptions engine_options;
+  engine_options.limits.timeout_seconds = options.timeout_seconds;
+  engine_options.limits.retries = options.retries;
+  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) {
+    engine_options.api_key = Secret(key);
+  }
+  std::vector<std::string> specs = options.notify;
+  for (const std::string& command : options.exec) specs.push_back("exec=" + command);
+  Notifier notifier;
+  for (const std::string& spec : specs) {
+    DW_ASSIGN_OR_RETURN(auto engine, make_engine(spec, engine_options));
+    notifier.add(std::move(engine));
+  }
+  return notifier;
+}
+
+nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines) {
+  auto list = nlohmann::ordered_json::array();
+  for (const EngineOutcome& engine : engines) {
+    nlohmann::ordered_json one = {{"engine", engine.engine}, {"serving", nullptr}};
+    if (engine.serving) one["serving"] = *engine.serving;
+    one["paused"] = engine.paused;
+    one["reloaded"] = engine.reloaded;
+    one["resumed"] = engine.resumed;
+    one["reload_seconds"] = engine.reload_seconds;
+    one["warnings"] = engine.warnings;
+    if (!engine.status.ok()) {
+      one["error"] = {{"code", code_name(engine.status.code())},
+                      {"message", engine.status.message()}};
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+void say_engines(const Context& context, const std::vector<EngineOutcome>& engines) {
+  for (const EngineOutcome& engine : engines) {
+    const std::string serves = engine.serving ? fmt::format("serves version {}", *engine.serving)
+                                              : "which version it serves is not known";
+    context.say(fmt::format("engine    {}: {}{}", engine.engine, serves,
+                            engine.resumed ? "" : "; it may still be paused"));
+    for (const std::string& warning : engine.warnings) context.say("          " + warning);
+  }
+}
+
+}  // namespace deltawire::cli

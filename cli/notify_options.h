@@ -1,0 +1,31 @@
+// --notify, --exec and their limits: which engines are told about new weights, and what came of it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/context.h"
+#include "deltawire/status.h"
+#include "engine/notifier.h"
+
+namespace deltawire::cli {
+
+struct NotifyOptions {
+  std::vector<std::string> notify, exec;
+  double timeout_seconds = CallLimits().timeout_seconds;
+  unsigned retries = CallLimits().retries;
+};
+
+void add_notify_options(CLI::App* verb, NotifyOptions* options);
+
+// Reads the engines' key from DELTAWIRE_ENGINE_API_KEY. Without options: a notifier without
+// engines.
+Result<Notifier> make_notifier(const NotifyOptions& options);
+
+// [{"engine":"sglang=http://...","serving":12,"reloaded":true,"resumed":true, ...}, ...]
+nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines);
+// One line per engine: "engine    sglang=http://...: serves version 12"
+void say_engines(const Context& context, const std::vector<EngineOutcome>& engines);
+
+}  // namespace deltawire::cli

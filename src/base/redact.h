@@ -1,0 +1,16 @@
+// Text that may have come from outside, made fit for a log: what looks like a secret is replaced.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace deltawire {
+
+// "https://user:pass@host/" becomes "https://***@host/"; the values of Authorization and similar
+// headers and of parameters such as X-Amz-Signature become "***".
+std::string redact(std::string_view text);
+
+// "authorization", "api_key", "X-Amz-Security-Token", ...: the value of such a name is a secret.
+bool names_a_secret(std::string_view name);
+
+}  // namespace deltawire

@@ -1,0 +1,21 @@
+// A string that must not be seen: it can be used, but neither logged nor formatted by accident.
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace deltawire {
+
+class Secret {
+ public:
+  Secret() = default;
+  explicit Secret(std::string value) : value_(std::move(value)) {}
+  bool empty() const noexcept { return value_.empty(); }
+  // The only way to it: easy to search for.
+  const std::string& reveal() const noexcept { return value_; }
+
+ private:
+  std::string value_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,31 @@
+#include "engine/engine.h"
+
+#include "base/redact.h"
+#include "engine/http.h"
+#include "engine/kinds.h"
+
+namespace deltawire {
+
+Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineOptions& options) {
+  const size_t equals = spec.find('=');
+  const std::string_view kind = spec.substr(0, equals);
+  const std::string_view rest =
+      equals == std::string_view::npos ? std::string_view() : spec.substr(equals + 1);
+  const std::string place = "engine \"" + redact(spec) + "\"";
+  if (kind != "sglang" && kind != "vllm" && kind != "exec") {
+    return invalid_argument(place + ": expected sglang=URL, vllm=URL or exec=COMMAND");
+  }
+  if (rest.empty()) {
+    return invalid_argument(place + ": what comes after \"" + std::string(kind) +
+                            "=\" is missing: " + (kind == "exec" ? "a command" : "a URL"));
+  }
+  if (kind == "exec") return make_exec(std::string(rest), options);
+  auto url = check_engine_url(rest);
+  if (!url.ok()) return std::move(url).status().at("engine");
+  if (!http_supported()) {
+    return unsupported(place + ": this build of deltawire has no libcurl; use exec=COMMAND");
+  }
+  return kind == "sglang" ? make_sglang(*url, options) : make_vllm(*url, options);
+}
+
+}  // namespace deltawire

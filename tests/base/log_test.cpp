@@ -1,0 +1,157 @@
+#include "base/log.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/redact.h"
+
+namespace deltawire {
+namespace {
+
+TEST(Redact, HidesTheUserAndPasswordOfUrls) {
+  EXPECT_EQ(redact("get https://user:pa%40ss@host:1/x?y failed"),
+            "get https://***@host:1/x?y failed");
+  EXPECT_EQ(redact("s3://key@bucket/a http://u:p@h"), "s3://***@bucket/a http://***@h");
+  EXPECT_EQ(redact("http://u:p@x@h/"), "http://***@h/");
+  EXPECT_EQ(redact("http://host/a@b"), "http://host/a@b");
+  EXPECT_EQ(redact("mail a@b.c"), "mail a@b.c");
+}
+
+TEST(Redact, HidesHeadersAndParameters) {
+  EXPECT_EQ(redact("authorization: AWS4 Credential=a, Signature=b\nHost: h"),
+            "authorization: ***\nHost: h");
+  EXPECT_EQ(redact("/o?X-Amz-Signature=abc&X-Amz-Date=1"), "/o?X-Amz-Signature=***&X-Amz-Date=1");
+  EXPECT_EQ(redact("AWS_SECRET_ACCESS_KEY"), "AWS_SECRET_ACCESS_KEY");
+  EXPECT_EQ(redact("api_key=abc, next"), "api_key=***, next");
+  EXPECT_EQ(redact(R"({"password": "abc", "a": 1})"), R"({"password": "***", "a": 1})");
+  EXPECT_EQ(redact("X-Amz-Security-Token : t"), "X-Amz-Security-Token : ***");
+}
+
+TEST(Redact, LeavesProseAlone) {
+  for (const char* text : {"", "signature: expected 12, got 34", "no password", "credential: none",
+                           "tensor \"a.secret.weight\": digest", "://", "a=b", "https://"}) {
+    EXPECT_EQ(redact(text), text);
+  }
+}
+
+LogRecord record(LogLevel level, std::string_view event, std::vector<LogField> fields) {
+  return {std::chrono::system_clock::time_point(std::chrono::milliseconds(1'767'225'600'042)),
+          level, event, std::move(fields)};
+}
+
+std::string text_after_time(const LogRecord& r) { return format_log_text(r).substr(9); }
+
+TEST(Log, TextIsOneReadableLine) {
+  EXPECT_EQ(
+      text_after_time(record(LogLevel::kInfo, "pull.committed",
+                             {{"version", 12U}, {"bytes", uint64_t{1} << 63}, {"delta", -3}})),
+      "pull committed version=12 bytes=9223372036854775808 delta=-3");
+  EXPECT_EQ(text_after_time(
+                record(LogLevel::kWarning, "engine.pause_failed",
+                       {{"seconds", 0.25}, {"again", true}, {"serving", std::optional<int>()}})),
+            "warning: engine pause failed seconds=0.25 again=true serving=none");
+}
+
+TEST(Log, TextQuotesWhatWouldNotReadAsOneWord) {
+  EXPECT_EQ(text_after_time(record(LogLevel::kInfo, "e",
+                                   {{"a", "x y"},
+                                    {"b", ""},
+                                    {"c", "q\"\\"},
+                                    {"d", "l1\nl2\x1b[0m"},
+                                    {"e", "s3://b/p"},
+                                    {"f", "k=v"}})),
+            R"(e a="x y" b="" c="q\"\\" d="l1\nl2\x1b[0m" e=s3://b/p f="k=v")");
+}
+
+TEST(Log, TextBeginsWithTheTimeOfDay) {
+  const std::string line = format_log_text(record(LogLevel::kInfo, "e", {}));
+  ASSERT_EQ(line.size(), 10U) << line;
+  for (const size_t i : {0, 1, 3, 4, 6, 7}) EXPECT_TRUE(std::isdigit(line[i])) << line;
+  EXPECT_EQ(line[2], ':');
+  EXPECT_EQ(line[5], ':');
+}
+
+TEST(Log, JsonKeepsTypesAndOrder) {
+  EXPECT_EQ(
+      format_log_json(record(LogLevel::kError, "pull.failed",
+                             {{"version", 12},
+                              {"seconds", 0.5},
+                              {"ok", false},
+                              {"serving", std::optional<uint64_t>()},
+                              {"error", corruption("part 3")}})),
+      R"({"time":"2026-01-01T00:00:00.042Z","level":"error","event":"pull.failed",)"
+      R"("version":12,"seconds":0.5,"ok":false,"serving":null,"error":"corruption: part 3"})");
+}
+
+TEST(Log, JsonIsAlwaysValidAndOnOneLine) {
+  const auto line = format_log_json(record(
+      LogLevel::kInfo, "e", {{"bytes", "\xff\xfe"}, {"line", "a\nb"}, {"nan", std::nan("")}}));
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << line;
+  EXPECT_EQ(json["line"], "a\nb");
+  EXPECT_EQ(json["nan"], "nan");
+}
+
+TEST(Log, SecretsDoNotGetIn) {
+  static_assert(!std::is_constructible_v<LogValue, Secret>);
+  const auto r = record(LogLevel::kInfo, "e",
+                        {{"url", "http://u:hunter2@h/"},
+                         {"api_key", "hunter2"},
+                         {"error", unavailable("Authorization: Bearer hunter2")}});
+  EXPECT_EQ(format_log_text(r).find("hunter2"), std::string::npos) << format_log_text(r);
+  EXPECT_EQ(format_log_json(r).find("hunter2"), std::string::npos) << format_log_json(r);
+}
+
+class LogSinkTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_log_sink(LogLevel::kOff, {}); }
+  std::vector<std::string> events_;
+  LogSink collect() {
+    return [this](const LogRecord& r) { events_.emplace_back(r.event); };
+  }
+};
+
+TEST_F(LogSinkTest, NothingIsWrittenUnlessAskedFor) {
+  ::testing::internal::CaptureStderr();
+  log_event(LogLevel::kError, "lost", {{"a", 1}});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_FALSE(log_enabled(LogLevel::kError));
+}
+
+TEST_F(LogSinkTest, LevelsBelowTheSinksAreLeftOut) {
+  set_log_sink(LogLevel::kWarning, collect());
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
+    log_event(level, log_level_name(level));
+  }
+  EXPECT_EQ(events_, (std::vector<std::string>{"warning", "error"}));
+  set_log_sink(LogLevel::kOff, collect());
+  log_event(LogLevel::kError, "more");
+  EXPECT_EQ(events_.size(), 2U);
+}
+
+TEST_F(LogSinkTest, TakesEventsOfAllThreads) {
+  set_log_sink(LogLevel::kInfo, collect());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 100; ++i) log_event(LogLevel::kInfo, "e", {{"i", i}});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(events_.size(), 400U);
+}
+
+TEST(Log, LevelsHaveNames) {
+  for (const char* name : {"debug", "info", "warning", "error", "off"}) {
+    ASSERT_TRUE(parse_log_level(name).has_value());
+    EXPECT_EQ(log_level_name(*parse_log_level(name)), name);
+  }
+  EXPECT_EQ(parse_log_level("loud"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace deltawire

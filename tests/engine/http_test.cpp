@@ -1,0 +1,89 @@
+#include "engine/http.h"
+
+#include "engine/engine_options.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::does;
+using testing::HttpScript;
+using testing::is_failure;
+using testing::Json;
+using testing::quick;
+using testing::step;
+using testing::steps;
+
+size_t num_calls(const HttpScript& server) { return server.calls().size(); }
+
+TEST(Http, TriesAgainWhatMayPass) {
+  const std::vector<Json> passing = {step(500), step(502),     step(503),     step(429),
+                                     step(408), does("reset"), does("close"), does("cut")};
+  for (const Json& first : passing) {
+    HttpScript server(Json{{"POST /x", steps(first, step(200, {{"a", 1}}))}});
+    const auto reply = HttpClient(server.url(), quick(1)).post("/x", "{}");
+    ASSERT_TRUE(reply.ok()) << first << reply.status().to_string();
+    EXPECT_EQ(reply->body, R"({"a": 1})");
+    EXPECT_EQ(num_calls(server), 2U) << first;
+  }
+}
+
+TEST(Http, DoesNotRepeatWhatWasRefused) {
+  for (const int status : {301, 400, 401, 403, 404, 405, 409, 422, 501}) {
+    HttpScript server(Json{{"POST /x", steps(step(status), step(200))}});
+    const auto reply = HttpClient(server.url(), quick(5)).post("/x", "{}");
+    ASSERT_TRUE(reply.ok());
+    EXPECT_EQ(reply->status, status);
+    EXPECT_EQ(num_calls(server), 1U) << status;
+  }
+}
+
+TEST(Http, GivesUpAfterTheLastAttemptAndSaysWhy) {
+  HttpScript server(Json{{"GET /x", steps(step(503, {{"detail", "loading"}}))}});
+  const HttpClient client(server.url(), quick(2));
+  EXPECT_TRUE(
+      is_failure(client.get("/x").status(), Code::kUnavailable, "GET /x: HTTP 503", "loading"));
+  EXPECT_EQ(num_calls(server), 3U);
+}
+
+TEST(Http, EndsWhenNobodyAnswers) {
+  HttpScript server(Json{{"POST /x", steps(does("hang"))}});
+  const HttpClient client(server.url(), quick(1, 0.1));
+  EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kUnavailable, "POST /x",
+                         "no answer in 0.1 s"));
+  EXPECT_EQ(num_calls(server), 2U);
+}
+
+TEST(Http, AServerThatIsNotThereIsUnavailable) {
+  HttpScript server;
+  server.stop();
+  EXPECT_TRUE(is_failure(HttpClient(server.url(), quick(1)).get("/x").status(), Code::kUnavailable,
+                         "GET /x"));
+}
+
+TEST(Http, FollowsNoRedirectWithAKey) {
+  HttpScript other;
+  HttpScript server(Json{{"POST /x", steps(step(307))}});
+  EngineOptions options = quick();
+  options.api_key = Secret("s3cr3t");
+  EXPECT_EQ(HttpClient(server.url(), options).post("/x", "{}")->status, 307);
+  EXPECT_EQ(num_calls(other), 0U);
+}
+
+TEST(Http, KeepsTheBeginningOfALongAnswer) {
+  HttpScript server(Json{{"GET /x", steps(step(400, std::string(1 << 20, 'y')))}});
+  const auto reply = HttpClient(server.url(), quick()).get("/x");
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->body.size(), size_t{64} << 10);
+  const Status status = HttpClient::failure("GET", "/x", *reply);
+  EXPECT_LT(status.message().size(), 400U);
+}
+
+TEST(Http, AnswersCannotBreakALineOrLeakAKey) {
+  const HttpReply reply{400, "bad\nAuthorization: Bearer abc\r\nnext\x1b[31m"};
+  const Status status = HttpClient::failure("POST", "/x?mode=keep", reply);
+  EXPECT_EQ(status.message(), "POST /x: HTTP 400: bad Authorization: ***  next [31m");
+}
+
+}  // namespace
+}  // namespace deltawire

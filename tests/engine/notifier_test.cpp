@@ -1,0 +1,217 @@
+#include "engine/notifier.h"
+
+#include <atomic>
+
+#include "engine/engine_options.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::does;
+using testing::engine_at;
+using testing::HttpScript;
+using testing::is_failure;
+using testing::Json;
+using testing::quick;
+using testing::sglang_script;
+using testing::step;
+using testing::steps;
+using testing::vllm_script;
+using Calls = std::vector<std::string>;
+using Path = std::filesystem::path;
+
+const Change kChange{"run-7", 12, 11, true};
+const Calls kWholeSglang = {
+    "POST /pause_generation", "GET /model_info",   "POST /update_weights_from_disk",
+    "GET /model_info",        "POST /flush_cache", "POST /continue_generation"};
+
+// A patch that notes what had been asked of the engine when it was made.
+class Patch {
+ public:
+  explicit Patch(const HttpScript* server, Result<Path> result = Path("/models/local"))
+      : server_(server), result_(std::move(result)) {}
+  std::function<Result<Path>()> function() {
+    return [this] {
+      ++count;
+      if (server_ != nullptr) calls_before = server_->calls();
+      return result_;
+    };
+  }
+  int count = 0;
+  Calls calls_before;
+
+ private:
+  const HttpScript* server_;
+  const Result<Path> result_;
+};
+
+Notifier notifier_of(std::unique_ptr<Engine> first, std::unique_ptr<Engine> second = nullptr) {
+  Notifier notifier;
+  notifier.add(std::move(first));
+  if (second != nullptr) notifier.add(std::move(second));
+  return notifier;
+}
+
+TEST(Notifier, PatchesBetweenPauseAndReload) {
+  HttpScript server(sglang_script());
+  Patch patch(&server);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("sglang", server)).around(kChange, patch.function());
+  EXPECT_TRUE(outcome.status().ok()) << outcome.status().to_string();
+  EXPECT_EQ(patch.calls_before, (Calls{"POST /pause_generation"}));
+  EXPECT_EQ(server.calls(), kWholeSglang);
+  ASSERT_EQ(outcome.engines.size(), 1U);
+  EXPECT_EQ(outcome.engines[0].engine, "sglang=" + server.url());
+  EXPECT_TRUE(outcome.engines[0].reloaded && outcome.engines[0].resumed);
+  EXPECT_EQ(outcome.serving(), 12U);
+  EXPECT_GT(outcome.pause_seconds, 0);
+}
+
+TEST(Notifier, WithoutEnginesItOnlyPatches) {
+  Notifier notifier;
+  Patch patch(nullptr);
+  const NotifyOutcome outcome = notifier.around(kChange, patch.function());
+  EXPECT_TRUE(outcome.status().ok());
+  EXPECT_TRUE(outcome.patched);
+  EXPECT_EQ(patch.count, 1);
+  EXPECT_EQ(outcome.serving(), std::nullopt);
+  EXPECT_EQ(outcome.pause_seconds, 0);
+}
+
+TEST(Notifier, ARelativeCheckpointIsMadeAbsolute) {
+  HttpScript server(sglang_script());
+  Patch patch(nullptr, Path("local/./x"));
+  notifier_of(engine_at("sglang", server)).around(kChange, patch.function());
+  EXPECT_EQ(server.requests()[2].body["model_path"],
+            (std::filesystem::current_path() / "local/x").string());
+}
+
+TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
+  HttpScript good(sglang_script()), bad(vllm_script());
+  bad.load(
+      {{"POST /pause", steps(step(400, {{"error", "no"}}))}, {"POST /resume", steps(step(200))}});
+  Patch patch(nullptr);
+  const NotifyOutcome outcome = notifier_of(engine_at("sglang", good), engine_at("vllm", bad))
+                                    .around(kChange, patch.function());
+  EXPECT_EQ(patch.count, 0);
+  EXPECT_FALSE(outcome.patched);
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "version 12 was not applied",
+                         "vllm=" + bad.url(), "POST /pause"));
+  EXPECT_EQ(good.calls(), (Calls{"POST /pause_generation", "POST /continue_generation"}));
+  // The answer may have been lost on the way: it is told to resume as well.
+  EXPECT_EQ(bad.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
+  EXPECT_TRUE(outcome.engines[0].status.ok());
+  EXPECT_EQ(outcome.serving(), 11U);
+}
+
+TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
+  const Change copy{"run-7", 12, 11, false}, first{"run-7", 12, std::nullopt, true};
+  for (const Change& change : {copy, first}) {
+    HttpScript good(sglang_script()), bad;
+    bad.stop();
+    Patch patch(nullptr);
+    const NotifyOutcome outcome = notifier_of(engine_at("vllm", bad), engine_at("sglang", good))
+                                      .around(change, patch.function());
+    EXPECT_TRUE(outcome.patched);
+    EXPECT_TRUE(outcome.patch.ok());
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, bad.url()));
+    EXPECT_EQ(outcome.engines[0].serving, change.from);
+    EXPECT_FALSE(outcome.engines[0].resumed);
+    EXPECT_EQ(outcome.engines[1].serving, 12U);
+    EXPECT_EQ(good.calls(), kWholeSglang);
+    EXPECT_EQ(outcome.serving(), std::nullopt);
+  }
+}
+
+TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
+  HttpScript server(vllm_script());
+  Patch patch(&server, base_mismatch("layer 3"));
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("vllm", server)).around(kChange, patch.function());
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kBaseMismatch, "layer 3"));
+  EXPECT_FALSE(outcome.patched);
+  EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
+  EXPECT_EQ(outcome.serving(), 11U);
+  EXPECT_TRUE(outcome.engines[0].status.ok());
+}
+
+TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
+  Json script = vllm_script();
+  script["POST /collective_rpc"] = steps(step(400));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("vllm", server)).around(kChange, patch.function());
+  EXPECT_TRUE(outcome.patched);
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "/collective_rpc"));
+  EXPECT_EQ(server.calls().back(), "POST /resume");
+  EXPECT_TRUE(outcome.engines[0].resumed);
+  EXPECT_FALSE(outcome.engines[0].reloaded);
+  EXPECT_EQ(outcome.serving(), 11U);
+}
+
+TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
+  Json script = vllm_script();
+  script["POST /collective_rpc"] = steps(does("hang"));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("vllm", server, quick(1, 1.5))).around(kChange, patch.function());
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "no answer"));
+  EXPECT_EQ(server.calls(),
+            (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /collective_rpc",
+                   "POST /collective_rpc", "POST /resume"}));
+  EXPECT_TRUE(outcome.engines[0].resumed);
+  EXPECT_EQ(outcome.serving(), std::nullopt);
+}
+
+TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
+  for (const char* kind : {"sglang", "vllm"}) {
+    const std::string pause =
+        kind == std::string("sglang") ? "POST /pause_generation" : "POST /pause";
+    HttpScript dying(Json{{pause, steps(Json{{"status", 200}, {"then", "die"}})}});
+    HttpScript good(sglang_script());
+    Patch patch(&good);
+    const NotifyOutcome outcome =
+        notifier_of(engine_at(kind, dying, quick(1)), engine_at("sglang", good))
+            .around(kChange, patch.function());
+    dying.wait_for_end();
+    EXPECT_TRUE(outcome.patched);
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, dying.url()));
+    EXPECT_EQ(outcome.engines[0].serving, std::nullopt);
+    EXPECT_FALSE(outcome.engines[0].resumed);
+    EXPECT_EQ(outcome.engines[1].serving, 12U);
+    EXPECT_TRUE(outcome.engines[1].resumed);
+    EXPECT_EQ(good.calls(), kWholeSglang);
+  }
+}
+
+TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
+  Json script = sglang_script();
+  script["POST /pause_generation"] = steps(does("reset"), step(200));
+  script["POST /update_weights_from_disk"] = steps(step(500), does("close"), step(200));
+  script["POST /continue_generation"] = steps(step(503), step(200));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("sglang", server, quick(2))).around(kChange, patch.function());
+  EXPECT_TRUE(outcome.status().ok()) << outcome.status().to_string();
+  EXPECT_EQ(patch.count, 1);
+  EXPECT_EQ(outcome.serving(), 12U);
+}
+
+TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
+  Json script = sglang_script();
+  script["POST /continue_generation"] = steps(step(500));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("sglang", server, quick(1))).around(kChange, patch.function());
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "/continue_generation"));
+  EXPECT_FALSE(outcome.engines[0].resumed);
+  EXPECT_EQ(outcome.serving(), 12U);
+}
+
+}  // namespace
+}  // namespace deltawire
