@@ -204,7 +204,7 @@ class SlimePipeline final : public Pipeline {
                                            wire.payload.data(), wire.payload.size());
     if (ZSTD_isError(got) != 0 || got != size) return corruption("zstd frame");
     xor_into(tensor.work.data(), content, size, tensor.work.data());
-    return check_digest(tensor, wire);
+    return check_digest(wire, digest_of(wire.digest.kind, tensor.work));
   }
 };
 

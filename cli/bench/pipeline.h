@@ -81,7 +81,7 @@ Pipelines codec_pipelines();  // `auto` and every codec, without digests
 std::unique_ptr<const Pipeline> digested_tight_pipeline();
 Pipelines peer_pipelines();
 
-Status check_digest(const BenchTensor& tensor, const Wire& wire);
+Status check_digest(const Wire& wire, const Digest& got);
 
 inline constexpr const char* kDigestedTightName = "deltawire";
 inline constexpr const char* kSlimeName = "slime";

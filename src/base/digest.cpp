@@ -142,7 +142,7 @@ Hasher& Hasher::operator=(Hasher&&) noexcept = default;
 void Hasher::update(std::span<const uint8_t> bytes) {
   switch (impl_->kind) {
     case DigestKind::kXxh3_128:
-      XXH3_128bits_update(impl_->xxh3, bytes.data(), bytes.size());
+      xxh3_update(impl_->xxh3, bytes.data(), bytes.size());
       break;
     case DigestKind::kSha256:
       EVP_DigestUpdate(impl_->sha256, bytes.data(), bytes.size());

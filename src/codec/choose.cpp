@@ -4,10 +4,12 @@
 
 namespace deltawire {
 
-Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) {
-  Choice best;
-  best.codec = CodecId::kTight;
-  DW_ASSIGN_OR_RETURN(best.encoded, tight_codec().encode(layout, old_bytes, new_bytes, pool));
+namespace {
+
+// `tight` has had its turn; do the others do better?
+Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_bytes,
+                       ThreadPool* pool) {
+  Choice best{CodecId::kTight, std::move(tight)};
   const uint64_t num_changed = best.encoded.num_changed;
   if (num_changed == 0) return best;
 
@@ -29,6 +31,20 @@ Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, 
     best.encoded.num_changed = num_changed;
   }
   return best;
+}
+
+}  // namespace
+
+Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) {
+  DW_ASSIGN_OR_RETURN(Encoded tight, tight_codec().encode(layout, old_bytes, new_bytes, pool));
+  return improve(std::move(tight), layout, old_bytes, new_bytes, pool);
+}
+
+Result<Choice> encode_smallest_followed(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                        const Followers& followers) {
+  DW_ASSIGN_OR_RETURN(Encoded tight,
+                      tight_codec().encode_followed(layout, old_bytes, new_bytes, followers));
+  return improve(std::move(tight), layout, old_bytes, new_bytes, nullptr);
 }
 
 }  // namespace deltawire

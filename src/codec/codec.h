@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/thread_pool.h"
+#include "deltawire/digest.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
@@ -43,6 +44,14 @@ struct Encoded {
   uint64_t num_changed = 0;
 };
 
+// Hashers that are fed a codec's arrays from first to last byte while it works on them. A codec
+// that goes through an array in order does so while the bytes are in cache: hashing is then nearly
+// free.
+struct Followers {
+  Hasher* old_bytes = nullptr;
+  Hasher* new_bytes = nullptr;
+};
+
 // Stateless and thread-safe. `old_bytes` and `new_bytes` have the same size, a multiple of the
 // width, and need no alignment. Payloads are untrusted: a bad one gives Corruption, never a crash;
 // memory spent on one is bounded by the array's own size.
@@ -54,9 +63,15 @@ class Codec {
 
   virtual Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                  ThreadPool* pool) const = 0;
+  // The same on one thread, feeding `followers`.
+  virtual Result<Encoded> encode_followed(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                          const Followers& followers) const;
   // Patches `data`, which holds the old array, in place. After an error its content is undefined:
   // callers patch a copy, or use decode() and keep a redo record.
   virtual Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const = 0;
+  // The same on one thread; `patched` is fed the new array.
+  virtual Status apply_followed(Layout layout, Bytes payload, MutableBytes data,
+                                Hasher* patched) const;
   // The same as absolute pairs, with nothing written.
   virtual Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                                  ThreadPool* pool) const = 0;

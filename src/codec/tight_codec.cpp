@@ -40,16 +40,19 @@ struct Runs {
 template <class T>
 class Encoder {
  public:
-  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool)
+  // With `followers` there is no pool: blocks are then taken in order.
+  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Followers followers)
       : layout_(layout),
         old_(old_bytes),
         new_(new_bytes),
         pool_(pool),
+        followers_(followers),
         n_(old_bytes.size() / sizeof(T)) {}
 
   Result<Encoded> run() {
     const KeyStats keys = sample_keys(layout_, old_, new_);
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
+    followers_ = {};  // they have seen it all
     // Where tables could cost more than they save, the model without any gets its chance.
     if (num_blocks() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
       DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys));
@@ -71,6 +74,13 @@ class Encoder {
     const size_t at = block_start(block) * sizeof(T);
     encode_ops<T>().collect(split, old_.data() + at, new_.data() + at, block_size(block),
                             &thread_scratch<CollectScratch>(), out);
+  }
+
+  // A block that has just been scanned is still in cache.
+  void follow(size_t block) const {
+    const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
+    if (followers_.old_bytes != nullptr) followers_.old_bytes->update(old_.subspan(at, size));
+    if (followers_.new_bytes != nullptr) followers_.new_bytes->update(new_.subspan(at, size));
   }
 
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
@@ -128,6 +138,7 @@ class Encoder {
       const size_t end_byte = (block_start(end - 1) + block_size(end - 1)) * sizeof(T);
       for (size_t block = run * runs.length; block < end; ++block) {
         const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
+        follow(block);
         const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
         const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte,
                                new_.data() + next_byte);
@@ -157,6 +168,7 @@ class Encoder {
   const Layout layout_;
   const Bytes old_, new_;
   ThreadPool* const pool_;
+  Followers followers_;
   const size_t n_;
 };
 
@@ -195,7 +207,8 @@ Result<Parsed> parse(Layout layout, Bytes payload, size_t n) {
 }
 
 template <class T>
-Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) {
+Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
+                    Hasher* follower) {
   const size_t n = data.size() / sizeof(T);
   DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
@@ -213,6 +226,9 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
                              .at("block " + std::to_string(block)));
       kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(),
                                                 scratch.values.data(), scratch.count);
+      if (follower != nullptr) {
+        follower->update({own, std::min(block_elements, n - start) * sizeof(T)});
+      }
     }
     return {};
   });
@@ -263,23 +279,22 @@ class TightCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      if (old_bytes.empty()) return Encoded{};
-      return with_element(layout.width, [&](auto element) {
-        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool).run();
-      });
-    });
+    return encode_blocks(layout, old_bytes, new_bytes, pool, {});
+  }
+
+  Result<Encoded> encode_followed(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                  const Followers& followers) const override {
+    return encode_blocks(layout, old_bytes, new_bytes, nullptr, followers);
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory([&]() -> Status {
-      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
-      if (payload.empty()) return {};
-      return with_element(layout.width, [&](auto element) {
-        return tight::apply_blocks<decltype(element)>(layout, payload, data, pool);
-      });
-    });
+    return apply_blocks(layout, payload, data, pool, nullptr);
+  }
+
+  Status apply_followed(Layout layout, Bytes payload, MutableBytes data,
+                        Hasher* patched) const override {
+    if (payload.empty()) return Codec::apply_followed(layout, payload, data, patched);
+    return apply_blocks(layout, payload, data, nullptr, patched);
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
@@ -289,6 +304,30 @@ class TightCodec final : public Codec {
       if (payload.empty()) return Changes{};
       return with_element(layout.width, [&](auto element) {
         return tight::decode_blocks<decltype(element)>(layout, payload, old_bytes, pool);
+      });
+    });
+  }
+
+ private:
+  static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                       ThreadPool* pool, const Followers& followers) {
+    return guard_memory([&]() -> Result<Encoded> {
+      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+      if (old_bytes.empty()) return Encoded{};
+      return with_element(layout.width, [&](auto element) {
+        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, followers)
+            .run();
+      });
+    });
+  }
+
+  static Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
+                             Hasher* follower) {
+    return guard_memory([&]() -> Status {
+      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+      if (payload.empty()) return {};
+      return with_element(layout.width, [&](auto element) {
+        return tight::apply_blocks<decltype(element)>(layout, payload, data, pool, follower);
       });
     });
   }

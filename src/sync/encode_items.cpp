@@ -27,6 +27,17 @@ Result<Choice> encode_change(const TensorChange& change, const Codec* codec, Thr
   return choice;
 }
 
+Result<Choice> encode_followed(const TensorChange& change, const Codec* codec,
+                               const Followers& followers) {
+  const Layout layout = layout_of(change.dtype);
+  const Bytes before = change.old_bytes, after = change.new_bytes;
+  if (codec == nullptr) return encode_smallest_followed(layout, before, after, followers);
+  Choice choice;
+  choice.codec = codec->id();
+  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_followed(layout, before, after, followers));
+  return choice;
+}
+
 // Old and new are hashed by two threads when the item has the pool to itself.
 void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool* pool,
                EncodedItem* out) {
@@ -34,6 +45,27 @@ void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool
     if (which == 0) out->entry.new_digest = digest_of(kind, item.change.new_bytes);
     if (which == 1) out->old_digest = digest_of(kind, item.change.old_bytes);
   });
+}
+
+// On one thread hashing rides along with encoding. `hash_unchanged`: digests are wanted whether or
+// not there was a change.
+Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, DigestKind kind,
+                               bool hash_old, bool hash_unchanged, ThreadPool* pool,
+                               EncodedItem* out) {
+  if (pool != nullptr) {
+    DW_ASSIGN_OR_RETURN(Choice choice, encode_change(item.change, codec, pool));
+    if (hash_unchanged || choice.encoded.num_changed != 0) {
+      hash_item(item, kind, hash_old, pool, out);
+    }
+    return choice;
+  }
+  Hasher old_hasher(kind), new_hasher(kind);
+  DW_ASSIGN_OR_RETURN(
+      Choice choice,
+      encode_followed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}));
+  out->entry.new_digest = new_hasher.finish();
+  if (hash_old) out->old_digest = old_hasher.finish();
+  return choice;
 }
 
 Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
@@ -51,24 +83,23 @@ Status encode_item(const EncodeItem& item, const Codec* codec, const EncodeOptio
   entry.dtype = change.dtype;
   entry.shape = change.shape;
   entry.box = change.box;
-  const bool all = options.hashing == Hashing::kAll;
-  if (all || !item.comparable) hash_item(item, options.digest, all && item.comparable, pool, out);
   if (!item.comparable) {
+    hash_item(item, options.digest, false, pool, out);
     entry.codec = CodecId::kRaw;
     entry.num_changed = change.new_bytes.size() / layout_of(change.dtype).width;
     out->changed = true;
     return {};
   }
-  DW_ASSIGN_OR_RETURN(Choice choice, encode_change(change, codec, pool));
+  const bool all = options.hashing == Hashing::kAll;
+  const bool check = item.old_digest && options.hashing == Hashing::kChecked;
+  DW_ASSIGN_OR_RETURN(Choice choice,
+                      encode_and_hash(item, codec, options.digest, all || check || !item.old_digest,
+                                      all, pool, out));
   entry.codec = choice.codec;
   entry.num_changed = choice.encoded.num_changed;
   out->payload = std::move(choice.encoded.payload);
   out->changed = entry.num_changed != 0;
-  if (!all && out->changed) {
-    const bool check = item.old_digest && options.hashing == Hashing::kChecked;
-    hash_item(item, options.digest, check || !item.old_digest, pool, out);
-    if (check) DW_RETURN_IF_ERROR(check_old(item, *out));
-  }
+  if (check && out->changed) DW_RETURN_IF_ERROR(check_old(item, *out));
   if (!all && item.old_digest) {
     out->old_digest = *item.old_digest;
     if (!out->changed) entry.new_digest = *item.old_digest;

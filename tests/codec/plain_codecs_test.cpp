@@ -56,6 +56,24 @@ void expect_round_trip(const Codec& codec, Layout layout, const ArrayPair& pair)
   }
 }
 
+// Hashers that ride along see exactly the arrays, and change nothing.
+void expect_followed(const Codec& codec, Layout layout, const ArrayPair& pair) {
+  const Bytes before = pair.old_bytes.span(), after = pair.new_bytes.span();
+  Hasher old_hasher(DigestKind::kXxh3_128), new_hasher(DigestKind::kXxh3_128);
+  const auto encoded = codec.encode_followed(layout, before, after, {&old_hasher, &new_hasher});
+  ASSERT_TRUE(encoded.ok()) << encoded.status().to_string();
+  EXPECT_TRUE(same_bytes(encoded->payload, codec.encode(layout, before, after, nullptr)->payload));
+  EXPECT_EQ(old_hasher.finish(), digest_of(DigestKind::kXxh3_128, before));
+  EXPECT_EQ(new_hasher.finish(), digest_of(DigestKind::kXxh3_128, after));
+
+  WalledBuffer patched(before);
+  Hasher hasher(DigestKind::kXxh3_128);
+  const Status applied = codec.apply_followed(layout, encoded->payload, patched.span(), &hasher);
+  ASSERT_TRUE(applied.ok()) << applied.to_string();
+  EXPECT_TRUE(same_bytes(after, patched.span()));
+  EXPECT_EQ(hasher.finish(), digest_of(DigestKind::kXxh3_128, after));
+}
+
 class EveryCodec : public ::testing::TestWithParam<const Codec*> {};
 
 void try_sizes(const Codec& codec, std::initializer_list<size_t> sizes,
@@ -95,6 +113,15 @@ TEST_P(EveryCodec, LoneChangesFarApart) {
     set_element(pair.new_bytes.span(), 2, i, get_element(pair.old_bytes.span(), 2, i) ^ 0x8000);
     ++pair.num_changed;
     expect_round_trip(*GetParam(), layout_of(2), pair);
+  }
+}
+
+TEST_P(EveryCodec, FollowersSeeTheWholeArrays) {
+  for (const size_t n : {0, 1, 1000, 300'000, 1'300'001}) {
+    for (const double density : {0.0, 0.01, 1.0}) {
+      SCOPED_TRACE("elements " + std::to_string(n) + ", density " + std::to_string(density));
+      expect_followed(*GetParam(), layout_of(2), make_arrays(2, n, density, n));
+    }
   }
 }
 
