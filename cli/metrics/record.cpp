@@ -1,0 +1,117 @@
+#include "cli/metrics/record.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+namespace deltawire::cli {
+namespace {
+
+// From a patch of a small model to a seed over a slow link.
+constexpr std::array kSeconds = {0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0};
+constexpr std::array kDensities = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0};
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void record_success(const std::string& operation, double seconds, const std::vector<Phase>& phases,
+                    Metrics& to) {
+  to.gauge("deltawire_last_success_timestamp_seconds",
+           "When an operation last succeeded, seconds since 1970.", {{"operation", operation}})
+      .set(now_seconds());
+  to.histogram("deltawire_operation_seconds", "How long a publish or pull took.", kSeconds,
+               {{"operation", operation}})
+      .observe(seconds);
+  for (const Phase& phase : phases) {
+    to.histogram("deltawire_phase_seconds",
+                 "How long a phase of an operation took; phases overlap.", kSeconds,
+                 {{"operation", operation}, {"phase", phase.name}})
+        .observe(phase.end - phase.begin);
+  }
+}
+
+double or_nan(std::optional<uint64_t> version) { return version ? double(*version) : std::nan(""); }
+
+}  // namespace
+
+void record_publish(const PublishReport& report, Metrics& to) {
+  record_success("publish", report.seconds, report.phases, to);
+  const char* kind = !report.committed ? "unchanged" : report.full ? "full" : "delta";
+  to.counter("deltawire_publishes_total", "Publishes by what they wrote: delta, full, unchanged.",
+             {{"kind", kind}})
+      .add();
+  to.gauge("deltawire_head_version", "The newest version of the chain.")
+      .set(double(report.version));
+  to.gauge("deltawire_weights_bytes", "Size of the whole model.").set(double(report.weights_bytes));
+  to.counter("deltawire_published_bytes_total", "Bytes of parts that were published.")
+      .add(double(report.bytes));
+  if (!report.committed || report.num_elements == 0) return;
+  const double density = double(report.num_changed) / double(report.num_elements);
+  to.gauge("deltawire_last_density", "Share of elements that the newest version changed.")
+      .set(density);
+  to.histogram("deltawire_density", "Share of elements that a version changed.", kDensities)
+      .observe(density);
+}
+
+void record_pull(const PullReport& report, Metrics& to) {
+  record_success("pull", report.seconds, report.phases, to);
+  to.counter("deltawire_pulls_total", "Pulls by whether they changed the checkpoint.",
+             {{"changed", report.changed ? "true" : "false"}})
+      .add();
+  to.gauge("deltawire_version", "The version that the local checkpoint holds.")
+      .set(double(report.version));
+  to.counter("deltawire_pulled_bytes_total", "Bytes of parts that were fetched.")
+      .add(double(report.bytes));
+  to.counter("deltawire_repairs_total", "Checkpoints that were made anew from an anchor.")
+      .add(report.repaired ? 1 : 0);
+  to.counter("deltawire_recoveries_total", "Steps finished that an earlier process had begun.")
+      .add(report.recovered ? 1 : 0);
+  if (!report.changed) return;
+  to.counter("deltawire_pull_hops_total", "Deltas and anchors that were applied.")
+      .add(double(report.num_hops));
+  to.histogram("deltawire_patch_seconds", "How long files were being changed.", kSeconds)
+      .observe(report.patch_seconds);
+}
+
+void record_failure(std::string_view operation, const Status& status, Metrics& to) {
+  to.counter(
+        "deltawire_failures_total", "Operations that failed, by code.",
+        {{"operation", std::string(operation)}, {"code", std::string(code_name(status.code()))}})
+      .add();
+}
+
+void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version, Metrics& to) {
+  if (head)
+    to.gauge("deltawire_head_version", "The newest version of the chain.").set(double(*head));
+  if (version) {
+    to.gauge("deltawire_version", "The version that the local checkpoint holds.")
+        .set(double(*version));
+  }
+  if (!head) return;
+  const uint64_t have = version ? *version + 1 : 0;  // versions held, counting from version 0
+  to.gauge("deltawire_lag_versions", "How many versions the checkpoint is behind the chain.")
+      .set(*head + 1 > have ? double(*head + 1 - have) : 0);
+}
+
+void record_engines(const NotifyOutcome& outcome, Metrics& to) {
+  if (outcome.engines.empty()) return;
+  to.histogram("deltawire_engine_pause_seconds",
+               "From the first engine's pause until the last one was resumed.", kSeconds)
+      .observe(outcome.pause_seconds);
+  for (const EngineOutcome& engine : outcome.engines) {
+    to.gauge("deltawire_engine_version", "The version that an engine serves; NaN: not known.",
+             {{"engine", engine.engine}})
+        .set(or_nan(engine.serving));
+    to.counter("deltawire_engine_reloads_total", "Times an engine was told about a version.",
+               {{"engine", engine.engine}, {"result", engine.status.ok() ? "ok" : "failed"}})
+        .add();
+    if (!engine.reloaded) continue;
+    to.histogram("deltawire_engine_reload_seconds", "How long an engine took to reload.", kSeconds,
+                 {{"engine", engine.engine}})
+        .observe(engine.reload_seconds);
+  }
+}
+
+}  // namespace deltawire::cli

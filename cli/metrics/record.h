@@ -1,0 +1,24 @@
+// What a verb that runs on tells Prometheus. docs/operations.md lists the names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/metrics.h"
+#include "deltawire/publisher.h"
+#include "deltawire/replica.h"
+#include "engine/notifier.h"
+
+namespace deltawire::cli {
+
+void record_publish(const PublishReport& report, Metrics& to = metrics());
+void record_pull(const PullReport& report, Metrics& to = metrics());
+// `operation` is "publish" or "pull". Also of attempts that will be made again.
+void record_failure(std::string_view operation, const Status& status, Metrics& to = metrics());
+// The chain's newest version as a replica sees it, and the replica's own: they make its lag.
+void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version,
+                Metrics& to = metrics());
+void record_engines(const NotifyOutcome& outcome, Metrics& to = metrics());
+
+}  // namespace deltawire::cli

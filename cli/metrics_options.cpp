@@ -1,0 +1,32 @@
+#include "cli/metrics_options.h"
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "deltawire/version.h"
+
+namespace deltawire::cli {
+
+void add_metrics_options(CLI::App* verb, MetricsOptions* options) {
+  verb->add_option("--metrics-port", options->port,
+                   "serve GET /metrics for Prometheus on this port (0: any that is free)")
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65535));
+  verb->add_option("--metrics-address", options->address,
+                   "the address to listen on (default 127.0.0.1; 0.0.0.0: all of this machine)")
+      ->type_name("ADDRESS");
+}
+
+Result<std::unique_ptr<MetricsServer>> start_metrics(const MetricsOptions& options) {
+  if (!options.port) return std::unique_ptr<MetricsServer>();
+  metrics()
+      .gauge("deltawire_build_info", "Always 1; the label tells which deltawire this is.",
+             {{"version", std::string(version())}})
+      .set(1);
+  DW_ASSIGN_OR_RETURN(auto server, MetricsServer::start(options.address, *options.port,
+                                                        [] { return metrics().render(); }));
+  log_event(LogLevel::kInfo, "metrics.listening",
+            {{"address", options.address}, {"port", server->port()}});
+  return server;
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,24 @@
+// --metrics-port and --metrics-address: numbers for Prometheus while a verb runs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/metrics/server.h"
+
+namespace deltawire::cli {
+
+struct MetricsOptions {
+  std::optional<uint16_t> port;  // none: not served
+  std::string address = "127.0.0.1";
+};
+
+void add_metrics_options(CLI::App* verb, MetricsOptions* options);
+
+// Serves metrics() until the result is destroyed; null when nobody asked. Logs where
+// ("metrics.listening").
+Result<std::unique_ptr<MetricsServer>> start_metrics(const MetricsOptions& options);
+
+}  // namespace deltawire::cli
