@@ -1,0 +1,178 @@
+// The options that verbs share: what they accept, what they make of it, what they print.
+#include <cstdlib>
+
+#include "base/metrics.h"
+#include "cli/log_options.h"
+#include "cli/metrics_options.h"
+#include "cli/notify_options.h"
+#include "servers/http_script.h"
+#include "test_files.h"
+
+namespace deltawire::cli {
+namespace {
+
+using testing::HttpScript;
+using testing::is_failure;
+
+// What CLI11 says about a command line; empty when it is fine.
+std::string parse(CLI::App* app, const std::string& line) {
+  try {
+    app->parse(line, false);
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
+  CLI::App app;
+  NotifyOptions options;
+  add_notify_options(&app, &options);
+  EXPECT_EQ(parse(&app,
+                  "--notify sglang=http://a:1 --exec 'x y' --notify vllm=http://b:2 "
+                  "--notify-timeout 1.5 --notify-retries 0"),
+            "");
+  EXPECT_EQ(options.timeout_seconds, 1.5);
+  EXPECT_EQ(options.retries, 0U);
+  auto notifier = make_notifier(options);
+  ASSERT_TRUE(notifier.ok()) << notifier.status().to_string();
+  EXPECT_EQ(notifier->size(), 3U);
+}
+
+TEST(NotifyOptions, WithoutThemThereAreNoEngines) {
+  auto notifier = make_notifier({});
+  ASSERT_TRUE(notifier.ok());
+  EXPECT_TRUE(notifier->empty());
+}
+
+TEST(NotifyOptions, SayWhatIsWrong) {
+  for (const char* line : {"--notify-timeout 0", "--notify-timeout -1", "--notify-timeout x",
+                           "--notify-retries 101", "--notify-retries -1", "--notify"}) {
+    CLI::App app;
+    NotifyOptions options;
+    add_notify_options(&app, &options);
+    EXPECT_NE(parse(&app, line), "") << line;
+  }
+  NotifyOptions options;
+  options.notify = {"sglang=http://a:1", "tgi=http://b:2"};
+  EXPECT_TRUE(is_failure(make_notifier(options).status(), Code::kInvalidArgument, "tgi="));
+}
+
+TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
+  HttpScript server(HttpScript::Json{{"POST /pause_generation", {{{"status", 200}}}}});
+  NotifyOptions options;
+  options.notify = {"sglang=" + server.url()};
+  options.retries = 0;
+  ::setenv("DELTAWIRE_ENGINE_API_KEY", "s3cr3t", 1);
+  auto notifier = make_notifier(options);
+  ::unsetenv("DELTAWIRE_ENGINE_API_KEY");
+  ASSERT_TRUE(notifier.ok());
+  const NotifyOutcome outcome =
+      notifier->around({"run", 2, 1, true}, [] { return io_error("no patch today"); });
+  EXPECT_EQ(server.requests()[0].headers["Authorization"], "Bearer s3cr3t");
+  EXPECT_EQ(to_json(outcome.engines).dump().find("s3cr3t"), std::string::npos);
+}
+
+TEST(NotifyOptions, OutcomesInJson) {
+  EngineOutcome good, bad;
+  good.engine = "sglang=http://a:1";
+  good.paused = good.reloaded = good.resumed = true;
+  good.serving = 12;
+  good.warnings = {"w"};
+  bad.engine = "vllm=http://b:2";
+  bad.status = unavailable("vllm=http://b:2: no answer");
+  EXPECT_EQ(to_json({good, bad}).dump(),
+            R"([{"engine":"sglang=http://a:1","serving":12,"paused":true,"reloaded":true,)"
+            R"("resumed":true,"reload_seconds":0.0,"warnings":["w"]},)"
+            R"({"engine":"vllm=http://b:2","serving":null,"paused":false,"reloaded":false,)"
+            R"("resumed":false,"reload_seconds":0.0,"warnings":[],)"
+            R"("error":{"code":"unavailable","message":"vllm=http://b:2: no answer"}}])");
+}
+
+TEST(NotifyOptions, OutcomesForPeople) {
+  EngineOutcome good, bad;
+  good.engine = "sglang=http://a:1";
+  good.resumed = true;
+  good.serving = 12;
+  good.warnings = {"the cache is still there"};
+  bad.engine = "vllm=http://b:2";
+  ::testing::internal::CaptureStdout();
+  say_engines(Context(), {good, bad});
+  std::fflush(stdout);
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStdout(),
+      "engine    sglang=http://a:1: serves version 12\n"
+      "          the cache is still there\n"
+      "engine    vllm=http://b:2: which version it serves is not known; it may still be paused\n");
+}
+
+class LogOptionsTest : public ::testing::Test {
+ protected:
+  // What two events leave on stderr under a command line.
+  std::string events_with(const std::string& line, LogLevel usual = LogLevel::kWarning) {
+    CLI::App app;
+    LogOptions options;
+    add_log_options(&app, &options, usual);
+    EXPECT_EQ(parse(&app, line), "");
+    ::testing::internal::CaptureStderr();
+    start_log(options);
+    log_event(LogLevel::kInfo, "pull.committed", {{"version", 12}});
+    log_event(LogLevel::kError, "pull.failed", {{"error", io_error("disk\nfull")}});
+    set_log_sink(LogLevel::kOff, {});
+    return ::testing::internal::GetCapturedStderr();
+  }
+};
+
+TEST_F(LogOptionsTest, TheUsualLevelIsTheVerbs) {
+  EXPECT_EQ(events_with("").substr(8), " error: pull failed error=\"i/o error: disk\\nfull\"\n");
+  EXPECT_NE(events_with("", LogLevel::kInfo).find(" pull committed version=12\n"),
+            std::string::npos);
+}
+
+TEST_F(LogOptionsTest, LevelsAndFormats) {
+  EXPECT_EQ(events_with("--log-level off"), "");
+  const std::string json = events_with("--log-level info --log-format json");
+  EXPECT_NE(json.find(R"("event":"pull.committed","version":12})"
+                      "\n"),
+            std::string::npos)
+      << json;
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2);
+}
+
+TEST_F(LogOptionsTest, UnknownNamesAreRefused) {
+  for (const char* line : {"--log-level loud", "--log-format xml", "--log-level"}) {
+    CLI::App app;
+    LogOptions options;
+    add_log_options(&app, &options);
+    EXPECT_NE(parse(&app, line), "") << line;
+  }
+}
+
+TEST(MetricsOptions, ServeOnlyWhenAsked) {
+  CLI::App app;
+  MetricsOptions options;
+  add_metrics_options(&app, &options);
+  EXPECT_EQ(parse(&app, ""), "");
+  auto none = start_metrics(options);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(*none, nullptr);
+  EXPECT_EQ(parse(&app, "--metrics-port 0"), "");
+  auto server = start_metrics(options);
+  ASSERT_TRUE(server.ok()) << server.status().to_string();
+  EXPECT_NE((*server)->port(), 0);
+  EXPECT_NE(metrics().render().find("deltawire_build_info{version=\""), std::string::npos);
+}
+
+TEST(MetricsOptions, SayWhatIsWrong) {
+  for (const char* line : {"--metrics-port 65536", "--metrics-port -1", "--metrics-port x"}) {
+    CLI::App app;
+    MetricsOptions options;
+    add_metrics_options(&app, &options);
+    EXPECT_NE(parse(&app, line), "") << line;
+  }
+  EXPECT_TRUE(is_failure(start_metrics({.port = 0, .address = "nowhere"}).status(),
+                         Code::kInvalidArgument, "nowhere"));
+}
+
+}  // namespace
+}  // namespace deltawire::cli
