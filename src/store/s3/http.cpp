@@ -116,8 +116,9 @@ Status transport_failure(CURLcode code, const char* detail, const HttpRequest& r
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CERTPROBLEM:
       return io_error("the file of trusted certificates cannot be used: " + what);
-    case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+      return io_error("the server does not speak HTTP: " + what);
+    case CURLE_URL_MALFORMAT:
     case CURLE_NOT_BUILT_IN:
       return invalid_argument(what);
     case CURLE_OUT_OF_MEMORY:

@@ -1,11 +1,7 @@
 #include "store/s3/list.h"
 
-#include <algorithm>
-
 namespace deltawire::s3 {
 namespace {
-
-constexpr size_t kMaxPage = 1000;
 
 // What one listing has come to.
 struct Listing {
@@ -30,7 +26,7 @@ struct Listing {
 
 Pairs query_of_page(const Listing& listing, std::string_view start_after,
                     const std::string& token) {
-  const size_t wanted = std::min(listing.limit - listing.found.size(), kMaxPage);
+  const size_t wanted = listing.limit - listing.found.size();
   Pairs query = {{"list-type", "2"},
                  {"max-keys", std::to_string(wanted)},
                  {"prefix", listing.store_prefix + std::string(listing.prefix)}};

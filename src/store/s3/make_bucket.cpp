@@ -20,8 +20,10 @@ Status make_s3_bucket(const std::string& bucket, const StoreOptions& options) {
   request.body = {&body, 0, body.size()};
   Result<s3::HttpAnswer> answer = (*client)->send(request);
   if (!answer.ok()) return std::move(answer).status().at(place);
-  const bool ours = s3::parse_error(answer->text).code == "BucketAlreadyOwnedByYou";
-  return answer->ok() || ours ? Status() : (*client)->failure(*answer).at(place);
+  const std::string code = s3::parse_error(answer->text).code;
+  if (answer->ok() || code == "BucketAlreadyOwnedByYou") return {};
+  if (code == "BucketAlreadyExists") return conflict(place + ": is someone else's");
+  return (*client)->failure(*answer).at(place);
 }
 
 }  // namespace deltawire

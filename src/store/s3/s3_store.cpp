@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/bytes.h"
-#include "deltawire/digest.h"
+#include "store/names.h"
 #include "store/s3/client.h"
 #include "store/s3/conditional_put.h"
 #include "store/s3/download.h"
@@ -126,6 +126,8 @@ class S3Store final : public Store {
 
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
                                        size_t limit) override {
+    DW_RETURN_IF_ERROR(check_object_prefix(prefix));
+    limit = std::min(limit, kMaxListed);
     Result<std::vector<ObjectInfo>> found =
         list_objects(client_.get(), prefix_, prefix, start_after, limit);
     if (!found.ok()) return std::move(found).status().at(url());
@@ -231,8 +233,8 @@ class S3Store final : public Store {
 
   Status fetch(std::string_view name, uint64_t offset, uint64_t size, uint64_t object_size,
                Sink* sink) {
-    const Pieces pieces = Pieces::cut(size, connections_, std::min(kMinDownloadPiece, piece_bytes_),
-                                      piece_bytes_, ~uint64_t{0});
+    const Pieces pieces =
+        Pieces::cut(size, connections_, kMinDownloadPiece, piece_bytes_, ~uint64_t{0});
     return download_in_pieces(client_.get(), &slots_, key(name), offset, pieces, object_size,
                               connections_, sink);
   }

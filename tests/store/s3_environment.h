@@ -1,0 +1,50 @@
+// Sets variables of the environment for one test, and puts them back.
+#pragma once
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deltawire::testing {
+
+class Environment {
+ public:
+  // Begins without any of the variables that tell an S3 client who it is.
+  Environment() {
+    for (const char* name :
+         {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
+          "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION"}) {
+      set(name, std::nullopt);
+    }
+    set("HOME", "/nonexistent");
+  }
+  ~Environment() {
+    for (auto at = before_.rbegin(); at != before_.rend(); ++at) change(at->first, at->second);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+  void set(const std::string& name, const std::optional<std::string>& value) {
+    const char* old = std::getenv(name.c_str());
+    before_.emplace_back(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
+    change(name, value);
+  }
+  void set_keys(const std::string& access, const std::string& secret) {
+    set("AWS_ACCESS_KEY_ID", access);
+    set("AWS_SECRET_ACCESS_KEY", secret);
+  }
+
+ private:
+  static void change(const std::string& name, const std::optional<std::string>& value) {
+    if (value.has_value()) {
+      ::setenv(name.c_str(), value->c_str(), 1);
+    } else {
+      ::unsetenv(name.c_str());
+    }
+  }
+  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+};
+
+}  // namespace deltawire::testing

@@ -1,0 +1,81 @@
+#include "s3_gateway.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+
+#include "store/s3/s3_store.h"
+
+namespace deltawire::testing {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// "export NAME=VALUE" lines.
+bool load_environment(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t start = line.find(' ') + 1, equals = line.find('=');
+    if (equals == line.npos) continue;
+    ::setenv(line.substr(start, equals - start).c_str(), line.substr(equals + 1).c_str(), 1);
+  }
+  return file.eof();
+}
+
+const Gateway* find() {
+  static Gateway found;
+  found.folder = variable("DELTAWIRE_RGW_DIR");
+  if (found.folder.empty() || !load_environment(found.folder + "/env")) return nullptr;
+  found.endpoint = variable("DELTAWIRE_RGW_ENDPOINT");
+  found.tls_endpoint = variable("DELTAWIRE_RGW_TLS_ENDPOINT");
+  found.virtual_host_endpoint = variable("DELTAWIRE_RGW_VIRTUAL_HOST_ENDPOINT");
+  found.ca_file = variable("DELTAWIRE_RGW_CA_FILE");
+  ::unsetenv("AWS_SESSION_TOKEN");
+  StoreOptions options;
+  options.endpoint = found.endpoint;
+  const Status made = make_s3_bucket(kBucket, options);
+  if (made.ok()) return &found;
+  std::fprintf(stderr, "%s\n", made.to_string().c_str());
+  std::abort();
+}
+
+}  // namespace
+
+const Gateway* gateway() {
+  static const Gateway* const found = find();
+  return found;
+}
+
+StoreOptions gateway_options() {
+  StoreOptions options;
+  options.endpoint = gateway()->endpoint;
+  return options;
+}
+
+std::shared_ptr<Store> open_fresh_store(const StoreOptions& options) {
+  std::random_device random;
+  const std::string prefix = "test-" + std::to_string(random()) + "-" + std::to_string(random());
+  const auto opened = open_s3_store(kBucket, prefix, options);
+  EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+  return opened.ok() ? *opened : nullptr;
+}
+
+OwnGateway start_own_gateway() {
+  OwnGateway own;
+  const std::string command =
+      std::string(DELTAWIRE_TESTS_DIR) + "/servers/rgw gateway " + gateway()->folder;
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  char endpoint[64] = "";
+  if (pipe == nullptr || std::fscanf(pipe, "%63s %d", endpoint, &own.pid) != 2) own.pid = 0;
+  if (pipe != nullptr) ::pclose(pipe);
+  own.endpoint = endpoint;
+  return own;
+}
+
+}  // namespace deltawire::testing

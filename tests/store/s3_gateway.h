@@ -1,0 +1,39 @@
+// The Ceph RADOS Gateway that the tests share: started by tests/servers/rgw.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "deltawire/store.h"
+
+namespace deltawire::testing {
+
+struct Gateway {
+  std::string folder;  // of tests/servers/rgw
+  std::string endpoint, tls_endpoint, virtual_host_endpoint, ca_file;
+};
+
+inline constexpr char kNoGateway[] = "skipped: no Ceph RADOS Gateway (radosgw)";
+inline constexpr char kBucket[] = "deltawire-tests";
+
+// Null where there is none. Otherwise its keys are in the environment and its bucket is made.
+const Gateway* gateway();
+
+StoreOptions gateway_options();
+// A store under a prefix that no other test uses.
+std::shared_ptr<Store> open_fresh_store(const StoreOptions& options);
+
+// One more gateway of the same cluster, for a test that kills it.
+struct OwnGateway {
+  std::string endpoint;
+  int pid = 0;
+};
+OwnGateway start_own_gateway();
+
+}  // namespace deltawire::testing
+
+#define REQUIRE_GATEWAY()                             \
+  if (::deltawire::testing::gateway() == nullptr) {   \
+    GTEST_SKIP() << ::deltawire::testing::kNoGateway; \
+  }

@@ -1,0 +1,332 @@
+// The S3 store against a real server: Ceph RADOS Gateway.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "conformance.h"
+#include "s3_environment.h"
+#include "s3_gateway.h"
+#include "store/s3/client.h"
+#include "store/s3/s3_store.h"
+#include "test_files.h"
+
+namespace deltawire::testing {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+OpenedStore conformance_store(uint64_t multipart_bytes) {
+  if (gateway() == nullptr) return {nullptr, kNoGateway};
+  StoreOptions options = gateway_options();
+  options.multipart_bytes = multipart_bytes;
+  return {open_fresh_store(options), ""};
+}
+
+INSTANTIATE_TEST_SUITE_P(S3Rgw, StoreConformance,
+                         ::testing::Values(StoreCase{[] { return conformance_store(16 * kMiB); }}));
+// As much as possible in pieces.
+INSTANTIATE_TEST_SUITE_P(S3RgwInPieces, StoreConformance,
+                         ::testing::Values(StoreCase{[] { return conformance_store(1); }}));
+
+std::vector<uint8_t> pattern(size_t size) {
+  std::vector<uint8_t> bytes(size);
+  uint64_t state = size;
+  for (uint8_t& byte : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = uint8_t(state >> 56);
+  }
+  return bytes;
+}
+
+class MemorySink final : public Sink {
+ public:
+  explicit MemorySink(size_t size) : bytes(size) {}
+  Status write(uint64_t offset, std::span<const uint8_t> piece) override {
+    if (on_write) on_write();
+    std::memcpy(bytes.data() + offset, piece.data(), piece.size());
+    return {};
+  }
+  std::vector<uint8_t> bytes;
+  std::function<void()> on_write;
+};
+
+// Bytes that something happens to while they are read.
+class WatchedBody final : public Body {
+ public:
+  WatchedBody(std::span<const uint8_t> bytes, std::function<Status(uint64_t offset)> on_read)
+      : bytes_(bytes), on_read_(std::move(on_read)) {}
+  uint64_t size() const noexcept override { return bytes_.size(); }
+  Status read(uint64_t offset, std::span<uint8_t> out) const override {
+    std::memcpy(out.data(), bytes_.data() + offset, out.size());
+    return on_read_(offset);
+  }
+
+ private:
+  const std::span<const uint8_t> bytes_;
+  const std::function<Status(uint64_t)> on_read_;
+};
+
+// Uploads that were begun and neither completed nor aborted, in the whole bucket.
+std::string pending_uploads(const Store& store) {
+  auto client = s3::Client::make(kBucket, gateway_options());
+  if (!client.ok()) return client.status().to_string();
+  s3::Request request;
+  const std::string prefix = store.url().substr(std::string("s3://").size() + sizeof kBucket);
+  request.query = {{"uploads", ""}, {"prefix", prefix}};
+  const auto answer = (*client)->send_ok(request);
+  if (!answer.ok()) return answer.status().to_string();
+  const size_t upload = answer->text.find("<Upload>");
+  return upload == std::string::npos ? "" : answer->text.substr(upload);
+}
+
+TEST(S3Rgw, LargeObjectsOfOddSizes) {
+  REQUIRE_GATEWAY();
+  StoreOptions options = gateway_options();
+  options.connections = 5;
+  options.multipart_bytes = 7 * kMiB + 1;
+  const auto store = open_fresh_store(options);
+  for (const size_t size : {100 * kMiB + 1, 7 * kMiB + 1, 7 * kMiB + 2, 10 * kMiB, 5 * kMiB - 1}) {
+    SCOPED_TRACE(size);
+    const std::vector<uint8_t> bytes = pattern(size);
+    const Status put = store->put("large", MemoryBody(bytes));
+    ASSERT_TRUE(put.ok()) << put.to_string();
+    EXPECT_EQ(store->stat("large")->size_bytes, size);
+    MemorySink sink(size);
+    const Status got = store->download("large", size, &sink);
+    ASSERT_TRUE(got.ok()) << got.to_string();
+    EXPECT_TRUE(sink.bytes == bytes);
+    // Over several pieces, at the end, of nothing.
+    for (const size_t offset : {size_t{12345}, size - 1, size}) {
+      std::vector<uint8_t> out(std::min(size - offset, 3 * kMiB + 1));
+      ASSERT_TRUE(store->read("large", offset, out).ok());
+      EXPECT_TRUE(std::equal(out.begin(), out.end(), bytes.begin() + ptrdiff_t(offset)));
+    }
+  }
+  EXPECT_EQ(pending_uploads(*store), "");
+}
+
+TEST(S3Rgw, AFailedUploadLeavesNothing) {
+  REQUIRE_GATEWAY();
+  const auto store = open_fresh_store(gateway_options());
+  const std::vector<uint8_t> bytes = pattern(40 * kMiB);
+  const WatchedBody body(bytes, [](uint64_t offset) {
+    return offset > 30 * kMiB ? io_error("the source broke") : Status();
+  });
+  EXPECT_TRUE(is_failure(store->put("broken", body), Code::kIo, "the source broke"));
+  EXPECT_TRUE(is_failure(store->stat("broken").status(), Code::kNotFound));
+  EXPECT_EQ(pending_uploads(*store), "");
+}
+
+TEST(S3Rgw, PendingUploadsAreSeen) {  // the check of the two tests above can fail
+  REQUIRE_GATEWAY();
+  const auto store = open_fresh_store(gateway_options());
+  auto client = s3::Client::make(kBucket, gateway_options());
+  ASSERT_TRUE(client.ok());
+  s3::Request request;
+  request.method = "POST";
+  request.key = store->url().substr(std::string("s3://").size() + sizeof kBucket) + "/left";
+  request.query = {{"uploads", ""}};
+  ASSERT_TRUE((*client)->send_ok(request).ok());
+  EXPECT_NE(pending_uploads(*store).find("/left</Key>"), std::string::npos);
+}
+
+// A body that changes between the hash and the sending: the server notices.
+TEST(S3Rgw, TheServerChecksWhatItGets) {
+  REQUIRE_GATEWAY();
+  const auto store = open_fresh_store(gateway_options());
+  std::vector<uint8_t> bytes = pattern(1000);
+  int reads = 0;
+  const WatchedBody body(bytes, [&](uint64_t) {
+    if (++reads == 1) bytes[500] ^= 1;
+    return Status();
+  });
+  EXPECT_TRUE(
+      is_failure(store->put("changed", body), Code::kUnavailable, "XAmzContentSHA256Mismatch"));
+  EXPECT_TRUE(is_failure(store->stat("changed").status(), Code::kNotFound));
+}
+
+TEST(S3Rgw, WrongSecret) {
+  REQUIRE_GATEWAY();
+  const StoreOptions options = gateway_options();
+  const std::string access = std::getenv("AWS_ACCESS_KEY_ID");
+  Environment environment;
+  environment.set_keys(access, "wrong-secret");
+  const auto store = open_fresh_store(options);
+  const std::vector<uint8_t> large = pattern(8 * kMiB);
+  for (const Status& status : {store->put("a", MemoryBody("x")), store->put("a", MemoryBody(large)),
+                               store->list("", "", 1).status(), store->get("a", 10).status()}) {
+    EXPECT_TRUE(is_failure(status, Code::kIo, "access denied", "SignatureDoesNotMatch"));
+    EXPECT_EQ(status.message().find("wrong-secret"), std::string::npos);
+  }
+  EXPECT_TRUE(is_failure(store->stat("a").status(), Code::kIo, "access denied"));
+  environment.set_keys("nobody", "wrong-secret");
+  EXPECT_TRUE(is_failure(open_fresh_store(options)->put("a", MemoryBody("x")), Code::kIo,
+                         "access denied", "InvalidAccessKeyId"));
+}
+
+TEST(S3Rgw, WrongBucket) {
+  REQUIRE_GATEWAY();
+  const auto store = *open_s3_store("no-such-bucket", "p", gateway_options());
+  for (const Status& status :
+       {store->put("a", MemoryBody("x")), store->list("", "", 1).status(),
+        store->get("a", 10).status(), store->remove("a"), store->capabilities().status()}) {
+    EXPECT_TRUE(is_failure(status, Code::kNotFound, "no such bucket", "s3://no-such-bucket/p"));
+  }
+  EXPECT_TRUE(is_failure(store->stat("a").status(), Code::kNotFound));
+}
+
+TEST(S3Rgw, Tls) {
+  REQUIRE_GATEWAY();
+  StoreOptions options = gateway_options();
+  options.endpoint = gateway()->tls_endpoint;
+  EXPECT_TRUE(is_failure(open_fresh_store(options)->put("a", MemoryBody("x")), Code::kIo,
+                         "certificate is not trusted"));
+  options.ca_file = gateway()->ca_file;
+  const auto store = open_fresh_store(options);
+  const std::vector<uint8_t> bytes = pattern(20 * kMiB + 3);
+  const Status put = store->put("large", MemoryBody(bytes));
+  ASSERT_TRUE(put.ok()) << put.to_string();
+  MemorySink sink(bytes.size());
+  ASSERT_TRUE(store->download("large", bytes.size(), &sink).ok());
+  EXPECT_TRUE(sink.bytes == bytes);
+  TempFolder folder;
+  options.ca_file = folder.put("ca.pem", "not a certificate").string();
+  EXPECT_TRUE(is_failure(open_fresh_store(options)->put("a", MemoryBody("x")), Code::kIo,
+                         "trusted certificates"));
+}
+
+TEST(S3Rgw, VirtualHostStyle) {
+  REQUIRE_GATEWAY();
+  StoreOptions options = gateway_options();
+  options.endpoint = gateway()->virtual_host_endpoint;
+  options.virtual_host = true;
+  const auto store = open_fresh_store(options);
+  const Status put = store->put("a/b", MemoryBody("hello"));
+  ASSERT_TRUE(put.ok()) << put.to_string();
+  EXPECT_EQ(*store->get("a/b", 10), "hello");
+  EXPECT_EQ(store->list("", "", 10)->size(), 1u);
+}
+
+TEST(S3Rgw, ProbesLeaveNothing) {
+  REQUIRE_GATEWAY();
+  const auto store = open_fresh_store(gateway_options());
+  ASSERT_TRUE(store->capabilities().ok());
+  EXPECT_TRUE(store->capabilities()->put_if_absent);
+  auto client = s3::Client::make(kBucket, gateway_options());
+  ASSERT_TRUE(client.ok());
+  s3::Request request;
+  request.query = {{"list-type", "2"},
+                   {"prefix", store->url().substr(std::string("s3://").size() + sizeof kBucket)}};
+  const auto answer = (*client)->send_ok(request);
+  ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+  EXPECT_TRUE(s3::parse_list(answer->text)->objects.empty());
+}
+
+TEST(S3Rgw, OneOfRacingProcessesWins) {
+  REQUIRE_GATEWAY();
+  constexpr int kProcesses = 8, kRounds = 10;
+  const auto store = open_fresh_store(gateway_options());
+  const std::string prefix = store->url().substr(std::string("s3://").size() + sizeof kBucket);
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    const pid_t child = ::fork();
+    if (child == 0) {  // reports its wins as the bits of its exit status and of an object
+      const auto own = open_s3_store(kBucket, prefix, gateway_options());
+      std::string wins;
+      for (int round = 0; own.ok() && round < kRounds; ++round) {
+        const std::string name = "race/" + std::to_string(round);
+        const Status status = (*own)->put_if_absent(name, MemoryBody(std::to_string(process)));
+        wins += status.ok() ? 'w' : status.code() == Code::kConflict ? 'l' : '?';
+      }
+      const Status told = own.ok()
+                              ? (*own)->put("wins/" + std::to_string(process), MemoryBody(wins))
+                              : own.status();
+      ::_exit(told.ok() ? 0 : 1);
+    }
+    ASSERT_GT(child, 0);
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    std::string winners;
+    for (int process = 0; process < kProcesses; ++process) {
+      const auto wins = store->get("wins/" + std::to_string(process), 100);
+      ASSERT_TRUE(wins.ok() && wins->size() == size_t(kRounds));
+      EXPECT_NE((*wins)[size_t(round)], '?');
+      if ((*wins)[size_t(round)] == 'w') winners += std::to_string(process);
+    }
+    EXPECT_EQ(winners, *store->get("race/" + std::to_string(round), 100));
+  }
+}
+
+// --- a gateway that dies
+
+class S3RgwKilled : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    REQUIRE_GATEWAY();
+    own_ = start_own_gateway();
+    ASSERT_GT(own_.pid, 0);
+    options_ = gateway_options();
+    survivor_ = open_fresh_store(options_);
+    options_.endpoint = own_.endpoint;
+    options_.connections = 3;
+    options_.call_timeout_seconds = 10;
+    const std::string prefix =
+        survivor_->url().substr(std::string("s3://").size() + sizeof kBucket);
+    store_ = *open_s3_store(kBucket, prefix, options_);
+  }
+  void TearDown() override {
+    if (own_.pid > 0) kill_gateway();
+  }
+  void kill_gateway() {
+    if (!killed_.exchange(true)) ::kill(own_.pid, SIGKILL);
+  }
+
+  OwnGateway own_;
+  std::atomic<bool> killed_{false};
+  StoreOptions options_;
+  std::shared_ptr<Store> store_, survivor_;  // the same objects through two gateways
+};
+
+TEST_F(S3RgwKilled, WhileItReceives) {
+  const std::vector<uint8_t> bytes = pattern(40 * kMiB);
+  ASSERT_TRUE(store_->put("before", MemoryBody("x")).ok());
+  std::atomic<uint64_t> reads{0};
+  const WatchedBody body(bytes, [&](uint64_t) {
+    if (++reads == 200) kill_gateway();
+    return Status();
+  });
+  EXPECT_TRUE(is_failure(store_->put("large", body), Code::kUnavailable, "object large"));
+  EXPECT_TRUE(killed_);
+  EXPECT_TRUE(is_failure(store_->stat("before").status(), Code::kUnavailable));
+  EXPECT_TRUE(is_failure(survivor_->stat("large").status(), Code::kNotFound));
+  EXPECT_EQ(*survivor_->get("before", 10), "x");
+}
+
+TEST_F(S3RgwKilled, WhileItSends) {
+  const std::vector<uint8_t> bytes = pattern(40 * kMiB);
+  ASSERT_TRUE(survivor_->put("large", MemoryBody(bytes)).ok());
+  MemorySink sink(bytes.size());
+  std::atomic<int> writes{0};
+  sink.on_write = [&] {
+    if (++writes == 10) kill_gateway();
+  };
+  EXPECT_TRUE(is_failure(store_->download("large", bytes.size(), &sink), Code::kUnavailable,
+                         "object large"));
+  EXPECT_TRUE(killed_);
+  ASSERT_TRUE(survivor_->download("large", bytes.size(), &sink).ok());
+  EXPECT_TRUE(sink.bytes == bytes);
+}
+
+}  // namespace
+}  // namespace deltawire::testing
