@@ -18,6 +18,7 @@ void add_verify(CLI::App& app, Context& context, Run* run);
 void add_inspect(CLI::App& app, Context& context, Run* run);
 void add_bench(CLI::App& app, Context& context, Run* run);
 void add_simulate(CLI::App& app, Context& context, Run* run);
+void add_keygen(CLI::App& app, Context& context, Run* run);
 void add_kernels(CLI::App& app, Context& context, Run* run);
 void add_completion(CLI::App& app, Context& context, Run* run);
 

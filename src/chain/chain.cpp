@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <mutex>
 
+#include "chain/edges.h"
 #include "chain/names.h"
 
 namespace deltawire {
@@ -30,19 +32,6 @@ Result<std::string> parse_run(std::string_view text) {
   return run;
 }
 
-// Where a record may say that its bytes lie.
-Status check_parts(const Manifest& manifest) {
-  for (const PartRef& part : manifest.parts) {
-    DW_RETURN_IF_ERROR(check_object_name(part.name));
-    const bool delta = manifest.kind == VersionKind::kDelta;
-    if (!part.name.starts_with(delta ? kPartPrefix : kFullPrefix)) {
-      return corruption("part " + part.name + " lies outside " +
-                        std::string(delta ? kPartPrefix : kFullPrefix));
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 std::string utc_now() {
@@ -59,6 +48,18 @@ std::string process_name() {
   ::gethostname(host, sizeof host - 1);
   return std::string(host) + ":" + std::to_string(::getpid());
 }
+
+struct Chain::LastSchema {
+  std::mutex mutex;
+  Digest sha256;
+  Schema schema;
+};
+
+Chain::Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run)
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      run_(std::move(run)),
+      last_schema_(std::make_shared<LastSchema>()) {}
 
 Result<Chain> Chain::open(std::shared_ptr<Store> store, ChainOptions options) {
   Result<std::string> text = store->get(kRunName, kMaxSmallBytes);
@@ -186,7 +187,9 @@ Result<VersionRecord> Chain::version(uint64_t version) const {
   if (manifest->version != version) {
     return corruption(place + ": says that it is version " + std::to_string(manifest->version));
   }
-  DW_RETURN_IF_ERROR(check_parts(*manifest).at(place));
+  const bool delta = manifest->kind == VersionKind::kDelta;
+  DW_RETURN_IF_ERROR(
+      check_part_names(manifest->parts, delta ? kPartPrefix : kFullPrefix).at(place));
   return VersionRecord{std::move(*manifest), record_digest(text)};
 }
 
@@ -197,6 +200,10 @@ Result<Schema> Chain::schema(const Manifest& manifest) const {
     return corruption("version " + std::to_string(manifest.version) + ": schema is named " +
                       ref.name + ", expected " + schema_name(ref.sha256.hex()));
   }
+  {
+    const std::lock_guard lock(last_schema_->mutex);
+    if (last_schema_->sha256 == ref.sha256) return last_schema_->schema;
+  }
   DW_ASSIGN_OR_RETURN(const std::string text, store_->get(ref.name, kMaxSchemaBytes));
   const Digest got = record_digest(text);
   if (got != ref.sha256) {
@@ -204,6 +211,9 @@ Result<Schema> Chain::schema(const Manifest& manifest) const {
   }
   Result<Schema> schema = parse_schema(text);
   if (!schema.ok()) return std::move(schema).status().at(place);
+  const std::lock_guard lock(last_schema_->mutex);
+  last_schema_->sha256 = ref.sha256;
+  last_schema_->schema = *schema;
   return schema;
 }
 

@@ -44,6 +44,7 @@ class Chain {
   // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
   // or never published.
   Result<VersionRecord> version(uint64_t version) const;
+  // Versions mostly share one schema: the last one that was read is kept.
   Result<Schema> schema(const Manifest& manifest) const;
 
   // Commits a version: puts its manifest if that number is free, then renews the hint. Conflict,
@@ -54,8 +55,8 @@ class Chain {
   Result<PartRef> put_schema(const Schema& schema) const;
 
  private:
-  Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run)
-      : store_(std::move(store)), options_(std::move(options)), run_(std::move(run)) {}
+  struct LastSchema;
+  Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run);
   Result<bool> exists(uint64_t version) const;
   Result<std::optional<uint64_t>> hint() const;
   Result<std::vector<uint64_t>> listed_from(uint64_t from) const;
@@ -64,6 +65,7 @@ class Chain {
   std::shared_ptr<Store> store_;
   ChainOptions options_;
   std::string run_;
+  std::shared_ptr<LastSchema> last_schema_;
 };
 
 // "2026-11-15T05:36:24Z"

@@ -74,8 +74,9 @@ std::string edge_name(const EdgeName& edge) {
          std::string(kSuffix);
 }
 
-std::optional<EdgeName> parse_edge_name(std::string_view name) {
+std::optional<EdgeName> parse_edge_name(const std::string_view whole) {
   EdgeName edge;
+  std::string_view name = whole;
   if (!take(&name, kEdgePrefix) || !take(&name, kNumberDigits, 10, &edge.version)) return {};
   if (!take(&name, "-full-")) {
     uint64_t base = 0;
@@ -85,9 +86,12 @@ std::optional<EdgeName> parse_edge_name(std::string_view name) {
   }
   if (!take(&name, kBytesDigits, 16, &edge.bytes) || !take(&name, "-") ||
       !take(&name, kBytesDigits, 16, &edge.base_chain_bytes) || !take(&name, "-") ||
-      !take(&name, kBytesDigits, 16, &edge.chain_bytes) || name != kSuffix) {
+      !take(&name, kBytesDigits, 16, &edge.chain_bytes)) {
     return {};
   }
+  if (edge.base_chain_bytes > (edge.base ? edge.chain_bytes : 0)) return {};
+  // One edge has one name: no capital digits, nothing after it.
+  if (edge_name(edge) != whole) return {};
   return edge;
 }
 

@@ -40,8 +40,11 @@ struct EdgeName {
   std::optional<uint64_t> base;
   uint64_t bytes = 0;
   uint64_t base_chain_bytes = 0, chain_bytes = 0;
+
+  bool operator==(const EdgeName&) const = default;
 };
 std::string edge_name(const EdgeName& edge);
+// None when it is not the name of an edge, or when what it says cannot be.
 std::optional<EdgeName> parse_edge_name(std::string_view name);
 
 std::string random_hex(size_t digits);  // from the system's source of randomness

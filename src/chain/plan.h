@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "chain/chain.h"
@@ -28,20 +29,27 @@ struct Hop {
 
 struct Plan {
   VersionRecord target;
-  Schema schema;          // of the target
-  std::vector<Hop> hops;  // empty: nothing to do
+  Schema schema;  // of the target
+  // Empty: nothing to do. When the first has no base, what is held is of no use.
+  std::vector<Hop> hops;
   uint64_t bytes = 0;
-  // What following every single delta would cost, and what the newest anchor alone does: for
-  // people.
-  uint64_t all_deltas_bytes = 0;
+  // For people: what following every single version from the held one (or the seed) would cost, and
+  // the size of the newest anchor that the target knows of.
+  uint64_t all_deltas_bytes = 0, anchor_bytes = 0;
+  // Records that were damaged or did not fit, and that the plan goes around.
+  std::vector<std::string> notes;
 };
 
 // Shortest path by bytes over versions, merged deltas and anchors (a hop also costs a little, so
 // that ties go to the shorter path). Every link is checked: parent digests along single versions,
 // the edge's own along shortcuts. `held` is none for a new replica; only anchors begin its path.
-// NotFound when the target is pruned or no path leads to it; BaseMismatch when `held` is not of
-// this chain (its manifest's digest differs): a caller may then plan again from nothing. Requests
-// are bounded by the plan's length, not by the chain's.
+// What was pruned meanwhile or is damaged is gone around where that is possible. NotFound when the
+// target is pruned or no path leads to it; Corruption when one would but for a damaged record;
+// BaseMismatch when `held` is not of this chain (its manifest's digest differs): a caller may then
+// plan again from nothing. Requests are bounded by the plan's length, not by the chain's.
+//
+// What is looked at: all shortcuts from the held version (or, from nothing, from the target's
+// newest anchor) up to the target, unless they are very many; older anchors when those do not do.
 Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target);
 
 }  // namespace deltawire

@@ -36,19 +36,34 @@ void append_escaped(std::string* out, char c) {
   out->append("\\u00").append(1, kDigits[uint8_t(c) >> 4]).append(1, kDigits[uint8_t(c) & 15]);
 }
 
+size_t plain_length(std::string_view text, size_t from) {
+  size_t at = from;
+  while (at < text.size() && kPlain[uint8_t(text[at])]) ++at;
+  return at - from;
+}
+
+void append_canonical(std::string* out, std::string_view text) {
+  size_t at = plain_length(text, 0);
+  out->append(text.substr(0, at));
+  if (at == text.size()) return;
+  const bool utf8 = is_utf8(text);
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (uint8_t(c) < 0x20 || c == '"' || c == '\\') {
+      append_escaped(out, c);
+    } else {
+      out->push_back(uint8_t(c) < 0x80 || utf8 ? c : '?');
+    }
+  }
+}
+
 }  // namespace
 
 std::string canonical_text(std::string_view text) {
-  const bool utf8 = is_utf8(text);
   std::string out = "\"";
-  for (const char c : text) {
-    if (uint8_t(c) < 0x20 || c == '"' || c == '\\') {
-      append_escaped(&out, c);
-    } else {
-      out.push_back(uint8_t(c) < 0x80 || utf8 ? c : '?');
-    }
-  }
-  return out + "\"";
+  append_canonical(&out, text);
+  out.push_back('"');
+  return out;
 }
 
 Status CanonicalReader::status() const {
@@ -90,9 +105,8 @@ uint64_t CanonicalReader::number() {
 
 std::string_view CanonicalReader::word() {
   if (!take('"', "a text")) return {};
-  const size_t begin = at_;
-  while (at_ < text_.size() && kPlain[uint8_t(text_[at_])]) ++at_;
-  const std::string_view word = text_.substr(begin, at_ - begin);
+  const std::string_view word = text_.substr(at_, plain_length(text_, at_));
+  at_ += word.size();
   return take('"', "a text without escapes") ? word : std::string_view();
 }
 
@@ -125,9 +139,9 @@ std::string CanonicalReader::text() {
   if (!take('"', "a text")) return out;
   bool ascii = true;
   while (ok()) {
-    const size_t begin = at_;
-    while (at_ < text_.size() && kPlain[uint8_t(text_[at_])]) ++at_;
-    out.append(text_.substr(begin, at_ - begin));
+    const std::string_view plain = text_.substr(at_, plain_length(text_, at_));
+    out.append(plain);
+    at_ += plain.size();
     if (at_ == text_.size() || uint8_t(text_[at_]) < 0x20) {
       fail("the end of a text");
     } else if (text_[at_] == '"') {
@@ -143,6 +157,15 @@ std::string CanonicalReader::text() {
   }
   if (!ascii && !is_utf8(out)) fail("UTF-8");
   return ok() ? out : std::string();
+}
+
+void CanonicalReader::skip_text() {
+  const size_t end = at_ + 1 + plain_length(text_, at_ + 1);
+  if (end < text_.size() && text_[end] == '"') {
+    at_ = end + 1;
+  } else {
+    text();
+  }
 }
 
 bool CanonicalReader::open(char c, std::string_view expected) {
@@ -194,7 +217,7 @@ void CanonicalReader::skip(unsigned depth) {
       for (open_list(); next_item();) skip(depth + 1);
       return;
     case '"':
-      text();
+      skip_text();
       return;
     default:
       if (!take_null()) number();

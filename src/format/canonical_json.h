@@ -51,6 +51,7 @@ class CanonicalReader {
   void fail(std::string_view expected);
   char escape();
   void skip(unsigned depth);
+  void skip_text();
 
   std::string_view text_;
   size_t at_ = 0;

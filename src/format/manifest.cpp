@@ -71,13 +71,13 @@ std::string boxes_json(const Boxes& boxes) {
 
 // ["box", "digest"]
 Result<BoxDigest> read_box(CanonicalReader* reader, DigestKind kind) {
-  const Status bad = bad_field("boxes", "pairs of box and digest");
+  const auto bad = [] { return bad_field("boxes", "pairs of box and digest"); };
   reader->open_list();
-  if (!reader->next_item()) return bad;
+  if (!reader->next_item()) return bad();
   const std::string_view box = reader->word();
-  if (!reader->next_item()) return bad;
+  if (!reader->next_item()) return bad();
   const std::string_view digest = reader->word();
-  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad;
+  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad();
   BoxDigest result;
   DW_ASSIGN_OR_RETURN(result.box, parse_box(box));
   DW_ASSIGN_OR_RETURN(result.digest, parse_digest(kind, digest));

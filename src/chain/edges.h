@@ -1,0 +1,30 @@
+// Shortcuts of a chain: anchors and merged deltas. Their names say what a plan needs, so that a
+// listing is enough to choose; their records say what to fetch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chain/chain.h"
+#include "chain/names.h"
+
+namespace deltawire {
+
+// The shortcuts that lead to versions `first` ... `last`, by version, as far as `max_pages`
+// requests show them. Names that are not those of edges are passed over: a stranger's object is no
+// error.
+Result<std::vector<EdgeName>> list_edges(const Chain& chain, uint64_t first, uint64_t last,
+                                         size_t max_pages);
+
+// Checked: record, run, that it says what its name says, and that its parts lie where parts may.
+Result<Edge> read_edge(const Chain& chain, const EdgeName& name);
+
+// Adds a shortcut to `version`: from `base`, or, when that is null, from nothing. Its parts must be
+// in the store: each is looked for first. Conflict when there is such an edge already.
+Status add_edge(const Chain& chain, const VersionRecord* base, const VersionRecord& version,
+                std::vector<PartRef> parts);
+
+// Corruption unless every part has a proper name under `prefix`.
+Status check_part_names(const std::vector<PartRef>& parts, std::string_view prefix);
+
+}  // namespace deltawire

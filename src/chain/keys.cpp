@@ -1,0 +1,196 @@
+#include "chain/keys.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/ed25519.h"
+#include "base/file.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::string_view kPrivate = "deltawire-private ", kPublic = "deltawire-public ";
+constexpr uint64_t kMaxKeyFileBytes = 1 << 20;
+constexpr mode_t kOwnerOnly = 0600, kEveryone = 0644;
+
+template <size_t n>
+std::string to_hex(const std::array<uint8_t, n>& bytes) {
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    text.push_back("0123456789abcdef"[byte >> 4]);
+    text.push_back("0123456789abcdef"[byte & 15]);
+  }
+  return text;
+}
+
+template <size_t n>
+bool from_hex(std::string_view text, std::array<uint8_t, n>* bytes) {
+  const auto value = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  if (text.size() != 2 * n) return false;
+  for (size_t i = 0; i < n; ++i) {
+    const int high = value(text[2 * i]), low = value(text[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    (*bytes)[i] = uint8_t(high << 4 | low);
+  }
+  return true;
+}
+
+// A new file, durable, never an old one overwritten.
+Status write_new_file(const std::filesystem::path& path, std::string_view text, mode_t mode) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0 && errno == EEXIST) {
+    return conflict(path.string() + ": is already there; a key is never overwritten");
+  }
+  if (fd < 0) return io_error(path.string() + ": cannot create: " + std::strerror(errno));
+  const bool written =
+      ::write(fd, text.data(), text.size()) == ssize_t(text.size()) && ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  if (!written) {
+    ::unlink(path.c_str());
+    return io_error(path.string() + ": cannot write: " + std::strerror(error));
+  }
+  return sync_directory(path.parent_path().empty() ? "." : path.parent_path());
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+    if (!line.empty() && line[0] != '#') lines.push_back(line);
+  }
+  return lines;
+}
+
+Result<PrivateKey> read_private_key(const std::filesystem::path& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) {
+    return not_found(path.string() + ": cannot open: " + std::strerror(errno));
+  }
+  if ((info.st_mode & 077) != 0) {
+    return invalid_argument(path.string() +
+                            ": others may read or write this private key; chmod 600 it, or make a "
+                            "new one if they did");
+  }
+  DW_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxKeyFileBytes));
+  const auto lines = lines_of(text);
+  PrivateKey key;
+  if (lines.size() != 1 || !lines[0].starts_with(kPrivate) ||
+      !from_hex(lines[0].substr(kPrivate.size()), &key)) {
+    return invalid_argument(path.string() + ": not a private key of `deltawire keygen`");
+  }
+  return key;
+}
+
+Result<std::vector<PublicKey>> read_public_keys(const std::filesystem::path& path) {
+  DW_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxKeyFileBytes));
+  std::vector<PublicKey> keys;
+  for (const std::string_view line : lines_of(text)) {
+    if (line.starts_with(kPrivate)) {
+      return invalid_argument(path.string() +
+                              ": this is the private key; readers need the .pub file beside it");
+    }
+    PublicKey key;
+    if (!line.starts_with(kPublic) || !from_hex(line.substr(kPublic.size()), &key)) {
+      return invalid_argument(path.string() + ": not a public key of `deltawire keygen`");
+    }
+    keys.push_back(key);
+  }
+  if (keys.empty()) return invalid_argument(path.string() + ": holds no key");
+  return keys;
+}
+
+// Whether a signature is one, whoever made it.
+Status check_signature(std::string_view text, const Signature& signature, PublicKey* key) {
+  SignatureBytes bytes;
+  if (!from_hex(signature.key, key) || !from_hex(signature.bytes, &bytes)) {
+    return corruption("signature: expected hex of a key and of an Ed25519 signature");
+  }
+  if (!verify_ed25519(*key, text, bytes)) {
+    return corruption("signature: does not hold; the record was changed after it was signed");
+  }
+  return {};
+}
+
+Truster truster_of(std::vector<PublicKey> keys) {
+  return [keys = std::move(keys)](std::string_view text,
+                                  const std::optional<Signature>& signature) -> Status {
+    if (!signature) return corruption("signature: expected one by a trusted key, got none");
+    PublicKey key;
+    DW_RETURN_IF_ERROR(check_signature(text, *signature, &key));
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      return corruption("signature: made by key " + to_hex(key) + ", which is not trusted");
+    }
+    return {};
+  };
+}
+
+}  // namespace
+
+Result<std::string> make_key_files(const std::filesystem::path& path) {
+  DW_ASSIGN_OR_RETURN(const PrivateKey key, make_private_key());
+  DW_ASSIGN_OR_RETURN(const PublicKey public_key, public_key_of(key));
+  std::filesystem::path public_path = path;
+  public_path += ".pub";
+  const std::string hex = to_hex(public_key);
+  DW_RETURN_IF_ERROR(write_new_file(path, std::string(kPrivate) + to_hex(key) + "\n", kOwnerOnly));
+  Status status = write_new_file(public_path, std::string(kPublic) + hex + "\n", kEveryone);
+  if (!status.ok()) {
+    ::unlink(path.c_str());  // one without the other is of no use
+    return status;
+  }
+  return hex;
+}
+
+Result<Signer> make_signer(const std::filesystem::path& private_key) {
+  DW_ASSIGN_OR_RETURN(const PrivateKey key, read_private_key(private_key));
+  DW_ASSIGN_OR_RETURN(const PublicKey public_key, public_key_of(key));
+  return Signer([key, hex = to_hex(public_key)](std::string_view text) -> Result<Signature> {
+    DW_ASSIGN_OR_RETURN(const SignatureBytes bytes, sign_ed25519(key, text));
+    return Signature{hex, to_hex(bytes)};
+  });
+}
+
+Result<Truster> make_truster(const std::filesystem::path& public_keys) {
+  DW_ASSIGN_OR_RETURN(std::vector<PublicKey> keys, read_public_keys(public_keys));
+  return truster_of(std::move(keys));
+}
+
+Truster check_signatures_only() {
+  return [](std::string_view text, const std::optional<Signature>& signature) -> Status {
+    PublicKey key;
+    return signature ? check_signature(text, *signature, &key) : Status();
+  };
+}
+
+Result<ChainOptions> chain_options(const std::filesystem::path& sign_key,
+                                   const std::filesystem::path& trust_key) {
+  ChainOptions options;
+  if (!trust_key.empty()) {
+    DW_ASSIGN_OR_RETURN(options.trust, make_truster(trust_key));
+  }
+  if (sign_key.empty()) return options;
+  DW_ASSIGN_OR_RETURN(options.sign, make_signer(sign_key));
+  if (options.trust) {
+    const std::string_view probe = "deltawire";
+    DW_ASSIGN_OR_RETURN(const Signature own, options.sign(probe));
+    if (!options.trust(probe, own).ok()) {
+      return invalid_argument(sign_key.string() + ": its public key is not among those in " +
+                              trust_key.string());
+    }
+  }
+  return options;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,37 @@
+// Who may publish: key files, signing and trusting.
+//
+// A private key is a file of one line, "deltawire-private HEX", readable by its owner alone; a
+// public key "deltawire-public HEX". A file of trusted keys may have several lines, so that keys
+// can be replaced; empty lines and those that begin with '#' are passed over.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "chain/chain.h"
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+// Writes a new private key to `path` (mode 0600) and its public key to `path`.pub; returns the
+// public key's hex digits. Conflict when either is there.
+Result<std::string> make_key_files(const std::filesystem::path& path);
+
+// Signs with the private key in a file. InvalidArgument when anyone but its owner may read it, or
+// when it is not a private key.
+Result<Signer> make_signer(const std::filesystem::path& private_key);
+
+// Refuses, with Corruption, records that are unsigned, signed by a key that is not in the file, or
+// whose signature does not hold: what an untrusted store could have made up is damage.
+Result<Truster> make_truster(const std::filesystem::path& public_keys);
+
+// Accepts unsigned records and any key, but no signature that does not hold: for fsck without a
+// key.
+Truster check_signatures_only();
+
+// For either path that is empty: no signing, no checking. A publisher that signs with a key which
+// its own readers would not trust is refused (InvalidArgument).
+Result<ChainOptions> chain_options(const std::filesystem::path& sign_key,
+                                   const std::filesystem::path& trust_key);
+
+}  // namespace deltawire

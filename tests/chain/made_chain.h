@@ -1,0 +1,117 @@
+// Chains of records alone: sizes as a test wants them, no weights behind them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chain/chain.h"
+#include "chain/edges.h"
+#include "chain/names.h"
+#include "counting_store.h"
+#include "store/memory_store.h"
+
+namespace deltawire::testing {
+
+// A record as it is in the store, and what a reference needs to know of it.
+struct MadeVersion {
+  bool full = false;
+  uint64_t bytes = 0, chain_bytes = 0, anchor = 0, anchor_bytes = 0;
+  Digest digest;
+};
+struct MadeEdge {
+  std::optional<uint64_t> base;
+  uint64_t version = 0, bytes = 0;
+};
+
+class MadeChain {
+ public:
+  MadeChain()
+      : memory(std::make_shared<MemoryStore>()),
+        store(std::make_shared<CountingStore>(memory)),
+        chain(Chain::create(store, {}, false).value()) {
+    schema_ = chain.put_schema({{{"w", DType::kU8, {1}}}}).value();
+  }
+
+  // The next version.
+  void add(uint64_t bytes, bool full = false) {
+    add_manifest(next(bytes, full || versions.empty()));
+  }
+
+  Manifest next(uint64_t bytes, bool full) const {
+    Manifest m;
+    m.run = chain.run();
+    m.version = versions.size();
+    m.kind = full ? VersionKind::kFull : VersionKind::kDelta;
+    if (full) m.reason = "test";
+    if (!full) m.base = m.version - 1;
+    if (!versions.empty()) m.parent = versions.back().digest;
+    m.created = "2026-11-15T05:36:24Z";
+    m.publisher = "test:1";
+    const std::string folder = full ? full_folder(m.version, "aa") : part_folder(m.version, "aa");
+    m.parts = {{folder + "part-00000.safetensors", bytes, record_digest("part")}};
+    m.schema = schema_;
+    m.digests = {digest_of(DigestKind::kXxh3_128, {})};
+    m.state = m.digests[0];
+    m.chain_bytes = (versions.empty() ? 0 : versions.back().chain_bytes) + bytes;
+    m.anchor = full ? m.version : anchor_;
+    m.anchor_bytes = full ? bytes : anchor_bytes_;
+    m.codec = "auto";
+    return m;
+  }
+
+  void add_manifest(const Manifest& m) {
+    const Result<Digest> digest = chain.commit(m);
+    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
+    anchor_ = m.anchor;
+    anchor_bytes_ = m.anchor_bytes;
+    versions.push_back({m.kind == VersionKind::kFull, m.part_bytes(), m.chain_bytes, m.anchor,
+                        m.anchor_bytes, *digest});
+  }
+
+  // A shortcut; from nothing without a base. Versions published later know of anchors.
+  EdgeName add_edge(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) {
+    Edge edge = made_edge(base, version, bytes);
+    const EdgeName name{version, base, bytes, base ? versions[*base].chain_bytes : 0,
+                        versions[version].chain_bytes};
+    put_edge(name, edge);
+    edges.push_back({base, version, bytes});
+    if (!base && version >= anchor_) {
+      anchor_ = version;
+      anchor_bytes_ = bytes;
+    }
+    return name;
+  }
+
+  Edge made_edge(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) const {
+    Edge edge;
+    edge.run = chain.run();
+    edge.version = version;
+    edge.base = base;
+    edge.manifest = versions[version].digest;
+    if (base) edge.base_manifest = versions[*base].digest;
+    edge.created = "2026-11-15T05:36:24Z";
+    const std::string folder = base ? part_folder(version, "bb") : full_folder(version, "bb");
+    edge.parts = {{folder + "part-00000.safetensors", bytes, record_digest("edge")}};
+    return edge;
+  }
+
+  void put_edge(const EdgeName& name, const Edge& edge) {
+    ASSERT_TRUE(memory->put(edge_name(name), MemoryBody(serialise_edge(edge, {}).value())).ok());
+  }
+
+  std::shared_ptr<MemoryStore> memory;
+  std::shared_ptr<CountingStore> store;
+  Chain chain;
+  std::vector<MadeVersion> versions;
+  std::vector<MadeEdge> edges;
+
+ private:
+  PartRef schema_;
+  uint64_t anchor_ = 0, anchor_bytes_ = 0;
+};
+
+}  // namespace deltawire::testing

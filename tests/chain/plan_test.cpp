@@ -1,0 +1,415 @@
+// Plans against a reference that knows everything, and against damaged and hostile stores.
+#include "chain/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "chain/plan_graph.h"
+#include "made_chain.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::is_failure;
+using testing::MadeChain;
+using testing::MadeEdge;
+using testing::MadeVersion;
+
+constexpr uint64_t kInfinite = std::numeric_limits<uint64_t>::max();
+
+std::optional<Held> held_at(const MadeChain& made, std::optional<uint64_t> version) {
+  if (!version) return {};
+  return Held{*version, made.versions[*version].digest};
+}
+
+uint64_t cost_of(const Plan& plan) { return plan.bytes + kHopCost * plan.hops.size(); }
+
+// Each hop begins where the one before ended, and the bytes are those of the parts.
+void expect_sound(const MadeChain& made, const Plan& plan, std::optional<uint64_t> held,
+                  uint64_t target) {
+  std::optional<uint64_t> at = held;
+  uint64_t bytes = 0;
+  for (const Hop& hop : plan.hops) {
+    if (hop.base) {
+      EXPECT_EQ(hop.base, at);
+    } else {
+      EXPECT_EQ(&hop, &plan.hops.front());
+    }
+    EXPECT_EQ(hop.kind == HopKind::kAnchor, !hop.base);
+    ASSERT_EQ(hop.parts.size(), 1U);
+    EXPECT_EQ(hop.bytes, hop.parts[0].size_bytes);
+    bytes += hop.bytes;
+    at = hop.version;
+  }
+  EXPECT_EQ(at, target);
+  EXPECT_EQ(plan.bytes, bytes);
+  EXPECT_EQ(plan.target.digest, made.versions[target].digest);
+  EXPECT_EQ(plan.schema.tensors.size(), 1U);
+}
+
+// The cheapest cost to each version by looking at every version and edge there is; whole states and
+// edges only as far as `visible` says.
+uint64_t cheapest_cost(const MadeChain& made, std::optional<uint64_t> held, uint64_t target,
+                       const std::function<bool(uint64_t version, bool full_version)>& visible) {
+  std::vector<uint64_t> cost(target + 1, kInfinite);
+  for (uint64_t v = 0; v <= target; ++v) {
+    const MadeVersion& version = made.versions[v];
+    if (held == v) cost[v] = 0;
+    if (version.full && visible(v, true)) cost[v] = std::min(cost[v], version.bytes + kHopCost);
+    if (!version.full && cost[v - 1] != kInfinite) {
+      cost[v] = std::min(cost[v], cost[v - 1] + version.bytes + kHopCost);
+    }
+    for (const MadeEdge& edge : made.edges) {
+      if (edge.version != v || !visible(v, false)) continue;
+      const uint64_t before = edge.base ? cost[*edge.base] : 0;
+      if (before != kInfinite) cost[v] = std::min(cost[v], before + edge.bytes + kHopCost);
+    }
+  }
+  return cost[target];
+}
+
+struct Shape {
+  int versions;
+  int full_percent, anchor_percent, merged;
+};
+
+MadeChain random_chain(std::mt19937_64& random, const Shape& shape) {
+  MadeChain made;
+  const auto size = [&](uint64_t scale) { return 1 + random() % (scale * 20'000); };
+  for (int v = 0; v < shape.versions; ++v) {
+    made.add(size(5), int(random() % 100) < shape.full_percent);
+    const bool anchored = int(random() % 100) < shape.anchor_percent;
+    if (anchored && !made.versions.back().full) made.add_edge({}, uint64_t(v), size(20));
+  }
+  for (int i = 0; i < shape.merged; ++i) {
+    const uint64_t version = 1 + random() % uint64_t(shape.versions - 1);
+    made.add_edge(random() % version, version, size(8));
+  }
+  return made;
+}
+
+TEST(Plan, IsTheCheapestOfWhatIsVisible) {
+  std::mt19937_64 random(7);
+  const Shape shapes[] = {{30, 0, 0, 0},   {30, 0, 10, 0},  {30, 10, 0, 0},   {30, 0, 0, 20},
+                          {30, 0, 10, 20}, {30, 10, 5, 20}, {12, 30, 30, 30}, {60, 2, 5, 60}};
+  size_t merged = 0, anchored = 0, plain = 0;
+  for (int round = 0; round < 400; ++round) {
+    const Shape& shape = shapes[size_t(round) % std::size(shapes)];
+    const MadeChain made = random_chain(random, shape);
+    for (int i = 0; i < 8; ++i) {
+      const uint64_t target = random() % uint64_t(shape.versions);
+      std::optional<uint64_t> held;
+      if (random() % 4 != 0) held = random() % (target + 1);
+      const Result<Plan> plan = plan_catch_up(made.chain, held_at(made, held), target);
+      ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+      EXPECT_TRUE(plan->notes.empty()) << plan->notes[0];
+      expect_sound(made, *plan, held, target);
+      for (const Hop& hop : plan->hops) {
+        ++(hop.kind == HopKind::kMerged ? merged : hop.kind == HopKind::kAnchor ? anchored : plain);
+      }
+      // What a plan looks at: shortcuts from the held version on, or from the newest anchor that
+      // the target knows of, whichever is older; of whole versions the target and that anchor.
+      const uint64_t anchor = made.versions[target].anchor;
+      const uint64_t first = held ? std::min(*held + 1, anchor) : anchor;
+      const bool from_anchor = !held || *held < anchor;
+      uint64_t seen = cheapest_cost(made, held, target, [&](uint64_t version, bool full_version) {
+        if (full_version) return version == target || (from_anchor && version == anchor);
+        return version >= (from_anchor ? first : *held + 1);
+      });
+      // The next delta is taken without looking further when it is smaller than the anchor.
+      const MadeVersion& next = made.versions[target];
+      if (held && *held + 1 == target && !next.full && next.bytes <= next.anchor_bytes) {
+        seen = next.bytes + kHopCost;
+      }
+      const uint64_t best = cheapest_cost(made, held, target, [](uint64_t, bool) { return true; });
+      EXPECT_LE(cost_of(*plan), seen) << "round " << round;
+      EXPECT_GE(cost_of(*plan), best) << "round " << round;
+      if (shape.full_percent == 0) {
+        EXPECT_EQ(cost_of(*plan), seen) << "round " << round;
+      }
+    }
+  }
+  // All kinds of hops were seen.
+  EXPECT_GT(merged, 500U);
+  EXPECT_GT(anchored, 500U);
+  EXPECT_GT(plain, 500U);
+}
+
+TEST(Plan, NothingToDo) {
+  MadeChain made;
+  for (int i = 0; i < 3; ++i) made.add(10);
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 2).value();
+  EXPECT_TRUE(plan.hops.empty());
+  EXPECT_EQ(plan.bytes, 0U);
+  EXPECT_EQ(plan.all_deltas_bytes, 0U);
+}
+
+TEST(Plan, TheNextVersionTakesTwoRequests) {
+  MadeChain made;
+  made.add(1000);
+  for (int i = 0; i < 5; ++i) made.add(10);
+  made.store->requests = 0;
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 4), 5).value();
+  EXPECT_EQ(plan.hops.size(), 1U);
+  EXPECT_EQ(plan.all_deltas_bytes, 10U);
+  EXPECT_EQ(made.store->requests, 2U);
+}
+
+TEST(Plan, GoingBackBeginsAtAnAnchor) {
+  MadeChain made;
+  made.add(1000);
+  for (int i = 0; i < 9; ++i) made.add(10);
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 9), 2).value();
+  ASSERT_EQ(plan.hops.size(), 3U);
+  EXPECT_EQ(plan.hops[0].kind, HopKind::kAnchor);
+  EXPECT_EQ(plan.bytes, 1020U);
+}
+
+TEST(Plan, AFullVersionInARunIsWhereItBegins) {
+  MadeChain made;
+  made.add(1000);
+  for (int i = 1; i < 10; ++i) made.add(10, i == 5);
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 9).value();
+  ASSERT_EQ(plan.hops.size(), 5U);
+  EXPECT_EQ(plan.hops[0].version, 5U);
+  EXPECT_EQ(plan.hops[0].kind, HopKind::kAnchor);
+  const Plan full = plan_catch_up(made.chain, held_at(made, 4), 5).value();
+  ASSERT_EQ(full.hops.size(), 1U);
+  EXPECT_EQ(full.hops[0].kind, HopKind::kAnchor);
+}
+
+TEST(Plan, AnotherHistoryIsABaseMismatch) {
+  MadeChain made, other;
+  for (int i = 0; i < 10; ++i) made.add(10), other.add(10);
+  for (const uint64_t target : {2, 3, 4, 9}) {  // behind, at, next to and far from what is held
+    EXPECT_TRUE(
+        is_failure(plan_catch_up(made.chain, Held{3, other.versions[3].digest}, target).status(),
+                   Code::kBaseMismatch, "version 3", other.versions[3].digest.hex()));
+  }
+}
+
+TEST(Plan, WhatWasPrunedIsGoneAround) {
+  MadeChain made;
+  for (int i = 0; i < 30; ++i) {
+    made.add(i == 0 ? 100'000 : 10);
+    if (i == 20) made.add_edge({}, 20, 100'000);
+  }
+  for (uint64_t v = 0; v < 20; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
+  // Held by nobody, pruned long ago, pruned just now.
+  for (const std::optional<uint64_t> held : {std::optional<uint64_t>(), {5}, {18}}) {
+    const Plan plan = plan_catch_up(made.chain, held_at(made, held), 29).value();
+    ASSERT_EQ(plan.hops.size(), 10U);
+    EXPECT_EQ(plan.hops[0].kind, HopKind::kAnchor);
+    EXPECT_EQ(plan.hops[0].version, 20U);
+    EXPECT_TRUE(plan.notes.empty());
+  }
+  // Its own record went, but the next version says what it builds upon.
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 19), 29).value();
+  EXPECT_EQ(plan.hops.size(), 10U);
+  EXPECT_EQ(plan.hops[0].base, 19U);
+  Digest wrong = made.versions[19].digest;
+  wrong.bytes[0] ^= 1;
+  EXPECT_EQ(plan_catch_up(made.chain, Held{19, wrong}, 29).status().code(), Code::kBaseMismatch);
+  EXPECT_EQ(plan_catch_up(made.chain, {}, 7).status().code(), Code::kNotFound);
+}
+
+TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
+  MadeChain made;
+  std::vector<EdgeName> anchors;
+  for (uint64_t i = 0; i < 40; ++i) {
+    made.add(i == 0 ? 50 : 10);
+    if (i % 10 == 5) anchors.push_back(made.add_edge({}, i, 50));
+  }
+  for (int gone = int(anchors.size()) - 1; gone >= 0; --gone) {
+    ASSERT_TRUE(made.memory->remove(edge_name(anchors[size_t(gone)])).ok());
+    const Plan plan = plan_catch_up(made.chain, {}, 39).value();
+    EXPECT_EQ(plan.hops[0].version, gone == 0 ? 0U : anchors[size_t(gone) - 1].version);
+    expect_sound(made, plan, {}, 39);
+  }
+  ASSERT_TRUE(made.memory->remove(manifest_name(0)).ok());
+  EXPECT_TRUE(is_failure(plan_catch_up(made.chain, {}, 39).status(), Code::kNotFound, "no path",
+                         "version 39"));
+}
+
+TEST(Plan, AHoleIsGoneAroundByAMergedDelta) {
+  MadeChain made;
+  for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+  made.add_edge(4, 12, 500);
+  ASSERT_TRUE(made.memory->remove(manifest_name(8)).ok());
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
+  expect_sound(made, plan, 2, 19);
+  EXPECT_EQ(plan.bytes, 20 + 500 + 70U);
+}
+
+// Rewrites a manifest as a forger would: all its own fields fit.
+void forge(MadeChain& made, uint64_t version, const std::function<void(Manifest*)>& change) {
+  Manifest m = made.chain.version(version).value().manifest;
+  change(&m);
+  ASSERT_TRUE(
+      made.memory->put(manifest_name(version), MemoryBody(serialise_manifest(m, {}).value())).ok());
+}
+
+TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
+  const auto chain_of_20 = [](MadeChain& made) {
+    for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+  };
+  {
+    MadeChain made;
+    chain_of_20(made);
+    forge(made, 10, [](Manifest* m) { m->parent = record_digest("other"); });
+    EXPECT_TRUE(is_failure(plan_catch_up(made.chain, held_at(made, 2), 19).status(),
+                           Code::kCorruption, "manifests/0000000010.json", "parent"));
+  }
+  {
+    MadeChain made;  // a record that was replaced: its successor knows
+    chain_of_20(made);
+    forge(made, 10, [](Manifest* m) { m->publisher = "forger"; });
+    EXPECT_TRUE(is_failure(plan_catch_up(made.chain, held_at(made, 2), 19).status(),
+                           Code::kCorruption, "manifests/0000000011.json", "parent"));
+  }
+  {
+    MadeChain made;  // sums that do not add up; the head, so that no successor complains first
+    chain_of_20(made);
+    forge(made, 19, [](Manifest* m) { m->chain_bytes += 7; });
+    EXPECT_TRUE(is_failure(plan_catch_up(made.chain, held_at(made, 2), 19).status(),
+                           Code::kCorruption, "manifests/0000000019.json", "chain_bytes"));
+  }
+  {
+    MadeChain made;
+    chain_of_20(made);
+    std::string text = made.memory->get(manifest_name(10), 1 << 20).value();
+    text[text.size() / 2] ^= 1;
+    ASSERT_TRUE(made.memory->put(manifest_name(10), MemoryBody(text)).ok());
+    EXPECT_TRUE(is_failure(plan_catch_up(made.chain, held_at(made, 2), 19).status(),
+                           Code::kCorruption, "manifests/0000000010.json"));
+    // With a way around the plan takes it, and says why.
+    made.add_edge(8, 12, 50'000);
+    const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
+    expect_sound(made, plan, 2, 19);
+    ASSERT_EQ(plan.notes.size(), 1U);
+    EXPECT_NE(plan.notes[0].find("manifests/0000000010.json"), std::string::npos);
+  }
+}
+
+TEST(Plan, HostileEdgesAreNotFollowed) {
+  const auto fresh = [] {
+    auto made = std::make_unique<MadeChain>();
+    for (int i = 0; i < 20; ++i) made->add(i == 0 ? 1'000'000 : 10'000);
+    made->add_edge(4, 12, 30'000);  // an honest one, that must stay in use
+    return made;
+  };
+  const uint64_t honest = 20'000 + 30'000 + 70'000;
+  struct Attack {
+    const char* what;
+    std::function<void(EdgeName*, Edge*)> forge;
+  };
+  const Attack attacks[] = {
+      {"says less in its name", [](EdgeName* name, Edge*) { name->bytes = 1; }},
+      {"sums below", [](EdgeName* name, Edge*) { name->base_chain_bytes -= 9; }},
+      {"sums above", [](EdgeName* name, Edge*) { name->chain_bytes += 9; }},
+      {"another base", [](EdgeName* name, Edge*) { name->base = 3; }},
+      {"another version", [](EdgeName* name, Edge*) { name->version = 17; }},
+      {"another run", [](EdgeName*, Edge* edge) { edge->run = std::string(32, '0'); }},
+      {"another manifest", [](EdgeName*, Edge* edge) { edge->manifest = record_digest("x"); }},
+      {"another base manifest",
+       [](EdgeName*, Edge* edge) { edge->base_manifest = record_digest("x"); }},
+      {"parts elsewhere", [](EdgeName*, Edge* edge) { edge->parts[0].name = "full/x"; }},
+      {"parts outside", [](EdgeName*, Edge* edge) { edge->parts[0].name = "parts/../../x"; }},
+  };
+  for (const Attack& attack : attacks) {
+    const auto made = fresh();
+    Edge edge = made->made_edge(5, 16, 100);
+    EdgeName name{16, 5, 100, made->versions[5].chain_bytes, made->versions[16].chain_bytes};
+    attack.forge(&name, &edge);
+    made->put_edge(name, edge);
+    const Result<Plan> plan = plan_catch_up(made->chain, held_at(*made, 2), 19);
+    ASSERT_TRUE(plan.ok()) << attack.what << ": " << plan.status().to_string();
+    expect_sound(*made, *plan, 2, 19);
+    EXPECT_EQ(plan->bytes, honest) << attack.what;
+    EXPECT_EQ(plan->notes.size(), 1U) << attack.what;
+  }
+  // Without an attack the same edge is taken: the attacks above were worth refusing.
+  const auto made = fresh();
+  made->add_edge(5, 16, 100);
+  EXPECT_EQ(plan_catch_up(made->chain, held_at(*made, 2), 19)->bytes, 30'000 + 100 + 30'000U);
+}
+
+TEST(Plan, ShortcutsThatDisagreeAreSettledByTheManifest) {
+  MadeChain made;
+  for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10'000);
+  made.add_edge(2, 8, 100);
+  Edge edge = made.made_edge(8, 14, 100);
+  edge.base_manifest = record_digest("x");
+  made.put_edge({14, 8, 100, made.versions[8].chain_bytes, made.versions[14].chain_bytes}, edge);
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
+  expect_sound(made, plan, 2, 19);
+  EXPECT_EQ(plan.bytes, 100 + 110'000U);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_NE(plan.notes[0].find("edges/0000000014"), std::string::npos);
+}
+
+TEST(Plan, NamesThatAreNotEdgesArePassedOver) {
+  for (const char* name :
+       {"edges/", "edges/x", "edges/0000000016.json", "edges/0000000016-0000000005.json",
+        "edges/0000000016-0000000005-00000000000064-00000000000000-0000000000000.json",
+        "edges/0000000016-0000000016-00000000000064-00000000000000-00000000000000.json",
+        "edges/0000000016-0000000020-00000000000064-00000000000000-00000000000000.json",
+        "edges/0000000016-0000000005-00000000000064-00000000000001-00000000000000.json",
+        "edges/0000000016-full-00000000000064-00000000000001-00000000000001.json",
+        "edges/0000000016-0000000005-0000000000006A-00000000000000-00000000000000.json",
+        "edges/0000000016-0000000005-00000000000064-00000000000000-00000000000000.json.json",
+        "edges/-000000016-0000000005-00000000000064-00000000000000-00000000000000.json",
+        "edges/+000000016-0000000005-00000000000064-00000000000000-00000000000000.json",
+        "edges/0000000016-0000000005--0000000000064-00000000000000-00000000000000.json"}) {
+    EXPECT_FALSE(parse_edge_name(name).has_value()) << name;
+  }
+  MadeChain made;
+  for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+  ASSERT_TRUE(made.memory->put("edges/zzz", MemoryBody(std::string_view())).ok());
+  ASSERT_TRUE(made.memory->put("edges/0000000007", MemoryBody(std::string_view())).ok());
+  EXPECT_EQ(plan_catch_up(made.chain, held_at(made, 2), 19)->bytes, 170U);
+}
+
+TEST(Plan, AFailingStoreIsReportedAsSuch) {
+  MadeChain made;
+  for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+  made.add_edge(4, 12, 20);
+  made.store->requests = 0;
+  const uint64_t without_schema = [&] {
+    const Chain chain = Chain::open(made.store, {}).value();
+    made.store->requests = 0;
+    EXPECT_TRUE(plan_catch_up(chain, held_at(made, 2), 19).ok());
+    return made.store->requests - 1;
+  }();
+  for (uint64_t n = 0; n < without_schema; ++n) {
+    std::atomic<uint64_t> left = n;
+    made.store->before = [&](std::string_view, std::string_view) {
+      return left-- == 0 ? unavailable("injected") : Status();
+    };
+    EXPECT_EQ(plan_catch_up(made.chain, held_at(made, 2), 19).status().code(), Code::kUnavailable)
+        << n;
+  }
+}
+
+TEST(Plan, ThePathDoesNotDependOnTheGraphsOrder) {
+  PlanGraph graph;
+  graph.start_at({5, 100});
+  graph.add_shortcut({9, 7, 10, 140, 180});
+  graph.add_shortcut({7, {}, 10, 0, 140});
+  const auto path = graph.cheapest({9, 180});
+  ASSERT_TRUE(path.has_value());
+  ASSERT_EQ(path->size(), 2U);
+  EXPECT_EQ((*path)[0].shortcut, 1U);
+  EXPECT_EQ((*path)[1].shortcut, 0U);
+  graph.drop(1);
+  ASSERT_EQ(graph.cheapest({9, 180})->size(), 2U);
+  EXPECT_FALSE(graph.cheapest({9, 180})->front().shortcut.has_value());
+  graph.cut(6);
+  EXPECT_FALSE(graph.cheapest({9, 180}).has_value());
+}
+
+}  // namespace
+}  // namespace deltawire
