@@ -27,6 +27,7 @@ int apply(const Context& context, const Options& options) {
                 {"changed", report.num_changed},
                 {"full_bytes", report.weights_bytes},
                 {"target", report.target.hex()},
+                {"target_known", report.target_known},
                 {"seconds", took}});
   context.say(fmt::format("patched   {} of {} tensors, {}", report.num_patched, report.num_tensors,
                           plural(report.num_changed, "element")));
@@ -36,7 +37,9 @@ int apply(const Context& context, const Options& options) {
   if (report.num_removed != 0) {
     context.say(fmt::format("removed   {}", plural(report.num_removed, "tensor")));
   }
-  context.say(fmt::format("checked   base and result, by digest; state {}", report.target.hex()));
+  context.say(fmt::format("checked   base and {}, by digest; state {}",
+                          report.target_known ? "result" : "patched tensors (a part of a chain)",
+                          report.target.hex()));
   context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
                           human_bytes(double(report.weights_bytes) / took)));
   return context.succeed();

@@ -7,8 +7,10 @@
 #include <numeric>
 
 #include "base/file.h"
+#include "base/temporary.h"
 #include "base/thread_pool.h"
 #include "codec/guard.h"
+#include "sync/output.h"
 #include "sync/temporary_folder.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
@@ -103,6 +105,7 @@ class Writer {
   bool sharded() const { return plan_.num_shards > 1; }
 
   Status prepare() {
+    if (folder_.empty()) return invalid_argument("the output's name is empty");
     std::error_code error;
     made_folder_ = !fs::exists(folder_, error);
     fs::create_directories(folder_, error);
@@ -116,10 +119,13 @@ class Writer {
         return invalid_argument(path.string() + ": already exists; --force overwrites it");
       }
       report_.paths.push_back(path);
-      if (!sharded()) continue;
-      fs::path beside = path;
-      beside += ".new";  // create_temporary_folder would refuse the name of an old version
-      DW_ASSIGN_OR_RETURN(fs::path temporary, create_temporary_folder(beside));
+      if (!sharded()) {
+        DW_ASSIGN_OR_RETURN(fs::path target, prepare_output(path, OutputForm::kFile));
+        targets_.push_back(std::move(target));
+        continue;
+      }
+      remove_stale_temporaries(path);
+      DW_ASSIGN_OR_RETURN(fs::path temporary, create_temporary_folder(path));
       temporaries_.push_back(std::move(temporary));
     }
     return {};
@@ -128,8 +134,12 @@ class Writer {
   Status write_shard(const Shard& shard) {
     files_.clear();
     for (size_t version = 0; version < report_.paths.size(); ++version) {
-      const fs::path path = sharded() ? temporaries_[version] / shard.name : report_.paths[version];
-      DW_ASSIGN_OR_RETURN(MutableFile file, MutableFile::create(path, shard.size_bytes));
+      const fs::path& shown = report_.paths[version];
+      DW_ASSIGN_OR_RETURN(MutableFile file,
+                          sharded()
+                              ? MutableFile::create(temporaries_[version] / shard.name,
+                                                    shard.size_bytes, shown / shard.name)
+                              : MutableFile::create(targets_[version], shard.size_bytes, shown));
       std::copy(shard.header.begin(), shard.header.end(), file.bytes().begin());
       files_.push_back(std::move(file));
     }
@@ -144,7 +154,7 @@ class Writer {
     }));
     DW_RETURN_IF_ERROR(report_progress(0, 0));
     if (!sharded()) return {};  // appear together, once all are whole
-    for (MutableFile& file : files_) DW_RETURN_IF_ERROR(file.commit());
+    for (MutableFile& file : files_) DW_RETURN_IF_ERROR(file.commit(poll_));
     return {};
   }
 
@@ -176,7 +186,7 @@ class Writer {
 
   Status publish_files() {
     for (size_t version = 0; version < files_.size(); ++version) {
-      DW_RETURN_IF_ERROR(files_[version].commit());
+      DW_RETURN_IF_ERROR(files_[version].commit(poll_));
       published_.push_back(report_.paths[version]);
     }
     return {};
@@ -203,11 +213,13 @@ class Writer {
   ThreadPool pool_;
   SimulationReport report_;
   std::vector<MutableFile> files_;     // of the shard in work, by version
+  std::vector<fs::path> targets_;      // by version: where the file goes, links followed
   std::vector<fs::path> temporaries_;  // by version, when sharded
   std::vector<fs::path> published_;
   std::atomic<uint64_t> done_{0};
   std::atomic<bool> stop_{false};
   bool made_folder_ = false, finished_ = false;
+  const Poll poll_ = [this] { return report_progress(0, 0); };
 };
 
 }  // namespace

@@ -15,8 +15,9 @@
 
 namespace deltawire {
 
-// Called now and then from the calling thread with bytes done and bytes to do. Returning false
-// cancels the work: it ends with Cancelled and leaves nothing behind.
+// Called now and then from the calling thread with bytes done and bytes to do; while results are
+// written and synced, with all done. Returning false cancels the work: it ends with Cancelled and
+// leaves nothing behind, unless the result has already been put in its place.
 using Progress = std::function<bool(uint64_t done, uint64_t total)>;
 
 inline constexpr uint64_t kDefaultPartBytes = uint64_t{1} << 30;
@@ -36,13 +37,18 @@ struct DiffReport {
   uint64_t num_changed = 0;    // elements
   uint64_t weights_bytes = 0;  // of the new checkpoint
   uint64_t delta_bytes = 0;    // of all files of the delta
+  uint64_t whole_bytes = 0;    // of it, payloads of tensors that are carried whole
   uint64_t num_parts = 0;
   Digest base, target;
+  // Keys of `__metadata__` that differ. A delta carries tensors only: what it is applied to keeps
+  // its own metadata, and the files beside the weights.
+  std::vector<std::string> metadata_changed;
 };
 
 // Writes what changed between two checkpoints to `out`: a single part when it ends in
 // ".safetensors", else a folder of parts with an index. Memory beyond the mapped inputs is a few
-// blocks per thread and the payloads of one part. `out` appears whole or not at all.
+// blocks per thread and the payloads of one part. `out` appears whole or not at all; a file there
+// is replaced, a folder must be new or empty, and neither may be an input (InvalidArgument).
 Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
                                     const std::filesystem::path& new_path,
                                     const std::filesystem::path& out, const DiffOptions& options);
@@ -57,12 +63,16 @@ struct ApplyReport {
   uint64_t num_changed = 0;  // elements
   uint64_t weights_bytes = 0;
   Digest target;
+  // Whether the delta said what the result's state must be. The parts of a chain's versions leave
+  // that to their manifest: of one applied by itself only its tensors are proven.
+  bool target_known = true;
 };
 
 // Writes to `out` the checkpoint that `delta` makes of `base`. BaseMismatch, before a byte is
 // written, when `base` is not what the delta was made from. Every changed tensor is checked against
-// its digest before `out` appears. Same shards and headers as `base`, unless tensors came, went or
-// changed their shape.
+// its digest before `out` appears. Same shards, headers (with their `__metadata__`), permission
+// bits and files beside the weights as `base`, unless tensors came, went or changed their shape.
+// `out` is a file if `base` is one, and may be `base` itself; else a folder, new or empty.
 Result<ApplyReport> apply_delta(const std::filesystem::path& delta,
                                 const std::filesystem::path& base, const std::filesystem::path& out,
                                 const ApplyOptions& options);
@@ -82,7 +92,8 @@ struct TensorDifference {
 };
 
 struct VerifyReport {
-  uint64_t num_tensors = 0, num_elements = 0, num_different = 0;
+  uint64_t num_tensors = 0;  // in either
+  uint64_t num_elements = 0, num_different = 0;
   uint64_t weights_bytes = 0;
   std::vector<TensorDifference> differences;  // sorted by tensor; empty: bit-identical
 };

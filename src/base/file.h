@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -29,24 +30,33 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Asked between the pieces of long writes and syncs: an error ends them, and the file does not
+// appear.
+using Poll = std::function<Status()>;
+
 // A file that appears under its name whole or not at all: written to a temporary name in the same
 // folder, fsynced, renamed, folder fsynced. Destroyed before commit(), it leaves nothing behind.
 class AtomicFile {
  public:
-  static Result<AtomicFile> create(const std::filesystem::path& path);
+  // `shown` is the name in messages, where that is not `path`: a file of a folder that is not in
+  // its place yet.
+  static Result<AtomicFile> create(const std::filesystem::path& path,
+                                   const std::filesystem::path& shown = {});
   ~AtomicFile();
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
 
-  Status write(Bytes bytes);  // at the current end
+  Status write(Bytes bytes, const Poll& poll = {});  // at the current end
   Status write_at(uint64_t offset, Bytes bytes);
   Status allocate(uint64_t size);  // takes the disk space now
-  Status commit();
+  Status set_permissions(std::filesystem::perms bits);
+  Status commit(const Poll& poll = {});
 
  private:
   friend class MutableFile;
   AtomicFile() = default;
-  std::filesystem::path path_, temporary_;
+  Status sync(const Poll& poll);
+  std::filesystem::path path_, shown_, temporary_;
   int fd_ = -1;
   uint64_t end_ = 0;
 };
@@ -55,13 +65,15 @@ class AtomicFile {
 // are on disk when commit() returns.
 class MutableFile {
  public:
-  static Result<MutableFile> create(const std::filesystem::path& path, uint64_t size);
+  static Result<MutableFile> create(const std::filesystem::path& path, uint64_t size,
+                                    const std::filesystem::path& shown = {});
   ~MutableFile();
   MutableFile(MutableFile&& other) noexcept;
   MutableFile& operator=(MutableFile&&) = delete;
 
   MutableBytes bytes() noexcept { return {data_, size_}; }
-  Status commit();
+  Status set_permissions(std::filesystem::perms bits) { return file_.set_permissions(bits); }
+  Status commit(const Poll& poll = {});
 
  private:
   MutableFile(AtomicFile file, uint8_t* data, size_t size)
@@ -72,7 +84,9 @@ class MutableFile {
 };
 
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
-Status write_text_file(const std::filesystem::path& path, std::string_view text);  // atomic
+// Atomic; `shown` as in AtomicFile.
+Status write_text_file(const std::filesystem::path& path, std::string_view text,
+                       const std::filesystem::path& shown = {});
 Status sync_directory(const std::filesystem::path& path);
 
 }  // namespace deltawire

@@ -35,12 +35,21 @@ Status check_entry(const Checkpoint& base, const Delta::Entry& item, const Diges
 Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta& delta,
                                             ThreadPool* pool, const Progress& progress) {
   const auto tensors = base.tensors();
+  const DigestKind kind = delta.info.digest_kind, state_kind = state_digest_kind(kind);
   std::vector<TensorState> states(tensors.size());
+  std::vector<Digest> whole(tensors.size());  // of the kind that entries carry, where there are any
+  std::vector<bool> patched(tensors.size());
+  for (const Delta::Entry& item : delta.entries) {
+    const CheckpointTensor* tensor = base.find(item.entry.tensor);
+    if (tensor != nullptr) patched[size_t(tensor - tensors.data())] = true;
+  }
   std::vector<uint64_t> sizes;
   for (const CheckpointTensor& tensor : tensors) sizes.push_back(tensor.view.bytes.size());
   const auto hash = [&](size_t i, ThreadPool*) -> Status {
     const TensorView& view = tensors[i].view;
-    states[i] = {view.name, view.dtype, view.shape, digest_of(delta.info.digest_kind, view.bytes)};
+    states[i] = {view.name, view.dtype, view.shape, digest_of(state_kind, view.bytes)};
+    const bool known = kind == state_kind || !patched[i];
+    whole[i] = known ? states[i].digest : digest_of(kind, view.bytes);
     return {};
   };
   DW_RETURN_IF_ERROR(
@@ -51,17 +60,18 @@ Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta&
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) continue;
     const CheckpointTensor* tensor = base.find(item.entry.tensor);
-    const Digest* whole =
-        tensor == nullptr ? nullptr : &states[size_t(tensor - tensors.data())].digest;
-    DW_RETURN_IF_ERROR(check_entry(base, item, whole));
+    DW_RETURN_IF_ERROR(check_entry(
+        base, item, tensor == nullptr ? nullptr : &whole[size_t(tensor - tensors.data())]));
   }
   const Digest got = state_digest(states);
   if (got != delta.info.base) {
-    return base_mismatch(
-        base.path().string() +
-        ": not the state the delta was made from, though every tensor it patches is: a "
-        "tensor that it leaves alone differs, is missing or is new; state digest expected " +
-        delta.info.base.hex() + ", got " + got.hex());
+    const std::string where =
+        kind == state_kind
+            ? ", though every tensor it patches is: a tensor that it leaves alone differs, is "
+              "missing or is new"
+            : ", though the " + std::string(digest_name(kind)) + " of every tensor it patches is";
+    return base_mismatch(base.path().string() + ": not the state the delta was made from" + where +
+                         "; state digest expected " + delta.info.base.hex() + ", got " + got.hex());
   }
   return states;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/temporary.h"
 #include "format/delta_index.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
@@ -33,8 +34,18 @@ Status add_part(const std::string& name, const std::shared_ptr<MappedFile>& file
   return {};
 }
 
+bool has_parts(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / part_name(0), error);
+}
+
 Status open_folder(const fs::path& path, Delta* delta) {
   const fs::path index_path = path / kDeltaIndexName;
+  std::error_code error;
+  if (!fs::exists(index_path, error)) {
+    return not_found(path.string() + ": " + (has_parts(path) ? "parts of a delta without" : "no") +
+                     " " + std::string(kDeltaIndexName));
+  }
   DW_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxDeltaIndexBytes));
   auto parsed = parse_delta_index(text);
   if (!parsed.ok()) return std::move(parsed).status().at(index_path.string());
@@ -59,6 +70,18 @@ Status open_folder(const fs::path& path, Delta* delta) {
   }
   delta->size_bytes += text.size();
   return {};
+}
+
+// How many parts the index beside a part names, if it names this one.
+size_t count_siblings(const fs::path& part) {
+  const auto text = read_text_file(folder_of(part) / kDeltaIndexName, kMaxDeltaIndexBytes);
+  if (!text.ok()) return 0;
+  const auto index = parse_delta_index(*text);
+  if (!index.ok() || index->parts.size() < 2) return 0;
+  const bool named =
+      std::any_of(index->parts.begin(), index->parts.end(),
+                  [&](const DeltaIndexPart& one) { return one.name == part.filename(); });
+  return named ? index->parts.size() : 0;
 }
 
 bool overlap(const Box& a, const Box& b) {
@@ -107,10 +130,13 @@ Result<Delta> open_delta(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     DW_RETURN_IF_ERROR(open_folder(path, &delta));
+  } else if (path.filename() == kDeltaIndexName) {
+    return invalid_argument(path.string() + ": the index of a delta; give its folder, " +
+                            folder_of(path).string());
   } else {
     DW_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
     DW_RETURN_IF_ERROR(add_part(path.string(), file, &delta));
-    // Only a folder's index can say that a delta has more parts.
+    delta.num_siblings = count_siblings(path);
   }
   DW_RETURN_IF_ERROR(sort_entries(&delta.entries));
   return delta;
@@ -128,7 +154,11 @@ Result<Delta> open_delta_parts(const std::vector<PartFile>& parts) {
 
 bool looks_like_delta(const fs::path& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return fs::exists(path / kDeltaIndexName, error);
+  if (fs::is_directory(path, error)) {
+    return fs::exists(path / kDeltaIndexName, error) ||
+           (has_parts(path) && looks_like_delta(path / part_name(0)));
+  }
+  if (path.filename() == kDeltaIndexName) return fs::exists(path, error);
   const auto file = MappedFile::open(path);
   if (!file.ok()) return false;
   const auto view = parse_safetensors((*file)->bytes());

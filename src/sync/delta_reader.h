@@ -22,6 +22,8 @@ struct Delta {
   DeltaInfo info;
   std::vector<Entry> entries;  // sorted by tensor, then by box
   uint64_t size_bytes = 0;     // of all files
+  // Set when a part was opened by itself though an index beside it names several: it is not all.
+  size_t num_siblings = 0;
   std::vector<std::shared_ptr<MappedFile>> files;
 };
 
@@ -40,7 +42,8 @@ struct PartFile {
 // sha-256, which are the caller's to check. No parts are a delta without entries.
 Result<Delta> open_delta_parts(const std::vector<PartFile>& parts);
 
-// Whether `path` looks like a delta rather than a checkpoint, without checking it.
+// Whether `path` looks like a delta rather than a checkpoint, without checking it. So does a
+// delta's index, and a folder of parts that has lost it: open_delta() says what is wrong.
 bool looks_like_delta(const std::filesystem::path& path);
 
 }  // namespace deltawire

@@ -1,7 +1,6 @@
 #include "sync/delta_writer.h"
 
-#include <unistd.h>
-
+#include "sync/output.h"
 #include "sync/temporary_folder.h"
 
 namespace deltawire {
@@ -11,20 +10,27 @@ struct DeltaWriter::OpenPart {
   std::vector<EntryRecord> records;
 };
 
-Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& out, uint64_t part_bytes) {
+Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& out, uint64_t part_bytes,
+                                        Poll poll) {
   DeltaWriter writer;
   writer.out_ = out;
   writer.part_bytes_ = part_bytes;
-  if (out.extension() != ".safetensors") {
-    DW_ASSIGN_OR_RETURN(writer.folder_, create_temporary_folder(out));
+  writer.poll_ = std::move(poll);
+  const bool single = is_single_part(out);
+  DW_ASSIGN_OR_RETURN(writer.target_,
+                      prepare_output(out, single ? OutputForm::kFile : OutputForm::kFolder));
+  if (!single) {
+    DW_ASSIGN_OR_RETURN(writer.folder_, create_temporary_folder(writer.target_));
   }
   return writer;
 }
 
 DeltaWriter::DeltaWriter(DeltaWriter&& other) noexcept
     : out_(std::move(other.out_)),
+      target_(std::move(other.target_)),
       folder_(std::exchange(other.folder_, {})),
       part_bytes_(other.part_bytes_),
+      poll_(std::move(other.poll_)),
       records_(std::move(other.records_)),
       payloads_(std::move(other.payloads_)),
       pending_bytes_(other.pending_bytes_),
@@ -50,8 +56,10 @@ Status DeltaWriter::add(DeltaEntry entry, std::vector<uint8_t> payload) {
 // Payloads go to disk now; the header is written for its length and again, with the digests of the
 // whole delta, when they are known.
 Status DeltaWriter::close_part(const DeltaInfo& info) {
-  const auto path = folder_.empty() ? out_ : folder_ / part_name(open_parts_.size());
-  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  const std::string name = part_name(open_parts_.size());
+  DW_ASSIGN_OR_RETURN(AtomicFile file, folder_.empty()
+                                           ? AtomicFile::create(target_, out_)
+                                           : AtomicFile::create(folder_ / name, out_ / name));
   DeltaInfo sized = info;
   sized.base.size = 16;
   // A folder of parts has an index, which names its target; a part of its own may leave it open.
@@ -59,7 +67,7 @@ Status DeltaWriter::close_part(const DeltaInfo& info) {
   if (!records_.empty()) sized.digest_kind = records_[0].entry.new_digest.kind;
   DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(sized, records_));
   DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
-  for (const auto& payload : payloads_) DW_RETURN_IF_ERROR(file.write(payload));
+  for (const auto& payload : payloads_) DW_RETURN_IF_ERROR(file.write(payload, poll_));
   bytes_written_ += header.size() + pending_bytes_;
   open_parts_.push_back({std::move(file), std::move(records_)});
   records_.clear();
@@ -81,7 +89,7 @@ Status DeltaWriter::finish(const DeltaInfo& info) {
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(own, part.records));
     DW_RETURN_IF_ERROR(
         part.file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
-    DW_RETURN_IF_ERROR(part.file.commit());
+    DW_RETURN_IF_ERROR(part.file.commit(poll_));
     if (folder_.empty()) continue;
     DW_ASSIGN_OR_RETURN(const auto written, MappedFile::open(folder_ / part_name(i)));
     index.parts.push_back(
@@ -90,8 +98,9 @@ Status DeltaWriter::finish(const DeltaInfo& info) {
   if (folder_.empty()) return {};
   const std::string json = serialise_delta_index(index);
   bytes_written_ += json.size();
-  DW_RETURN_IF_ERROR(write_text_file(folder_ / kDeltaIndexName, json));
-  DW_RETURN_IF_ERROR(publish_temporary_folder(folder_, out_));
+  DW_RETURN_IF_ERROR(write_text_file(folder_ / kDeltaIndexName, json, out_ / kDeltaIndexName));
+  if (poll_) DW_RETURN_IF_ERROR(poll_());
+  DW_RETURN_IF_ERROR(publish_temporary_folder(folder_, target_));
   folder_.clear();
   return {};
 }

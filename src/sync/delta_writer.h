@@ -12,12 +12,18 @@
 
 namespace deltawire {
 
+// Whether a delta of this name is one file rather than a folder of parts.
+inline bool is_single_part(const std::filesystem::path& out) {
+  return out.extension() == ".safetensors";
+}
+
 // A delta on its way to disk: one file when `out` ends in ".safetensors", else a folder of parts
 // with an index. Nothing appears under `out` before finish(); destroyed earlier, it leaves nothing.
-// Entries must come in the order they should have. One thread.
+// Entries must come in the order they should have. One thread. `poll` is asked during long writes.
 class DeltaWriter {
  public:
-  static Result<DeltaWriter> create(const std::filesystem::path& out, uint64_t part_bytes);
+  static Result<DeltaWriter> create(const std::filesystem::path& out, uint64_t part_bytes,
+                                    Poll poll = {});
   ~DeltaWriter();
   DeltaWriter(DeltaWriter&& other) noexcept;
   DeltaWriter& operator=(DeltaWriter&&) = delete;
@@ -33,8 +39,11 @@ class DeltaWriter {
   DeltaWriter() = default;
   Status close_part(const DeltaInfo& info);
 
-  std::filesystem::path out_, folder_;  // folder_: the temporary one; empty for a single file
+  std::filesystem::path out_;     // as the caller named it
+  std::filesystem::path target_;  // the same with links followed
+  std::filesystem::path folder_;  // the temporary one; empty for a single file
   uint64_t part_bytes_ = 0;
+  Poll poll_;
   std::vector<EntryRecord> records_;
   std::vector<std::vector<uint8_t>> payloads_;
   uint64_t pending_bytes_ = 0;

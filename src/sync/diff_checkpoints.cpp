@@ -1,24 +1,23 @@
 // From two checkpoints to a delta.
+#include <map>
+#include <set>
+
 #include "base/thread_pool.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "format/state_digest.h"
-#include "sync/delta_reader.h"
 #include "sync/delta_writer.h"
 #include "sync/encode_items.h"
+#include "sync/open_checkpoint.h"
+#include "sync/output.h"
+#include "sync/tracker.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-EncodeOptions encode_options(const DiffOptions& options) {
-  return {options.codec, options.digest, Hashing::kAll, UINT64_MAX, options.progress};
-}
-
-Result<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
-  if (looks_like_delta(path))
-    return invalid_argument(path.string() + ": a delta, not a checkpoint");
-  return Checkpoint::open(path);
+EncodeOptions encode_options(const DiffOptions& options, Tracker* tracker) {
+  return {options.codec, options.digest, Hashing::kAll, UINT64_MAX, tracker->stage()};
 }
 
 bool same_form(const TensorView& a, const TensorView& b) {
@@ -48,10 +47,37 @@ Status add_unpaired(const Checkpoint& old_checkpoint, const Checkpoint& new_chec
     const CheckpointTensor* after = new_checkpoint.find(tensor.view.name);
     if (after != nullptr && same_form(after->view, tensor.view)) continue;
     base->push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape,
-                     digest_of(digest, tensor.view.bytes)});
+                     digest_of(state_digest_kind(digest), tensor.view.bytes)});
     if (after == nullptr) removed->push_back(tensor.view.name);
   }
   return {};
+}
+
+// The keys of `__metadata__` whose values are not the same in both, whichever file they stand in.
+std::vector<std::string> different_metadata(const Checkpoint& a, const Checkpoint& b) {
+  const auto values_of = [](const Checkpoint& checkpoint) {
+    std::map<std::string, std::set<std::string>> values;
+    for (const CheckpointFile& file : checkpoint.files()) {
+      for (const auto& [key, value] : file.metadata) values[key].insert(value);
+    }
+    return values;
+  };
+  const auto left = values_of(a), right = values_of(b);
+  std::set<std::string> keys;
+  for (const auto& [key, values] : left) {
+    const auto found = right.find(key);
+    if (found == right.end() || found->second != values) keys.insert(key);
+  }
+  for (const auto& [key, values] : right) {
+    if (!left.contains(key)) keys.insert(key);
+  }
+  return {keys.begin(), keys.end()};
+}
+
+Status refuse_checkpoint_as_output(const std::filesystem::path& out, const Checkpoint& input) {
+  std::vector<std::filesystem::path> files;
+  for (const CheckpointFile& file : input.files()) files.push_back(file.path);
+  return refuse_input(out, input.path(), files);
 }
 
 void count(const EncodedItem& outcome, bool comparable, DiffReport* report) {
@@ -62,6 +88,7 @@ void count(const EncodedItem& outcome, bool comparable, DiffReport* report) {
     report->num_changed_tensors += outcome.changed;
   } else {
     ++report->num_added;
+    report->whole_bytes += outcome.entry.box_bytes();
   }
   report->weights_bytes += outcome.entry.box_bytes();
 }
@@ -74,16 +101,21 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
   if (options.part_bytes == 0) return invalid_argument("a part must have a size");
   DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, open_checkpoint(old_path));
   DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, open_checkpoint(new_path));
-  DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, options.part_bytes));
+  DW_RETURN_IF_ERROR(refuse_checkpoint_as_output(out, old_checkpoint));
+  DW_RETURN_IF_ERROR(refuse_checkpoint_as_output(out, new_checkpoint));
+  Tracker tracker(options.progress, new_checkpoint.data_bytes());
+  DW_ASSIGN_OR_RETURN(DeltaWriter writer,
+                      DeltaWriter::create(out, options.part_bytes, tracker.poll()));
   const std::vector<EncodeItem> items = pair_up(old_checkpoint, new_checkpoint);
   DiffReport report;
+  report.metadata_changed = different_metadata(old_checkpoint, new_checkpoint);
   std::vector<TensorState> base, target;
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
     const bool comparable = items[i].comparable;
     const DeltaEntry& entry = outcome.entry;
     count(outcome, comparable, &report);
-    if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_digest});
-    target.push_back({entry.tensor, entry.dtype, entry.shape, entry.new_digest});
+    if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_state});
+    target.push_back({entry.tensor, entry.dtype, entry.shape, outcome.new_state});
     if (!outcome.changed) return {};
     if (!comparable) {
       outcome.payload.assign(items[i].change.new_bytes.begin(), items[i].change.new_bytes.end());
@@ -91,7 +123,7 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
     return writer.add(std::move(outcome.entry), std::move(outcome.payload));
   };
   ThreadPool pool(options.threads);
-  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options), &pool, take));
+  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options, &tracker), &pool, take));
   DeltaInfo info;
   info.digest_kind = options.digest;
   DW_RETURN_IF_ERROR(
@@ -108,10 +140,11 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
 Result<DiffReport> write_part(const std::filesystem::path& out,
                               const std::vector<TensorChange>& changes, const Digest& base,
                               const Digest& target, const DiffOptions& options) {
-  if (out.extension() != ".safetensors") {
+  if (!is_single_part(out)) {
     return invalid_argument(out.string() + ": a part's name ends in .safetensors");
   }
   std::vector<EncodeItem> items;
+  uint64_t total = 0;
   for (const TensorChange& change : changes) {
     const std::string place = "tensor " + quote(change.name);
     DW_RETURN_IF_ERROR(check_box(change.box, change.dtype, change.shape).at(place));
@@ -124,8 +157,10 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
                               std::to_string(change.new_bytes.size()));
     }
     items.push_back({change, true, {}});
+    total += size;
   }
-  DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, UINT64_MAX));
+  Tracker tracker(options.progress, total);
+  DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, UINT64_MAX, tracker.poll()));
   DiffReport report;
   const auto take = [&](size_t, EncodedItem outcome) -> Status {
     count(outcome, true, &report);
@@ -133,7 +168,7 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
     return writer.add(std::move(outcome.entry), std::move(outcome.payload));
   };
   ThreadPool pool(options.threads);
-  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options), &pool, take));
+  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options, &tracker), &pool, take));
   report.base = base;
   report.target = target;
   DW_RETURN_IF_ERROR(writer.finish({options.digest, base, target, {}}));

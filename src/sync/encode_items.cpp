@@ -2,6 +2,7 @@
 
 #include "codec/choose.h"
 #include "format/layout.h"
+#include "format/state_digest.h"
 #include "sync/waves.h"
 #include "tensor/text.h"
 
@@ -42,8 +43,10 @@ Result<Choice> encode_followed(const TensorChange& change, const Codec* codec,
 void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool* pool,
                EncodedItem* out) {
   parallel_for(pool, old_too ? 2 : 1, [&](size_t which, unsigned) {
-    if (which == 0) out->entry.new_digest = digest_of(kind, item.change.new_bytes);
-    if (which == 1) out->old_digest = digest_of(kind, item.change.old_bytes);
+    const Bytes bytes = which == 0 ? item.change.new_bytes : item.change.old_bytes;
+    const Digest digest = digest_of(kind, bytes);
+    (which == 0 ? out->entry.new_digest : out->old_digest) = digest;
+    (which == 0 ? out->new_state : out->old_state) = tensor_state_digest(digest, bytes);
   });
 }
 

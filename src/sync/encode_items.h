@@ -23,7 +23,8 @@ struct EncodedItem {
   DeltaEntry entry;
   // Empty for an item that goes whole: its payload is the new bytes themselves.
   std::vector<uint8_t> payload;
-  Digest old_digest;  // of comparable items, as far as it was asked for
+  Digest old_digest;            // of comparable items, as far as it was asked for
+  Digest old_state, new_state;  // with Hashing::kAll: the digests that states are built over
   bool changed = false;
 };
 

@@ -4,14 +4,13 @@
 #include "base/thread_pool.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
+#include "format/layout.h"
 #include "kernels/kernels.h"
+#include "sync/open_checkpoint.h"
 #include "sync/waves.h"
 
 namespace deltawire {
 namespace {
-
-// Elements as the dtype has them; packed ones are compared as bytes.
-size_t element_bytes(DType dtype) { return std::max(1U, dtype_bits(dtype) / 8); }
 
 std::string bits_of(const uint8_t* element, size_t width) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -23,8 +22,8 @@ std::string bits_of(const uint8_t* element, size_t width) {
   return text;
 }
 
-Shape coordinate_of(const TensorView& tensor, uint64_t element) {
-  if (dtype_bits(tensor.dtype) < 8) element = element * 8 / dtype_bits(tensor.dtype);
+Shape coordinate_of(const TensorView& tensor, uint64_t byte) {
+  uint64_t element = byte * 8 / dtype_bits(tensor.dtype);
   Shape coordinate(tensor.shape.size());
   for (size_t d = tensor.shape.size(); d-- > 0;) {
     coordinate[d] = element % tensor.shape[d];
@@ -33,10 +32,19 @@ Shape coordinate_of(const TensorView& tensor, uint64_t element) {
   return coordinate;
 }
 
+// The element that the differing byte belongs to, whole: both halves of a complex number.
+FirstDifference first_difference(const TensorView& a, const TensorView& b, uint64_t byte,
+                                 const std::filesystem::path& file) {
+  const size_t width = std::max(1U, dtype_bits(a.dtype) / 8);
+  const uint64_t start = byte / width * width;
+  return {file.string(), coordinate_of(a, byte), bits_of(a.bytes.data() + start, width),
+          bits_of(b.bytes.data() + start, width)};
+}
+
+// Elements are counted as `diff` counts them.
 void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpoint& other,
              TensorDifference* out) {
-  // Kernels know widths up to 8; a C64 is 8 bytes wide, so every dtype has one.
-  const size_t width = element_bytes(a.view.dtype);
+  const size_t width = layout_of(a.view.dtype).width;
   const uint8_t *left = a.view.bytes.data(), *right = b.view.bytes.data();
   const uint64_t n = a.view.bytes.size() / width;
   out->tensor = a.view.name;
@@ -47,10 +55,8 @@ void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpo
     const size_t found = kernels().diff[width_index(width)](left + at * width, right + at * width,
                                                             length, positions.data());
     if (found != 0 && !out->first) {
-      const uint64_t element = at + positions[0];
-      out->first = FirstDifference{
-          other.files()[b.file].path.string(), coordinate_of(a.view, element),
-          bits_of(left + element * width, width), bits_of(right + element * width, width)};
+      out->first =
+          first_difference(a.view, b.view, (at + positions[0]) * width, other.files()[b.file].path);
     }
     out->num_different += found;
   }
@@ -61,8 +67,8 @@ void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpo
 Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
                                         const std::filesystem::path& b,
                                         const ApplyOptions& options) {
-  DW_ASSIGN_OR_RETURN(const Checkpoint left, Checkpoint::open(a));
-  DW_ASSIGN_OR_RETURN(const Checkpoint right, Checkpoint::open(b));
+  DW_ASSIGN_OR_RETURN(const Checkpoint left, open_checkpoint(a));
+  DW_ASSIGN_OR_RETURN(const Checkpoint right, open_checkpoint(b));
   VerifyReport report;
   std::vector<std::pair<const CheckpointTensor*, const CheckpointTensor*>> pairs;
   std::vector<uint64_t> sizes;
@@ -88,6 +94,7 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
   }
   for (const CheckpointTensor& tensor : right.tensors()) {
     if (left.find(tensor.view.name) == nullptr) {
+      ++report.num_tensors;
       report.differences.push_back({tensor.view.name, "only in " + b.string(), 0, 0, {}});
     }
   }

@@ -81,14 +81,16 @@ std::vector<TestTensor> state(int version) {
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
+// By codec; "adler32" is the codec that codes least, with that digest.
 TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
-  const std::string codec = GetParam();
-  const fs::path golden = kFolder / (codec + ".safetensors");
+  const std::string codec = GetParam() == "adler32" ? "indices" : GetParam();
+  const fs::path golden = kFolder / (GetParam() + ".safetensors");
   TempFolder folder;
   testing::write_checkpoint(folder.path() / "a.safetensors", state(0));
   testing::write_checkpoint(folder.path() / "b.safetensors", state(1));
   DiffOptions options;
   options.codec = codec;
+  if (GetParam() == "adler32") options.digest = DigestKind::kAdler32;
   const auto made = folder.path() / "d.safetensors";
   ASSERT_TRUE(diff_checkpoints(folder.path() / "a.safetensors", folder.path() / "b.safetensors",
                                made, options)
@@ -109,7 +111,7 @@ TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
 
 INSTANTIATE_TEST_SUITE_P(EveryCodec, GoldenTest,
                          ::testing::Values("raw", "indices", "gaps", "gaps-zstd", "xor-zstd",
-                                           "overwrite-zstd", "tight", "auto"),
+                                           "overwrite-zstd", "tight", "auto", "adler32"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = c == '-' ? '_' : c;

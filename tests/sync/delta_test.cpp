@@ -10,6 +10,7 @@
 
 #include "checkpoints.h"
 #include "codec/codec.h"
+#include "format/delta_part.h"
 #include "format/state_digest.h"
 #include "sync/delta_reader.h"
 
@@ -183,6 +184,67 @@ TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
   EXPECT_EQ(folder.num_files(), 4);  // a, b, d, other: no temporary file is left
 }
 
+// Two tensors with the same adler32: its two sums stay when three bytes change by +1, -2, +1.
+std::vector<uint8_t> with_same_adler32(std::vector<uint8_t> bytes) {
+  bytes[10] = uint8_t(bytes[10] + 1);
+  bytes[11] = uint8_t(bytes[11] - 2);
+  bytes[12] = uint8_t(bytes[12] + 1);
+  return bytes;
+}
+
+TEST_F(DeltaTest, AWeakDigestDoesNotDecideWhatTheBaseIs) {
+  TestTensor touched{"touched", DType::kU8, {64}, std::vector<uint8_t>(64, 50)};
+  TestTensor alone{"alone", DType::kU8, {64}, std::vector<uint8_t>(64, 60)};
+  write_checkpoint(at("a.safetensors"), {touched, alone});
+  TestTensor after = touched;
+  after.bytes[40] = 1;
+  write_checkpoint(at("b.safetensors"), {after, alone});
+  DiffOptions options;
+  options.digest = DigestKind::kAdler32;
+  ASSERT_TRUE(diff(options).ok());
+  for (const bool patched : {false, true}) {
+    TestTensor other_touched = touched, other_alone = alone;
+    TestTensor* const forged = patched ? &other_touched : &other_alone;
+    forged->bytes = with_same_adler32(forged->bytes);
+    ASSERT_EQ(digest_of(DigestKind::kAdler32, forged->bytes),
+              digest_of(DigestKind::kAdler32, (patched ? touched : alone).bytes));
+    write_checkpoint(at("other.safetensors"), {other_touched, other_alone});
+    const auto result =
+        apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
+    EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "other.safetensors", "adler32",
+                           "expected", "got"))
+        << patched;
+  }
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+}
+
+TEST_F(DeltaTest, AWeakDigestDoesNotProveTheResult) {
+  TestTensor tensor{"w", DType::kU8, {64}, std::vector<uint8_t>(64, 50)};
+  write_checkpoint(at("a.safetensors"), {tensor});
+  tensor.bytes[40] = 1;
+  write_checkpoint(at("b.safetensors"), {tensor});
+  DiffOptions options;
+  options.digest = DigestKind::kAdler32;
+  options.codec = "raw";
+  ASSERT_TRUE(diff(options).ok());
+  // The payload forged so that its adler32 holds, and the part's checksum made good again.
+  const std::string good = read_file(at("d.safetensors"));
+  auto part = parse_part(testing::as_bytes(good));
+  ASSERT_TRUE(part.ok());
+  const std::vector<uint8_t> payload = with_same_adler32(tensor.bytes);
+  const EntryRecord record{part->entries[0].entry, payload.size(),
+                           digest_of(DigestKind::kXxh3_128, payload)};
+  const auto header = serialise_part_header(part->info, {record});
+  ASSERT_TRUE(header.ok());
+  folder.put("forged.safetensors", *header + testing::as_string(payload));
+  const auto result =
+      apply_delta(at("forged.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
+  EXPECT_TRUE(is_failure(result.status(), Code::kCorruption, "state after the patch"));
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+}
+
 TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {
   std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {40, 20}, 1),
                                      make_tensor("n", DType::kF32, {5}, 2)};
@@ -316,6 +378,80 @@ TEST_F(DeltaTest, VerifyNamesTheFirstDifference) {
   EXPECT_EQ(report->differences[0].first->new_bits, "0x8000");
 }
 
+TEST_F(DeltaTest, VerifyCountsTensorsOfBothAndElementsAsDiffDoes) {
+  std::vector<TestTensor> left = {make_tensor("complex", DType::kC64, {5, 7}, 1),
+                                  make_tensor("left", DType::kU8, {3}, 2)};
+  std::vector<TestTensor> right = {left[0], make_tensor("right", DType::kU8, {3}, 3)};
+  write_checkpoint(at("a.safetensors"), left);
+  uint8_t* const element = &right[0].bytes[(2 * 7 + 3) * 8];
+  for (const size_t byte : {0, 7}) element[byte] ^= 0x10;  // both halves of one number
+  write_checkpoint(at("b.safetensors"), right);
+  const auto report = verify_checkpoints(at("a.safetensors"), at("b.safetensors"), {});
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->num_tensors, 3);
+  ASSERT_EQ(report->differences.size(), 3);
+  const TensorDifference& complex = report->differences[0];
+  EXPECT_EQ(complex.first->coordinate, (Shape{2, 3}));
+  EXPECT_EQ(complex.first->new_bits.size(), 18U);  // the whole number
+  const auto changes = diff();
+  ASSERT_TRUE(changes.ok());
+  EXPECT_EQ(changes->num_changed, 2);
+  EXPECT_EQ(complex.num_different, changes->num_changed);
+  EXPECT_EQ(complex.num_elements, changes->num_elements);
+}
+
+TEST_F(DeltaTest, MetadataThatDiffersIsNamedAndStaysBehind) {
+  const std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {9}, 1)};
+  write_checkpoint(at("a.safetensors"), tensors, {{"format", "pt"}, {"step", "1"}, {"x", ""}});
+  write_checkpoint(at("b.safetensors"), tensors, {{"step", "2"}, {"format", "pt"}, {"y", ""}});
+  const auto report = diff();
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->metadata_changed, (std::vector<std::string>{"step", "x", "y"}));
+  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("a.safetensors")));
+  write_checkpoint(at("b.safetensors"), tensors, {{"x", ""}, {"step", "1"}, {"format", "pt"}});
+  EXPECT_TRUE(diff()->metadata_changed.empty());  // the order is not a difference
+}
+
+TEST_F(DeltaTest, APartAloneIsNotTheDelta) {
+  make_pair(0.2);
+  DiffOptions options;
+  options.part_bytes = 20000;
+  ASSERT_TRUE(diff(options, "delta").ok());
+  const auto apply = [&](const fs::path& delta) {
+    return apply_delta(delta, at("a.safetensors"), at("c.safetensors"), {}).status();
+  };
+  EXPECT_TRUE(is_failure(apply(at("delta") / "part-00001.safetensors"), Code::kInvalidArgument,
+                         "part-00001.safetensors: one of the", "parts", "give the folder"));
+  EXPECT_TRUE(is_failure(apply(at("delta") / "delta.index.json"), Code::kInvalidArgument,
+                         "the index of a delta", "give its folder"));
+  fs::copy_file(at("delta") / "part-00001.safetensors", at("part-00001.safetensors"));
+  EXPECT_TRUE(is_failure(apply(at("part-00001.safetensors")), Code::kCorruption,
+                         "state after the patch", "one part of several?"));
+  fs::remove(at("delta") / "delta.index.json");
+  EXPECT_TRUE(
+      is_failure(apply(at("delta")), Code::kNotFound, "parts of a delta without delta.index.json"));
+  EXPECT_TRUE(is_failure(verify_checkpoints(at("a.safetensors"), at("delta"), {}).status(),
+                         Code::kInvalidArgument, "a delta, not a checkpoint"));
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+}
+
+TEST_F(DeltaTest, WhatIsNotACheckpointIsNamed) {
+  make_pair();
+  ASSERT_TRUE(diff().ok());
+  write_sharded(at("folder"), every_dtype(), 2);
+  const auto verify = [&](const fs::path& path) {
+    return verify_checkpoints(at("a.safetensors"), path, {}).status();
+  };
+  EXPECT_TRUE(is_failure(verify(at("d.safetensors")), Code::kInvalidArgument,
+                         "d.safetensors: a delta, not a checkpoint"));
+  EXPECT_TRUE(is_failure(
+      apply_delta(at("d.safetensors"), at("d.safetensors"), at("c.safetensors"), {}).status(),
+      Code::kInvalidArgument, "d.safetensors: a delta, not a checkpoint"));
+  EXPECT_TRUE(is_failure(verify(at("folder") / "model.safetensors.index.json"),
+                         Code::kInvalidArgument, "the index of a checkpoint", "give its folder"));
+}
+
 TEST_F(DeltaTest, SignedZerosAndNaNsAreOrdinaryValues) {
   TestTensor tensor{"w", DType::kBF16, {8}, std::vector<uint8_t>(16)};
   const uint16_t old_bits[8] = {0x0000, 0x8000, 0x7fc0, 0x7f80, 0xff80, 0x7fff, 0x0001, 0x3f80};
@@ -351,6 +487,57 @@ TEST_F(DeltaTest, CancelledWorkLeavesNothing) {
   EXPECT_EQ(folder.num_files(), 3);
 }
 
+// Every time anyone asks whether to go on is a time to say no: the output is not there, nothing
+// else is either. Once it is there nobody asks.
+TEST_F(DeltaTest, WorkCanBeCancelledUntilItsResultIsInPlace) {
+  auto tensors = every_dtype();
+  write_sharded(at("old"), tensors, 3);
+  for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], 0.2, i);
+  write_sharded(at("new"), tensors, 3);
+  make_pair(0.2);
+  ASSERT_TRUE(diff({}, "ready.safetensors").ok());
+  const auto check = [&](const std::string& out, const std::function<Status(Progress)>& work) {
+    const size_t before = folder.num_files();
+    int calls = 0;
+    ASSERT_TRUE(work([&](uint64_t, uint64_t) { return ++calls > 0; }).ok());
+    ASSERT_TRUE(fs::exists(at(out)));
+    fs::remove_all(at(out));
+    for (int last = 1; last <= calls; ++last) {
+      int call = 0;
+      bool there = false;
+      const Status status = work([&](uint64_t, uint64_t) {
+        there = there || fs::exists(at(out));
+        return ++call < last;
+      });
+      EXPECT_TRUE(is_failure(status, Code::kCancelled, "stopped")) << out << " " << last;
+      EXPECT_FALSE(there);
+      EXPECT_EQ(folder.num_files(), before) << out << " " << last;
+    }
+    EXPECT_GE(calls, 4) << out;
+  };
+  const auto diff_to = [&](const std::string& out, bool folders) {
+    return [=, this](Progress progress) {
+      DiffOptions options;
+      options.part_bytes = 100000;
+      options.progress = std::move(progress);
+      return diff_checkpoints(folders ? at("old") : at("a.safetensors"),
+                              folders ? at("new") : at("b.safetensors"), at(out), options)
+          .status();
+    };
+  };
+  check("d.safetensors", diff_to("d.safetensors", false));
+  check("parts", diff_to("parts", true));
+  check("c.safetensors", [&](Progress progress) {
+    return apply_delta(at("ready.safetensors"), at("a.safetensors"), at("c.safetensors"),
+                       {0, std::move(progress)})
+        .status();
+  });
+  ASSERT_TRUE(diff_to("ready", true)({}).ok());
+  check("out", [&](Progress progress) {
+    return apply_delta(at("ready"), at("old"), at("out"), {0, std::move(progress)}).status();
+  });
+}
+
 // In a child whose files may not grow past `limit` bytes: a disk that fills up.
 int exit_status_with_file_limit(rlim_t limit, const std::function<Status()>& work) {
   const pid_t child = ::fork();
@@ -368,7 +555,15 @@ int exit_status_with_file_limit(rlim_t limit, const std::function<Status()>& wor
 TEST_F(DeltaTest, AFullDiskIsAnErrorThatLeavesNothing) {
   make_pair(0.3);
   EXPECT_EQ(exit_status_with_file_limit(5000, [&] { return diff().status(); }), int(Code::kIo));
-  EXPECT_EQ(exit_status_with_file_limit(5000, [&] { return diff({}, "delta").status(); }),
+  EXPECT_EQ(exit_status_with_file_limit(5000,
+                                        [&] {
+                                          const Status status = diff({}, "delta").status();
+                                          // The name that was given, not a temporary one.
+                                          const std::string own = at("delta").string() + "/part-";
+                                          return status.message().starts_with(own)
+                                                     ? status
+                                                     : internal_error(status.message());
+                                        }),
             int(Code::kIo));
   EXPECT_EQ(folder.num_files(), 2);
   ASSERT_TRUE(diff().ok());

@@ -1,0 +1,88 @@
+#include "base/temporary.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <string>
+
+#include "deltawire/digest.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kEnding = ".tmp";
+constexpr size_t kTagSize = 8;
+
+// Where process ids are comparable: this boot of this machine, this namespace. Empty when unknown.
+std::string make_tag() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const fs::path space = fs::read_symlink("/proc/self/ns/pid", error);
+  if (boot.empty() || error) return {};
+  const std::string text = boot + space.string();
+  Hasher hasher(DigestKind::kXxh3_128);
+  hasher.update(text);
+  return hasher.finish().hex().substr(0, kTagSize);
+}
+
+const std::string& tag() {
+  static const std::string kTag = make_tag();
+  return kTag;
+}
+
+bool take_number(std::string_view* text, long* number) {
+  const char* const end = text->data() + text->size();
+  const auto [rest, error] = std::from_chars(text->data(), end, *number);
+  if (error != std::errc() || (*text)[0] == '-') return false;
+  text->remove_prefix(size_t(rest - text->data()));
+  return true;
+}
+
+bool take(std::string_view* text, std::string_view expected) {
+  if (!text->starts_with(expected)) return false;
+  text->remove_prefix(expected.size());
+  return true;
+}
+
+// Whether `name` is exactly what temporary_path() makes of `target`, by a process that is no more.
+bool is_stale(std::string_view name, std::string_view target) {
+  long process = 0, counter = 0;
+  const bool ours = take(&name, target) && take(&name, ".") && take(&name, tag()) &&
+                    take(&name, "-") && take_number(&name, &process) && take(&name, "-") &&
+                    take_number(&name, &counter) && name == kEnding;
+  return ours && process > 0 && ::kill(pid_t(process), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+fs::path folder_of(const fs::path& path) {
+  fs::path folder = path.parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+fs::path temporary_path(const fs::path& target) {
+  static std::atomic<unsigned> counter{0};
+  const std::string where = tag().empty() ? std::string(kTagSize, '0') : tag();
+  fs::path path = target;
+  path += "." + where + "-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) +
+          std::string(kEnding);
+  return path;
+}
+
+void remove_stale_temporaries(const fs::path& target) {
+  if (tag().empty()) return;
+  const std::string name = target.filename().string();
+  std::error_code error, ignored;
+  fs::directory_iterator it(folder_of(target), error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    if (is_stale(it->path().filename().string(), name)) fs::remove_all(it->path(), ignored);
+  }
+}
+
+}  // namespace deltawire
