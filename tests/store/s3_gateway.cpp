@@ -17,26 +17,14 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// "export NAME=VALUE" lines.
-bool load_environment(const std::string& path) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const size_t start = line.find(' ') + 1, equals = line.find('=');
-    if (equals == line.npos) continue;
-    ::setenv(line.substr(start, equals - start).c_str(), line.substr(equals + 1).c_str(), 1);
-  }
-  return file.eof();
-}
-
 const Gateway* find() {
   static Gateway found;
+  if (!load_server("DELTAWIRE_RGW_DIR")) return nullptr;
   found.folder = variable("DELTAWIRE_RGW_DIR");
-  if (found.folder.empty() || !load_environment(found.folder + "/env")) return nullptr;
   found.endpoint = variable("DELTAWIRE_RGW_ENDPOINT");
   found.tls_endpoint = variable("DELTAWIRE_RGW_TLS_ENDPOINT");
   found.virtual_host_endpoint = variable("DELTAWIRE_RGW_VIRTUAL_HOST_ENDPOINT");
   found.ca_file = variable("DELTAWIRE_RGW_CA_FILE");
-  ::unsetenv("AWS_SESSION_TOKEN");
   StoreOptions options;
   options.endpoint = found.endpoint;
   const Status made = make_s3_bucket(kBucket, options);
@@ -46,6 +34,20 @@ const Gateway* find() {
 }
 
 }  // namespace
+
+// "export NAME=VALUE" lines.
+bool load_server(const char* folder_variable) {
+  const std::string folder = variable(folder_variable);
+  if (folder.empty()) return false;
+  std::ifstream file(folder + "/env");
+  for (std::string line; std::getline(file, line);) {
+    const size_t start = line.find(' ') + 1, equals = line.find('=');
+    if (equals == line.npos) continue;
+    ::setenv(line.substr(start, equals - start).c_str(), line.substr(equals + 1).c_str(), 1);
+  }
+  ::unsetenv("AWS_SESSION_TOKEN");
+  return file.eof();
+}
 
 const Gateway* gateway() {
   static const Gateway* const found = find();

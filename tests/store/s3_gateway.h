@@ -17,6 +17,9 @@ struct Gateway {
 inline constexpr char kNoGateway[] = "skipped: no Ceph RADOS Gateway (radosgw)";
 inline constexpr char kBucket[] = "deltawire-tests";
 
+// Reads DIR/env of the server whose DIR stands in this variable; false where there is none.
+bool load_server(const char* folder_variable);
+
 // Null where there is none. Otherwise its keys are in the environment and its bucket is made.
 const Gateway* gateway();
 
