@@ -1,10 +1,17 @@
 // From a URL and its options to a store with everything around it.
+#include <deltawire_faults.h>
+
+#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "deltawire/store.h"
 #include "store/directory_store.h"
+#include "store/faulty_store.h"
 #include "store/memory_store.h"
+#include "store/metered_store.h"
+#include "store/rate_limited_store.h"
+#include "store/retrying_store.h"
 #ifdef DELTAWIRE_HAVE_S3
 #include "store/s3/s3_store.h"
 #endif
@@ -34,7 +41,13 @@ Result<std::shared_ptr<Store>> open_bucket(const std::string& url, const StoreOp
     if (!good.ok()) return std::move(good).at(url);
   }
 #ifdef DELTAWIRE_HAVE_S3
-  return open_s3_store(bucket, prefix, options);
+  StoreOptions patient = options;
+  if (options.max_bytes_per_second != 0) {
+    // Requests that wait for their turn must not run into their deadline, which counts in 64 MiB.
+    const double turn = 2.0 * double(uint64_t{64} << 20) / double(options.max_bytes_per_second);
+    patient.call_timeout_seconds = std::max(patient.call_timeout_seconds, turn);
+  }
+  return open_s3_store(bucket, prefix, patient);
 #else
   static_cast<void>(options);
   return unsupported(url + ": this build has no S3 (libcurl was not found)");
@@ -52,6 +65,7 @@ Result<std::string> percent_decoded(const std::string& url, const std::string& t
     if (digits.size() != 2 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) {
       return invalid_argument(url + ": % is not followed by two hex digits");
     }
+    if (digits == "00") return invalid_argument(url + ": holds a zero byte");
     out.push_back(char(std::stoi(digits, nullptr, 16)));
     at += 2;
   }
@@ -70,7 +84,6 @@ Result<std::shared_ptr<Store>> open_folder_url(const std::string& url) {
 
 Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOptions& options) {
   if (url.empty()) return invalid_argument("the store's name is empty");
-  if (url.find('\0') != url.npos) return invalid_argument("the store's name holds a zero byte");
   if (url.starts_with("s3://")) return open_bucket(url, options);
   if (url.starts_with("file://")) return open_folder_url(url);
   if (url.starts_with("memory:")) return named_memory(url.substr(std::string("memory:").size()));
@@ -81,13 +94,36 @@ Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOpti
   return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(url));
 }
 
+Result<std::shared_ptr<Store>> with_faults(std::shared_ptr<Store> store, const std::string& spec) {
+  if (spec.empty()) return store;
+#if DELTAWIRE_FAULTS
+  DW_ASSIGN_OR_RETURN(std::vector<Fault> faults, parse_faults(spec));
+  return std::shared_ptr<Store>(std::make_shared<FaultyStore>(std::move(store), std::move(faults)));
+#else
+  return unsupported("--inject: this build has no faults; configure with -DDELTAWIRE_TESTS=ON");
+#endif
+}
+
 }  // namespace
 
+// Inside out: retries see every failure, and each of their attempts is counted and limited.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options) {
-  if (!options.inject.empty()) {
-    return unsupported("--inject: this build has no faults");
+  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, open_base(url, options));
+  DW_ASSIGN_OR_RETURN(store, with_faults(std::move(store), options.inject));
+  if (options.max_bytes_per_second != 0) {
+    const BodyReads reads = url.starts_with("s3://") ? BodyReads::kTwice : BodyReads::kOnce;
+    store =
+        std::make_shared<RateLimitedStore>(std::move(store), options.max_bytes_per_second, reads);
   }
-  return open_base(url, options);
+  if (options.metrics != nullptr) {
+    store = std::make_shared<MeteredStore>(std::move(store), options.metrics);
+  }
+  if (options.retries != 0) {
+    RetryPolicy policy;
+    policy.retries = options.retries;
+    store = std::make_shared<RetryingStore>(std::move(store), policy, options.metrics);
+  }
+  return store;
 }
 
 }  // namespace deltawire

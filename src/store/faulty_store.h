@@ -1,0 +1,90 @@
+// A store that lies the way real ones do, on command: for tests.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+
+#include "store/fault_spec.h"
+#include "store/forwarding_store.h"
+#include "store/memory_store.h"
+#include "store/store_clock.h"
+
+namespace deltawire {
+
+// Shows no local folder: what is read there would be true.
+class FaultyStore final : public ForwardingStore {
+ public:
+  FaultyStore(std::shared_ptr<Store> inner, std::vector<Fault> faults,
+              StoreClock clock = real_clock());
+
+  // What a power failure does: writes that were acknowledged but lost are no longer seen, late ones
+  // never come. The end of the process does the same.
+  void crash();
+
+  std::string local_folder() const override { return {}; }
+  Status put(std::string_view name, const Body& body) override;
+  Status put_if_absent(std::string_view name, const Body& body) override;
+  Result<ObjectInfo> stat(std::string_view name) override;
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override;
+  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override;
+  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override;
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override;
+  Status remove(std::string_view name) override;
+
+ private:
+  using Operation = StoreOperation;
+  struct Armed {
+    Fault fault;
+    std::mt19937_64 random;
+    uint64_t calls = 0, fired = 0;  // calls that it applied to
+  };
+  // What is to happen to one call.
+  struct Fate {
+    uint64_t call = 0;
+    Status failure;
+    bool tear = false, lose = false, lose_answer = false, twice = false, flip = false;
+    uint64_t late_calls = 0, stale_calls = 0;
+    double slow_seconds = 0, stale_seconds = 0;
+    uint64_t random = 0;
+  };
+  struct LateWrite {
+    uint64_t due = 0;  // the call before which it is done
+    Operation operation = Operation::kPut;
+    std::string name, bytes;
+  };
+  struct Undo {
+    uint64_t call = 0;
+    std::string name;
+    std::optional<ObjectInfo> before;
+  };
+  // Names that are listed otherwise than the inner store has them; none: not at all.
+  using Changes = std::map<std::string, std::optional<ObjectInfo>, std::less<>>;
+
+  Fate next_fate(Operation operation, std::string_view name);
+  Fate draw_fate(Operation operation, std::string_view name);
+  static bool fires(Armed* armed, Operation operation, std::string_view name);
+  void do_late_writes(uint64_t call);
+  Status write(Operation operation, std::string_view name, const Body& body);
+  Status do_write(Operation operation, std::string_view name, const Body& body, bool lose);
+  Status put_unsynced(Operation operation, std::string_view name, const Body& body);
+  Store& holder_of(std::string_view name);
+  void remember(uint64_t call, std::string_view name);
+  Result<Changes> changes_to_list(const Fate& fate, std::string_view prefix);
+
+  const StoreClock clock_;
+  std::vector<Armed> armed_;
+  bool loses_ = false;           // any fault does
+  uint64_t longest_memory_ = 0;  // of any stale list, in calls
+  MemoryStore unsynced_;         // acknowledged, but not in the inner store
+  std::mutex write_mutex_;       // whether a name is taken is asked of two stores
+  std::mutex mutex_;             // what stands below, and armed_
+  uint64_t calls_ = 0;
+  std::vector<LateWrite> late_;
+  std::deque<Undo> undo_;
+};
+
+}  // namespace deltawire

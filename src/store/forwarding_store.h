@@ -1,0 +1,45 @@
+// A store around another: decorators override what they change.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+class ForwardingStore : public Store {
+ public:
+  explicit ForwardingStore(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
+
+  std::string url() const override { return inner_->url(); }
+  std::string local_folder() const override { return inner_->local_folder(); }
+  Result<Capabilities> capabilities() override { return inner_->capabilities(); }
+  Status put(std::string_view name, const Body& body) override { return inner_->put(name, body); }
+  Status put_if_absent(std::string_view name, const Body& body) override {
+    return inner_->put_if_absent(name, body);
+  }
+  Result<ObjectInfo> stat(std::string_view name) override { return inner_->stat(name); }
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
+    return inner_->get(name, max_bytes);
+  }
+  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
+    return inner_->read(name, offset, out);
+  }
+  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
+    return inner_->download(name, size_bytes, sink);
+  }
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override {
+    return inner_->list(prefix, start_after, limit);
+  }
+  Status remove(std::string_view name) override { return inner_->remove(name); }
+
+ protected:
+  Store& inner() const noexcept { return *inner_; }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,76 @@
+#include "store/retrying_store.h"
+
+namespace deltawire {
+
+RetryingStore::RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy,
+                             std::shared_ptr<StoreMetrics> metrics, StoreClock clock)
+    : ForwardingStore(std::move(inner)),
+      policy_(policy),
+      metrics_(std::move(metrics)),
+      clock_(std::move(clock)) {}
+
+template <class Call>
+auto RetryingStore::retry(StoreOperation operation, const Call& call) {
+  return retry_unavailable(policy_, clock_, call, [&] {
+    if (metrics_ != nullptr) metrics_->add_retry(operation);
+  });
+}
+
+Result<Capabilities> RetryingStore::capabilities() {
+  return retry_unavailable(
+      policy_, clock_, [&] { return inner().capabilities(); }, [] {});
+}
+
+Status RetryingStore::put(std::string_view name, const Body& body) {
+  return retry(StoreOperation::kPut, [&] { return inner().put(name, body); });
+}
+
+Result<bool> RetryingStore::holds(std::string_view name, const Body& body) {
+  DW_ASSIGN_OR_RETURN(const ObjectInfo info, stat(name));
+  if (info.size_bytes != body.size()) return false;
+  DW_ASSIGN_OR_RETURN(const std::string stored, get(name, body.size()));
+  std::string ours(size_t(body.size()), '\0');
+  DW_RETURN_IF_ERROR(body.read(0, {reinterpret_cast<uint8_t*>(ours.data()), ours.size()}));
+  return stored == ours;
+}
+
+Status RetryingStore::put_if_absent(std::string_view name, const Body& body) {
+  unsigned tries = 0;
+  Status status = retry(StoreOperation::kPutIfAbsent, [&] {
+    ++tries;
+    return inner().put_if_absent(name, body);
+  });
+  if (status.code() != Code::kConflict || tries == 1) return status;
+  Result<bool> ours = holds(name, body);
+  if (ours.ok()) return *ours ? Status() : status;
+  // Removed since: it is not for us to say by whom it was put.
+  if (ours.status().code() == Code::kNotFound) return status;
+  return std::move(ours).status();
+}
+
+Result<ObjectInfo> RetryingStore::stat(std::string_view name) {
+  return retry(StoreOperation::kStat, [&] { return inner().stat(name); });
+}
+
+Result<std::string> RetryingStore::get(std::string_view name, uint64_t max_bytes) {
+  return retry(StoreOperation::kGet, [&] { return inner().get(name, max_bytes); });
+}
+
+Status RetryingStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
+  return retry(StoreOperation::kRead, [&] { return inner().read(name, offset, out); });
+}
+
+Status RetryingStore::download(std::string_view name, uint64_t size_bytes, Sink* sink) {
+  return retry(StoreOperation::kDownload, [&] { return inner().download(name, size_bytes, sink); });
+}
+
+Result<std::vector<ObjectInfo>> RetryingStore::list(std::string_view prefix,
+                                                    std::string_view start_after, size_t limit) {
+  return retry(StoreOperation::kList, [&] { return inner().list(prefix, start_after, limit); });
+}
+
+Status RetryingStore::remove(std::string_view name) {
+  return retry(StoreOperation::kRemove, [&] { return inner().remove(name); });
+}
+
+}  // namespace deltawire

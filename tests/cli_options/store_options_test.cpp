@@ -1,0 +1,66 @@
+#include "cli/store_options.h"
+
+#include <gtest/gtest.h>
+
+namespace deltawire::cli {
+namespace {
+
+// What a command line makes of the defaults; the complaint in `*error` when it is refused.
+StoreOptions parse(std::vector<std::string> words, std::string* error = nullptr) {
+  CLI::App app;
+  StoreOptions options;
+  add_store_options(&app, &options);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& complaint) {
+    if (error == nullptr) ADD_FAILURE() << complaint.what();
+    if (error != nullptr) *error = complaint.what();
+  }
+  return options;
+}
+
+std::string complaint(const std::vector<std::string>& words) {
+  std::string error;
+  parse(words, &error);
+  return error;
+}
+
+}  // namespace
+
+TEST(StoreOptions, DefaultsStay) {
+  const StoreOptions plain, parsed = parse({});
+  EXPECT_EQ(parsed.retries, plain.retries);
+  EXPECT_EQ(parsed.connections, plain.connections);
+  EXPECT_EQ(parsed.call_timeout_seconds, plain.call_timeout_seconds);
+  EXPECT_EQ(parsed.max_bytes_per_second, 0u);
+  EXPECT_FALSE(parsed.virtual_host);
+  EXPECT_EQ(parsed.inject, "");
+}
+
+TEST(StoreOptions, EachIsTaken) {
+  const StoreOptions options =
+      parse({"--endpoint", "https://host:9000", "--region", "eu-1", "--virtual-host", "--ca-file",
+             "a.pem", "--connections", "4", "--retries", "0", "--rate-limit", "100MB/s",
+             "--timeout", "2.5", "--inject", "slow:ms=5,tear:n=1"});
+  EXPECT_EQ(options.endpoint, "https://host:9000");
+  EXPECT_EQ(options.region, "eu-1");
+  EXPECT_TRUE(options.virtual_host);
+  EXPECT_EQ(options.ca_file, "a.pem");
+  EXPECT_EQ(options.connections, 4u);
+  EXPECT_EQ(options.retries, 0u);
+  EXPECT_EQ(options.max_bytes_per_second, 100'000'000u);
+  EXPECT_EQ(options.call_timeout_seconds, 2.5);
+  EXPECT_EQ(options.inject, "slow:ms=5,tear:n=1");
+  EXPECT_EQ(parse({"--rate-limit", "10MiB"}).max_bytes_per_second, uint64_t{10} << 20);
+}
+
+TEST(StoreOptions, BadValuesAreRefused) {
+  EXPECT_NE(complaint({"--rate-limit", "fast"}).find("\"fast\" is not a size"), std::string::npos);
+  EXPECT_NE(complaint({"--rate-limit", "0"}).find("--rate-limit"), std::string::npos);
+  EXPECT_NE(complaint({"--connections", "0"}).find("--connections"), std::string::npos);
+  EXPECT_NE(complaint({"--retries", "-1"}).find("--retries"), std::string::npos);
+  EXPECT_NE(complaint({"--timeout", "0"}).find("--timeout"), std::string::npos);
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,238 @@
+#include "faulty.h"
+
+#include "conformance.h"
+#include "fake_clock.h"
+#include "test_files.h"
+
+namespace deltawire::testing {
+namespace {
+
+OpenedStore around_memory(const char* spec) {
+  return {std::make_shared<FaultyStore>(std::make_shared<MemoryStore>(), faults(spec)), ""};
+}
+
+struct Rig {
+  explicit Rig(std::string_view spec)
+      : memory(std::make_shared<MemoryStore>("rig")), store(memory, faults(spec), clock.clock()) {}
+
+  Status put(std::string_view name, std::string_view text) {
+    return store.put(name, MemoryBody(text));
+  }
+  Status put_if_absent(std::string_view name, std::string_view text) {
+    return store.put_if_absent(name, MemoryBody(text));
+  }
+  std::string stored(std::string_view name) const {  // what is really there
+    const auto text = memory->get(name, 1 << 20);
+    return text.ok() ? *text : std::string(code_name(text.status().code()));
+  }
+  std::string seen(std::string_view name) {
+    const auto text = store.get(name, 1 << 20);
+    return text.ok() ? *text : std::string(code_name(text.status().code()));
+  }
+  std::string listed(std::string_view prefix = "", std::string_view after = "",
+                     size_t limit = 1000) {
+    std::string all;
+    const auto page = store.list(prefix, after, limit);
+    EXPECT_TRUE(page.ok()) << page.status().to_string();
+    for (const ObjectInfo& object : *page) all += (all.empty() ? "" : " ") + object.name;
+    return all;
+  }
+
+  FakeClock clock;
+  std::shared_ptr<MemoryStore> memory;
+  FaultyStore store;
+};
+
+class TextSink final : public Sink {
+ public:
+  Status write(uint64_t offset, std::span<const uint8_t> bytes) override {
+    text.resize(std::max(text.size(), size_t(offset) + bytes.size()));
+    std::copy(bytes.begin(), bytes.end(), text.begin() + ptrdiff_t(offset));
+    return {};
+  }
+  std::string text;
+};
+
+int differing_bits(std::string_view a, std::string_view b) {
+  int count = a.size() == b.size() ? 0 : 1000;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    count += __builtin_popcount(uint8_t(a[i]) ^ uint8_t(b[i]));
+  }
+  return count;
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Faultless, StoreConformance,
+                         ::testing::Values(StoreCase{[] { return around_memory(""); }}));
+// Until the crash a store that loses everything looks like any other; one that loses half, too.
+INSTANTIATE_TEST_SUITE_P(Lost, StoreConformance,
+                         ::testing::Values(StoreCase{[] { return around_memory("lost"); }},
+                                           StoreCase{[] { return around_memory("lost:p=0.5"); }}));
+INSTANTIATE_TEST_SUITE_P(Delayed, StoreConformance, ::testing::Values(StoreCase{[] {
+                           return around_memory("slow:ms=0.01");
+                         }}));
+
+TEST(FaultyStore, FailsTheNthCall) {
+  Rig rig("fail:n=3:code=i-o-error");
+  EXPECT_TRUE(rig.put("a", "1").ok());
+  EXPECT_TRUE(rig.store.stat("a").ok());
+  EXPECT_TRUE(is_failure(rig.put("b", "2"), Code::kIo, "memory:rig: put b: injected fault"));
+  EXPECT_EQ(rig.stored("b"), "not found");  // nothing was done
+  EXPECT_TRUE(rig.put("b", "2").ok());
+}
+
+TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
+  Rig rig("unavailable:n=2:op=put+remove:name=x/");
+  EXPECT_TRUE(rig.put("x/1", "").ok());
+  EXPECT_TRUE(rig.put("y/1", "").ok());
+  EXPECT_TRUE(rig.store.stat("x/1").ok());
+  EXPECT_TRUE(rig.put_if_absent("x/2", "").ok());
+  EXPECT_TRUE(is_failure(rig.store.remove("x/1"), Code::kUnavailable));
+  EXPECT_TRUE(rig.store.remove("x/1").ok());
+}
+
+TEST(FaultyStore, FailsAsOftenAsTold) {
+  Rig rig("unavailable:times=2");
+  EXPECT_FALSE(rig.put("a", "").ok());
+  EXPECT_FALSE(rig.put("a", "").ok());
+  EXPECT_TRUE(rig.put("a", "").ok());
+}
+
+TEST(FaultyStore, ChanceComesFromTheSeed) {
+  const auto run = [](const std::string& spec) {
+    Rig rig(spec);
+    std::string outcome;
+    for (int i = 0; i < 400; ++i) outcome += rig.put("a", "").ok() ? '.' : 'x';
+    return outcome;
+  };
+  const std::string first = run("unavailable:p=0.25:seed=7");
+  EXPECT_EQ(run("unavailable:p=0.25:seed=7"), first);
+  EXPECT_NE(run("unavailable:p=0.25:seed=8"), first);
+  EXPECT_NEAR(double(std::count(first.begin(), first.end(), 'x')), 100, 40);
+  EXPECT_EQ(run("unavailable:p=0"), std::string(400, '.'));
+  EXPECT_EQ(run("unavailable:p=1"), std::string(400, 'x'));
+}
+
+TEST(FaultyStore, SlowWaits) {
+  Rig rig("slow:ms=250:op=get");
+  EXPECT_TRUE(rig.put("a", "x").ok());
+  EXPECT_EQ(rig.clock.now(), 1000);
+  EXPECT_EQ(rig.seen("a"), "x");
+  EXPECT_EQ(rig.clock.now(), 1000.25);
+}
+
+TEST(FaultyStore, TearStoresHalfAndSaysAllIsWell) {
+  Rig rig("tear:n=2");
+  EXPECT_TRUE(rig.put("a", "12345678").ok());
+  EXPECT_TRUE(rig.put("a", "abcdefgh").ok());
+  EXPECT_EQ(rig.stored("a"), "abcd");
+  EXPECT_TRUE(rig.put("a", "12345678").ok());
+  EXPECT_EQ(rig.stored("a"), "12345678");
+}
+
+TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
+  Rig rig("lost:n=2:op=put,lost:n=2:op=put-if-absent");
+  EXPECT_TRUE(rig.put("old", "old").ok());
+  EXPECT_TRUE(rig.put("old", "new").ok());  // lost
+  EXPECT_TRUE(rig.put_if_absent("kept", "1").ok());
+  EXPECT_TRUE(rig.put_if_absent("lost", "2").ok());  // lost
+  EXPECT_TRUE(is_failure(rig.put_if_absent("lost", "3"), Code::kConflict));
+  EXPECT_TRUE(is_failure(rig.put_if_absent("kept", "3"), Code::kConflict));
+  EXPECT_EQ(rig.seen("old"), "new");
+  EXPECT_EQ(rig.seen("lost"), "2");
+  EXPECT_EQ(rig.listed(), "kept lost old");
+  EXPECT_EQ(rig.listed("", "kept", 1), "lost");
+  EXPECT_EQ(rig.stored("old"), "old");
+  EXPECT_EQ(rig.stored("lost"), "not found");
+  rig.store.crash();
+  EXPECT_EQ(rig.seen("old"), "old");
+  EXPECT_EQ(rig.seen("lost"), "not found");
+  EXPECT_EQ(rig.listed(), "kept old");
+  EXPECT_TRUE(rig.put_if_absent("lost", "again").ok());
+  EXPECT_EQ(rig.stored("lost"), "again");
+}
+
+TEST(FaultyStore, AWriteAfterALostOneLasts) {
+  Rig rig("lost:n=1");
+  EXPECT_TRUE(rig.put("a", "lost").ok());
+  EXPECT_TRUE(rig.put("a", "kept").ok());
+  EXPECT_EQ(rig.seen("a"), "kept");
+  rig.store.crash();
+  EXPECT_EQ(rig.seen("a"), "kept");
+}
+
+TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
+  Rig rig("duplicate");
+  EXPECT_TRUE(is_failure(rig.put("a", "x"), Code::kUnavailable, "a", "the answer was lost"));
+  EXPECT_EQ(rig.stored("a"), "x");
+  EXPECT_TRUE(is_failure(rig.put_if_absent("b", "y"), Code::kUnavailable));
+  EXPECT_EQ(rig.stored("b"), "y");
+  EXPECT_TRUE(is_failure(rig.store.remove("a"), Code::kUnavailable));
+  EXPECT_EQ(rig.stored("a"), "not found");
+}
+
+TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
+  Rig rig("twice");
+  EXPECT_TRUE(rig.put("a", "x").ok());
+  EXPECT_TRUE(is_failure(rig.put_if_absent("b", "y"), Code::kConflict));
+  EXPECT_EQ(rig.stored("b"), "y");
+  EXPECT_TRUE(rig.store.remove("a").ok());
+}
+
+TEST(FaultyStore, LateWritesComeAfterOthers) {
+  Rig rig("late:n=1:calls=3");
+  EXPECT_TRUE(is_failure(rig.put("HEAD", "1"), Code::kUnavailable, "the answer was lost"));
+  EXPECT_TRUE(rig.put("HEAD", "2").ok());  // one call later
+  EXPECT_EQ(rig.seen("HEAD"), "2");        // two
+  EXPECT_EQ(rig.seen("HEAD"), "1");        // three: the first one arrives
+  Rig crashed("late:n=1:calls=2");
+  EXPECT_FALSE(crashed.put("HEAD", "1").ok());
+  crashed.store.crash();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(crashed.seen("HEAD"), "not found");
+}
+
+TEST(FaultyStore, StaleListsShowTheStateOfSomeCallsAgo) {
+  Rig rig("stale-list:calls=3");
+  for (const char* name : {"a", "b", "c", "d"}) EXPECT_TRUE(rig.put(name, name).ok());  // 1 to 4
+  EXPECT_EQ(rig.listed(), "a b");      // call 5 shows what call 2 left
+  EXPECT_EQ(rig.listed(), "a b c");    // 6
+  EXPECT_EQ(rig.listed(), "a b c d");  // 7
+  EXPECT_TRUE(rig.store.remove("b").ok());
+  EXPECT_TRUE(rig.put("a", "longer").ok());
+  const auto page = rig.store.list("", "", 2);  // what is removed is still shown, sizes are old
+  ASSERT_TRUE(page.ok() && page->size() == 2);
+  EXPECT_EQ((*page)[0].size_bytes, 1u);
+  EXPECT_EQ((*page)[1].name, "b");
+  EXPECT_EQ(rig.seen("a"), "longer");     // only lists lie
+  EXPECT_EQ(rig.listed("", "a"), "c d");  // the removal shows
+  EXPECT_EQ(rig.listed("c"), "c");
+}
+
+TEST(FaultyStore, StaleListsHideWhatIsYoung) {
+  Rig rig("stale-list:seconds=3600:name=m/");
+  EXPECT_TRUE(rig.put("m/1", "").ok() && rig.put("n/1", "").ok());
+  EXPECT_EQ(rig.listed("m/"), "");
+  EXPECT_EQ(rig.listed("n/"), "n/1");
+  EXPECT_TRUE(rig.store.stat("m/1").ok());
+}
+
+TEST(FaultyStore, FlipTurnsOverOneBit) {
+  const std::string text = "what was stored";
+  Rig rig("flip");
+  ASSERT_TRUE(rig.put("a", text).ok());
+  std::string out(text.size(), ' ');
+  TextSink sink;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(differing_bits(rig.seen("a"), text), 1);
+    ASSERT_TRUE(rig.store.read("a", 0, {reinterpret_cast<uint8_t*>(out.data()), out.size()}).ok());
+    EXPECT_EQ(differing_bits(out, text), 1);
+    ASSERT_TRUE(rig.store.download("a", text.size(), &sink).ok());
+    EXPECT_EQ(differing_bits(sink.text, text), 1);
+  }
+  EXPECT_EQ(rig.stored("a"), text);
+  ASSERT_TRUE(rig.put("empty", "").ok());
+  EXPECT_EQ(rig.seen("empty"), "");
+}
+
+}  // namespace deltawire::testing
