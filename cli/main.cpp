@@ -26,8 +26,8 @@ void add_threads(CLI::App* verb, Context& context) {
 
 namespace {
 
-constexpr AddVerb kVerbs[] = {add_diff,     add_apply,  add_verify,  add_inspect,   add_bench,
-                              add_simulate, add_keygen, add_kernels, add_completion};
+constexpr AddVerb kVerbs[] = {add_diff,  add_apply,    add_verify, add_inspect, add_publish,
+                              add_bench, add_simulate, add_keygen, add_kernels, add_completion};
 
 int run_command_line(int argc, char** argv) {
   Context context;

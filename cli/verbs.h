@@ -16,6 +16,7 @@ void add_diff(CLI::App& app, Context& context, Run* run);
 void add_apply(CLI::App& app, Context& context, Run* run);
 void add_verify(CLI::App& app, Context& context, Run* run);
 void add_inspect(CLI::App& app, Context& context, Run* run);
+void add_publish(CLI::App& app, Context& context, Run* run);
 void add_bench(CLI::App& app, Context& context, Run* run);
 void add_simulate(CLI::App& app, Context& context, Run* run);
 void add_keygen(CLI::App& app, Context& context, Run* run);

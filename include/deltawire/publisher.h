@@ -22,11 +22,12 @@ struct PublishOptions {
   unsigned threads = 0;                       // 0: one per core
   uint64_t part_bytes = uint64_t{64} << 20;
   uint64_t memory_limit = uint64_t{2} << 30;  // beyond the snapshot
-  bool full = false;                          // every version whole
+  bool full = false;                          // every version whole, and no snapshot
   // A version is also stored whole every so many versions (0: never), and, if by_bytes, when the
-  // deltas since the last anchor have grown larger than it.
+  // deltas since the last anchor have grown larger than it. Ranks leave that to `deltawire anchor`.
   uint64_t anchor_every = 0;
   bool anchor_by_bytes = true;
+  bool snapshot_per_run = false;              // the snapshot is a folder of snapshots, by run id
   bool single_writer = false;                 // allow a store without conditional put
   std::filesystem::path sign_key, trust_key;  // key files; empty: none
   std::string hook_before_commit;  // a shell command, run when all parts are in the store
@@ -56,6 +57,8 @@ struct PublishReport {
   uint64_t num_parts = 0;
   double seconds = 0;
   std::vector<Phase> phases;
+  // What went wrong after the commit: the version stands, and the next publish makes up for it.
+  std::vector<std::string> warnings;
 };
 
 // A tensor, or this rank's box of one.

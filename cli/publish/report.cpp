@@ -1,0 +1,93 @@
+#include "cli/publish/report.h"
+
+#include <fmt/format.h>
+
+#include "cli/units.h"
+
+namespace deltawire::cli {
+namespace {
+
+double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : double(a) / double(b); }
+
+std::string phases_text(const PublishReport& report) {
+  std::string text;
+  for (const Phase& phase : report.phases) {
+    text += fmt::format("{}{} {} to {}", text.empty() ? "" : ", ", phase.name, seconds(phase.begin),
+                        seconds(phase.end));
+  }
+  return text;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const PublishReport& report) {
+  nlohmann::ordered_json phases = nlohmann::ordered_json::array();
+  for (const Phase& phase : report.phases) {
+    phases.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
+  }
+  return {{"run", report.run},
+          {"version", report.version},
+          {"committed", report.committed},
+          {"kind", !report.committed ? "none"
+                   : report.full     ? "full"
+                                     : "delta"},
+          {"reason", report.reason},
+          {"anchored", report.anchored},
+          {"elements", report.num_elements},
+          {"changed", report.num_changed},
+          {"density", ratio(report.num_changed, report.num_elements)},
+          {"bytes", report.bytes},
+          {"bytes_per_changed", ratio(report.bytes, report.num_changed)},
+          {"full_bytes", report.weights_bytes},
+          {"parts", report.num_parts},
+          {"tensors", report.num_tensors},
+          {"tensors_changed", report.num_changed_tensors},
+          {"seconds", report.seconds},
+          {"phases", phases},
+          {"warnings", report.warnings}};
+}
+
+void say_report(const Context& context, const PublishReport& report) {
+  if (!report.committed) {
+    context.say(
+        fmt::format("nothing   changed since version {} of run {}", report.version, report.run));
+  } else {
+    context.say(fmt::format("version   {} of run {}", report.version, report.run));
+    if (report.full) {
+      context.say(fmt::format("whole     {}", report.reason));
+      context.say(fmt::format("bytes     {} in {}", human_bytes(double(report.bytes)),
+                              plural(report.num_parts, "file")));
+    } else {
+      context.say(fmt::format("changed   {} of {} elements ({}), {} of {} tensors",
+                              human_count(report.num_changed), human_count(report.num_elements),
+                              percent(ratio(report.num_changed, report.num_elements)),
+                              report.num_changed_tensors, report.num_tensors));
+      std::string bytes = fmt::format("bytes     {} in {}", human_bytes(double(report.bytes)),
+                                      plural(report.num_parts, "part"));
+      if (report.num_changed != 0) {
+        bytes += fmt::format(", {:.3f} bytes per changed element",
+                             ratio(report.bytes, report.num_changed));
+      }
+      context.say(bytes);
+      context.say(fmt::format("full      {}: {:.1f} times the delta",
+                              human_bytes(double(report.weights_bytes)),
+                              ratio(report.weights_bytes, report.bytes)));
+    }
+    if (report.anchored) context.say("anchor    stored whole too: late replicas begin here");
+    context.say("phases    " + phases_text(report));
+  }
+  for (const std::string& warning : report.warnings) context.say("warning   " + warning);
+  context.say(fmt::format("time      {}, {}/s of weights", seconds(report.seconds),
+                          human_bytes(double(report.weights_bytes) / report.seconds)));
+}
+
+std::string one_line(const PublishReport& report) {
+  if (!report.committed) return fmt::format("nothing changed since version {}", report.version);
+  std::string line = fmt::format("version {}: {} in {}", report.version,
+                                 human_bytes(double(report.bytes)), seconds(report.seconds));
+  if (report.full) return line + ", whole: " + report.reason;
+  line += fmt::format(", {} changed", percent(ratio(report.num_changed, report.num_elements)));
+  return report.anchored ? line + ", anchored" : line;
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,51 @@
+// What is put into a store without being copied into one piece first.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "deltawire/digest.h"
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+// Pieces of memory, one after the other. They outlive the body.
+class SegmentBody final : public Body {
+ public:
+  explicit SegmentBody(const std::vector<Bytes>& segments);
+  uint64_t size() const noexcept override { return size_; }
+  Status read(uint64_t offset, MutableBytes out) const override;
+
+ private:
+  struct Segment {
+    uint64_t begin;
+    Bytes bytes;
+  };
+  std::vector<Segment> segments_;
+  uint64_t size_ = 0;
+};
+
+// Passes a body on and takes its sha-256 as it goes by. A store that reads it in order pays one
+// pass; one that reads pieces in any order makes sha256() read it once more.
+class HashingBody final : public Body {
+ public:
+  explicit HashingBody(const Body& body) : body_(body), hasher_(DigestKind::kSha256) {}
+  uint64_t size() const noexcept override { return body_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override;
+  // When nothing reads it any more.
+  Result<Digest> sha256();
+
+ private:
+  const Body& body_;
+  mutable std::mutex mutex_;
+  mutable Hasher hasher_;
+  mutable uint64_t hashed_ = 0;  // bytes from the start
+};
+
+// sha-256 of a whole body, read in small pieces.
+Result<Digest> sha256_of(const Body& body);
+
+}  // namespace deltawire

@@ -1,0 +1,58 @@
+// What a publisher, or one rank of several, has put towards a version: enough for whoever commits.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/box.h"
+#include "deltawire/digest.h"
+#include "deltawire/tensor.h"
+#include "format/manifest.h"
+
+namespace deltawire {
+
+// A tensor of the new state, or a box of one.
+struct PieceRecord {
+  std::string tensor;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the tensor
+  Box box;
+  Digest digest;  // of the contents
+  bool changed = false;
+  uint64_t num_elements = 0;  // compared
+  uint64_t num_changed = 0;
+};
+
+struct PublishRecord {
+  std::vector<PieceRecord> pieces;  // the new state, all of it
+  std::vector<PartRef> parts;       // what carries the changes
+};
+
+// The new state of a version, from what all publishers say of theirs.
+struct NewState {
+  Schema schema;
+  std::vector<Digest> digests;  // in the order of the schema
+  std::map<std::string, std::vector<BoxDigest>> boxes;
+  std::vector<std::string> removed;  // tensors that the parent has and this has not
+  uint64_t num_changed_tensors = 0, num_elements = 0, num_changed = 0;
+
+  bool unchanged = false;  // nothing differs from the parent
+};
+
+// The version before, if there is one.
+struct ParentState {
+  const Manifest* manifest = nullptr;
+  const Schema* schema = nullptr;
+};
+
+// Joins the pieces into one state. InvalidArgument when the pieces of a tensor disagree about it,
+// overlap or leave a part of it out: names the tensor and, where several publish, the ranks.
+// A tensor whose boxes did not change keeps the digests it had.
+Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const ParentState& parent);
+
+// What a manifest says of the state.
+void describe_state(const NewState& state, Manifest* manifest);
+
+}  // namespace deltawire

@@ -1,0 +1,14 @@
+// The digest that a manifest has of a tensor.
+#pragma once
+
+#include "base/bytes.h"
+#include "format/manifest.h"
+
+namespace deltawire {
+
+// Of a tensor in one piece; `boxes` is null unless it was published by several ranks, and then says
+// in which boxes. Their digests are computed, not read.
+Digest tensor_digest(DigestKind kind, DType dtype, const Shape& shape, Bytes bytes,
+                     const std::vector<BoxDigest>* boxes);
+
+}  // namespace deltawire

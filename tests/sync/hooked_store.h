@@ -1,0 +1,59 @@
+// A store in memory that lets a test look at every put, hold it up, refuse it or lose its answer.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "store/memory_store.h"
+
+namespace deltawire::testing {
+
+class HookedStore final : public Store {
+ public:
+  explicit HookedStore(std::shared_ptr<Store> inner = std::make_shared<MemoryStore>())
+      : inner_(std::move(inner)) {}
+
+  // What it returns is the put's answer unless it is Ok; the object is there afterwards only if
+  // `before_put` let it pass.
+  std::function<Status(std::string_view name)> before_put, after_put;
+  std::function<Status(std::string_view name)> before_get;
+  Capabilities can;
+
+  std::string url() const override { return inner_->url(); }
+  Result<Capabilities> capabilities() override { return can; }
+  Status put(std::string_view name, const Body& body) override {
+    return hooked(name, [&] { return inner_->put(name, body); });
+  }
+  Status put_if_absent(std::string_view name, const Body& body) override {
+    return hooked(name, [&] { return inner_->put_if_absent(name, body); });
+  }
+  Result<ObjectInfo> stat(std::string_view name) override { return inner_->stat(name); }
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
+    if (before_get) DW_RETURN_IF_ERROR(before_get(name));
+    return inner_->get(name, max_bytes);
+  }
+  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
+    if (before_get) DW_RETURN_IF_ERROR(before_get(name));
+    return inner_->read(name, offset, out);
+  }
+  Status download(std::string_view name, uint64_t size, Sink* sink) override {
+    if (before_get) DW_RETURN_IF_ERROR(before_get(name));
+    return inner_->download(name, size, sink);
+  }
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view after,
+                                       size_t limit) override {
+    return inner_->list(prefix, after, limit);
+  }
+  Status remove(std::string_view name) override { return inner_->remove(name); }
+
+ private:
+  Status hooked(std::string_view name, const std::function<Status()>& put) {
+    if (before_put) DW_RETURN_IF_ERROR(before_put(name));
+    DW_RETURN_IF_ERROR(put());
+    return after_put ? after_put(name) : Status();
+  }
+
+  std::shared_ptr<Store> inner_;
+};
+
+}  // namespace deltawire::testing

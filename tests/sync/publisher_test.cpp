@@ -1,0 +1,536 @@
+// The trainer's side: what a chain holds after every publish, and after every failure of one.
+#include "deltawire/publisher.h"
+
+#include <gtest/gtest.h>
+
+#include "chain/names.h"
+#include "chain/plan.h"
+#include "hooked_store.h"
+#include "published_model.h"
+#include "store/directory_store.h"
+
+namespace deltawire {
+namespace {
+
+using testing::change;
+using testing::head_of;
+using testing::holds;
+using testing::HookedStore;
+using testing::is_failure;
+using testing::make_tensor;
+using testing::Model;
+using testing::objects_of;
+using testing::read_file;
+using testing::TempFolder;
+using testing::TestTensor;
+namespace fs = std::filesystem;
+
+class PublisherTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  Model model = Model::make();
+
+  Publisher open(PublishOptions options = {}) {
+    options.threads = 2;
+    auto publisher = Publisher::open(store, {}, options);
+    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
+    return std::move(*publisher);
+  }
+  PublishReport publish(Publisher* publisher) {
+    auto report = publisher->publish(model.views());
+    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->warnings.empty());
+    return std::move(*report);
+  }
+  Manifest manifest(uint64_t version) {
+    return Chain::open(store, {})->version(version).value().manifest;
+  }
+};
+
+TEST_F(PublisherTest, TheSeedIsWholeAndLaterVersionsAreWhatChanged) {
+  Publisher publisher = open();
+  const PublishReport seed = publish(&publisher);
+  EXPECT_EQ(seed.version, 0);
+  EXPECT_TRUE(seed.full);
+  EXPECT_EQ(seed.reason, "seed");
+  EXPECT_TRUE(holds(store, 0, model));
+  for (uint64_t version = 1; version <= 5; ++version) {
+    model.step();
+    const PublishReport report = publish(&publisher);
+    EXPECT_EQ(report.version, version);
+    EXPECT_TRUE(report.committed);
+    EXPECT_FALSE(report.full);
+    EXPECT_EQ(report.run, seed.run);
+    EXPECT_LT(report.bytes, seed.bytes / 4);
+    EXPECT_GT(report.num_changed, 0);
+    EXPECT_TRUE(holds(store, version, model));
+  }
+  EXPECT_EQ(head_of(store), 5);
+  EXPECT_EQ(manifest(5).anchor, 0);
+  EXPECT_EQ(manifest(5).chain_bytes - manifest(4).chain_bytes, manifest(5).part_bytes());
+}
+
+TEST_F(PublisherTest, ReportsWhenEachPhaseWas) {
+  Publisher publisher = open();
+  publish(&publisher);
+  model.step();
+  const PublishReport report = publish(&publisher);
+  std::vector<std::string> names;
+  for (const Phase& phase : report.phases) {
+    names.push_back(phase.name);
+    EXPECT_LE(phase.begin, phase.end);
+    EXPECT_LE(phase.end, report.seconds);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"diff+encode", "upload", "commit", "advance"}));
+}
+
+TEST_F(PublisherTest, NothingChangedIsNoVersion) {
+  Publisher publisher = open();
+  publish(&publisher);
+  const size_t before = objects_of(*store, "").size();
+  const PublishReport report = publish(&publisher);
+  EXPECT_FALSE(report.committed);
+  EXPECT_EQ(report.version, 0);
+  EXPECT_EQ(head_of(store), 0);
+  EXPECT_EQ(objects_of(*store, "").size(), before);
+}
+
+TEST_F(PublisherTest, TensorsComeGoAndChangeTheirForm) {
+  Publisher publisher = open();
+  publish(&publisher);
+  const std::string schema = manifest(0).schema.name;
+  model.tensors.push_back(make_tensor("new", DType::kBF16, {10, 3}, 8));
+  model.tensors.push_back(make_tensor("new.empty", DType::kBF16, {0, 3}, 8));
+  model.tensors.erase(model.tensors.begin() + 1);
+  for (TestTensor& tensor : model.tensors) {
+    if (tensor.name == "norm") tensor = make_tensor("norm", DType::kF32, {65}, 9);
+  }
+  const PublishReport report = publish(&publisher);
+  EXPECT_FALSE(report.full);
+  EXPECT_TRUE(holds(store, 1, model));
+  EXPECT_NE(manifest(1).schema.name, schema);
+  model.step();
+  publish(&publisher);
+  EXPECT_TRUE(holds(store, 2, model));
+  EXPECT_EQ(manifest(2).schema.name, manifest(1).schema.name);
+  // Only a removal.
+  model.tensors.pop_back();
+  EXPECT_TRUE(publish(&publisher).committed);
+  EXPECT_TRUE(holds(store, 3, model));
+}
+
+TEST_F(PublisherTest, DenseChangesArePublishedWholeAndSayWhy) {
+  Publisher publisher = open();
+  publish(&publisher);
+  for (size_t i = 0; i < model.tensors.size(); ++i) {
+    TestTensor& tensor = model.tensors[i];
+    std::mt19937_64 random(i + 77);
+    for (uint8_t& byte : tensor.bytes) byte = uint8_t(random());
+  }
+  const PublishReport report = publish(&publisher);
+  EXPECT_TRUE(report.full);
+  EXPECT_TRUE(report.reason.starts_with("dense: ")) << report.reason;
+  EXPECT_EQ(manifest(1).reason, report.reason);
+  EXPECT_EQ(manifest(1).anchor, 1);
+  EXPECT_TRUE(holds(store, 1, model));
+  EXPECT_TRUE(objects_of(*store, kPartPrefix).empty()) << "the delta's parts are taken back";
+  model.step();
+  EXPECT_FALSE(publish(&publisher).full);
+  EXPECT_TRUE(holds(store, 2, model));
+}
+
+TEST_F(PublisherTest, FullModeStoresEveryVersionWhole) {
+  PublishOptions options;
+  options.full = true;
+  Publisher publisher = open(options);
+  publish(&publisher);
+  model.step();
+  const PublishReport report = publish(&publisher);
+  EXPECT_TRUE(report.full);
+  EXPECT_EQ(report.reason, "mode");
+  EXPECT_TRUE(holds(store, 1, model));
+  EXPECT_FALSE(publish(&publisher).committed);
+  // Another that sends deltas goes on from there.
+  Publisher other = open();
+  model.step();
+  EXPECT_FALSE(publish(&other).full);
+  EXPECT_TRUE(holds(store, 2, model));
+}
+
+TEST_F(PublisherTest, AnotherProcessGoesOnFromTheChain) {
+  {
+    Publisher publisher = open();
+    publish(&publisher);
+    model.step();
+    publish(&publisher);
+  }
+  Publisher publisher = open();
+  EXPECT_FALSE(publish(&publisher).committed);
+  model.step();
+  const PublishReport report = publish(&publisher);
+  EXPECT_EQ(report.version, 2);
+  EXPECT_FALSE(report.full);
+  EXPECT_TRUE(holds(store, 2, model));
+}
+
+TEST_F(PublisherTest, LargeTensorsAreEncodedInBoxes) {
+  PublishOptions options;
+  options.memory_limit = uint64_t{32} << 20;  // items of 2 MiB
+  options.part_bytes = 20'000;
+  Publisher publisher = open(options);
+  model = Model::make(200);
+  publish(&publisher);
+  model.step();
+  const PublishReport report = publish(&publisher);
+  EXPECT_GT(report.num_parts, 1);
+  EXPECT_TRUE(holds(store, 1, model));
+  EXPECT_TRUE(manifest(1).boxes.empty()) << "its digest is still that of the whole tensor";
+  // A change in one box only, and none at all.
+  model.tensors[0].bytes.back() ^= 1;
+  EXPECT_EQ(publish(&publisher).num_changed, 1);
+  EXPECT_TRUE(holds(store, 2, model));
+  EXPECT_FALSE(publish(&publisher).committed);
+}
+
+TEST_F(PublisherTest, EveryCodecAndDigest) {
+  for (const char* codec :
+       {"tight", "gaps", "gaps-zstd", "xor-zstd", "overwrite-zstd", "indices"}) {
+    store = std::make_shared<HookedStore>();
+    PublishOptions options;
+    options.codec = codec;
+    options.digest = DigestKind::kBlake3;
+    if (!digest_available(options.digest)) options.digest = DigestKind::kXxh3_128;
+    Publisher publisher = open(options);
+    publish(&publisher);
+    model.step();
+    publish(&publisher);
+    EXPECT_TRUE(holds(store, 1, model)) << codec;
+    EXPECT_EQ(manifest(1).digest_kind, options.digest);
+    EXPECT_EQ(manifest(1).codec, codec);
+  }
+}
+
+// ---- anchors
+
+TEST_F(PublisherTest, EveryNthVersionIsStoredWholeToo) {
+  PublishOptions options;
+  options.anchor_every = 3;
+  options.anchor_by_bytes = false;
+  std::optional<Publisher> publisher = open(options);
+  std::vector<bool> anchored;
+  for (uint64_t version = 0; version <= 7; ++version) {
+    if (version == 5) publisher = open(options);  // what counts is in the chain
+    anchored.push_back(publish(&*publisher).anchored);
+    model.step();
+  }
+  EXPECT_EQ(anchored, (std::vector<bool>{false, false, false, true, false, false, true, false}));
+  EXPECT_EQ(manifest(3).anchor, 0);
+  EXPECT_EQ(manifest(4).anchor, 3);
+  EXPECT_EQ(manifest(7).anchor, 6);
+  EXPECT_GT(manifest(7).anchor_bytes, 0);
+  EXPECT_EQ(objects_of(*store, kEdgePrefix).size(), 2);
+}
+
+TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {
+  Publisher publisher = open();
+  uint64_t whole = publish(&publisher).bytes, since = 0, anchors = 0;
+  for (int i = 0; i < 40; ++i) {
+    model.step(0.1);
+    const PublishReport report = publish(&publisher);
+    since += report.bytes;
+    EXPECT_EQ(report.anchored, since > whole);
+    if (!report.anchored) continue;
+    ++anchors;
+    since = 0;
+    // A late joiner begins there: the chain before it is not needed.
+    const auto chain = Chain::open(store, {});
+    const auto plan = plan_catch_up(*chain, {}, report.version);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->hops.size(), 1);
+    EXPECT_TRUE(holds(store, report.version, model));
+  }
+  EXPECT_GT(anchors, 1);
+}
+
+TEST_F(PublisherTest, AnAnchorThatFailsIsAWarningAndStillDue) {
+  PublishOptions options;
+  options.anchor_every = 1;
+  Publisher publisher = open(options);
+  publish(&publisher);
+  model.step();
+  store->before_put = [](std::string_view name) {
+    return name.starts_with(kFullPrefix) ? io_error("disk full") : Status();
+  };
+  const auto report = publisher.publish(model.views());
+  ASSERT_TRUE(report.ok());
+  EXPECT_FALSE(report->anchored);
+  ASSERT_EQ(report->warnings.size(), 1);
+  EXPECT_NE(report->warnings[0].find("disk full"), std::string::npos);
+  EXPECT_TRUE(holds(store, 1, model));
+  store->before_put = nullptr;
+  model.step();
+  EXPECT_TRUE(publish(&publisher).anchored);
+}
+
+// ---- failures
+
+// Fails the n-th put of the second publish, for every n there is.
+TEST_F(PublisherTest, AnyFailedPutLeavesTheChainAsItWasAndTheNextPublishCarriesEverything) {
+  PublishOptions options;
+  options.part_bytes = 200;
+  for (int fail_at = 0;; ++fail_at) {
+    ASSERT_LT(fail_at, 100);
+    store = std::make_shared<HookedStore>();
+    model = Model::make();
+    Publisher publisher = open(options);
+    publish(&publisher);
+    const std::vector<std::string> before = objects_of(*store, "");
+    Model first = model;
+    model.step();
+    std::atomic<int> puts{0};
+    store->before_put = [&](std::string_view name) {
+      return puts++ == fail_at ? io_error("put of " + std::string(name)) : Status();
+    };
+    const auto report = publisher.publish(model.views());
+    store->before_put = nullptr;
+    if (report.ok()) break;  // past the last put that matters
+    EXPECT_TRUE(is_failure(report.status(), Code::kIo, "put of "));
+    EXPECT_EQ(head_of(store), 0);
+    EXPECT_TRUE(holds(store, 0, first));
+    model.step();
+    EXPECT_EQ(publish(&publisher).version, 1);
+    EXPECT_TRUE(holds(store, 1, model));
+  }
+}
+
+TEST_F(PublisherTest, WhatWasPutForAFailedVersionIsTakenBack) {
+  Publisher publisher = open();
+  publish(&publisher);
+  const std::vector<std::string> before = objects_of(*store, "");
+  model.step();
+  store->before_put = [](std::string_view name) {
+    return name.starts_with(kManifestPrefix) ? Status(Code::kInternal, "no") : Status();
+  };
+  EXPECT_FALSE(publisher.publish(model.views()).ok());
+  EXPECT_EQ(objects_of(*store, ""), before);
+}
+
+TEST_F(PublisherTest, ACommitWhoseAnswerWasLostIsFound) {
+  Publisher publisher = open();
+  publish(&publisher);
+  model.step();
+  store->after_put = [](std::string_view name) {
+    return name.starts_with(kManifestPrefix) ? unavailable("timed out") : Status();
+  };
+  const PublishReport report = publish(&publisher);
+  EXPECT_EQ(report.version, 1);
+  store->after_put = nullptr;
+  model.step();
+  EXPECT_EQ(publish(&publisher).version, 2);
+  EXPECT_TRUE(holds(store, 1 + 1, model));
+}
+
+TEST_F(PublisherTest, ACommitThatMayYetAppearIsLookedForNextTime) {
+  for (const bool appears : {false, true}) {
+    store = std::make_shared<HookedStore>();
+    Publisher publisher = open();
+    publish(&publisher);
+    model.step();
+    const Model second = model;
+    const auto lose = [](std::string_view name) {
+      return name.starts_with(kManifestPrefix) ? unavailable("no answer") : Status();
+    };
+    (appears ? store->after_put : store->before_put) = lose;
+    // The put is unanswered, and so is the question whether it worked.
+    bool asked = false;
+    store->before_get = [&](std::string_view name) {
+      if (name != manifest_name(1) || !asked) {
+        asked = asked || name == manifest_name(1);  // check_free asks before the work
+        return Status();
+      }
+      return unavailable("no answer");
+    };
+    const auto report = publisher.publish(model.views());
+    EXPECT_TRUE(is_failure(report.status(), Code::kUnavailable, "may or may not"));
+    store->before_put = store->after_put = store->before_get = nullptr;
+    EXPECT_EQ(head_of(store), appears ? 1 : 0);
+    model.step();
+    const PublishReport next = publish(&publisher);
+    EXPECT_EQ(next.version, appears ? 2 : 1);
+    EXPECT_TRUE(holds(store, next.version, model));
+    if (appears) {
+      EXPECT_TRUE(holds(store, 1, second));
+    }
+  }
+}
+
+TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
+  Publisher a = open();
+  publish(&a);
+  Publisher b = open();
+  model.step();
+  publish(&a);
+  const Model of_a = model;
+  model.step();
+  const auto late = b.publish(model.views());
+  EXPECT_TRUE(is_failure(late.status(), Code::kConflict, "version 1", process_name()));
+  // Also when the other commits while this one works.
+  Publisher c = open();
+  bool once = true;
+  store->before_put = [&](std::string_view name) -> Status {
+    if (name.starts_with(kManifestPrefix) && once) {
+      once = false;
+      Model other = model;
+      other.step();
+      EXPECT_TRUE(a.publish(other.views()).ok());
+    }
+    return {};
+  };
+  EXPECT_TRUE(is_failure(c.publish(model.views()).status(), Code::kConflict, "version 2"));
+  store->before_put = nullptr;
+  EXPECT_TRUE(holds(store, 1, of_a));
+  // Opened again it goes on from what the winner left.
+  b = open();
+  EXPECT_EQ(publish(&b).version, 3);
+  EXPECT_TRUE(holds(store, 3, model));
+}
+
+TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
+  store->can.put_if_absent = false;
+  EXPECT_TRUE(
+      is_failure(Publisher::open(store, {}, {}).status(), Code::kUnsupported, "--single-writer"));
+  PublishOptions options;
+  options.single_writer = true;
+  Publisher publisher = open(options);
+  publish(&publisher);
+  model.step();
+  publish(&publisher);
+  EXPECT_TRUE(holds(store, 1, model));
+}
+
+TEST_F(PublisherTest, BadTensorsAreRefusedByName) {
+  Publisher publisher = open();
+  const auto refused = [&](const std::vector<PublishTensor>& tensors, const char* phrase) {
+    const auto report = publisher.publish(tensors);
+    EXPECT_TRUE(is_failure(report.status(), Code::kInvalidArgument, phrase));
+    EXPECT_EQ(head_of(store), std::nullopt);
+  };
+  refused({}, "no tensors");
+  auto views = model.views();
+  views[2].view.bytes = views[2].view.bytes.first(10);
+  refused(views, "\"layer.1.up\": expected 12800 bytes, got 10");
+  views = model.views();
+  views.push_back(views[3]);
+  refused(views, "\"norm\": all of it and all of it overlap");
+  views = model.views();
+  views[1].box = {{0, 0}, {32, 100}};
+  views[1].view.bytes = views[1].view.bytes.first(6400);
+  refused(views, "\"layer.0.up\": its boxes cover 3200 of 6400 elements");
+  views[1].box = {{40, 0}, {32, 100}};
+  refused(views, "leaves dimension 0");
+  views = model.views();
+  views[0].view.name = "__metadata__";
+  refused(views, "not the name of a tensor");
+}
+
+TEST_F(PublisherTest, BadOptionsAreRefused) {
+  const auto refused = [&](const std::function<void(PublishOptions*)>& spoil, const char* phrase) {
+    PublishOptions options;
+    spoil(&options);
+    EXPECT_TRUE(
+        is_failure(Publisher::open(store, {}, options).status(), Code::kInvalidArgument, phrase));
+  };
+  refused([](PublishOptions* o) { o->codec = "zip"; }, "\"zip\" is not known");
+  refused([](PublishOptions* o) { o->digest = DigestKind::kAdler32; }, "too weak");
+  refused([](PublishOptions* o) { o->part_bytes = 0; }, "a part must have a size");
+  refused([](PublishOptions* o) { o->memory_limit = 1 << 20; }, "32 MiB");
+  refused([](PublishOptions* o) { o->rank = 2, o->world = 2; }, "rank 2 of 2");
+}
+
+TEST_F(PublisherTest, CancelledItLeavesNothing) {
+  PublishOptions options;
+  bool stop = false;
+  options.progress = [&](uint64_t, uint64_t) { return !stop; };
+  Publisher publisher = open(options);
+  publish(&publisher);
+  const std::vector<std::string> before = objects_of(*store, "");
+  model.step();
+  stop = true;
+  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kCancelled));
+  EXPECT_EQ(objects_of(*store, ""), before);
+  stop = false;
+  EXPECT_EQ(publish(&publisher).version, 1);
+  EXPECT_TRUE(holds(store, 1, model));
+}
+
+// ---- the hook
+
+TEST_F(PublisherTest, TheHookRunsWhenAllPartsAreInAndBeforeTheCommit) {
+  TempFolder folder;
+  PublishOptions options;
+  options.hook_before_commit = "echo $DELTAWIRE_VERSION $DELTAWIRE_STORE $DELTAWIRE_RUN >> " +
+                               (folder.path() / "log").string();
+  Publisher publisher = open(options);
+  const std::string run = publish(&publisher).run;
+  store->before_put = [&](std::string_view name) {
+    // Parts come before the hook, the manifest after it.
+    const bool hooked = read_file(folder.path() / "log").find("\n1 ") != std::string::npos;
+    EXPECT_FALSE(name.starts_with(kPartPrefix) && hooked);
+    EXPECT_FALSE(name.starts_with(kManifestPrefix) && !hooked);
+    return Status();
+  };
+  model.step();
+  publish(&publisher);
+  EXPECT_EQ(read_file(folder.path() / "log"), "0 memory: " + run + "\n1 memory: " + run + "\n");
+}
+
+TEST_F(PublisherTest, AHookThatFailsOrHangsAbortsThePublish) {
+  {
+    Publisher publisher = open();
+    publish(&publisher);
+  }
+  const std::vector<std::string> before = objects_of(*store, "");
+  model.step();
+  PublishOptions options;
+  options.hook_before_commit = "exit 3";
+  EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
+                         "hook before the commit of version 1", "3"));
+  options.hook_before_commit = "sleep 60";
+  options.hook_timeout_seconds = 0.1;
+  EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kUnavailable,
+                         "hook before the commit of version 1"));
+  EXPECT_EQ(objects_of(*store, ""), before);
+  Publisher publisher = open();
+  EXPECT_EQ(publish(&publisher).version, 1);
+}
+
+// ---- checkpoints on disk
+
+TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
+  TempFolder folder;
+  const auto root = folder.path() / "store";
+  const std::shared_ptr<Store> directory = std::make_shared<DirectoryStore>(root);
+  testing::write_sharded(folder.path() / "a", model.tensors, 2);
+  const Model first = model;
+  model.step();
+  testing::write_sharded(folder.path() / "b", model.tensors, 3);
+  auto publisher = Publisher::open(directory, {}, {});
+  ASSERT_TRUE(publisher.ok());
+  ASSERT_TRUE(publisher->publish_checkpoint(folder.path() / "a").ok());
+  const auto report = publisher->publish_checkpoint(folder.path() / "b");
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->full);
+  EXPECT_TRUE(holds(directory, 0, first));
+  EXPECT_TRUE(holds(directory, 1, model));
+  size_t files = 0;
+  for (const auto& item : fs::directory_iterator(fs::directory_iterator(root / "full")->path())) {
+    EXPECT_EQ(read_file(item.path()), read_file(folder.path() / "a" / item.path().filename()));
+    ++files;
+  }
+  EXPECT_EQ(files, 4);  // two shards, index, config
+  EXPECT_TRUE(is_failure(publisher->publish_checkpoint(folder.path() / "missing").status(),
+                         Code::kNotFound, "missing"));
+}
+
+}  // namespace
+}  // namespace deltawire
