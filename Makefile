@@ -3,7 +3,7 @@ JOBS    ?= $(shell nproc)
 SECONDS ?= 60
 CTEST   ?= ctest -j$(JOBS)
 
-.PHONY: help build test demo bench asan tsan fuzz format tidy clean
+.PHONY: help build test demo bench crashtest asan tsan fuzz format tidy clean
 
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,11 +19,18 @@ test:    ## build and run every test
 	@cmake --build --preset release -j$(JOBS)
 	@$(CTEST) --preset release
 
-demo: build  ## a simulated model, every codec, a table: under a minute
-	@scripts/demo
+demo: build  ## a trainer, three replicas, a crash, the proof: under a minute
+	@build/deltawire demo
 
 bench: build  ## sizes and speeds of every codec on this machine
 	@build/deltawire bench
+
+crashtest:  ## kill everything at every sync point: a thousand deaths and more
+	@scripts/setup build test
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target deltawire_cli
+	@tests/crash/crash_test.py build/deltawire --rounds 2 --at-least 1000
+	@tests/crash/race_test.py build/deltawire
 
 asan tsan:  ## the tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer
 	@scripts/setup build test s3

@@ -35,6 +35,8 @@ void listen_for_interrupts() {
   std::signal(SIGTERM, on_interrupt);
 }
 
+bool was_interrupted() { return interrupted.load(); }
+
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -46,6 +46,7 @@ class ProgressBar {
 };
 
 void listen_for_interrupts();
+bool was_interrupted();
 double now_seconds();
 
 }  // namespace deltawire::cli

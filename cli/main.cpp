@@ -26,8 +26,14 @@ void add_threads(CLI::App* verb, Context& context) {
 
 namespace {
 
-constexpr AddVerb kVerbs[] = {add_diff,  add_apply,    add_verify, add_inspect, add_publish,
-                              add_bench, add_simulate, add_keygen, add_kernels, add_completion};
+// clang-format off: one line each, in the order of --help
+constexpr AddVerb kVerbs[] = {
+    add_publish, add_pull,     add_follow, add_status,  add_log,        add_show,
+    add_plan,    add_compact,  add_anchor, add_pin,     add_unpin,      add_gc,
+    add_fsck,    add_keygen,   add_diff,   add_apply,   add_verify,     add_inspect,
+    add_bench,   add_simulate, add_demo,   add_kernels, add_completion,
+};
+// clang-format on
 
 int run_command_line(int argc, char** argv) {
   Context context;

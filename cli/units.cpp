@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -57,6 +58,21 @@ Result<uint64_t> parse_count(std::string_view text) {
   }
   if (!suffix.empty() || number * factor > 9e18) return bad();
   return uint64_t(std::llround(number * factor));
+}
+
+Result<uint64_t> parse_duration(std::string_view text) {
+  constexpr std::pair<char, uint64_t> kUnits[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+  uint64_t number = 0;
+  const char *begin = text.data(), *end = begin + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, number);
+  uint64_t unit = rest == end ? 1 : 0;
+  for (const auto& [letter, seconds] : kUnits) {
+    if (end - rest == 1 && *rest == letter) unit = seconds;
+  }
+  if (error != std::errc() || unit == 0 || number > uint64_t{100} * 365 * 86400) {
+    return invalid_argument("\"" + std::string(text) + "\" is not a time; try 90s, 30m, 6h or 2d");
+  }
+  return number * unit;
 }
 
 }  // namespace deltawire::cli

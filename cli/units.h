@@ -19,4 +19,7 @@ std::string seconds(double value);                          // "0.21 s"
 // one of them is ignored, alone it means billions.
 Result<uint64_t> parse_count(std::string_view text);
 
+// "90s", "30m", "6h", "2d", "90": seconds.
+Result<uint64_t> parse_duration(std::string_view text);
+
 }  // namespace deltawire::cli

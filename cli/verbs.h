@@ -17,10 +17,23 @@ void add_apply(CLI::App& app, Context& context, Run* run);
 void add_verify(CLI::App& app, Context& context, Run* run);
 void add_inspect(CLI::App& app, Context& context, Run* run);
 void add_publish(CLI::App& app, Context& context, Run* run);
+void add_anchor(CLI::App& app, Context& context, Run* run);
+void add_compact(CLI::App& app, Context& context, Run* run);
 void add_bench(CLI::App& app, Context& context, Run* run);
 void add_simulate(CLI::App& app, Context& context, Run* run);
+void add_log(CLI::App& app, Context& context, Run* run);
+void add_show(CLI::App& app, Context& context, Run* run);
+void add_plan(CLI::App& app, Context& context, Run* run);
+void add_pin(CLI::App& app, Context& context, Run* run);
+void add_unpin(CLI::App& app, Context& context, Run* run);
+void add_gc(CLI::App& app, Context& context, Run* run);
+void add_fsck(CLI::App& app, Context& context, Run* run);
+void add_pull(CLI::App& app, Context& context, Run* run);
+void add_follow(CLI::App& app, Context& context, Run* run);
+void add_status(CLI::App& app, Context& context, Run* run);
 void add_keygen(CLI::App& app, Context& context, Run* run);
 void add_kernels(CLI::App& app, Context& context, Run* run);
+void add_demo(CLI::App& app, Context& context, Run* run);
 void add_completion(CLI::App& app, Context& context, Run* run);
 
 // A subcommand with its examples and the flags that all verbs take.

@@ -6,6 +6,7 @@
 
 #include "cli/bench/bandwidth.h"
 #include "cli/bench/bound.h"
+#include "cli/bench/chain/chain_bench.h"
 #include "cli/bench/data.h"
 #include "cli/bench/measure.h"
 #include "cli/bench/pipeline.h"
@@ -190,7 +191,9 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
       ->check(CLI::Range(1, 1000));
   verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
   add_threads(verb, context);
-  verb->callback([&context, run, options] {
+  add_chain_bench(verb, context, run);
+  verb->callback([&context, run, options, verb] {
+    if (verb->got_subcommand("chain")) return;
     if (options->quick) options->params = kQuickParams;
     *run = [&context, options] { return bench(context, *options); };
   });

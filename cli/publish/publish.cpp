@@ -1,65 +1,13 @@
 #include <fmt/format.h>
 
-#include <cstdlib>
-
+#include "cli/publish/options.h"
 #include "cli/publish/report.h"
 #include "cli/store_options.h"
-#include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/publisher.h"
 
 namespace deltawire::cli {
 namespace {
-
-struct Options {
-  std::string checkpoint, store, snapshot;
-  std::string digest = "xxh3-128", part_size = "64MiB", memory_limit = "2GiB", mode = "delta";
-  bool no_anchors = false;
-  StoreOptions store_options;
-  PublishOptions publish;
-};
-
-// Where snapshots lie unless they are given a place: a folder per run.
-Result<std::filesystem::path> snapshots_folder() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache != '\0')
-    return std::filesystem::path(cache) / "deltawire/snapshots";
-  const char* const home = std::getenv("HOME");
-  if (home != nullptr && *home != '\0') {
-    return std::filesystem::path(home) / ".cache/deltawire/snapshots";
-  }
-  return invalid_argument("neither XDG_CACHE_HOME nor HOME is set; say --snapshot DIR");
-}
-
-Status complete_options(const Context& context, Options* options) {
-  PublishOptions& publish = options->publish;
-  const auto digest = parse_digest_kind(options->digest);
-  if (!digest || (*digest != DigestKind::kXxh3_128 && *digest != DigestKind::kBlake3)) {
-    return invalid_argument("digest \"" + options->digest +
-                            "\" does not prove a version; use xxh3-128 or blake3");
-  }
-  publish.digest = *digest;
-  DW_ASSIGN_OR_RETURN(publish.part_bytes, parse_count(options->part_size));
-  DW_ASSIGN_OR_RETURN(publish.memory_limit, parse_count(options->memory_limit));
-  publish.full = options->mode == "full";
-  if (options->no_anchors) {
-    publish.anchor_every = 0;
-    publish.anchor_by_bytes = false;
-  }
-  publish.threads = context.threads;
-  publish.snapshot_per_run = options->snapshot.empty();
-  return {};
-}
-
-Result<Publisher> open_publisher(const Options& options) {
-  std::filesystem::path snapshot = options.snapshot;
-  if (snapshot.empty()) {
-    DW_ASSIGN_OR_RETURN(snapshot, snapshots_folder());
-  }
-  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
-                      open_store(options.store, options.store_options));
-  return Publisher::open(std::move(store), std::move(snapshot), options.publish);
-}
 
 Status explain(Status status) {
   if (status.code() != Code::kConflict) return status;
@@ -67,10 +15,10 @@ Status explain(Status status) {
                 status.message() + "; publish again to go on from the version that is there");
 }
 
-int publish(const Context& context, Options& options) {
-  if (Status status = complete_options(context, &options); !status.ok()) {
-    return context.fail(status);
-  }
+int publish(const Context& context, PublishVerbOptions& options) {
+  if (const Status status = options.complete(context); !status.ok()) return context.fail(status);
+  start_log(options.log);
+  if (options.watch) return watch(context, options);
   const Result<PublishReport> report = [&]() -> Result<PublishReport> {
     ProgressBar bar(context, "publish");
     options.publish.progress = bar.callback();
@@ -90,10 +38,14 @@ void add_publish(CLI::App& app, Context& context, Run* run) {
       app, context, "publish", "Publish a checkpoint as the next version of a chain",
       "  deltawire publish step-100/ /mnt/shared/run7     first: the seed; later: what changed\n"
       "  deltawire publish step-200/ s3://bucket/run7 --endpoint https://s3.example\n"
-      "  deltawire publish step-300/ /mnt/shared/run7 --anchor-every 50 --codec tight --json");
-  auto options = std::make_shared<Options>();
+      "  deltawire publish step-300/ /mnt/shared/run7 --anchor-every 50 --codec tight --json\n"
+      "  deltawire publish --watch checkpoints/ /mnt/shared/run7    every one that appears there\n"
+      "With --watch and --json, one object per version.");
+  auto options = std::make_shared<PublishVerbOptions>();
   PublishOptions& publish_options = options->publish;
-  verb->add_option("CKPT", options->checkpoint, "a .safetensors file or a folder")->required();
+  verb->add_option("CKPT", options->checkpoint,
+                   "a .safetensors file or a folder; with --watch the folder they appear in")
+      ->required();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
   verb->add_option(
@@ -129,6 +81,22 @@ void add_publish(CLI::App& app, Context& context, Run* run) {
       ->check(CLI::Range(0.001, 86400.0));
   verb->add_flag("--single-writer", publish_options.single_writer,
                  "there is no other publisher: allow a store without conditional put");
+  auto* watching = verb->add_flag("--watch", options->watch,
+                                  "publish every checkpoint that appears in CKPT and is complete, "
+                                  "in order, until interrupted");
+  verb->add_option("--settle", options->settle,
+                   "with --watch: seconds without a change after which a checkpoint counts as "
+                   "written (default 2)")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->needs(watching);
+  verb->add_option("--interval", options->interval,
+                   "with --watch: look at least every so many seconds (default 1)")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->needs(watching);
+  verb->add_flag("--once", options->once, "with --watch: publish what is there and end")
+      ->needs(watching);
+  add_metrics_options(verb, &options->metrics);
+  add_log_options(verb, &options->log);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
   verb->callback([&context, run, options] {

@@ -57,7 +57,7 @@ struct PublishReport {
   uint64_t num_parts = 0;
   double seconds = 0;
   std::vector<Phase> phases;
-  // What went wrong after the commit: the version stands, and the next publish makes up for it.
+  // What went wrong beside the commit: the version stands, and what is missing is made up for.
   std::vector<std::string> warnings;
 };
 
@@ -80,6 +80,8 @@ class Publisher {
   ~Publisher();
   Publisher(Publisher&&) noexcept;
   Publisher& operator=(Publisher&&) noexcept;
+
+  const std::string& run() const noexcept;  // empty until there is one
 
   // Publishes a state: all tensors of the model, in any order. `extra_files` (config.json,
   // tokenizer, ...) ride along in versions that are stored whole.

@@ -39,6 +39,7 @@ struct ReplicaState {
 };
 
 struct PullReport {
+  std::string run;
   uint64_t version = 0;
   std::optional<uint64_t> from;  // none: from nothing
   bool changed = false;          // false: was there already

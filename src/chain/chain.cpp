@@ -243,10 +243,28 @@ Result<Digest> Chain::commit(const Manifest& manifest) const {
   } else {
     DW_RETURN_IF_ERROR(std::move(status));
   }
+  const Digest digest = record_digest(text);
+  if (const Status late = check_newest(manifest, digest); late.code() == Code::kConflict) {
+    return late;  // anything else says nothing about the version, which is committed
+  }
   // Only a hint: the version is committed whether or not this works.
   const std::string hint = std::to_string(manifest.version) + "\n";
   (void)store_->put(kHeadName, MemoryBody(hint));
-  return record_digest(text);
+  return digest;
+}
+
+// A publisher that slept through a whole retention period finds its number free again. What it put
+// then is no part of the chain: newer versions do not build upon it.
+Status Chain::check_newest(const Manifest& manifest, const Digest& digest) const {
+  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> newer, listed_from(manifest.version + 1));
+  if (newer.empty()) return {};
+  if (newer.front() == manifest.version + 1) {
+    const Result<VersionRecord> next = version(newer.front());
+    if (next.ok() && next->manifest.parent == digest) return {};
+  }
+  return conflict(store_->url() + ": version " + std::to_string(manifest.version) +
+                  " comes too late: the chain has gone on to version " +
+                  std::to_string(newer.back()) + " without it");
 }
 
 Result<PartRef> Chain::put_schema(const Schema& schema) const {

@@ -34,6 +34,7 @@ class Chain {
 
   const std::string& run() const noexcept { return run_; }
   Store& store() const noexcept { return *store_; }
+  const std::shared_ptr<Store>& shared_store() const noexcept { return store_; }
   const ChainOptions& options() const noexcept { return options_; }
 
   // The newest version; none when nothing was published yet. A bounded number of requests: the
@@ -48,8 +49,9 @@ class Chain {
   Result<Schema> schema(const Manifest& manifest) const;
 
   // Commits a version: puts its manifest if that number is free, then renews the hint. Conflict,
-  // with who and when, if another publisher was first. `parent` and all else must be filled in;
-  // objects that it names must be in the store. Returns the record's digest.
+  // with who and when, if another publisher was first, or if the chain has gone on. `parent` and
+  // all else must be filled in; objects that it names must be in the store. Returns the record's
+  // digest.
   Result<Digest> commit(const Manifest& manifest) const;
   // Puts the schema unless the same one is there; returns what a manifest says of it.
   Result<PartRef> put_schema(const Schema& schema) const;
@@ -57,6 +59,7 @@ class Chain {
  private:
   struct LastSchema;
   Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run);
+  Status check_newest(const Manifest& manifest, const Digest& digest) const;
   Result<bool> exists(uint64_t version) const;
   Result<std::optional<uint64_t>> hint() const;
   Result<std::vector<uint64_t>> listed_from(uint64_t from) const;

@@ -56,11 +56,10 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   heartbeat.pid = record.number("pid");
   heartbeat.version = record.optional_number("version");
   heartbeat.serving = record.optional_number("serving");
-  heartbeat.seen = int64_t(record.number("seen"));
+  heartbeat.seen = record.time("seen");
   if (record.has("lease")) {
     RecordReader own = RecordReader::inside(record.json("lease"));
-    heartbeat.lease =
-        Lease{own.optional_number("from"), own.number("to"), int64_t(own.number("expires"))};
+    heartbeat.lease = Lease{own.optional_number("from"), own.number("to"), own.time("expires")};
     record.fail(own.status());
   }
   DW_RETURN_IF_ERROR(Status(record.status()));

@@ -30,10 +30,10 @@ struct Heartbeat {
   std::string name;  // of the replica, as people know it
   std::string host;
   uint64_t pid = 0;
-  std::optional<uint64_t> version;  // none: holds nothing yet
-  std::optional<uint64_t> serving;  // what its engine was last told to load, and took
-  int64_t seen = 0;                 // when this was written, seconds since 1970
-  std::optional<Lease> lease;
+  std::optional<uint64_t> version = {};  // none: holds nothing yet
+  std::optional<uint64_t> serving = {};  // what its engine was last told to load, and took
+  int64_t seen = 0;                      // when this was written, seconds since 1970
+  std::optional<Lease> lease = {};
 
   bool operator==(const Heartbeat&) const = default;
 };

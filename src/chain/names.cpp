@@ -67,6 +67,27 @@ std::string full_folder(uint64_t version, std::string_view attempt) {
   return std::string(kFullPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
 }
 
+std::optional<AttemptFolder> attempt_folder(const std::string_view name) {
+  for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix}) {
+    std::string_view rest = name;
+    uint64_t version = 0;
+    if (!take(&rest, prefix)) continue;
+    if (!take(&rest, kNumberDigits, 10, &version) || !take(&rest, "-")) return {};
+    const size_t slash = rest.find('/');
+    if (slash == 0 || slash == std::string_view::npos || slash + 1 == rest.size()) return {};
+    return AttemptFolder{version, name.substr(0, name.size() - rest.size() + slash + 1)};
+  }
+  return {};
+}
+
+std::optional<uint64_t> version_of_pin(std::string_view name) {
+  uint64_t version = 0;
+  if (take(&name, kPinPrefix) && take(&name, kNumberDigits, 10, &version) && name.empty()) {
+    return version;
+  }
+  return {};
+}
+
 std::string edge_name(const EdgeName& edge) {
   return std::string(kEdgePrefix) + number_name(edge.version) + "-" +
          (edge.base ? number_name(*edge.base) : std::string(kFull)) + "-" + hex_bytes(edge.bytes) +

@@ -32,6 +32,15 @@ std::string pin_name(uint64_t version);
 std::string part_folder(uint64_t version, std::string_view attempt);  // "parts/0000000012-9f3c…/"
 std::string full_folder(uint64_t version, std::string_view attempt);  // "full/0000000012-9f3c…/"
 
+// The version and folder of an object that some attempt to publish put: "parts/0000000012-9f3c/x"
+// gives 12 and "parts/0000000012-9f3c/". None for every other name.
+struct AttemptFolder {
+  uint64_t version = 0;
+  std::string_view folder;
+};
+std::optional<AttemptFolder> attempt_folder(std::string_view name);
+std::optional<uint64_t> version_of_pin(std::string_view name);
+
 // Everything a plan needs to know of a shortcut stands in its name, so that one listing tells it:
 //   edges/<version>-<base or "full">-<bytes>-<chain_bytes at base>-<chain_bytes at version>.json
 // with byte counts as 14 hex digits.

@@ -163,6 +163,13 @@ std::optional<uint64_t> RecordReader::optional_number(const char* key) {
   return number(key);
 }
 
+int64_t RecordReader::time(const char* key) {
+  constexpr uint64_t kLimit = uint64_t{1} << 40;  // sums of times never overflow
+  const uint64_t seconds = number(key);
+  if (seconds >= kLimit) fail(bad_field(key, "a time"));
+  return seconds >= kLimit ? 0 : int64_t(seconds);
+}
+
 Digest RecordReader::digest(const char* key, DigestKind kind) {
   Result<Digest> parsed = parse_digest(kind, word(key));
   if (parsed.ok()) return *parsed;

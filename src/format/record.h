@@ -74,6 +74,7 @@ class RecordReader {
   std::string_view word(const char* key);  // a text without escapes
   uint64_t number(const char* key);
   std::optional<uint64_t> optional_number(const char* key);
+  int64_t time(const char* key);  // seconds since 1970
   Digest digest(const char* key, DigestKind kind);
   std::optional<Digest> optional_digest(const char* key, DigestKind kind);
   std::string run();

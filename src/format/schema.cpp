@@ -20,6 +20,7 @@ Result<Schema::Tensor> read_tensor(CanonicalReader* reader) {
   if (!reader->next_item()) return bad();
   const std::string_view dtype = reader->word();
   if (!reader->next_item()) return bad();
+  tensor.shape.reserve(4);
   for (reader->open_list(); reader->next_item();) {
     if (tensor.shape.size() == kMaxRank) return bad_field("tensors", "at most 64 dimensions");
     tensor.shape.push_back(reader->number());
@@ -32,6 +33,19 @@ Result<Schema::Tensor> read_tensor(CanonicalReader* reader) {
     return corruption("tensor " + quote(tensor.name) + ": " + bytes.status().message());
   }
   return tensor;
+}
+
+Result<std::vector<Schema::Tensor>> read_tensors(CanonicalReader* reader) {
+  std::vector<Schema::Tensor> tensors;
+  for (reader->open_list(); reader->next_item();) {
+    DW_ASSIGN_OR_RETURN(Schema::Tensor tensor, read_tensor(reader));
+    if (!tensors.empty() && tensors.back().name >= tensor.name) {
+      return bad_field("tensors", "names in ascending order");
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  if (!reader->ok()) return bad_field("tensors", "a list");
+  return tensors;
 }
 
 }  // namespace
@@ -48,19 +62,32 @@ std::string serialise_schema(const Schema& schema) {
   return record.plain();
 }
 
-// Its name is its digest, so it carries no checksum of its own.
+// Its name is its digest, so it carries no checksum of its own. Read in one pass: of all records it
+// is the largest, with a line per tensor.
 Result<Schema> parse_schema(std::string_view text) {
-  DW_ASSIGN_OR_RETURN(const RecordReader record, RecordReader::open(text, kSchemaFormat));
   Schema schema;
-  CanonicalReader reader(record.json("tensors"));
-  for (reader.open_list(); reader.next_item();) {
-    DW_ASSIGN_OR_RETURN(Schema::Tensor tensor, read_tensor(&reader));
-    if (!schema.tensors.empty() && schema.tensors.back().name >= tensor.name) {
-      return bad_field("tensors", "names in ascending order");
+  bool has_format = false, has_tensors = false;
+  CanonicalReader reader(text);
+  std::string key;
+  for (reader.open_object(); reader.next_member(&key);) {
+    if (key == "format") {
+      has_format = true;
+      const std::string_view format = reader.word();
+      if (reader.ok() && format != kSchemaFormat) {
+        return unsupported("format " + quote(format) + "; this build reads " +
+                           quote(kSchemaFormat));
+      }
+    } else if (key == "tensors") {
+      has_tensors = true;
+      DW_ASSIGN_OR_RETURN(schema.tensors, read_tensors(&reader));
+    } else {
+      reader.skip();
     }
-    schema.tensors.push_back(std::move(tensor));
   }
-  if (!reader.ok()) return bad_field("tensors", "a list");
+  reader.finish();
+  DW_RETURN_IF_ERROR(reader.status());
+  if (!has_format) return bad_field("format", "a text");
+  if (!has_tensors) return bad_field("tensors", "a list");
   return schema;
 }
 

@@ -5,11 +5,14 @@
 namespace deltawire {
 
 Digest state_digest(std::vector<TensorState> tensors) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const TensorState& a, const TensorState& b) { return a.name < b.name; });
+  const auto by_name = [](const TensorState& a, const TensorState& b) { return a.name < b.name; };
+  if (!std::is_sorted(tensors.begin(), tensors.end(), by_name)) {  // as most callers have them
+    std::sort(tensors.begin(), tensors.end(), by_name);
+  }
   Hasher hasher(DigestKind::kXxh3_128);
+  std::string line;
   for (const TensorState& tensor : tensors) {
-    std::string line = tensor.name;
+    line = tensor.name;
     line.push_back('\0');
     line += dtype_name(tensor.dtype);
     line.push_back('\0');

@@ -193,8 +193,7 @@ Status FaultyStore::write(Operation operation, std::string_view name, const Body
 
 Status FaultyStore::do_write(Operation operation, std::string_view name, const Body& body,
                              bool lose) {
-  std::unique_lock<std::mutex> lock;
-  if (loses_) lock = std::unique_lock(write_mutex_);
+  const std::unique_lock<std::mutex> lock = hold_still();
   if (lose) return put_unsynced(operation, name, body);
   if (operation == Operation::kPutIfAbsent) {
     if (loses_ && unsynced_.stat(name).ok()) return unsynced_.put_if_absent(name, body);
@@ -212,6 +211,11 @@ Status FaultyStore::put_unsynced(Operation operation, std::string_view name, con
   return unsynced_.put_if_absent(name, body);
 }
 
+// While some writes are kept apart, an object may move from one store to the other.
+std::unique_lock<std::mutex> FaultyStore::hold_still() {
+  return loses_ ? std::unique_lock(write_mutex_) : std::unique_lock<std::mutex>();
+}
+
 Store& FaultyStore::holder_of(std::string_view name) {
   return loses_ && unsynced_.stat(name).ok() ? unsynced_ : inner();
 }
@@ -219,12 +223,14 @@ Store& FaultyStore::holder_of(std::string_view name) {
 Result<ObjectInfo> FaultyStore::stat(std::string_view name) {
   const Fate fate = next_fate(Operation::kStat, name);
   DW_RETURN_IF_ERROR(Status(fate.failure));
+  const auto lock = hold_still();
   return holder_of(name).stat(name);
 }
 
 Result<std::string> FaultyStore::get(std::string_view name, uint64_t max_bytes) {
   const Fate fate = next_fate(Operation::kGet, name);
   DW_RETURN_IF_ERROR(Status(fate.failure));
+  const auto lock = hold_still();
   DW_ASSIGN_OR_RETURN(std::string text, holder_of(name).get(name, max_bytes));
   if (fate.flip) {
     flip_bit(fate.random, text.size(), 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
@@ -235,6 +241,7 @@ Result<std::string> FaultyStore::get(std::string_view name, uint64_t max_bytes) 
 Status FaultyStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
   const Fate fate = next_fate(Operation::kRead, name);
   DW_RETURN_IF_ERROR(Status(fate.failure));
+  const auto lock = hold_still();
   DW_RETURN_IF_ERROR(holder_of(name).read(name, offset, out));
   if (fate.flip) flip_bit(fate.random, out.size(), 0, out);
   return {};
@@ -244,6 +251,7 @@ Status FaultyStore::download(std::string_view name, uint64_t size_bytes, Sink* s
   const Fate fate = next_fate(Operation::kDownload, name);
   DW_RETURN_IF_ERROR(Status(fate.failure));
   FlippingSink flipping(sink, fate.random, size_bytes);
+  const auto lock = hold_still();
   return holder_of(name).download(name, size_bytes, fate.flip ? &flipping : sink);
 }
 

@@ -71,6 +71,7 @@ class FaultyStore final : public ForwardingStore {
   Status write(Operation operation, std::string_view name, const Body& body);
   Status do_write(Operation operation, std::string_view name, const Body& body, bool lose);
   Status put_unsynced(Operation operation, std::string_view name, const Body& body);
+  std::unique_lock<std::mutex> hold_still();
   Store& holder_of(std::string_view name);
   void remember(uint64_t call, std::string_view name);
   Result<Changes> changes_to_list(const Fate& fate, std::string_view prefix);

@@ -1,8 +1,12 @@
 #include "sync/anchor.h"
 
+#include <algorithm>
+
 #include "base/sync_point.h"
 #include "chain/edges.h"
+#include "chain/keys.h"
 #include "chain/names.h"
+#include "sync/shortcut.h"
 
 namespace deltawire {
 namespace {
@@ -45,12 +49,41 @@ Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                     std::move(files), clock, progress);
   DW_ASSIGN_OR_RETURN(std::vector<PartRef> parts, upload.finish());
   DW_SYNC_POINT("anchor: files put");
-  Status status = add_edge(chain, nullptr, version, std::move(parts));
-  // Another may have made it meanwhile, or the answer to our own put was lost; after anything but
-  // a clear no the files may be referred to and stay.
-  if (status.code() == Code::kConflict) upload.abandon();
-  if (status.ok() || status.code() == Code::kConflict) return bytes;
-  return status;
+  DW_ASSIGN_OR_RETURN(const Shortcut shortcut, add_shortcut(chain, nullptr, version, parts));
+  if (shortcut == Shortcut::kThere) upload.abandon();
+  return bytes;
+}
+
+Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uint64_t> version,
+                                 const WorkOptions& options) {
+  const PublishClock clock;
+  DW_ASSIGN_OR_RETURN(ChainOptions keys, chain_options(options.sign_key, options.trust_key));
+  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, std::move(keys)));
+  if (!version) {
+    DW_ASSIGN_OR_RETURN(version, chain.head());
+  }
+  if (!version) return not_found(store->url() + ": nothing was published yet");
+  DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(*version));
+  AnchorReport report;
+  report.run = chain.run();
+  report.version = *version;
+  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain, *version, *version, SIZE_MAX));
+  const bool there = record.manifest.kind == VersionKind::kFull ||
+                     std::any_of(edges.begin(), edges.end(),
+                                 [](const EdgeName& edge) { return !edge.base.has_value(); });
+  if (!there) {
+    DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
+    DW_ASSIGN_OR_RETURN(ChainState state, ChainState::open(store, work.path() / "state", options));
+    DW_ASSIGN_OR_RETURN(const Checkpoint* checkpoint, state.bring_to(*version));
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, files_of_checkpoint(*checkpoint));
+    DW_RETURN_IF_ERROR(add_extra_files(companions_of(*checkpoint), &files));
+    report.num_files = files.size();
+    DW_ASSIGN_OR_RETURN(report.bytes,
+                        add_anchor(chain, record, std::move(files), clock, options.progress));
+    report.made = true;
+  }
+  report.seconds = clock.now();
+  return report;
 }
 
 }  // namespace deltawire

@@ -9,6 +9,7 @@
 #include "chain/chain.h"
 #include "deltawire/delta.h"
 #include "deltawire/publisher.h"
+#include "sync/chain_state.h"
 #include "sync/full_version.h"
 
 namespace deltawire {
@@ -29,5 +30,18 @@ bool anchor_due(const PublishOptions& options, const Manifest& head, const Ancho
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, PublishClock clock,
                             const Progress& progress);
+
+struct AnchorReport {
+  std::string run;
+  uint64_t version = 0;
+  bool made = false;  // false: it was stored whole already
+  uint64_t bytes = 0, num_files = 0;
+  double seconds = 0;
+};
+
+// Stores a version (none: the head) whole, from the chain alone. Configuration and tokenizer are
+// those of the version stored whole that it was reached from.
+Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uint64_t> version,
+                                 const WorkOptions& options);
 
 }  // namespace deltawire

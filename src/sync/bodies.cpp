@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/file.h"
+
 namespace deltawire {
 namespace {
 
@@ -31,6 +33,11 @@ Status SegmentBody::read(uint64_t offset, MutableBytes out) const {
     at += 2;
   }
   return {};
+}
+
+Result<std::shared_ptr<const Body>> file_body(const std::filesystem::path& path) {
+  DW_ASSIGN_OR_RETURN(const std::shared_ptr<MappedFile> file, MappedFile::open(path));
+  return std::shared_ptr<const Body>(std::make_shared<OwnedBody>(file, file->bytes()));
 }
 
 Status HashingBody::read(uint64_t offset, MutableBytes out) const {

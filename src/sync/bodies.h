@@ -1,6 +1,7 @@
 // What is put into a store without being copied into one piece first.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,6 +28,22 @@ class SegmentBody final : public Body {
   std::vector<Segment> segments_;
   uint64_t size_ = 0;
 };
+
+// Bytes with what keeps them alive.
+class OwnedBody final : public Body {
+ public:
+  OwnedBody(std::shared_ptr<const void> owner, Bytes bytes)
+      : owner_(std::move(owner)), body_(bytes) {}
+  uint64_t size() const noexcept override { return body_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override { return body_.read(offset, out); }
+
+ private:
+  const std::shared_ptr<const void> owner_;
+  const MemoryBody body_;
+};
+
+// A file, mapped.
+Result<std::shared_ptr<const Body>> file_body(const std::filesystem::path& path);
 
 // Passes a body on and takes its sha-256 as it goes by. A store that reads it in order pays one
 // pass; one that reads pieces in any order makes sha256() read it once more.

@@ -67,7 +67,11 @@ Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, Diges
       Choice choice,
       encode_followed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}));
   out->entry.new_digest = new_hasher.finish();
-  if (hash_old) out->old_digest = old_hasher.finish();
+  out->new_state = tensor_state_digest(out->entry.new_digest, item.change.new_bytes);
+  if (hash_old) {
+    out->old_digest = old_hasher.finish();
+    out->old_state = tensor_state_digest(out->old_digest, item.change.old_bytes);
+  }
   return choice;
 }
 

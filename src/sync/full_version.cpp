@@ -17,28 +17,10 @@ namespace {
 constexpr unsigned kFilesAtOnce = 4;
 constexpr std::string_view kSingleFile = "model.safetensors";
 
-// Bytes with what keeps them alive.
-class OwnedBody final : public Body {
- public:
-  OwnedBody(std::shared_ptr<const void> owner, Bytes bytes)
-      : owner_(std::move(owner)), body_(bytes) {}
-  uint64_t size() const noexcept override { return body_.size(); }
-  Status read(uint64_t offset, MutableBytes out) const override { return body_.read(offset, out); }
-
- private:
-  const std::shared_ptr<const void> owner_;
-  const MemoryBody body_;
-};
-
 std::shared_ptr<const Body> text_body(std::string text) {
   auto owner = std::make_shared<const std::string>(std::move(text));
   const Bytes bytes{reinterpret_cast<const uint8_t*>(owner->data()), owner->size()};
   return std::make_shared<OwnedBody>(std::move(owner), bytes);
-}
-
-Result<std::shared_ptr<const Body>> file_body(const fs::path& path) {
-  DW_ASSIGN_OR_RETURN(const std::shared_ptr<MappedFile> file, MappedFile::open(path));
-  return std::shared_ptr<const Body>(std::make_shared<OwnedBody>(file, file->bytes()));
 }
 
 // One safetensors file whose tensors come in pieces.

@@ -65,6 +65,7 @@ class FullUpload {
 
   Result<std::vector<PartRef>> finish();
   void abandon();
+  const std::vector<FullFile>& files() const noexcept { return files_; }
   std::optional<Phase> upload_phase() const {
     return queue_ ? queue_->phase("upload") : std::optional<Phase>();
   }

@@ -14,7 +14,7 @@ struct PartStream::Part {
   uint64_t owned_bytes = 0;  // of those that take memory
 
   // Header, checksum, sha-256, put. On an upload thread: encoding goes on meanwhile.
-  Status put(Store& store, PartRef* ref) {
+  Status put(Store& store, const PartStreamOptions& options, PartRef* ref) {
     for (size_t i = 0; i < records.size(); ++i) {
       records[i].payload_digest = digest_of(DigestKind::kXxh3_128, payloads[i].bytes());
     }
@@ -29,7 +29,7 @@ struct PartStream::Part {
     DW_SYNC_POINT("part: after put");
     DW_ASSIGN_OR_RETURN(ref->sha256, hashing.sha256());
     ref->size_bytes = body.size();
-    return {};
+    return options.keep ? options.keep(ref->name, body) : Status();
   }
 };
 
@@ -69,7 +69,7 @@ Status PartStream::close_part(std::vector<std::string> removed) {
   ref->name = options_.folder + part_name(refs_.size());
   refs_.push_back(ref);
   const uint64_t bytes = part->owned_bytes;
-  return queue_->push(bytes, [this, part, ref] { return part->put(store_, ref.get()); });
+  return queue_->push(bytes, [this, part, ref] { return part->put(store_, options_, ref.get()); });
 }
 
 Status PartStream::finish(std::vector<std::string> removed) {

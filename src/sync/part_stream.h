@@ -1,6 +1,7 @@
 // Entries in, parts of a version in the store out, while the next entries are still being encoded.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct PartStreamOptions {
   uint64_t part_bytes = uint64_t{64} << 20;     // a larger payload has a part of its own
   uint64_t memory_bytes = uint64_t{512} << 20;  // of payloads on their way
   unsigned uploads = 4;                         // at once
+  // Told of every part that was put, from an upload thread; may be empty.
+  std::function<Status(const std::string& name, const Body& body)> keep;
 };
 
 // A part is finished and put as soon as it is full. Destroyed before finish() has succeeded, it

@@ -10,16 +10,20 @@
 #include "sync/delta_reader.h"
 #include "sync/publisher_commit.h"
 #include "sync/publisher_impl.h"
+#include "sync/snapshot_file.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-Status check_options(const PublishOptions& options) {
+Status check_options(const PublishOptions& options, bool has_folder) {
   if (options.part_bytes == 0) return invalid_argument("a part must have a size");
   if (options.memory_limit < kLeastMemory) {
     return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
                             " MiB or more");
+  }
+  if (options.world > 1 && has_folder) {
+    return invalid_argument("ranks keep their boxes of the snapshot in memory, not in a folder");
   }
   if (options.world == 0 || options.rank >= options.world) {
     return invalid_argument("rank " + std::to_string(options.rank) + " of " +
@@ -55,18 +59,22 @@ Result<std::vector<FullFile>> FullSource::files() const {
   return own;
 }
 
-void Draft::keep() {
-  stream.reset();
-  upload.reset();
-}
-
 void Draft::abandon() {
   if (stream) stream->abandon();
   if (upload) upload->abandon();
 }
 
+std::vector<ObjectAtHand> Draft::at_hand() const {
+  std::vector<ObjectAtHand> objects;
+  if (!upload) return objects;
+  for (size_t i = 0; i < upload->files().size(); ++i) {
+    objects.push_back({manifest.parts[i].name, upload->files()[i].body});
+  }
+  return objects;
+}
+
 Status Publisher::Impl::open() {
-  DW_RETURN_IF_ERROR(check_options(options));
+  DW_RETURN_IF_ERROR(check_options(options, !folder.empty()));
   DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key));
   DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
   if (!can.put_if_absent && !options.single_writer) {
@@ -78,7 +86,9 @@ Status Publisher::Impl::open() {
   if (!opened.ok() && opened.status().code() == Code::kNotFound) return {};
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
-  return read_head();
+  DW_RETURN_IF_ERROR(read_head());
+  // Ranks learn which boxes they hold when they publish.
+  return head && !options.full && options.world == 1 ? ensure_snapshot({}) : Status();
 }
 
 Status Publisher::Impl::read_head() {
@@ -144,6 +154,11 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
     snapshot = nullptr;
   }
   if (snapshot) return {};
+  if (!folder.empty()) {
+    DW_ASSIGN_OR_RETURN(
+        snapshot, FileSnapshot::open(store, snapshot_folder(), head->manifest.version, options));
+    return {};
+  }
   DW_ASSIGN_OR_RETURN(MemoryState state,
                       fetch_state(*chain, head->manifest.version, &pool, options.progress));
   auto made = std::make_unique<MemorySnapshot>(std::move(state), &pool);
@@ -172,6 +187,9 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
   parts.base = head->manifest.state;
   parts.part_bytes = shares.part_bytes;
   parts.memory_bytes = shares.queue_bytes;
+  parts.keep = [this](const std::string& name, const Body& body) {
+    return snapshot->keep_part(name, body);
+  };
   const auto keep_going = [this, model_bytes = bytes_of(tensors)] {
     return !options.progress || options.progress(model_bytes, model_bytes);
   };
@@ -202,6 +220,21 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, PublishClock clock,
   draft.manifest.base = head->manifest.version;
   draft.manifest.parts = draft.stream->parts();
   return draft;
+}
+
+// A snapshot on disk that is not what the chain says is made anew, once.
+Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, PublishClock clock,
+                                                      std::string* full_reason,
+                                                      PublishReport* report) {
+  DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
+  Result<Draft> draft = draft_delta(tensors, clock, full_reason, report);
+  if (draft.ok() || draft.status().code() != Code::kBaseMismatch || folder.empty()) return draft;
+  report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +
+                             draft.status().message());
+  snapshot = nullptr;
+  DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot_folder()));
+  DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
+  return draft_delta(tensors, clock, full_reason, report);
 }
 
 Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& source,
@@ -263,7 +296,6 @@ Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* 
     draft->abandon();
     return std::move(result.status);
   }
-  draft->keep();  // it is, or may yet be, referred to
   if (result.outcome == Outcome::kUnknown) {
     uncertain = true;
     return std::move(result.status)
@@ -282,13 +314,20 @@ Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* 
 // The version stands whatever happens here; a snapshot that could not follow is read again.
 void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock clock,
                               PublishReport* report) {
-  if (!snapshot) {
-    // What was not needed to publish is not made now, but for the seed: it is what comes next.
-    if (options.full || head->manifest.version != 0) return;
-    snapshot = std::make_unique<MemorySnapshot>(&pool);
-  }
+  const uint64_t version = head->manifest.version;
+  // What was not needed to publish is not made now, but for the seed: it is what comes next.
+  if (!snapshot && (options.full || version != 0)) return;
   const double begin = clock.now();
-  Status status = snapshot->advance(tensors, draft.changed);
+  const auto follow = [&]() -> Status {
+    if (!snapshot && !folder.empty()) {
+      DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
+                                                       draft.at_hand()));
+      return {};
+    }
+    if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
+    return snapshot->advance({version, tensors, draft.changed, draft.at_hand()});
+  };
+  const Status status = follow();
   DW_SYNC_POINT("publish: snapshot advanced");
   report->phases.push_back({"advance", begin, clock.now()});
   if (status.ok()) return;
@@ -333,8 +372,7 @@ Result<PublishReport> Publisher::Impl::publish_alone(Tensors tensors, const Full
   std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
   std::optional<Draft> draft;
   if (full_reason.empty()) {
-    DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-    DW_ASSIGN_OR_RETURN(draft, draft_delta(tensors, clock, &full_reason, &report));
+    DW_ASSIGN_OR_RETURN(draft, draft_delta_or_rebuild(tensors, clock, &full_reason, &report));
     if (!full_reason.empty()) draft->abandon();
   }
   if (!full_reason.empty()) {
@@ -383,6 +421,11 @@ Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Publisher::~Publisher() = default;
 Publisher::Publisher(Publisher&&) noexcept = default;
 Publisher& Publisher::operator=(Publisher&&) noexcept = default;
+
+const std::string& Publisher::run() const noexcept {
+  static const std::string none;
+  return impl_->chain ? impl_->chain->run() : none;
+}
 
 Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
                                          const std::vector<std::filesystem::path>& extra_files) {

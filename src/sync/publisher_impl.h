@@ -26,12 +26,13 @@ struct Draft {
   Manifest manifest;
   NewState state;
   std::vector<bool> changed;  // by tensor, as published
-  // One of them; takes back what was put unless the version is committed.
+  // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
 
-  void keep();     // the objects stay
-  void abandon();  // they go
+  void abandon();  // takes back what was put
+  // What was put, as far as it need not be fetched again.
+  std::vector<ObjectAtHand> at_hand() const;
 };
 
 // The new state as a checkpoint directory; asked for only when it is needed.
@@ -79,6 +80,9 @@ struct Publisher::Impl {
   Status ensure_chain();
   Status wait_for_chain();
   Status ensure_snapshot(Tensors tensors);
+  std::filesystem::path snapshot_folder() const {
+    return options.snapshot_per_run ? folder / chain->run() : folder;
+  }
   Status check_free() const;
 
   // publisher.cpp: alone
@@ -87,6 +91,8 @@ struct Publisher::Impl {
   std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
   Result<Draft> draft_delta(Tensors tensors, PublishClock clock, std::string* full_reason,
                             PublishReport* report);
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, PublishClock clock,
+                                       std::string* full_reason, PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
 

@@ -320,7 +320,7 @@ Result<PublishReport> Publisher::Impl::follow(Tensors tensors, PublishClock cloc
       const Status told = exchange.report(begin, reported);
       DW_RETURN_IF_ERROR(Status(failure));
       // From here on rank 0 may use the parts: they stay, whatever this rank hears or misses.
-      draft.keep();
+      draft.stream.reset();
       uncertain = true;
       DW_RETURN_IF_ERROR(Status(told));
     } else if (event.done) {

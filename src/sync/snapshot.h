@@ -21,6 +21,20 @@ struct OldPiece {
   std::shared_ptr<const void> owner;  // of bytes that were cut out
 };
 
+// An object of the store whose bytes need not be fetched.
+struct ObjectAtHand {
+  std::string name;
+  std::shared_ptr<const Body> body;
+};
+
+// What was committed.
+struct Advance {
+  uint64_t version = 0;
+  std::span<const PublishTensor> tensors;
+  const std::vector<bool>& changed;  // by tensor: differs from what the snapshot holds
+  std::vector<ObjectAtHand> at_hand;
+};
+
 class Snapshot {
  public:
   virtual ~Snapshot() = default;
@@ -30,10 +44,10 @@ class Snapshot {
   virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
   // Whether what it holds is checked against the chain's digests as it is used.
   virtual Hashing hashing() const = 0;
-  // After the commit: becomes `tensors`, of which those with changed[i] differ from what it holds.
-  // After a failure its content is undefined.
-  virtual Status advance(std::span<const PublishTensor> tensors,
-                         const std::vector<bool>& changed) = 0;
+  // A part has been put: one that will need it to advance may keep it. From any thread.
+  virtual Status keep_part(const std::string&, const Body&) { return {}; }
+  // After the commit: becomes what was committed. After a failure it must not be used any more.
+  virtual Status advance(const Advance& next) = 0;
 };
 
 // In memory, one buffer per tensor or box. Only what changed is written when it advances.
@@ -47,7 +61,7 @@ class MemorySnapshot final : public Snapshot {
 
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
   Hashing hashing() const override { return Hashing::kChanged; }
-  Status advance(std::span<const PublishTensor> tensors, const std::vector<bool>& changed) override;
+  Status advance(const Advance& next) override;
 
  private:
   struct Piece {

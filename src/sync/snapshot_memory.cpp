@@ -96,15 +96,15 @@ Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
   return {};
 }
 
-Status MemorySnapshot::advance(std::span<const PublishTensor> tensors,
-                               const std::vector<bool>& changed) {
+Status MemorySnapshot::advance(const Advance& committed) {
+  const std::span<const PublishTensor> tensors = committed.tensors;
   std::map<std::string, Tensor, std::less<>> next;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& view = tensors[i].view;
     Piece piece{tensors[i].box, {}, nullptr};
     if (const Piece* held = find_piece(view, tensors[i].box)) {
       piece = *held;
-      if (changed[i]) copy_changes(view.bytes, piece.bytes, pool_);
+      if (committed.changed[i]) copy_changes(view.bytes, piece.bytes, pool_);
     } else {
       DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(view.bytes.size()));
       piece.bytes = {owner.get(), view.bytes.size()};

@@ -122,6 +122,7 @@ Status download_in_pieces(Client* client, Slots* slots, const std::string& key, 
   Identity identity;
   return move_pieces(pieces, workers, [&](uint64_t i, const std::atomic<bool>* cancelled) {
     const Slots::Slot slot(slots);
+    if (*cancelled) return deltawire::cancelled("given up");
     const uint64_t first = offset + pieces.offset(i);
     return fetch(client, key, {first, first + pieces.length(i) - 1}, object_size, pieces.offset(i),
                  &identity, cancelled, sink);

@@ -202,7 +202,7 @@ class S3Store final : public Store {
     };
     Request request;
     request.key = key(name);
-    request.moved_bytes = max_bytes;
+    request.moved_bytes = std::min(max_bytes, piece_bytes_);
     request.on_bytes = [&](const HttpAnswer& head, std::span<const uint8_t> bytes) -> Status {
       const Result<uint64_t> size = content_length(head);
       if (size.ok() && *size > max_bytes) return over(*size);

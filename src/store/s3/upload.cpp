@@ -69,6 +69,7 @@ Status upload_in_pieces(Client* client, Slots* slots, const std::string& key, co
   Status status =
       move_pieces(pieces, workers, [&](uint64_t i, const std::atomic<bool>* cancelled) -> Status {
         const Slots::Slot slot(slots);
+        if (*cancelled) return deltawire::cancelled("given up");
         const BodyRange range{&body, pieces.offset(i), pieces.length(i)};
         DW_ASSIGN_OR_RETURN(etags[size_t(i)],
                             send_piece(client, key, upload, i + 1, range, cancelled));

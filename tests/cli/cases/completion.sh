@@ -14,7 +14,7 @@ touch checkpoint.safetensors
 complete_words deltawire inspect check
 
 # zsh reads the same script; fish has its own.
-deltawire completion zsh | head -2
+deltawire completion zsh | sed -n 1,2p
 deltawire completion fish | grep 'simulate.*-l seed'
 deltawire completion --json fish | python3 -c "import json, sys; print(list(json.load(sys.stdin)))"
 

@@ -1,0 +1,64 @@
+#include "sync/anchor.h"
+
+#include <fmt/format.h>
+
+#include "cli/store_options.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "cli/work_options.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct Options {
+  std::string store;
+  std::optional<uint64_t> version;
+  StoreOptions store_options;
+  WorkOptions work;
+};
+
+int anchor(const Context& context, Options& options) {
+  const Result<AnchorReport> result = [&]() -> Result<AnchorReport> {
+    ProgressBar bar(context, "anchor");
+    options.work.progress = bar.callback();
+    options.work.threads = context.threads;
+    DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
+    return make_anchor(std::move(store), options.version, options.work);
+  }();
+  if (!result.ok()) return context.fail(result.status());
+  const AnchorReport& report = *result;
+  context.emit({{"run", report.run},
+                {"version", report.version},
+                {"made", report.made},
+                {"bytes", report.bytes},
+                {"files", report.num_files},
+                {"seconds", report.seconds}});
+  if (report.made) {
+    context.say(fmt::format("anchor    version {}, {} in {}", report.version,
+                            human_bytes(double(report.bytes)), plural(report.num_files, "file")));
+    context.say(fmt::format("time      {}", seconds(report.seconds)));
+  } else {
+    context.say(fmt::format("anchor    version {} is stored whole already", report.version));
+  }
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_anchor(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "anchor", "Store a version of a chain whole",
+                             "  deltawire anchor /mnt/shared/run7          the newest version\n"
+                             "  deltawire anchor s3://bucket/run7 400 --work /scratch");
+  auto options = std::make_shared<Options>();
+  verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
+      ->required();
+  verb->add_option("VERSION", options->version, "which one (default: the newest)");
+  add_work_options(verb, &options->work);
+  add_threads(verb, context);
+  add_store_options(verb, &options->store_options);
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return anchor(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,13 @@
+// `bench chain`: from "the step is done" to "the replica holds it", over a folder, over S3, and
+// over a wide-area link; against slime's pipeline and a full copy on the same data in the same run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+
+void add_chain_bench(CLI::App* bench, Context& context, Run* run);
+
+}  // namespace deltawire::cli

@@ -1,0 +1,103 @@
+#include "sync/compact.h"
+
+#include <fmt/format.h>
+
+#include "cli/store_options.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "cli/work_options.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string store, part_size = "64MiB", memory_limit = "2GiB";
+  StoreOptions store_options;
+  CompactOptions compact;
+};
+
+Json to_json(const CompactReport& report) {
+  Json merged = Json::array();
+  for (const MergedDelta& one : report.merged) {
+    merged.push_back({{"base", one.base},
+                      {"version", one.version},
+                      {"made", one.made},
+                      {"skipped", one.skipped},
+                      {"bytes", one.bytes},
+                      {"separate_bytes", one.separate_bytes},
+                      {"alone", one.alone},
+                      {"seconds", one.seconds}});
+  }
+  return {{"run", report.run},
+          {"merged", merged},
+          {"there", report.num_there},
+          {"seconds", report.seconds}};
+}
+
+void say_report(const Context& context, const CompactReport& report) {
+  uint64_t made = 0, bytes = 0;
+  for (const MergedDelta& one : report.merged) {
+    const std::string span = fmt::format("{} to {}", one.base, one.version);
+    if (!one.made) {
+      context.say(fmt::format("skipped   {}: {}", span, one.skipped));
+      continue;
+    }
+    ++made;
+    bytes += one.bytes;
+    context.say(fmt::format("merged    {}: {} instead of {}{}", span,
+                            human_bytes(double(one.bytes)), human_bytes(double(one.separate_bytes)),
+                            one.alone ? ", from the deltas alone" : ""));
+  }
+  context.say(fmt::format("made      {}, {}; {} there before", plural(made, "merged delta"),
+                          human_bytes(double(bytes)), report.num_there));
+  context.say(fmt::format("time      {}", seconds(report.seconds)));
+}
+
+int compact(const Context& context, Options& options) {
+  const Result<CompactReport> report = [&]() -> Result<CompactReport> {
+    ProgressBar bar(context, "compact");
+    options.compact.work.progress = bar.callback();
+    options.compact.work.threads = context.threads;
+    DW_ASSIGN_OR_RETURN(options.compact.part_bytes, parse_count(options.part_size));
+    DW_ASSIGN_OR_RETURN(options.compact.memory_limit, parse_count(options.memory_limit));
+    DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
+    return compact_chain(std::move(store), options.compact);
+  }();
+  if (!report.ok()) return context.fail(report.status());
+  context.emit(to_json(*report));
+  say_report(context, *report);
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_compact(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(
+      app, context, "compact", "Add merged deltas: late replicas fetch one instead of many",
+      "  deltawire compact /mnt/shared/run7                 spans of 4, 16 and 64 versions\n"
+      "  deltawire compact s3://bucket/run7 --span 8,64 --upto 512 --work /scratch");
+  auto options = std::make_shared<Options>();
+  CompactOptions& compact_options = options->compact;
+  verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
+      ->required();
+  verb->add_option("--span", compact_options.spans,
+                   "how many versions a merged delta spans (default 4,16,64)")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 32));
+  verb->add_option("--from", compact_options.from, "begin at this version (default 0)");
+  verb->add_option("--upto", compact_options.upto, "end at this version (default: the newest)");
+  verb->add_option("--codec", compact_options.codec,
+                   "of the merged deltas where weights are needed to make them (default auto)");
+  verb->add_option("--part-size", options->part_size, "of one part (default 64MiB)");
+  verb->add_option("--memory-limit", options->memory_limit, "what it may take (default 2GiB)");
+  add_work_options(verb, &compact_options.work);
+  add_threads(verb, context);
+  add_store_options(verb, &options->store_options);
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return compact(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "cli/metrics/record.h"
+#include "cli/metrics_options.h"
+#include "cli/replica_options.h"
+#include "cli/verbs.h"
+#include "sync/follow_watch.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct Options {
+  ReplicaVerbOptions replica;
+  MetricsOptions metrics;
+  double interval = 5;
+  std::optional<uint64_t> until;
+  bool once = false;
+};
+
+// What no later attempt can change: the command line, the folder, or what it is to follow.
+bool is_final(const Status& status) {
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+    case Code::kUnsupported:
+    case Code::kConflict:
+    case Code::kBaseMismatch:
+    case Code::kInternal:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Follower {
+ public:
+  Follower(const Context& context, const Options& options, Notifier* notifier, FollowWatch* watch)
+      : context_(context), options_(options), notifier_(*notifier), watch_(*watch) {}
+
+  // Until it is told to stop, or has come as far as was wanted.
+  Status run() {
+    while (!was_interrupted()) {
+      Status status = round();
+      if (status.code() == Code::kCancelled && was_interrupted()) return {};
+      if (status.ok()) {
+        failures_ = 0;
+        if (done()) return {};
+        watch_.wait(follow_jitter(options_.interval), was_interrupted);
+        continue;
+      }
+      record_failure("pull", status);
+      if (is_final(status) || options_.once) return status;
+      const double wait = follow_backoff(failures_++, options_.interval);
+      log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
+      sleep_for(wait);
+    }
+    return {};
+  }
+
+ private:
+  // After a failure only time helps, not the next manifest.
+  static void sleep_for(double seconds) {
+    const double end = now_seconds() + seconds;
+    while (!was_interrupted() && now_seconds() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+
+  bool done() const {
+    if (options_.once) return true;
+    return options_.until && replica_ && replica_->state() &&
+           replica_->state()->version >= *options_.until;
+  }
+
+  Status round() {
+    ProgressBar bar(context_, "follow");
+    progress_ = bar.callback();
+    if (!replica_) {
+      DW_ASSIGN_OR_RETURN(Replica opened,
+                          open_replica(context_, options_.replica,
+                                       [this](uint64_t a, uint64_t b) { return progress_(a, b); }));
+      replica_.emplace(std::move(opened));
+    }
+    DW_ASSIGN_OR_RETURN(std::optional<uint64_t> head, replica_->head());
+    std::optional<uint64_t> held;
+    if (replica_->state()) held = replica_->state()->version;
+    record_lag(head, held);
+    if (!head) return {};  // nothing was published yet
+    if (options_.until) head = std::min(*head, *options_.until);
+    const PullOutcome outcome =
+        pull_and_notify(&*replica_, &notifier_, options_.replica.copy_on_write, head);
+    if (outcome.told) record_engines(outcome.engines);
+    if (outcome.report) report(outcome);
+    return outcome.status;
+  }
+
+  void report(const PullOutcome& outcome) {
+    const PullReport& pulled = *outcome.report;
+    record_pull(pulled);
+    record_lag(pulled.version, pulled.version);
+    if (!pulled.changed && !outcome.told && !pulled.recovered) return;
+    context_.emit(pull_json(outcome));
+    if (!context_.json) say_pull(context_, options_.replica, outcome);
+    std::fflush(stdout);
+  }
+
+  const Context& context_;
+  const Options& options_;
+  Notifier& notifier_;
+  FollowWatch& watch_;
+  std::optional<Replica> replica_;
+  Progress progress_;
+  unsigned failures_ = 0;
+};
+
+int follow(const Context& context, const Options& options) {
+  start_log(options.replica.log);
+  Result<Notifier> notifier = make_notifier(options.replica.notify);
+  if (!notifier.ok()) return context.fail(notifier.status());
+  const auto metrics_server = start_metrics(options.metrics);
+  if (!metrics_server.ok()) return context.fail(metrics_server.status());
+  Result<std::shared_ptr<Store>> store =
+      open_store(options.replica.store, options.replica.store_options);
+  if (!store.ok()) return context.fail(store.status());
+  FollowWatch watch(**store);
+  const Status status = Follower(context, options, &*notifier, &watch).run();
+  if (!status.ok()) return context.fail(status);
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_follow(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(
+      app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
+      "  deltawire follow /shared/run ckpt/\n"
+      "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"
+      "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
+      "With --json, one object per version. Ends on SIGINT or SIGTERM; store outages are waited "
+      "out.");
+  auto options = std::make_shared<Options>();
+  verb->add_option("--interval", options->interval,
+                   "seconds between looks at the store, give or take a fifth (default 5); in a "
+                   "local folder a new version is seen at once")
+      ->check(CLI::Range(0.01, 86400.0));
+  verb->add_option("--until", options->until, "end when this version is there");
+  verb->add_flag("--once", options->once, "end after one look");
+  add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
+  add_metrics_options(verb, &options->metrics);
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return follow(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,90 @@
+#include "chain/fsck.h"
+
+#include <fmt/format.h>
+
+#include "chain/keys.h"
+#include "cli/chain_args.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostLines = 50;
+
+struct Options {
+  ChainArgs chain;
+  bool quick = false;
+};
+
+void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
+  for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
+    context.say(fmt::format("{}: {}", what, lines[i]));
+  }
+  if (lines.size() > kMostLines) {
+    context.say(fmt::format("and {} more (--json lists all)", lines.size() - kMostLines));
+  }
+}
+
+int fsck(const Context& context, const Options& options) {
+  const double start = now_seconds();
+  Result<Chain> chain = open_chain(options.chain);
+  if (!chain.ok()) return context.fail(chain.status());
+  if (options.chain.trust.empty()) {  // signatures must hold, whoever made them
+    chain = Chain::open(chain->shared_store(), {{}, check_signatures_only()});
+    if (!chain.ok()) return context.fail(chain.status());
+  }
+  const Result<FsckReport> result = [&] {
+    ProgressBar bar(context, "fsck");
+    FsckOptions fsck_options;
+    fsck_options.contents = !options.quick;
+    fsck_options.threads = context.threads;
+    fsck_options.progress = bar.callback();
+    return check_chain(*chain, fsck_options);
+  }();
+  if (!result.ok()) return context.fail(result.status());
+  const FsckReport& report = *result;
+  say_some(context, "problem", report.problems);
+  say_some(context, "warning", report.warnings);
+  context.say(fmt::format("{}: {}, {}, {}, {} in {}", report.problems.empty() ? "sound" : "DAMAGED",
+                          plural(report.num_versions, "version"),
+                          plural(report.num_edges, "shortcut"), plural(report.num_parts, "part"),
+                          human_bytes(double(report.bytes)), seconds(now_seconds() - start)));
+  context.emit({{"sound", report.problems.empty()},
+                {"head", report.head},
+                {"versions", report.num_versions},
+                {"shortcuts", report.num_edges},
+                {"schemas", report.num_schemas},
+                {"parts", report.num_parts},
+                {"bytes", report.bytes},
+                {"orphans", report.num_orphans},
+                {"orphan_bytes", report.orphan_bytes},
+                {"waiting", report.num_waiting},
+                {"waiting_bytes", report.waiting_bytes},
+                {"problems", report.problems},
+                {"warnings", report.warnings},
+                {"seconds", now_seconds() - start}});
+  return report.problems.empty() ? context.succeed() : int(Code::kCorruption);
+}
+
+}  // namespace
+
+void add_fsck(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "fsck",
+                             "Check a whole chain: records, links, parts, orphans; exit 6 if it is "
+                             "damaged",
+                             "  deltawire fsck s3://bucket/run\n"
+                             "  deltawire fsck store --quick       parts are there, not what is in "
+                             "them\n"
+                             "  deltawire fsck store --trust trainer.pub");
+  auto options = std::make_shared<Options>();
+  add_chain_args(verb, &options->chain);
+  verb->add_flag("--quick", options->quick, "do not read parts");
+  add_threads(verb, context);
+  verb->callback(
+      [&context, run, options] { *run = [&context, options] { return fsck(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

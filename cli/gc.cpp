@@ -1,0 +1,107 @@
+#include "chain/gc.h"
+
+#include <fmt/format.h>
+
+#include "cli/chain_args.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  ChainArgs chain;
+  uint64_t keep = 0;
+  std::string grace = "1h";
+  bool dry_run = false;
+};
+
+std::string range_text(const VersionRange& range) {
+  return range.first == range.last ? std::to_string(range.first)
+                                   : fmt::format("{}-{}", range.first, range.last);
+}
+
+void say(const Context& context, const GcReport& report, bool dry_run) {
+  std::string kept;
+  for (const VersionRange& range : report.kept) {
+    kept += (kept.empty() ? "" : ", ") + range_text(range);
+  }
+  const char* const would = dry_run ? "would be " : "";
+  if (!kept.empty()) context.say("kept: versions " + kept);
+  context.say(fmt::format("{}removed: {}, {}", would, plural(report.num_versions, "version"),
+                          plural(report.num_edges, "shortcut")));
+  context.say(fmt::format(
+      "{}noted, to be deleted by a later run: {}, {}{}", would, plural(report.num_noted, "object"),
+      human_bytes(double(report.noted_bytes)),
+      report.num_orphans == 0
+          ? ""
+          : fmt::format(", {} of them of no version", human_count(report.num_orphans))));
+  context.say(fmt::format("{}deleted: {}, {}", would, plural(report.num_deleted, "object"),
+                          human_bytes(double(report.deleted_bytes))));
+  if (report.num_waiting != 0) {
+    context.say(fmt::format("waiting: {}, not due yet or being read",
+                            plural(report.num_waiting, "object")));
+  }
+  if (report.num_forgotten != 0) {
+    context.say(fmt::format("{}forgotten: {}, not seen for a month", would,
+                            plural(report.num_forgotten, "replica")));
+  }
+  for (const std::string& note : report.notes) context.say("note: " + note);
+}
+
+Json to_json(const GcReport& report, bool dry_run) {
+  Json kept = Json::array();
+  for (const VersionRange& range : report.kept) kept.push_back({range.first, range.last});
+  return {{"dry_run", dry_run},
+          {"head", report.head},
+          {"kept", std::move(kept)},
+          {"removed_versions", report.num_versions},
+          {"removed_shortcuts", report.num_edges},
+          {"noted_objects", report.num_noted},
+          {"noted_bytes", report.noted_bytes},
+          {"orphans", report.num_orphans},
+          {"deleted_objects", report.num_deleted},
+          {"deleted_bytes", report.deleted_bytes},
+          {"waiting_objects", report.num_waiting},
+          {"forgotten_replicas", report.num_forgotten},
+          {"notes", report.notes}};
+}
+
+int gc(const Context& context, const Options& options) {
+  const Result<uint64_t> grace = parse_duration(options.grace);
+  if (!grace.ok()) return context.fail(Status(grace.status()).at("--grace"));
+  const Result<Chain> chain = open_chain(options.chain);
+  if (!chain.ok()) return context.fail(chain.status());
+  GcOptions gc_options;
+  gc_options.keep = options.keep;
+  gc_options.grace_seconds = int64_t(*grace);
+  gc_options.dry_run = options.dry_run;
+  const Result<GcReport> report = collect_garbage(*chain, gc_options);
+  if (!report.ok()) return context.fail(report.status());
+  say(context, *report, options.dry_run);
+  context.emit(to_json(*report, options.dry_run));
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_gc(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(
+      app, context, "gc", "Remove old versions; what pins and readers need stays",
+      "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
+      "  deltawire gc s3://bucket/run --keep 200 --grace 6h      run it now and then, say hourly");
+  auto options = std::make_shared<Options>();
+  add_chain_args(verb, &options->chain);
+  verb->add_option("--keep", options->keep, "the newest versions to keep")
+      ->required()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{9'999'999'999}));
+  verb->add_option("--grace", options->grace,
+                   "how long objects outlive their version: 90s, 30m, 6h, 2d (default 1h)");
+  verb->add_flag("--dry-run", options->dry_run, "only say what would be done");
+  verb->callback(
+      [&context, run, options] { *run = [&context, options] { return gc(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

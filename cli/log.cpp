@@ -1,0 +1,136 @@
+// One line per version, newest first.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "chain/edges.h"
+#include "chain/retention.h"
+#include "cli/chain_args.h"
+#include "cli/inspect/table.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr unsigned kRequests = 8;  // at once: a store has latency
+constexpr size_t kWave = 64;       // versions that are read before they are shown
+
+struct Options {
+  ChainArgs chain;
+  uint64_t count = 20;
+};
+
+// What is noteworthy about a version beside its numbers.
+struct Marks {
+  std::set<uint64_t> pinned, anchored;
+};
+
+Result<Marks> marks_of(const Chain& chain, uint64_t first, uint64_t last) {
+  constexpr size_t kPages = 16;
+  Marks marks;
+  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, list_pins(chain.store()));
+  marks.pinned.insert(pins.begin(), pins.end());
+  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain, first, last, kPages));
+  for (const EdgeName& edge : edges) {
+    if (!edge.base) marks.anchored.insert(edge.version);
+  }
+  return marks;
+}
+
+double density(const Manifest& m) {
+  return m.elements == 0 ? 0 : double(m.changed) / double(m.elements);
+}
+
+Json to_json(const Manifest& m, const Marks& marks) {
+  Json json = {{"version", m.version},
+               {"created", m.created},
+               {"publisher", m.publisher},
+               {"kind", m.kind == VersionKind::kFull ? "full" : "delta"}};
+  if (!m.reason.empty()) json["reason"] = m.reason;
+  json["parts"] = m.parts.size();
+  json["bytes"] = m.part_bytes();
+  json["elements"] = m.elements;
+  json["changed"] = m.changed;
+  json["codec"] = m.codec;
+  json["seconds"] = double(m.milliseconds) / 1000;
+  json["anchor"] = marks.anchored.contains(m.version) || m.kind == VersionKind::kFull;
+  json["pinned"] = marks.pinned.contains(m.version);
+  return json;
+}
+
+std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
+  const bool full = m.kind == VersionKind::kFull;
+  std::string remarks = full && !m.reason.empty() ? shown(m.reason) : "";
+  const auto remark = [&](bool wanted, const char* text) {
+    if (wanted) remarks += (remarks.empty() ? "" : ", ") + std::string(text);
+  };
+  remark(marks.anchored.contains(m.version), "anchor");
+  remark(marks.pinned.contains(m.version), "pinned");
+  return {std::to_string(m.version),
+          shown(m.created),
+          full ? "full" : "delta",
+          human_count(m.parts.size()),
+          human_bytes(double(m.part_bytes())),
+          full ? "-" : percent(density(m)),
+          full ? "-" : shown(m.codec),
+          seconds(double(m.milliseconds) / 1000),
+          remarks};
+}
+
+int log(const Context& context, const Options& options) {
+  const Result<Chain> chain = open_chain(options.chain);
+  if (!chain.ok()) return context.fail(chain.status());
+  const Result<uint64_t> head = head_of(*chain);
+  if (!head.ok()) return context.fail(head.status());
+  const uint64_t count = options.count == 0 ? *head + 1 : std::min(options.count, *head + 1);
+  const uint64_t first = *head + 1 - count;
+  const Result<Marks> marks = marks_of(*chain, first, *head);
+  if (!marks.ok()) return context.fail(marks.status());
+
+  Table table({{"version"},
+               {"created", false},
+               {"kind", false},
+               {"parts"},
+               {"bytes"},
+               {"changed"},
+               {"codec", false},
+               {"time"},
+               {"", false}});
+  Json versions = Json::array();
+  ThreadPool pool(kRequests);
+  for (uint64_t left = count; left > 0;) {
+    const size_t wave = size_t(std::min<uint64_t>(left, kWave));
+    std::vector<Result<VersionRecord>> records(wave, internal_error("not read"));
+    pool.parallel_for(
+        wave, [&](size_t i, unsigned) { records[i] = chain->version(first + left - 1 - i); });
+    for (const Result<VersionRecord>& record : records) {
+      if (!record.ok() && record.status().code() == Code::kNotFound) continue;  // pruned
+      if (!record.ok()) return context.fail(record.status());
+      table.add(to_row(record->manifest, *marks));
+      versions.push_back(to_json(record->manifest, *marks));
+    }
+    left -= wave;
+  }
+  table.say(context);
+  context.emit({{"run", chain->run()}, {"head", *head}, {"versions", std::move(versions)}});
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_log(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "log", "List the versions of a chain, newest first",
+                             "  deltawire log s3://bucket/run\n"
+                             "  deltawire log store -n 100 --json");
+  auto options = std::make_shared<Options>();
+  add_chain_args(verb, &options->chain);
+  verb->add_option("-n,--count", options->count, "versions to list (default 20; 0: all)");
+  verb->callback(
+      [&context, run, options] { *run = [&context, options] { return log(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,52 @@
+// pin and unpin: what retention keeps beside the newest versions.
+#include <fmt/format.h>
+
+#include "chain/retention.h"
+#include "cli/chain_args.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct Options {
+  ChainArgs chain;
+  uint64_t version = 0;
+};
+
+int change_pin(const Context& context, const Options& options, bool pinned) {
+  const Result<Chain> chain = open_chain(options.chain);
+  if (!chain.ok()) return context.fail(chain.status());
+  const Status status =
+      pinned ? pin_version(*chain, options.version) : unpin_version(*chain, options.version);
+  if (!status.ok()) return context.fail(status);
+  context.say(
+      fmt::format("version {} {}", options.version,
+                  pinned ? "is pinned: gc keeps it and what leads to it" : "is no longer pinned"));
+  context.emit({{"version", options.version}, {"pinned", pinned}});
+  return context.succeed();
+}
+
+void add(CLI::App* verb, Context& context, Run* run, bool pinned) {
+  auto options = std::make_shared<Options>();
+  add_chain_args(verb, &options->chain);
+  verb->add_option("VERSION", options->version, "its number")->required();
+  verb->callback([&context, run, options, pinned] {
+    *run = [&context, options, pinned] { return change_pin(context, *options, pinned); };
+  });
+}
+
+}  // namespace
+
+void add_pin(CLI::App& app, Context& context, Run* run) {
+  add(make_verb(app, context, "pin", "Keep a version, and what leads to it, whatever gc removes",
+                "  deltawire pin s3://bucket/run 400"),
+      context, run, true);
+}
+
+void add_unpin(CLI::App& app, Context& context, Run* run) {
+  add(make_verb(app, context, "unpin", "Leave a pinned version to retention again",
+                "  deltawire unpin s3://bucket/run 400"),
+      context, run, false);
+}
+
+}  // namespace deltawire::cli

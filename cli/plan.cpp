@@ -1,0 +1,110 @@
+#include "chain/plan.h"
+
+#include <fmt/format.h>
+
+#include "cli/chain_args.h"
+#include "cli/inspect/table.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  ChainArgs chain;
+  std::optional<uint64_t> from, to;
+};
+
+std::string_view kind_name(HopKind kind) {
+  switch (kind) {
+    case HopKind::kAnchor:
+      return "anchor";
+    case HopKind::kMerged:
+      return "merged";
+    case HopKind::kVersion:
+      break;
+  }
+  return "delta";
+}
+
+Result<Plan> make_plan(const Chain& chain, const Options& options) {
+  uint64_t to = options.to.value_or(0);
+  if (!options.to) {
+    DW_ASSIGN_OR_RETURN(to, head_of(chain));
+  }
+  std::optional<Held> held;
+  if (options.from) {
+    DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(*options.from));
+    held = Held{*options.from, record.digest};
+  }
+  return plan_catch_up(chain, held, to);
+}
+
+void say(const Context& context, const Options& options, const Plan& plan) {
+  const uint64_t to = plan.target.manifest.version;
+  const std::string from = options.from ? fmt::format("version {}", *options.from) : "nothing";
+  if (plan.hops.empty()) {
+    context.say(fmt::format("from {} to version {}: nothing to do", from, to));
+    return;
+  }
+  Table table({{"hop", false}, {"from"}, {"to"}, {"parts"}, {"bytes"}});
+  for (const Hop& hop : plan.hops) {
+    table.add({std::string(kind_name(hop.kind)), hop.base ? std::to_string(*hop.base) : "-",
+               std::to_string(hop.version), human_count(hop.parts.size()),
+               human_bytes(double(hop.bytes))});
+  }
+  table.say(context);
+  context.say(fmt::format("from {} to version {}: {}, {}; every single version would be {}", from,
+                          to, plural(plan.hops.size(), "hop"), human_bytes(double(plan.bytes)),
+                          human_bytes(double(plan.all_deltas_bytes))));
+  for (const std::string& note : plan.notes) context.say("went around: " + note);
+}
+
+Json to_json(const Options& options, const Plan& plan) {
+  Json hops = Json::array();
+  for (const Hop& hop : plan.hops) {
+    hops.push_back({{"kind", kind_name(hop.kind)},
+                    {"from", hop.base ? Json(*hop.base) : Json()},
+                    {"to", hop.version},
+                    {"bytes", hop.bytes},
+                    {"parts", parts_json(hop.parts)}});
+  }
+  return {{"from", options.from ? Json(*options.from) : Json()},
+          {"to", plan.target.manifest.version},
+          {"bytes", plan.bytes},
+          {"all_deltas_bytes", plan.all_deltas_bytes},
+          {"anchor_bytes", plan.anchor_bytes},
+          {"hops", std::move(hops)},
+          {"notes", plan.notes}};
+}
+
+int run_plan(const Context& context, const Options& options) {
+  const Result<Chain> chain = open_chain(options.chain);
+  if (!chain.ok()) return context.fail(chain.status());
+  const Result<Plan> plan = make_plan(*chain, options);
+  if (!plan.ok()) return context.fail(plan.status());
+  say(context, options, *plan);
+  context.emit(to_json(options, *plan));
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb =
+      make_verb(app, context, "plan", "Say what a replica would fetch to reach a version",
+                "  deltawire plan s3://bucket/run                    a new replica, to the head\n"
+                "  deltawire plan s3://bucket/run --from 12          one that holds version 12\n"
+                "  deltawire plan store --from 12 --to 40 --json");
+  auto options = std::make_shared<Options>();
+  add_chain_args(verb, &options->chain);
+  verb->add_option("--from", options->from, "the version that is held (default: none)");
+  verb->add_option("--to", options->to, "the version to reach (default: the head)");
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return run_plan(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,37 @@
+// What `publish` is told, with and without --watch.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "cli/context.h"
+#include "cli/log_options.h"
+#include "cli/metrics_options.h"
+#include "deltawire/publisher.h"
+
+namespace deltawire::cli {
+
+struct PublishVerbOptions {
+  std::string checkpoint, store, snapshot;
+  std::string digest = "xxh3-128", part_size = "64MiB", memory_limit = "2GiB", mode = "delta";
+  bool no_anchors = false;
+  StoreOptions store_options;
+  PublishOptions publish;
+  LogOptions log;
+  // --watch
+  bool watch = false, once = false;
+  double settle = 2, interval = 1;
+  MetricsOptions metrics;
+
+  // What is left to do after parsing.
+  Status complete(const Context& context);
+  // The folder of this run's snapshot.
+  Result<std::filesystem::path> snapshot_of(const std::string& run) const;
+};
+
+Result<Publisher> open_publisher(const PublishVerbOptions& options);
+
+// Publishes every checkpoint that appears in a folder, until it is told to stop.
+int watch(const Context& context, PublishVerbOptions& options);
+
+}  // namespace deltawire::cli

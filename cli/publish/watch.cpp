@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/metrics/record.h"
+#include "cli/publish/options.h"
+#include "cli/publish/report.h"
+#include "sync/folder_watch.h"
+
+namespace deltawire::cli {
+namespace {
+
+constexpr double kLongestPause = 60;
+
+// What no later attempt can change.
+bool is_final(const Status& status) {
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+    case Code::kUnsupported:
+    case Code::kInternal:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Watcher {
+ public:
+  Watcher(const Context& context, PublishVerbOptions& options, FolderWatch folder)
+      : context_(context), options_(options), folder_(std::move(folder)) {
+    options_.publish.progress = [this](uint64_t done, uint64_t total) {
+      return progress_ ? progress_(done, total) : !was_interrupted();
+    };
+  }
+
+  Status run() {
+    double pause = options_.interval;
+    while (!was_interrupted()) {
+      const Status status = round();
+      if (status.code() == Code::kCancelled && was_interrupted()) return {};
+      if (status.ok()) {
+        pause = options_.interval;
+        if (options_.once && !folder_.expects_more()) return {};
+        folder_.wait(options_.interval);
+        continue;
+      }
+      record_failure("publish", status);
+      if (is_final(status) || options_.once) return status;
+      // Whatever it was: what the chain holds decides how to go on.
+      publisher_.reset();
+      log_event(LogLevel::kError, "publish.failed",
+                {{"error", status}, {"retry_in_seconds", pause}});
+      sleep(pause);
+      pause = std::min(pause * 2, kLongestPause);
+    }
+    return {};
+  }
+
+ private:
+  Status round() {
+    ProgressBar bar(context_, "publish");
+    progress_ = bar.callback();
+    if (!publisher_) {
+      DW_ASSIGN_OR_RETURN(Publisher opened, open_publisher(options_));
+      publisher_.emplace(std::move(opened));
+      if (!publisher_->run().empty()) DW_RETURN_IF_ERROR(remember_by_run());
+    }
+    DW_ASSIGN_OR_RETURN(const auto ready, folder_.ready());
+    for (const std::filesystem::path& checkpoint : ready) {
+      DW_ASSIGN_OR_RETURN(const PublishReport report, publisher_->publish_checkpoint(checkpoint));
+      record_publish(report);
+      context_.emit(with_path(report, checkpoint));
+      context_.say(checkpoint.filename().string() + "  " + one_line(report));
+      std::fflush(stdout);
+      for (const std::string& warning : report.warnings) {
+        log_event(LogLevel::kWarning, "publish.warning", {{"warning", warning}});
+      }
+      if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
+      DW_RETURN_IF_ERROR(folder_.remember(checkpoint));
+      if (was_interrupted()) break;
+    }
+    progress_ = nullptr;
+    return {};
+  }
+
+  // Beside the snapshot: both say how far this run has come.
+  Status remember_by_run() {
+    if (remembers_) return {};
+    DW_ASSIGN_OR_RETURN(const std::filesystem::path folder,
+                        options_.snapshot_of(publisher_->run()));
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());
+    remembers_ = true;
+    return folder_.remember_in(folder / "watched.json");
+  }
+
+  static nlohmann::ordered_json with_path(const PublishReport& report,
+                                          const std::filesystem::path& checkpoint) {
+    nlohmann::ordered_json json = to_json(report);
+    json["checkpoint"] = checkpoint.string();
+    return json;
+  }
+
+  static void sleep(double seconds) {
+    const double end = now_seconds() + seconds;
+    while (!was_interrupted() && now_seconds() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+
+  const Context& context_;
+  PublishVerbOptions& options_;
+  FolderWatch folder_;
+  std::optional<Publisher> publisher_;
+  Progress progress_;
+  bool remembers_ = false;
+};
+
+}  // namespace
+
+int watch(const Context& context, PublishVerbOptions& options) {
+  const auto metrics_server = start_metrics(options.metrics);
+  if (!metrics_server.ok()) return context.fail(metrics_server.status());
+  Result<FolderWatch> folder = FolderWatch::open(options.checkpoint, {options.settle});
+  if (!folder.ok()) return context.fail(folder.status());
+  const Status status = Watcher(context, options, std::move(*folder)).run();
+  return status.ok() ? context.succeed() : context.fail(status);
+}
+
+}  // namespace deltawire::cli

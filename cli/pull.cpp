@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include "cli/replica_options.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct Options {
+  ReplicaVerbOptions replica;
+  std::optional<uint64_t> version;
+};
+
+int pull(const Context& context, const Options& options) {
+  start_log(options.replica.log);
+  Result<Notifier> notifier = make_notifier(options.replica.notify);
+  if (!notifier.ok()) return context.fail(notifier.status());
+  const auto run = [&]() -> PullOutcome {
+    ProgressBar bar(context, "pull");
+    Result<Replica> replica = open_replica(context, options.replica, bar.callback());
+    if (!replica.ok()) return {replica.status(), {}, {}, false};
+    return pull_and_notify(&*replica, &*notifier, options.replica.copy_on_write, options.version);
+  };
+  const PullOutcome outcome = run();
+  if (!outcome.report) return context.fail(outcome.status);
+  say_pull(context, options.replica, outcome);
+  if (!outcome.status.ok()) return context.fail(outcome.status);
+  context.emit(pull_json(outcome));
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_pull(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb =
+      make_verb(app, context, "pull", "Bring a local checkpoint to a version of a chain",
+                "  deltawire pull /shared/run ckpt/\n"
+                "  deltawire pull s3://bucket/run ckpt/ --version 12\n"
+                "  deltawire pull s3://bucket/run ckpt/ --notify sglang=http://127.0.0.1:30000");
+  auto options = std::make_shared<Options>();
+  verb->add_option("--version", options->version, "the version wanted (default: the newest)");
+  add_replica_options(verb, context, &options->replica, LogLevel::kWarning);
+  verb->callback(
+      [&context, run, options] { *run = [&context, options] { return pull(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,148 @@
+#include "cli/replica_options.h"
+
+#include <fmt/format.h>
+
+#include "cli/store_options.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+std::string from_to(const PullReport& report) {
+  return fmt::format("{} -> {}", report.from ? std::to_string(*report.from) : "nothing",
+                     report.version);
+}
+
+}  // namespace
+
+void add_replica_options(CLI::App* verb, Context& context, ReplicaVerbOptions* options,
+                         LogLevel usual) {
+  verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, or a folder")->required();
+  verb->add_option("LOCAL", options->local,
+                   "the folder that holds the checkpoint; made when it is not there")
+      ->required();
+  verb->add_flag("--copy-on-write", options->copy_on_write,
+                 "a folder per version, LOCAL/v0000000012, and a link LOCAL/current, for engines "
+                 "that map their files");
+  verb->add_option("--keep-versions", options->keep_versions,
+                   "older versions that --copy-on-write keeps (default 2)")
+      ->check(CLI::Range(0, 1000));
+  verb->add_flag("--no-repair", options->no_repair,
+                 "fail when local files are not what they should be; default: fetch them anew");
+  verb->add_flag("--verify", options->verify, "hash all tensors first, not only those that change");
+  verb->add_option("--trust", options->trust,
+                   "public keys; refuse versions that none of them has signed");
+  verb->add_option("--name", options->name,
+                   "what this replica is called in `status STORE` (default: host and path)");
+  verb->add_flag("--no-heartbeat", options->no_heartbeat,
+                 "leave no note in the store about which version this replica holds");
+  add_notify_options(verb, &options->notify);
+  add_threads(verb, context);
+  add_store_options(verb, &options->store_options);
+  add_log_options(verb, &options->log, usual);
+}
+
+Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
+                             Progress progress) {
+  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
+                      open_store(options.store, options.store_options));
+  ReplicaOptions how;
+  how.threads = context.threads;
+  how.repair = !options.no_repair;
+  how.copy_on_write = options.copy_on_write;
+  how.keep_versions = options.keep_versions;
+  how.verify_all = options.verify;
+  how.heartbeat = !options.no_heartbeat;
+  how.name = options.name;
+  how.trust_key = options.trust;
+  how.progress = std::move(progress);
+  return Replica::open(std::move(store), options.local, std::move(how));
+}
+
+PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
+                            std::optional<uint64_t> version) {
+  PullOutcome outcome;
+  Result<PullReport> prepared = replica->prepare(version);
+  if (!prepared.ok()) {
+    outcome.status = prepared.status();
+    return outcome;
+  }
+  const std::optional<ReplicaState>& state = replica->state();
+  const bool behind = !notifier->empty() && state && state->serving != state->version;
+  if (!prepared->changed && !behind) {
+    outcome.report = *prepared;
+    return outcome;
+  }
+  Change change;
+  change.run = prepared->run;
+  change.version = prepared->version;
+  if (state) change.from = state->version;
+  change.in_place = prepared->changed && state && !copy_on_write;
+  const auto patch = [&]() -> Result<std::filesystem::path> {
+    if (prepared->changed) {
+      DW_ASSIGN_OR_RETURN(outcome.report, replica->commit());
+    } else {
+      outcome.report = *prepared;
+    }
+    return std::filesystem::absolute(outcome.report->path);
+  };
+  outcome.engines = notifier->around(change, patch);
+  outcome.told = !notifier->empty();
+  outcome.status = outcome.engines.status();
+  if (outcome.told && replica->state()) {
+    const Status noted = replica->set_serving(outcome.engines.serving());
+    if (outcome.status.ok()) outcome.status = noted;
+  }
+  return outcome;
+}
+
+void say_pull(const Context& context, const ReplicaVerbOptions& options,
+              const PullOutcome& outcome) {
+  const PullReport& report = *outcome.report;
+  if (report.recovered) context.say("recovered a step that an earlier process had begun");
+  if (report.repaired) context.say(fmt::format("repaired  {}", report.repair_reason));
+  if (!report.changed) {
+    context.say(fmt::format("{}: is at version {}", options.local, report.version));
+  } else {
+    context.say(fmt::format("version   {}", from_to(report)));
+    context.say(fmt::format("fetched   {} in {}", human_bytes(double(report.bytes)),
+                            plural(report.num_hops, "hop")));
+    context.say(fmt::format("patched   {}; weights {}", plural(report.num_changed, "element"),
+                            human_bytes(double(report.weights_bytes))));
+    context.say(fmt::format("time      {}, of which files changed for {}", seconds(report.seconds),
+                            seconds(report.patch_seconds)));
+  }
+  say_engines(context, outcome.engines.engines);
+}
+
+nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
+  const PullReport& report = *outcome.report;
+  nlohmann::ordered_json json = {
+      {"run", report.run},         {"version", report.version},     {"from", nullptr},
+      {"changed", report.changed}, {"recovered", report.recovered}, {"repaired", report.repaired}};
+  if (report.from) json["from"] = *report.from;
+  if (report.repaired) json["repair_reason"] = report.repair_reason;
+  json["hops"] = report.num_hops;
+  json["bytes"] = report.bytes;
+  json["tensors"] = report.num_tensors;
+  json["changed_elements"] = report.num_changed;
+  json["full_bytes"] = report.weights_bytes;
+  json["seconds"] = report.seconds;
+  json["patch_seconds"] = report.patch_seconds;
+  json["path"] = report.path.string();
+  auto phases = nlohmann::ordered_json::array();
+  for (const Phase& phase : report.phases) {
+    phases.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
+  }
+  json["phases"] = std::move(phases);
+  if (outcome.told) {
+    json["engines"] = to_json(outcome.engines.engines);
+    json["pause_seconds"] = outcome.engines.pause_seconds;
+    json["serving"] = nullptr;
+    if (const auto serving = outcome.engines.serving()) json["serving"] = *serving;
+  }
+  return json;
+}
+
+}  // namespace deltawire::cli

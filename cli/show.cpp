@@ -1,0 +1,148 @@
+// Everything that the records say about one version.
+#include <fmt/format.h>
+
+#include "chain/edges.h"
+#include "cli/chain_args.h"
+#include "cli/inspect/table.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  ChainArgs chain;
+  uint64_t version = 0;
+  bool tensors = false;
+};
+
+struct Shown {
+  VersionRecord record;
+  Schema schema;
+  std::vector<EdgeName> edges;  // that lead to it
+};
+
+Result<Shown> look_at(const Chain& chain, uint64_t version) {
+  constexpr size_t kPages = 16;
+  DW_ASSIGN_OR_RETURN(VersionRecord record, chain.version(version));
+  DW_ASSIGN_OR_RETURN(Schema schema, chain.schema(record.manifest));
+  DW_RETURN_IF_ERROR(
+      states_of(schema, record.manifest).status().at("version " + std::to_string(version)));
+  DW_ASSIGN_OR_RETURN(std::vector<EdgeName> edges, list_edges(chain, version, version, kPages));
+  return Shown{std::move(record), std::move(schema), std::move(edges)};
+}
+
+std::string edge_text(const EdgeName& edge) {
+  return edge.base ? fmt::format("merged delta from version {}", *edge.base) : "anchor";
+}
+
+void say(const Context& context, const Shown& shown_version, bool tensors) {
+  const Manifest& m = shown_version.record.manifest;
+  const bool full = m.kind == VersionKind::kFull;
+  const auto line = [&](const char* key, const std::string& value) {
+    context.say(fmt::format("{:<10} {}", key, value));
+  };
+  line("version", std::to_string(m.version));
+  line("run", m.run);
+  line("created", fmt::format("{} by {}, in {}", shown(m.created), shown(m.publisher),
+                              seconds(double(m.milliseconds) / 1000)));
+  line("kind", full ? "full" + (m.reason.empty() ? "" : ": " + shown(m.reason))
+                    : fmt::format("delta onto version {}, codec {}", *m.base, shown(m.codec)));
+  if (!full) {
+    line("changed",
+         fmt::format("{} of {} ({})", human_count(m.changed), plural(m.elements, "element"),
+                     percent(m.elements == 0 ? 0 : double(m.changed) / double(m.elements))));
+  }
+  line("tensors",
+       fmt::format("{}, digests {}", human_count(m.digests.size()), digest_name(m.digest_kind)));
+  line("state", m.state.hex());
+  line("manifest", shown_version.record.digest.hex());
+  line("parent", m.parent ? m.parent->hex() : "none: the seed");
+  line("anchor", fmt::format("version {}, {}", m.anchor, human_bytes(double(m.anchor_bytes))));
+  for (const EdgeName& edge : shown_version.edges) {
+    line("shortcut", fmt::format("{}, {}", edge_text(edge), human_bytes(double(edge.bytes))));
+  }
+  for (const PartRef& part : m.parts) {
+    line("part", fmt::format("{}  {}", part.name, human_bytes(double(part.size_bytes))));
+  }
+  if (!tensors) return;
+  Table table({{"tensor", false}, {"dtype", false}, {"shape", false}, {"digest", false}});
+  for (size_t i = 0; i < shown_version.schema.tensors.size(); ++i) {
+    const Schema::Tensor& tensor = shown_version.schema.tensors[i];
+    table.add({shown(tensor.name), std::string(dtype_name(tensor.dtype)),
+               shape_to_string(tensor.shape), m.digests[i].hex()});
+  }
+  context.say("");
+  table.say(context);
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json to_json(const Shown& shown_version) {
+  const Manifest& m = shown_version.record.manifest;
+  Json edges = Json::array(), tensors = Json::array();
+  for (const EdgeName& edge : shown_version.edges) {
+    edges.push_back({{"base", or_null(edge.base)}, {"bytes", edge.bytes}});
+  }
+  for (size_t i = 0; i < shown_version.schema.tensors.size(); ++i) {
+    const Schema::Tensor& tensor = shown_version.schema.tensors[i];
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"digest", m.digests[i].hex()}});
+  }
+  Json json = {{"run", m.run},
+               {"version", m.version},
+               {"kind", m.kind == VersionKind::kFull ? "full" : "delta"},
+               {"base", or_null(m.base)}};
+  if (!m.reason.empty()) json["reason"] = m.reason;
+  json.update(Json{{"created", m.created},
+                   {"publisher", m.publisher},
+                   {"seconds", double(m.milliseconds) / 1000},
+                   {"codec", m.codec},
+                   {"elements", m.elements},
+                   {"changed", m.changed},
+                   {"manifest", shown_version.record.digest.hex()},
+                   {"parent", m.parent ? Json(m.parent->hex()) : Json()},
+                   {"state", m.state.hex()},
+                   {"digest", digest_name(m.digest_kind)},
+                   {"bytes", m.part_bytes()},
+                   {"chain_bytes", m.chain_bytes},
+                   {"anchor", m.anchor},
+                   {"anchor_bytes", m.anchor_bytes},
+                   {"parts", parts_json(m.parts)},
+                   {"shortcuts", std::move(edges)},
+                   {"tensors", std::move(tensors)}});
+  return json;
+}
+
+int show(const Context& context, const Options& options) {
+  const Result<Chain> chain = open_chain(options.chain);
+  if (!chain.ok()) return context.fail(chain.status());
+  const Result<Shown> result = look_at(*chain, options.version);
+  if (!result.ok()) return context.fail(result.status());
+  say(context, *result, options.tensors);
+  if (context.json) context.emit(to_json(*result));
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb = make_verb(app, context, "show", "Show what the records say about one version",
+                             "  deltawire show s3://bucket/run 12\n"
+                             "  deltawire show store 12 --tensors");
+  auto options = std::make_shared<Options>();
+  add_chain_args(verb, &options->chain);
+  verb->add_option("VERSION", options->version, "its number")->required();
+  verb->add_flag("--tensors", options->tensors, "list tensors and their digests");
+  verb->callback(
+      [&context, run, options] { *run = [&context, options] { return show(context, *options); }; });
+}
+
+}  // namespace deltawire::cli

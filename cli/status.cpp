@@ -1,0 +1,171 @@
+// Which version is where: of local checkpoints, and of a chain with all replicas that left a note.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "chain/chain.h"
+#include "chain/heartbeat.h"
+#include "cli/store_options.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "deltawire/replica.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> places;
+  StoreOptions store_options;
+};
+
+std::string ago(int64_t then) {
+  const int64_t age = std::max<int64_t>(0, unix_now() - then);
+  if (age < 120) return fmt::format("{} s ago", age);
+  if (age < 120 * 60) return fmt::format("{} min ago", age / 60);
+  if (age < 48 * 3600) return fmt::format("{} h ago", age / 3600);
+  return fmt::format("{} days ago", age / 86400);
+}
+
+int64_t parse_utc(const std::string& text) {
+  std::tm parts{};
+  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return end == nullptr ? 0 : int64_t(::timegm(&parts));
+}
+
+Json optional_json(const std::optional<uint64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+std::string or_dash(const std::optional<uint64_t>& value) {
+  return value ? std::to_string(*value) : "-";
+}
+
+bool is_url(const std::string& place) { return place.find("://") != std::string::npos; }
+
+Json show_local(const Context& context, const std::string& place, const ReplicaState& state) {
+  const int64_t updated = parse_utc(state.updated);
+  context.say(fmt::format(
+      "{}: version {}{}, serving {}, run {}, {}", place, state.version,
+      state.patching_to ? fmt::format(" (being patched to {})", *state.patching_to) : "",
+      state.serving ? std::to_string(*state.serving) : "not known", state.run, ago(updated)));
+  return {{"local", place},
+          {"run", state.run},
+          {"version", state.version},
+          {"patching_to", optional_json(state.patching_to)},
+          {"serving", optional_json(state.serving)},
+          {"manifest", state.manifest},
+          {"state", state.state},
+          {"updated", state.updated},
+          {"age_seconds", std::max<int64_t>(0, unix_now() - updated)}};
+}
+
+// How far a replica is behind.
+std::optional<uint64_t> lag_of(const std::optional<uint64_t>& head,
+                               const std::optional<uint64_t>& version) {
+  if (!head || !version) return {};
+  return *head >= *version ? *head - *version : 0;
+}
+
+Json show_heartbeat(const Context& context, const std::optional<uint64_t>& head,
+                    const ListedHeartbeat& listed, size_t name_width) {
+  if (!listed.heartbeat.ok()) {
+    const std::string why = listed.heartbeat.status().to_string();
+    context.say(fmt::format("  {:{}}  {}", listed.object.name, name_width, why));
+    return {{"object", listed.object.name}, {"error", why}};
+  }
+  const Heartbeat& beat = *listed.heartbeat;
+  const std::optional<uint64_t> lag = lag_of(head, beat.version);
+  context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", beat.name, name_width,
+                          or_dash(beat.version), or_dash(lag), or_dash(beat.serving),
+                          ago(beat.seen),
+                          beat.lease ? fmt::format(", fetching {}", beat.lease->to) : ""));
+  Json json = {
+      {"name", beat.name},         {"host", beat.host},
+      {"pid", beat.pid},           {"version", optional_json(beat.version)},
+      {"lag", optional_json(lag)}, {"serving", optional_json(beat.serving)},
+      {"seen", beat.seen},         {"age_seconds", std::max<int64_t>(0, unix_now() - beat.seen)}};
+  if (beat.lease) json["fetching"] = beat.lease->to;
+  return json;
+}
+
+Result<Json> show_store(const Context& context, const std::string& place,
+                        const StoreOptions& options) {
+  DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> store, open_store(place, options));
+  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, {}));
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
+  DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> beats, list_heartbeats(*store));
+  Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", optional_json(head)}};
+  std::string line = fmt::format("{}: head {}, run {}", store->url(),
+                                 head ? std::to_string(*head) : "none", chain.run());
+  if (head) {
+    DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(*head));
+    json["created"] = record.manifest.created;
+    json["publisher"] = record.manifest.publisher;
+    line += ", published " + ago(parse_utc(record.manifest.created));
+  }
+  context.say(line);
+  size_t width = 8;
+  for (const ListedHeartbeat& listed : beats) {
+    if (listed.heartbeat.ok()) width = std::max(width, listed.heartbeat->name.size());
+  }
+  if (!beats.empty()) {
+    context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}", "replica", width, "version", "lag",
+                            "serving", "seen"));
+  }
+  Json replicas = Json::array();
+  for (const ListedHeartbeat& listed : beats) {
+    replicas.push_back(show_heartbeat(context, head, listed, width));
+  }
+  json["replicas"] = std::move(replicas);
+  return json;
+}
+
+Result<Json> show(const Context& context, const std::string& place, const StoreOptions& options) {
+  if (!is_url(place)) {
+    const Result<ReplicaState> state = read_replica_state(place);
+    if (state.ok()) return show_local(context, place, *state);
+    if (state.status().code() != Code::kNotFound) return state.status();
+  }
+  Result<Json> shown = show_store(context, place, options);
+  if (!shown.ok() && shown.status().code() == Code::kNotFound && !is_url(place)) {
+    return not_found(place + ": neither a replica's folder nor a store");
+  }
+  return shown;
+}
+
+int status(const Context& context, const Options& options) {
+  Json all = Json::array();
+  Status failure;
+  for (const std::string& place : options.places) {
+    Result<Json> shown = show(context, place, options.store_options);
+    if (shown.ok()) {
+      all.push_back(std::move(*shown));
+    } else if (failure.ok()) {
+      failure = shown.status();
+    }
+  }
+  if (!failure.ok()) return context.fail(failure);
+  context.emit({{"status", std::move(all)}});
+  return context.succeed();
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, Context& context, Run* run) {
+  CLI::App* verb =
+      make_verb(app, context, "status", "Say which version is where: local checkpoints, stores",
+                "  deltawire status ckpt/\n"
+                "  deltawire status s3://bucket/run       head, and every replica with its lag\n"
+                "  deltawire status ckpt-1/ ckpt-2/ --json");
+  auto options = std::make_shared<Options>();
+  verb->add_option("PLACE", options->places, "folders of replicas, and stores")->required();
+  add_store_options(verb, &options->store_options);
+  verb->callback([&context, run, options] {
+    *run = [&context, options] { return status(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

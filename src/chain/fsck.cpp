@@ -1,0 +1,427 @@
+#include "chain/fsck.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/thread_pool.h"
+#include "chain/edges.h"
+#include "chain/heartbeat.h"
+#include "chain/names.h"
+#include "chain/part_reader.h"
+#include "chain/retention.h"
+#include "chain/trash.h"
+#include "format/part_check.h"
+
+namespace deltawire {
+namespace {
+
+constexpr uint64_t kMaxSmallBytes = 1 << 16;
+
+// What is remembered of a version that was checked.
+struct Seen {
+  Digest digest;
+  uint64_t chain_bytes = 0;
+  bool full = false, sound = false;  // sound: the record can be relied upon
+  bool reachable = false;
+};
+
+class Checker {
+ public:
+  Checker(const Chain& chain, const FsckOptions& options)
+      : chain_(chain), store_(chain.store()), options_(options), pool_(options.threads) {}
+
+  Result<FsckReport> run() {
+    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain_.head());
+    DW_RETURN_IF_ERROR(list_everything());
+    DW_RETURN_IF_ERROR(check_notes());
+    if (head) report_.head = *head;
+    for (const uint64_t version : names_.versions) DW_RETURN_IF_ERROR(check_version(version));
+    for (const EdgeName& edge : names_.edges) DW_RETURN_IF_ERROR(check_edge(edge));
+    check_reachable();
+    DW_RETURN_IF_ERROR(check_hint(head));
+    DW_RETURN_IF_ERROR(check_small_objects());
+    check_others(head);
+    report_.num_versions = names_.versions.size();
+    report_.num_edges = names_.edges.size();
+    return std::move(report_);
+  }
+
+ private:
+  // ---- what is found
+
+  void problem(const Status& status) { report_.problems.push_back(status.to_string()); }
+  void warn(std::string what) { report_.warnings.push_back(std::move(what)); }
+  std::string place(std::string_view object) const {
+    return store_.url() + "/" + std::string(object);
+  }
+  Status bad(std::string_view object, std::string_view what) const {
+    return corruption(place(object) + ": " + std::string(what));
+  }
+  // Damage is reported and the check goes on; a store that does not answer ends it.
+  static bool is_damage(const Status& status) {
+    return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
+           status.code() == Code::kUnsupported || status.code() == Code::kInvalidArgument;
+  }
+  Status report(Status status) {
+    if (status.ok()) return {};
+    if (!is_damage(status)) return status;
+    problem(status);
+    return {};
+  }
+
+  // ---- names
+
+  Status list_everything() {
+    return list_all(store_, "", "", [&](const ObjectInfo& object) {
+      objects_[object.name] = object;
+      if (const auto version = version_of_manifest(object.name)) {
+        names_.versions.insert(*version);
+      } else if (const auto edge = parse_edge_name(object.name)) {
+        names_.edges.push_back(*edge);
+      }
+      return true;
+    });
+  }
+
+  Status check_notes() {
+    DW_ASSIGN_OR_RETURN(const auto listed, read_notes());
+    for (const ListedTrash& own : listed) {
+      if (!own.trash.ok()) problem(own.trash.status());
+    }
+    return {};
+  }
+  Result<std::vector<ListedTrash>> read_notes() {
+    DW_ASSIGN_OR_RETURN(auto listed, list_trash(store_));
+    for (const ListedTrash& own : listed) {
+      if (!own.trash.ok()) continue;
+      for (const TrashedObject& object : own.trash->objects) noted_.insert(object.name);
+      going_.insert(going_.end(), own.trash->versions.begin(), own.trash->versions.end());
+    }
+    return listed;
+  }
+  // Whether a gc has announced that this version goes: then parts of it may be gone.
+  bool is_going(uint64_t version) const {
+    return std::any_of(going_.begin(), going_.end(),
+                       [&](const VersionRange& range) { return range.contains(version); });
+  }
+
+  // ---- versions
+
+  Status check_version(uint64_t version) {
+    Result<VersionRecord> record = chain_.version(version);
+    Seen& seen = seen_[version];
+    if (!record.ok()) {
+      previous_.reset();
+      if (record.status().code() == Code::kNotFound) {  // it was there when the store was listed
+        DW_RETURN_IF_ERROR(read_notes().status());
+        if (is_going(version)) return {};
+      }
+      return report(record.status());
+    }
+    const Manifest& m = record->manifest;
+    seen = {record->digest, m.chain_bytes, m.kind == VersionKind::kFull, true, false};
+    const std::string name = manifest_name(version);
+    check_links(name, *record);
+    DW_ASSIGN_OR_RETURN(const Schema* schema, schema_of(m));
+    if (schema != nullptr) {
+      Status status = check_state(*schema, m).at(place(name));
+      if (!status.ok()) schema = nullptr;
+      DW_RETURN_IF_ERROR(report(std::move(status)));
+    }
+    const bool follows = previous_ && m.base && previous_->record.manifest.version == *m.base;
+    const DescribedState base =
+        follows ? DescribedState{previous_->schema, &previous_->record.manifest} : DescribedState{};
+    DW_RETURN_IF_ERROR(
+        check_parts(name, m.kind == VersionKind::kFull, m.parts, base, {schema, &m}));
+    if (schema == nullptr) {
+      previous_.reset();
+    } else {
+      previous_ = Previous{std::move(*record), schema};
+    }
+    return {};
+  }
+
+  void check_links(const std::string& name, const VersionRecord& record) {
+    const Manifest& m = record.manifest;
+    if (m.base && *m.base + 1 != m.version) {
+      problem(bad(name, "base: expected " + std::to_string(m.version - 1) + ", got " +
+                            std::to_string(*m.base)));
+    }
+    const auto before = m.version == 0 ? seen_.end() : seen_.find(m.version - 1);
+    if (before == seen_.end() || !before->second.sound) return;
+    if (*m.parent != before->second.digest) {
+      problem(bad(name,
+                  "parent: expected " + before->second.digest.hex() + ", got " + m.parent->hex()));
+    }
+    if (m.chain_bytes != before->second.chain_bytes + m.part_bytes()) {
+      problem(bad(name, "chain_bytes: expected " +
+                            std::to_string(before->second.chain_bytes + m.part_bytes()) + ", got " +
+                            std::to_string(m.chain_bytes)));
+    }
+  }
+
+  // Null when it is damaged, which is reported once.
+  Result<const Schema*> schema_of(const Manifest& m) {
+    const std::string& name = m.schema.name;
+    const auto known = schemas_.find(name);
+    if (known != schemas_.end()) return known->second ? &*known->second : nullptr;
+    std::optional<Schema>& kept = schemas_[name];
+    Result<Schema> schema = chain_.schema(m);
+    if (schema.ok()) {
+      kept = std::move(*schema);
+      return &*kept;
+    }
+    DW_RETURN_IF_ERROR(report(schema.status()));
+    return nullptr;
+  }
+
+  // ---- parts
+
+  // All parts of a record, several at once. `target.schema` is null when its records are damaged:
+  // then sizes and checksums are all that can be checked.
+  Status check_parts(const std::string& record, bool whole, const std::vector<PartRef>& parts,
+                     DescribedState base, DescribedState target) {
+    for (const PartRef& part : parts) {
+      if (!named_.insert(part.name).second) {
+        problem(bad(record, "part " + part.name + " is named twice"));
+      }
+      ++report_.num_parts;
+      report_.bytes += part.size_bytes;
+    }
+    if (!options_.contents) return check_sizes(record, parts);
+    DeltaPartsCheck delta(base, target);
+    std::optional<WholeFilesCheck> files;
+    if (target.schema != nullptr) files.emplace(*target.schema);
+    std::mutex mutex;
+    bool all_sound = true;
+    Status failure;
+    pool_.parallel_for(parts.size(), [&](size_t i, unsigned) {
+      const auto check = [&](const DeltaPart* part, const std::string* header) -> Status {
+        const std::lock_guard lock(mutex);
+        if (part != nullptr) return delta.add(*part);
+        return header == nullptr ? Status() : files->add(*header, parts[i].size_bytes);
+      };
+      Status status = check_part(parts[i], whole, target.schema != nullptr, check);
+      const std::lock_guard lock(mutex);
+      if (status.ok()) return;
+      all_sound = false;
+      status = report(std::move(status));
+      if (failure.ok()) failure = std::move(status);
+    });
+    DW_RETURN_IF_ERROR(std::move(failure));
+    if (!all_sound || target.schema == nullptr) return {};
+    return report((whole ? files->finish() : delta.finish()).at(place(record)));
+  }
+
+  Status check_part(const PartRef& part, bool whole, bool described,
+                    const std::function<Status(const DeltaPart*, const std::string*)>& check) {
+    const ReadProgress progress = [&](uint64_t bytes) {
+      const std::lock_guard lock(progress_mutex_);
+      done_ += bytes;
+      return !options_.progress || options_.progress(done_, report_.bytes);
+    };
+    if (whole) {
+      DW_ASSIGN_OR_RETURN(const std::string header, read_part_header(store_, part, progress));
+      if (!described || !part.name.ends_with(".safetensors")) return {};
+      return check(nullptr, &header).at(place(part.name));
+    }
+    DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, read_part(store_, part, progress));
+    Result<DeltaPart> parsed = parse_part(bytes);
+    if (!parsed.ok()) return std::move(parsed).status().at(place(part.name));
+    return described ? check(&*parsed, nullptr).at(place(part.name)) : Status();
+  }
+
+  Status check_sizes(const std::string& record, const std::vector<PartRef>& parts) {
+    for (const PartRef& part : parts) {
+      const auto found = objects_.find(part.name);
+      if (found == objects_.end()) {
+        problem(not_found(place(record) + ": part " + part.name + " is missing"));
+      } else if (found->second.size_bytes != part.size_bytes) {
+        problem(bad(part.name, "expected " + std::to_string(part.size_bytes) + " bytes, got " +
+                                   std::to_string(found->second.size_bytes)));
+      }
+    }
+    return {};
+  }
+
+  // ---- shortcuts
+
+  Status check_edge(const EdgeName& name) {
+    const std::string object = edge_name(name);
+    Result<Edge> edge = read_edge(chain_, name);
+    if (!edge.ok()) return report(edge.status());
+    DW_ASSIGN_OR_RETURN(const bool target_fits,
+                        check_end(object, name.version, edge->manifest, name.chain_bytes));
+    bool base_fits = false;
+    if (name.base) {
+      DW_ASSIGN_OR_RETURN(
+          base_fits, check_end(object, *name.base, *edge->base_manifest, name.base_chain_bytes));
+    }
+    // Records again: there may be too many to keep them all.
+    std::optional<VersionRecord> target, base;
+    const Schema *target_schema = nullptr, *base_schema = nullptr;
+    DW_RETURN_IF_ERROR(describe(target_fits, name.version, &target, &target_schema));
+    if (name.base) DW_RETURN_IF_ERROR(describe(base_fits, *name.base, &base, &base_schema));
+    sound_edges_.push_back(name);
+    return check_parts(object, !name.base, edge->parts,
+                       {base_schema, base ? &base->manifest : nullptr},
+                       {target_schema, target ? &target->manifest : nullptr});
+  }
+
+  // Whether the version at one end of a shortcut is the one it means.
+  Result<bool> check_end(const std::string& object, uint64_t version, const Digest& digest,
+                         uint64_t chain_bytes) {
+    const auto seen = seen_.find(version);
+    if (seen == seen_.end()) {
+      if (!is_going(version)) {
+        problem(bad(object, "version " + std::to_string(version) + " is missing"));
+      }
+      return false;
+    }
+    if (!seen->second.sound) return false;
+    if (digest != seen->second.digest) {
+      problem(bad(object, "manifest of version " + std::to_string(version) + ": expected " +
+                              seen->second.digest.hex() + ", got " + digest.hex()));
+      return false;
+    }
+    if (chain_bytes != seen->second.chain_bytes) {
+      problem(bad(object, "chain_bytes of version " + std::to_string(version) + ": expected " +
+                              std::to_string(seen->second.chain_bytes) + ", got " +
+                              std::to_string(chain_bytes)));
+      return false;
+    }
+    return true;
+  }
+
+  Status describe(bool fits, uint64_t version, std::optional<VersionRecord>* record,
+                  const Schema** schema) {
+    if (!fits) return {};
+    DW_ASSIGN_OR_RETURN(*record, chain_.version(version));
+    DW_ASSIGN_OR_RETURN(const Schema* found, schema_of((*record)->manifest));
+    if (found != nullptr && check_state(*found, (*record)->manifest).ok()) *schema = found;
+    return {};
+  }
+
+  // ---- paths
+
+  // An anchor must lead to every version that nobody is about to remove.
+  void check_reachable() {
+    std::multimap<uint64_t, EdgeName> edges;
+    for (const EdgeName& edge : sound_edges_) edges.emplace(edge.version, edge);
+    std::optional<uint64_t> unreached;  // the first of several in a row
+    for (auto& [version, seen] : seen_) {
+      const auto is_reached = [&](uint64_t base) {
+        const auto found = seen_.find(base);
+        return found != seen_.end() && found->second.reachable;
+      };
+      seen.reachable = seen.sound && (seen.full || (version != 0 && is_reached(version - 1)));
+      const auto [begin, end] = edges.equal_range(version);
+      for (auto it = begin; it != end; ++it) {
+        seen.reachable |= seen.sound && (!it->second.base || is_reached(*it->second.base));
+      }
+      if (seen.reachable || is_going(version)) {
+        unreached.reset();
+        continue;
+      }
+      if (!unreached && seen.sound) {
+        problem(bad(manifest_name(version), "no anchor leads to this version"));
+      }
+      unreached = version;
+    }
+  }
+
+  // ---- everything else
+
+  Status check_hint(std::optional<uint64_t> head) {
+    if (!head) return {};
+    const Result<std::string> text = store_.get(kHeadName, kMaxSmallBytes);
+    if (!text.ok() && !is_damage(text.status())) return text.status();
+    const std::string expected = std::to_string(*head) + "\n";
+    if (!text.ok()) {
+      warn(place(kHeadName) + ": the hint is missing; the newest version is " +
+           std::to_string(*head));
+    } else if (*text != expected) {
+      warn(place(kHeadName) + ": the hint is not that of the newest version, " +
+           std::to_string(*head));
+    }
+    return {};
+  }
+
+  Status check_small_objects() {
+    DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store_));
+    for (const ListedHeartbeat& listed : heartbeats) {
+      if (!listed.heartbeat.ok()) warn(listed.heartbeat.status().to_string());
+    }
+    DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, list_pins(store_));
+    for (const uint64_t pin : pins) {
+      if (!names_.versions.contains(pin)) warn(place(pin_name(pin)) + ": there is no such version");
+      if (objects_[pin_name(pin)].size_bytes != 0) warn(place(pin_name(pin)) + ": is not empty");
+    }
+    return {};
+  }
+
+  // Objects that nothing above accounts for.
+  void check_others(std::optional<uint64_t> head) {
+    for (const auto& [name, object] : objects_) {
+      if (name == kRunName || name == kHeadName || named_.contains(name) ||
+          name.starts_with(kTrashPrefix) || name.starts_with(kReplicaPrefix) ||
+          version_of_pin(name) || version_of_manifest(name) || parse_edge_name(name)) {
+        continue;
+      }
+      if (schemas_.contains(name)) {
+        ++report_.num_schemas;
+        continue;
+      }
+      const auto attempt = attempt_folder(name);
+      if (noted_.contains(name) || (attempt && (!head || attempt->version > *head))) {
+        ++report_.num_waiting;
+        report_.waiting_bytes += object.size_bytes;
+        continue;
+      }
+      ++report_.num_orphans;
+      report_.orphan_bytes += object.size_bytes;
+      if (attempt) {
+        warn(place(name) + ": an orphan: no record names it");
+      } else if (name.starts_with(kSchemaPrefix)) {
+        warn(place(name) + ": no version has this schema");
+      } else {
+        warn(place(name) + ": not an object of a chain");
+      }
+    }
+  }
+
+  struct Previous {
+    VersionRecord record;
+    const Schema* schema;
+  };
+
+  const Chain& chain_;
+  Store& store_;
+  const FsckOptions& options_;
+  ThreadPool pool_;
+
+  std::map<std::string, ObjectInfo> objects_;
+  ChainNames names_;
+  std::map<uint64_t, Seen> seen_;
+  std::optional<Previous> previous_;
+  std::map<std::string, std::optional<Schema>> schemas_;  // by name
+  std::vector<EdgeName> sound_edges_;
+  std::set<std::string> named_;  // parts that records name
+  std::set<std::string> noted_;  // objects that gc will delete
+  std::vector<VersionRange> going_;
+  std::mutex progress_mutex_;
+  uint64_t done_ = 0;
+  FsckReport report_;
+};
+
+}  // namespace
+
+Result<FsckReport> check_chain(const Chain& chain, const FsckOptions& options) {
+  // A handle of its own: the chain may remember a schema, and fsck is to look.
+  DW_ASSIGN_OR_RETURN(const Chain own, Chain::open(chain.shared_store(), chain.options()));
+  return Checker(own, options).run();
+}
+
+}  // namespace deltawire

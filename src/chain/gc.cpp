@@ -1,0 +1,386 @@
+#include "chain/gc.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/sync_point.h"
+#include "base/thread_pool.h"
+#include "chain/edges.h"
+#include "chain/heartbeat.h"
+#include "chain/names.h"
+#include "chain/retention.h"
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kBatch = 500;         // versions that are announced and removed together
+constexpr size_t kMostNoted = 10'000;  // objects in one note
+constexpr unsigned kThreads = 8;
+constexpr int64_t kForgetSeconds = 30 * 24 * 3600;  // a replica that has not been seen for so long
+
+bool is_damage(const Status& status) {
+  return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
+         status.code() == Code::kUnsupported;
+}
+
+class Collector {
+ public:
+  Collector(const Chain& chain, const GcOptions& options)
+      : chain_(chain),
+        store_(chain.store()),
+        options_(options),
+        now_(options.now != 0 ? options.now : unix_now()) {}
+
+  Result<GcReport> run() {
+    if (options_.keep == 0) return invalid_argument("gc keeps at least one version");
+    if (options_.grace_seconds < 0) return invalid_argument("a grace period is not negative");
+    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain_.head());
+    if (!head) return std::move(report_);
+    report_.head = *head;
+    DW_ASSIGN_OR_RETURN(claims_, list_claims(store_, now_));
+    DW_ASSIGN_OR_RETURN(names_, list_names(chain_));
+    // A listing may be behind the head; nothing is newer than the head as far as this run goes.
+    names_.versions.insert(*head);
+    names_.versions.erase(names_.versions.upper_bound(*head), names_.versions.end());
+    std::erase_if(names_.edges, [&](const EdgeName& edge) { return edge.version > *head; });
+    DW_ASSIGN_OR_RETURN(Kept kept, what_to_keep(chain_, names_, *head, options_.keep, claims_));
+    report_.kept = kept.ranges;
+    report_.notes = std::move(kept.notes);
+    DW_RETURN_IF_ERROR(sweep());
+    DW_RETURN_IF_ERROR(remove_records());
+    DW_RETURN_IF_ERROR(note_orphans());
+    DW_RETURN_IF_ERROR(forget_replicas());
+    return std::move(report_);
+  }
+
+ private:
+  bool is_kept(uint64_t version) const {
+    return std::any_of(report_.kept.begin(), report_.kept.end(),
+                       [&](const VersionRange& range) { return range.contains(version); });
+  }
+  bool is_kept(const EdgeName& edge) const {
+    return is_kept(edge.version) && (!edge.base || is_kept(*edge.base));
+  }
+
+  // ---- what earlier runs noted
+
+  Status sweep() {
+    DW_ASSIGN_OR_RETURN(const auto listed, list_trash(store_));
+    for (const ListedTrash& own : listed) {
+      if (!own.trash.ok()) {
+        report_.notes.push_back(own.trash.status().to_string());
+        continue;
+      }
+      for (const TrashedObject& object : own.trash->objects) noted_.insert(object.name);
+      if (now_ - own.trash->created < options_.grace_seconds) {
+        report_.num_waiting += own.trash->objects.size();
+        continue;
+      }
+      DW_RETURN_IF_ERROR(sweep(own.object.name, *own.trash));
+    }
+    return {};
+  }
+
+  Status sweep(const std::string& name, const Trash& trash) {
+    std::vector<const TrashedObject*> due;
+    size_t waiting = 0;
+    for (const TrashedObject& object : trash.objects) {
+      const uint64_t version = attempt_folder(object.name)->version;
+      DW_ASSIGN_OR_RETURN(const bool needed, is_needed(object, version));
+      if (needed) continue;  // its record is still there, or came: this note is void
+      if (claims_.is_read(version)) {
+        ++waiting;
+      } else {
+        due.push_back(&object);
+      }
+    }
+    report_.num_waiting += waiting;
+    report_.num_deleted += due.size();
+    for (const TrashedObject* object : due) report_.deleted_bytes += object->size_bytes;
+    if (options_.dry_run) return {};
+    std::vector<std::string> names;
+    for (const TrashedObject* object : due) names.push_back(object->name);
+    DW_RETURN_IF_ERROR(remove_all(names));
+    DW_SYNC_POINT("gc: objects deleted");
+    // Objects that are still being read stay noted.
+    return waiting == 0 ? store_.remove(name) : Status();
+  }
+
+  // Whether a record names this object after all.
+  Result<bool> is_needed(const TrashedObject& object, uint64_t version) {
+    if (!object.record.empty()) {
+      const auto known = record_there_.find(object.record);
+      if (known != record_there_.end()) return known->second;
+      const Result<ObjectInfo> info = store_.stat(object.record);
+      if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
+      return record_there_[object.record] = info.ok();
+    }
+    DW_ASSIGN_OR_RETURN(const auto* named, named_at(version));
+    return named == nullptr || named->contains(object.name);
+  }
+
+  // The objects that records of this version name; null when one cannot be read, so that nothing
+  // can be told. Asks the store again rather than a listing: an edge may just have come.
+  Result<const std::set<std::string>*> named_at(uint64_t version) {
+    const auto known = named_.find(version);
+    if (known != named_.end()) return known->second ? &*known->second : nullptr;
+    std::optional<std::set<std::string>>& named = named_[version];
+    std::set<std::string> found;
+    const Result<VersionRecord> record = chain_.version(version);
+    if (!record.ok() && record.status().code() != Code::kNotFound) {
+      return is_damage(record.status()) ? Result<const std::set<std::string>*>(nullptr)
+                                        : record.status();
+    }
+    if (record.ok()) {
+      for (const PartRef& part : record->manifest.parts) found.insert(part.name);
+    }
+    DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain_, version, version, SIZE_MAX));
+    for (const EdgeName& name : edges) {
+      const Result<Edge> edge = read_edge(chain_, name);
+      if (!edge.ok() && edge.status().code() == Code::kNotFound) continue;
+      if (!edge.ok()) {
+        return is_damage(edge.status()) ? Result<const std::set<std::string>*>(nullptr)
+                                        : edge.status();
+      }
+      for (const PartRef& part : edge->parts) found.insert(part.name);
+    }
+    named = std::move(found);
+    return &*named;
+  }
+
+  // ---- records
+
+  Status remove_records() {
+    std::vector<uint64_t> versions;
+    for (const uint64_t version : names_.versions) {
+      if (!is_kept(version)) versions.push_back(version);
+    }
+    std::vector<EdgeName> edges;
+    for (const EdgeName& edge : names_.edges) {
+      if (!is_kept(edge)) edges.push_back(edge);
+    }
+    // Each edge goes with the older of its ends that goes, so that none outlives a version it
+    // begins at or leads to.
+    const auto goes_with = [&](const EdgeName& edge) {
+      return edge.base && !is_kept(*edge.base) ? *edge.base : edge.version;
+    };
+    std::sort(edges.begin(), edges.end(),
+              [&](const EdgeName& a, const EdgeName& b) { return goes_with(a) < goes_with(b); });
+    auto edge = edges.begin();
+    for (size_t begin = 0; begin < versions.size() || edge != edges.end(); begin += kBatch) {
+      const size_t end = std::min(begin + kBatch, versions.size());
+      std::vector<uint64_t> batch;
+      if (begin < end)
+        batch.assign(versions.begin() + ptrdiff_t(begin), versions.begin() + ptrdiff_t(end));
+      auto last = edges.end();
+      if (end < versions.size()) {
+        last = std::find_if(edge, edges.end(),
+                            [&](const EdgeName& e) { return goes_with(e) >= versions[end]; });
+      }
+      DW_ASSIGN_OR_RETURN(const bool done, remove_batch(batch, {edge, last}));
+      if (!done) return {};
+      edge = last;
+    }
+    return {};
+  }
+
+  // False when somebody has claimed one of them meanwhile.
+  Result<bool> remove_batch(const std::vector<uint64_t>& versions,
+                            const std::vector<EdgeName>& edges) {
+    Trash trash;
+    trash.created = now_;
+    for (const uint64_t version : versions) {
+      if (!trash.versions.empty() && trash.versions.back().last + 1 == version) {
+        trash.versions.back().last = version;
+      } else {
+        trash.versions.push_back({version, version});
+      }
+    }
+    DW_RETURN_IF_ERROR(note_objects(versions, edges, &trash));
+    if (!options_.dry_run) {
+      DW_ASSIGN_OR_RETURN(const std::string announced, put_trash(store_, trash));
+      DW_SYNC_POINT("gc: announced");
+      DW_ASSIGN_OR_RETURN(const bool claimed, is_claimed_now(versions));
+      if (claimed) {
+        report_.notes.push_back("a pin or a lease has come meanwhile; the next run looks at it");
+        DW_RETURN_IF_ERROR(store_.remove(announced));
+        return false;
+      }
+    }
+    count(trash);
+    report_.num_versions += versions.size();
+    report_.num_edges += edges.size();
+    if (options_.dry_run) return true;
+    std::vector<std::string> names;
+    for (const EdgeName& edge : edges) names.push_back(edge_name(edge));
+    DW_RETURN_IF_ERROR(remove_all(names));
+    DW_SYNC_POINT("gc: edges removed");
+    for (const uint64_t version : versions) {
+      DW_RETURN_IF_ERROR(store_.remove(manifest_name(version)));
+      DW_SYNC_POINT("gc: manifest removed");
+    }
+    return true;
+  }
+
+  Result<bool> is_claimed_now(const std::vector<uint64_t>& versions) {
+    DW_ASSIGN_OR_RETURN(const Claims claims, list_claims(store_, now_));
+    if (claims == claims_) return false;
+    DW_ASSIGN_OR_RETURN(const Kept kept,
+                        what_to_keep(chain_, names_, report_.head, options_.keep, claims));
+    return std::any_of(versions.begin(), versions.end(),
+                       [&](uint64_t version) { return kept.contains(version); });
+  }
+
+  // What the records of a batch name. One that cannot be read leaves its objects to the search for
+  // orphans.
+  Status note_objects(const std::vector<uint64_t>& versions, const std::vector<EdgeName>& edges,
+                      Trash* trash) {
+    std::vector<Result<std::vector<PartRef>>> parts(versions.size() + edges.size(),
+                                                    std::vector<PartRef>());
+    in_parallel(parts.size(), [&](size_t i) {
+      if (i < versions.size()) {
+        Result<VersionRecord> record = chain_.version(versions[i]);
+        parts[i] = record.ok() ? Result(std::move(record->manifest.parts)) : record.status();
+      } else {
+        Result<Edge> edge = read_edge(chain_, edges[i - versions.size()]);
+        parts[i] = edge.ok() ? Result(std::move(edge->parts)) : edge.status();
+      }
+    });
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::string record =
+          i < versions.size() ? manifest_name(versions[i]) : edge_name(edges[i - versions.size()]);
+      if (!parts[i].ok()) {
+        if (!is_damage(parts[i].status())) return parts[i].status();
+        if (parts[i].status().code() != Code::kNotFound) {
+          report_.notes.push_back("removed unread: " + parts[i].status().to_string());
+        }
+        continue;
+      }
+      for (const PartRef& part : *parts[i]) {
+        if (!attempt_folder(part.name)) continue;
+        noted_.insert(part.name);
+        trash->objects.push_back({part.name, part.size_bytes, record});
+      }
+    }
+    return {};
+  }
+
+  void count(const Trash& trash) {
+    report_.num_noted += trash.objects.size();
+    for (const TrashedObject& object : trash.objects) report_.noted_bytes += object.size_bytes;
+  }
+
+  // ---- orphans
+
+  // Objects of attempts that never committed. Up to the head none of them ever will; above it a
+  // publisher may be at work.
+  Status note_orphans() {
+    // By version: how many records there are, and the objects by folder.
+    std::map<uint64_t, size_t> records;
+    for (const uint64_t version : names_.versions) records[version] += is_kept(version);
+    for (const EdgeName& edge : names_.edges) records[edge.version] += is_kept(edge);
+    using Folders = std::map<std::string, std::vector<ObjectInfo>>;
+    std::map<uint64_t, Folders> found;
+    for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix}) {
+      DW_RETURN_IF_ERROR(list_all(store_, prefix, "", [&](const ObjectInfo& object) {
+        const auto attempt = attempt_folder(object.name);
+        if (attempt && attempt->version <= report_.head) {
+          found[attempt->version][std::string(attempt->folder)].push_back(object);
+        }
+        return true;
+      }));
+    }
+    Trash trash;
+    trash.created = now_;
+    for (const auto& [version, folders] : found) {
+      // A record names one folder: where there are no more folders than records, all are named.
+      if (folders.size() <= records[version]) continue;
+      DW_RETURN_IF_ERROR(note_orphans(version, folders, &trash));
+      if (trash.objects.size() >= kMostNoted) DW_RETURN_IF_ERROR(put(&trash));
+    }
+    return put(&trash);
+  }
+
+  Status note_orphans(uint64_t version,
+                      const std::map<std::string, std::vector<ObjectInfo>>& folders, Trash* trash) {
+    for (const auto& [folder, objects] : folders) {
+      const bool old = std::all_of(objects.begin(), objects.end(), [&](const ObjectInfo& object) {
+        return now_ - object.modified > options_.grace_seconds;
+      });
+      const bool all_noted = std::all_of(objects.begin(), objects.end(), [&](const auto& object) {
+        return noted_.contains(object.name);
+      });
+      if (!old || all_noted) continue;
+      DW_ASSIGN_OR_RETURN(const auto* named, named_at(version));
+      if (named == nullptr) continue;
+      for (const ObjectInfo& object : objects) {
+        if (named->contains(object.name) || noted_.contains(object.name)) continue;
+        ++report_.num_orphans;
+        trash->objects.push_back({object.name, object.size_bytes, ""});
+      }
+    }
+    return {};
+  }
+
+  Status put(Trash* trash) {
+    count(*trash);
+    if (!trash->objects.empty() && !options_.dry_run) {
+      DW_RETURN_IF_ERROR(put_trash(store_, *trash).status());
+      DW_SYNC_POINT("gc: orphans noted");
+    }
+    trash->objects.clear();
+    return {};
+  }
+
+  // ---- replicas
+
+  Status forget_replicas() {
+    DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store_));
+    for (const ListedHeartbeat& listed : heartbeats) {
+      const int64_t seen = listed.heartbeat.ok() ? listed.heartbeat->seen : listed.object.modified;
+      if (now_ - seen < kForgetSeconds) continue;
+      ++report_.num_forgotten;
+      if (!options_.dry_run) DW_RETURN_IF_ERROR(store_.remove(listed.object.name));
+    }
+    return {};
+  }
+
+  // ---- requests
+
+  void in_parallel(size_t n, const std::function<void(size_t)>& body) {
+    if (n == 0) return;
+    ThreadPool pool(unsigned(std::min<size_t>(n, kThreads)));
+    pool.parallel_for(n, [&](size_t i, unsigned) { body(i); });
+  }
+
+  Status remove_all(const std::vector<std::string>& names) {
+    std::vector<Status> outcomes(names.size());
+    in_parallel(names.size(), [&](size_t i) {
+      outcomes[i] = store_.remove(names[i]);
+      DW_SYNC_POINT("gc: object removed");
+    });
+    for (Status& outcome : outcomes) DW_RETURN_IF_ERROR(std::move(outcome));
+    return {};
+  }
+
+  const Chain& chain_;
+  Store& store_;
+  const GcOptions options_;
+  const int64_t now_;
+
+  Claims claims_;
+  ChainNames names_;
+  std::set<std::string> noted_;  // objects that are in some note
+  std::map<std::string, bool> record_there_;
+  std::map<uint64_t, std::optional<std::set<std::string>>> named_;
+  GcReport report_;
+};
+
+}  // namespace
+
+Result<GcReport> collect_garbage(const Chain& chain, const GcOptions& options) {
+  return Collector(chain, options).run();
+}
+
+}  // namespace deltawire

@@ -1,0 +1,69 @@
+#include "chain/part_reader.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace deltawire {
+namespace {
+
+constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
+constexpr uint64_t kMaxHeaderBytes = 100'000'008;  // as readers of safetensors have it
+
+// Feeds `take` with the part, piece by piece from the front.
+Status read_pieces(Store& store, const PartRef& part, const ReadProgress& progress,
+                   const std::function<void(Bytes)>& take) {
+  const std::string place = store.url() + "/" + part.name;
+  DW_ASSIGN_OR_RETURN(const ObjectInfo info, store.stat(part.name));
+  if (info.size_bytes != part.size_bytes) {
+    return corruption(place + ": expected " + std::to_string(part.size_bytes) + " bytes, got " +
+                      std::to_string(info.size_bytes));
+  }
+  Hasher hasher(DigestKind::kSha256);
+  std::vector<uint8_t> piece;
+  for (uint64_t at = 0; at < part.size_bytes; at += piece.size()) {
+    piece.resize(size_t(std::min(kPieceBytes, part.size_bytes - at)));
+    DW_RETURN_IF_ERROR(store.read(part.name, at, piece));
+    hasher.update(Bytes(piece));
+    take(piece);
+    if (progress && !progress(piece.size())) return cancelled("stopped on request");
+  }
+  const Digest got = hasher.finish();
+  if (got != part.sha256) {
+    return corruption(place + ": sha-256: expected " + part.sha256.hex() + ", got " + got.hex());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<uint8_t>> read_part(Store& store, const PartRef& part,
+                                       const ReadProgress& progress) {
+  std::vector<uint8_t> bytes;
+  DW_RETURN_IF_ERROR(read_pieces(store, part, progress, [&](Bytes piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+  }));
+  return bytes;
+}
+
+Result<std::string> read_part_header(Store& store, const PartRef& part,
+                                     const ReadProgress& progress) {
+  std::string header;
+  uint64_t wanted = sizeof(uint64_t);
+  DW_RETURN_IF_ERROR(read_pieces(store, part, progress, [&](Bytes piece) {
+    const auto take = [&] {
+      const size_t count = size_t(std::min<uint64_t>(wanted - header.size(), piece.size()));
+      header.append(reinterpret_cast<const char*>(piece.data()), count);
+      piece = piece.subspan(count);
+    };
+    if (header.size() < wanted) take();
+    if (header.size() == sizeof(uint64_t) && wanted == sizeof(uint64_t)) {
+      const uint64_t length = load_le<uint64_t>(header.data());
+      wanted += std::min(length, kMaxHeaderBytes);
+      take();
+    }
+  }));
+  return header;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,227 @@
+#include "chain/retention.h"
+
+#include <algorithm>
+
+#include "base/sync_point.h"
+#include "chain/edges.h"
+#include "chain/heartbeat.h"
+
+namespace deltawire {
+namespace {
+
+Result<bool> is_there(Store& store, const std::vector<PartRef>& parts) {
+  for (const PartRef& part : parts) {
+    const Result<ObjectInfo> info = store.stat(part.name);
+    if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
+    if (!info.ok() || info->size_bytes != part.size_bytes) return false;
+  }
+  return true;
+}
+
+bool is_damage(const Status& status) {
+  return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
+         status.code() == Code::kUnsupported;
+}
+
+// Whether the anchor that `edge` names holds what it says: record, link and objects.
+Result<bool> is_usable(const Chain& chain, const EdgeName& name) {
+  const Result<Edge> edge = read_edge(chain, name);
+  const Result<VersionRecord> version = chain.version(name.version);
+  for (const Status& status : {edge.status(), version.status()}) {
+    if (is_damage(status)) return false;
+    DW_RETURN_IF_ERROR(Status(status));
+  }
+  if (edge->manifest != version->digest) return false;
+  return is_there(chain.store(), edge->parts);
+}
+
+// Ok when something leads to this version and no gc has announced to remove any of it.
+Status check_not_going(const Chain& chain, uint64_t version) {
+  const std::string place = chain.store().url() + ": version " + std::to_string(version);
+  DW_ASSIGN_OR_RETURN(const ChainNames names, list_names(chain));
+  std::optional<uint64_t> anchor;
+  if (names.versions.contains(version)) {
+    DW_ASSIGN_OR_RETURN(anchor, newest_anchor(chain, names, version));
+  }
+  if (!anchor) return not_found(place + ": nothing leads to it any more");
+  DW_ASSIGN_OR_RETURN(const auto trash, list_trash(chain.store()));
+  for (const ListedTrash& listed : trash) {
+    if (!listed.trash.ok()) continue;
+    for (const VersionRange& range : listed.trash->versions) {
+      if (range.first <= version && range.last >= *anchor) {
+        return conflict(place + ": gc is removing it, or what leads to it");
+      }
+    }
+  }
+  return {};
+}
+
+void add_range(std::vector<VersionRange>* ranges, VersionRange range) {
+  ranges->push_back(range);
+  std::sort(ranges->begin(), ranges->end(),
+            [](const VersionRange& a, const VersionRange& b) { return a.first < b.first; });
+  std::vector<VersionRange> joined;
+  for (const VersionRange& next : *ranges) {
+    if (!joined.empty() && next.first <= joined.back().last + 1) {
+      joined.back().last = std::max(joined.back().last, next.last);
+    } else {
+      joined.push_back(next);
+    }
+  }
+  *ranges = std::move(joined);
+}
+
+}  // namespace
+
+Result<std::vector<uint64_t>> list_pins(Store& store) {
+  std::vector<uint64_t> pins;
+  DW_RETURN_IF_ERROR(list_all(store, kPinPrefix, "", [&](const ObjectInfo& object) {
+    if (const auto version = version_of_pin(object.name)) pins.push_back(*version);
+    return true;
+  }));
+  return pins;
+}
+
+Status pin_version(const Chain& chain, uint64_t version) {
+  Store& store = chain.store();
+  DW_RETURN_IF_ERROR(chain.version(version).status());
+  DW_RETURN_IF_ERROR(store.put(pin_name(version), MemoryBody(std::string_view())));
+  DW_SYNC_POINT("pin: put");
+  // gc announces what it is about to remove, then looks at pins: either it sees this one or this
+  // sees the announcement.
+  Status status = check_not_going(chain, version);
+  if (status.ok()) return {};
+  DW_RETURN_IF_ERROR(store.remove(pin_name(version)));
+  return status;
+}
+
+Status unpin_version(const Chain& chain, uint64_t version) {
+  Store& store = chain.store();
+  const Result<ObjectInfo> info = store.stat(pin_name(version));
+  if (!info.ok() && info.status().code() == Code::kNotFound) {
+    return not_found(store.url() + ": version " + std::to_string(version) + " is not pinned");
+  }
+  DW_RETURN_IF_ERROR(Status(info.status()));
+  return store.remove(pin_name(version));
+}
+
+uint64_t ChainNames::segment_begin(uint64_t version) const {
+  auto at = versions.find(version);
+  uint64_t begin = version;
+  while (at != versions.begin() && *std::prev(at) + 1 == begin) begin = *--at;
+  return begin;
+}
+
+Result<ChainNames> list_names(const Chain& chain) {
+  ChainNames names;
+  DW_RETURN_IF_ERROR(list_all(chain.store(), kManifestPrefix, "", [&](const ObjectInfo& object) {
+    if (const auto version = version_of_manifest(object.name)) names.versions.insert(*version);
+    return true;
+  }));
+  DW_RETURN_IF_ERROR(list_all(chain.store(), kEdgePrefix, "", [&](const ObjectInfo& object) {
+    if (const auto edge = parse_edge_name(object.name)) names.edges.push_back(*edge);
+    return true;
+  }));
+  return names;
+}
+
+Result<std::optional<uint64_t>> newest_anchor(const Chain& chain, const ChainNames& names,
+                                              uint64_t version) {
+  const uint64_t begin = names.segment_begin(version);
+  for (uint64_t at = version;; --at) {
+    const Result<VersionRecord> record = chain.version(at);
+    if (!record.ok() && !is_damage(record.status())) return record.status();
+    if (!record.ok()) return std::optional<uint64_t>();  // nothing leads across a damaged one
+    // The newest by what the record knew, or by a shortcut made later.
+    uint64_t candidate = record->manifest.anchor;
+    for (const EdgeName& edge : names.edges) {
+      if (!edge.base && edge.version <= at) candidate = std::max(candidate, edge.version);
+    }
+    if (candidate < begin) return std::optional<uint64_t>();
+    for (const EdgeName& edge : names.edges) {
+      if (edge.base || edge.version != candidate) continue;
+      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain, edge));
+      if (usable) return std::optional(candidate);
+    }
+    const Result<VersionRecord> own = chain.version(candidate);
+    if (!own.ok() && !is_damage(own.status())) return own.status();
+    if (own.ok() && own->manifest.kind == VersionKind::kFull) {
+      DW_ASSIGN_OR_RETURN(const bool usable, is_there(chain.store(), own->manifest.parts));
+      if (usable) return std::optional(candidate);
+    }
+    if (candidate == begin) return std::optional<uint64_t>();
+    at = candidate;
+  }
+}
+
+Result<Claims> list_claims(Store& store, int64_t now) {
+  Claims claims;
+  DW_ASSIGN_OR_RETURN(claims.pins, list_pins(store));
+  DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store));
+  for (const ListedHeartbeat& listed : heartbeats) {
+    if (!listed.heartbeat.ok()) {
+      if (now - listed.object.modified > kMaxLeaseSeconds) continue;
+      return Status(listed.heartbeat.status())
+          .at("it might hold a lease; remove it if its replica is gone");
+    }
+    const Heartbeat& heartbeat = *listed.heartbeat;
+    if (!heartbeat.lease) continue;
+    const int64_t expires = std::min(heartbeat.lease->expires, heartbeat.seen + kMaxLeaseSeconds);
+    if (expires <= now) continue;
+    claims.leases.push_back(*heartbeat.lease);
+  }
+  return claims;
+}
+
+bool Claims::is_read(uint64_t version) const {
+  return std::any_of(leases.begin(), leases.end(), [&](const Lease& lease) {
+    return version <= lease.to && version >= lease.from.value_or(0);
+  });
+}
+
+bool Kept::contains(uint64_t version) const {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const VersionRange& range) { return range.contains(version); });
+}
+
+Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t head, uint64_t keep,
+                          const Claims& claims) {
+  Kept kept;
+  const uint64_t begin = names.segment_begin(head);
+  const uint64_t oldest = std::max(begin, head + 1 - std::min(keep, head + 1));
+  DW_ASSIGN_OR_RETURN(const auto floor, newest_anchor(chain, names, oldest));
+  if (!floor) {  // the lower end of what is kept is already gone, or damaged
+    DW_ASSIGN_OR_RETURN(const auto any, newest_anchor(chain, names, head));
+    if (!any) {
+      return corruption(chain.store().url() + ": no anchor leads to version " +
+                        std::to_string(head) + "; nothing is removed");
+    }
+  }
+  add_range(&kept.ranges, {floor.value_or(oldest), head});
+  const auto keep_reachable = [&](uint64_t version) -> Result<bool> {
+    if (kept.contains(version)) return true;
+    if (!names.versions.contains(version)) return false;
+    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> anchor, newest_anchor(chain, names, version));
+    // One that nothing leads to is kept as it is.
+    add_range(&kept.ranges, {anchor.value_or(version), version});
+    return anchor.has_value();
+  };
+  for (const uint64_t pin : claims.pins) {
+    DW_ASSIGN_OR_RETURN(const bool served, keep_reachable(pin));
+    if (!served) {
+      kept.notes.push_back("version " + std::to_string(pin) +
+                           " is pinned, but nothing leads to it");
+    }
+  }
+  for (const Lease& lease : claims.leases) {
+    const uint64_t to = std::min(lease.to, head);
+    DW_RETURN_IF_ERROR(keep_reachable(to).status());
+    // Its base stays a version like any other, reachable; or else the reader begins at an anchor.
+    if (!lease.from || *lease.from > to || !names.versions.contains(*lease.from)) continue;
+    DW_ASSIGN_OR_RETURN(const auto anchor, newest_anchor(chain, names, *lease.from));
+    if (anchor) add_range(&kept.ranges, {*anchor, to});
+  }
+  return kept;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,74 @@
+// What a chain must keep: the newest versions, what is pinned, what is being read; and whatever
+// those need to be reached from nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "chain/chain.h"
+#include "chain/heartbeat.h"
+#include "chain/names.h"
+#include "chain/trash.h"
+
+namespace deltawire {
+
+// ---- pins
+
+// Keeps a version, and what leads to it, until it is unpinned. NotFound when it is not there, or
+// when nothing leads to it; Conflict when gc is about to remove some of that: of a pin and a gc
+// that race, at least one sees the other.
+Status pin_version(const Chain& chain, uint64_t version);
+// NotFound when it is not pinned.
+Status unpin_version(const Chain& chain, uint64_t version);
+Result<std::vector<uint64_t>> list_pins(Store& store);
+
+// ---- the names in a store
+
+// The versions and shortcuts there are: names only, so it costs a request per thousand.
+struct ChainNames {
+  std::set<uint64_t> versions;
+  std::vector<EdgeName> edges;
+
+  // The versions around `version` that are there without a hole.
+  uint64_t segment_begin(uint64_t version) const;
+};
+Result<ChainNames> list_names(const Chain& chain);
+
+// The newest version at or below `version` that is stored whole, by itself or as a shortcut, its
+// objects all there, and from which every version up to `version` is there. None when there is no
+// such anchor.
+Result<std::optional<uint64_t>> newest_anchor(const Chain& chain, const ChainNames& names,
+                                              uint64_t version);
+
+// ---- what to keep
+
+// What somebody wants kept, beside the newest versions.
+struct Claims {
+  std::vector<uint64_t> pins;
+  std::vector<Lease> leases;  // live ones
+
+  bool operator==(const Claims&) const = default;
+  // Whether a live lease may be reading objects of this version.
+  bool is_read(uint64_t version) const;
+};
+// Leases that expired before `now` do not count. A heartbeat that cannot be read might hold a
+// lease: Corruption, naming it, unless it is a day old.
+Result<Claims> list_claims(Store& store, int64_t now);
+
+struct Kept {
+  std::vector<VersionRange> ranges;  // ascending, apart
+  std::vector<std::string> notes;    // pins that cannot be served, for people
+
+  bool contains(uint64_t version) const;
+};
+// The last `keep` versions up to `head`, and the claims, each with what leads to it from the newest
+// anchor at or below it. Corruption when no anchor leads to the head: then nothing is safe to
+// remove.
+Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t head, uint64_t keep,
+                          const Claims& claims);
+
+}  // namespace deltawire

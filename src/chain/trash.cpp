@@ -1,0 +1,123 @@
+#include "chain/trash.h"
+
+#include <cstdio>
+
+#include "chain/names.h"
+#include "format/record.h"
+
+namespace deltawire {
+namespace {
+
+constexpr std::string_view kFormat = "trash/1";
+constexpr uint64_t kMaxTrashBytes = uint64_t{64} << 20;
+
+std::string versions_json(const std::vector<VersionRange>& versions) {
+  std::string list;
+  for (const VersionRange& range : versions) {
+    list.append(list.empty() ? "[" : ",[").append(std::to_string(range.first));
+    list.append(",").append(std::to_string(range.last)).append("]");
+  }
+  return "[" + list + "]";
+}
+
+std::string objects_json(const std::vector<TrashedObject>& objects) {
+  std::string list;
+  for (const TrashedObject& object : objects) {
+    list.append(list.empty() ? "[" : ",[").append(canonical_text(object.name));
+    list.append(",").append(std::to_string(object.size_bytes)).append(",");
+    list.append(object.record.empty() ? "null" : canonical_text(object.record)).append("]");
+  }
+  return "[" + list + "]";
+}
+
+Result<std::vector<VersionRange>> parse_versions(std::string_view json) {
+  std::vector<VersionRange> versions;
+  CanonicalReader reader(json);
+  for (reader.open_list(); reader.next_item();) {
+    VersionRange range;
+    reader.open_list();
+    if (reader.next_item()) range.first = reader.number();
+    if (reader.next_item()) range.last = reader.number();
+    if (reader.next_item() || range.first > range.last) break;
+    versions.push_back(range);
+  }
+  if (!reader.ok() || reader.offset() != json.size()) {
+    return bad_field("versions", "pairs of first and last");
+  }
+  return versions;
+}
+
+Result<std::vector<TrashedObject>> parse_objects(std::string_view json) {
+  std::vector<TrashedObject> objects;
+  CanonicalReader reader(json);
+  for (reader.open_list(); reader.next_item();) {
+    TrashedObject object;
+    reader.open_list();
+    if (reader.next_item()) object.name = reader.text();
+    if (reader.next_item()) object.size_bytes = reader.number();
+    if (reader.next_item() && !reader.take_null()) object.record = reader.text();
+    if (reader.next_item()) break;
+    objects.push_back(std::move(object));
+  }
+  if (!reader.ok() || reader.offset() != json.size()) {
+    return bad_field("objects", "name, bytes and record of each");
+  }
+  for (const TrashedObject& object : objects) {
+    if (!check_object_name(object.name).ok() || !attempt_folder(object.name)) {
+      return bad_field("objects", "names of objects that an attempt to publish puts");
+    }
+    if (!object.record.empty() && !check_object_name(object.record).ok()) {
+      return bad_field("objects", "names of records");
+    }
+  }
+  return objects;
+}
+
+}  // namespace
+
+std::string serialise_trash(const Trash& trash) {
+  RecordWriter record(kFormat);
+  record.number("created", uint64_t(trash.created));
+  record.json("versions", versions_json(trash.versions));
+  record.json("objects", objects_json(trash.objects));
+  return std::move(record).finish({}).value();  // without a signer nothing can fail
+}
+
+Result<Trash> parse_trash(std::string_view json) {
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kFormat, {}));
+  Trash trash;
+  trash.created = record.time("created");
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  DW_ASSIGN_OR_RETURN(trash.versions, parse_versions(record.json("versions")));
+  DW_ASSIGN_OR_RETURN(trash.objects, parse_objects(record.json("objects")));
+  return trash;
+}
+
+Result<std::string> put_trash(Store& store, const Trash& trash) {
+  char time[24];
+  std::snprintf(time, sizeof time, "%010llu", static_cast<unsigned long long>(trash.created));
+  const std::string name = std::string(kTrashPrefix) + time + "-" + random_hex(8) + ".json";
+  DW_RETURN_IF_ERROR(store.put(name, MemoryBody(serialise_trash(trash))));
+  return name;
+}
+
+Result<std::vector<ListedTrash>> list_trash(Store& store) {
+  std::vector<ListedTrash> found;
+  Status failure;
+  DW_RETURN_IF_ERROR(list_all(store, kTrashPrefix, "", [&](const ObjectInfo& object) {
+    const Result<std::string> text = store.get(object.name, kMaxTrashBytes);
+    if (!text.ok() && text.status().code() == Code::kNotFound) return true;  // gone meanwhile
+    if (!text.ok() && text.status().code() != Code::kCorruption) {
+      failure = text.status();
+      return false;
+    }
+    Result<Trash> trash = text.ok() ? parse_trash(*text) : text.status();
+    if (!trash.ok()) trash = Status(trash.status()).at(store.url() + "/" + object.name);
+    found.push_back({object, std::move(trash)});
+    return true;
+  }));
+  DW_RETURN_IF_ERROR(std::move(failure));
+  return found;
+}
+
+}  // namespace deltawire

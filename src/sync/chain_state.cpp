@@ -1,0 +1,49 @@
+#include "sync/chain_state.h"
+
+#include <stdlib.h>
+
+namespace deltawire {
+namespace fs = std::filesystem;
+
+Result<WorkFolder> WorkFolder::make(const fs::path& inside) {
+  std::error_code error;
+  const fs::path parent = inside.empty() ? fs::temp_directory_path(error) : inside;
+  if (!error) fs::create_directories(parent, error);
+  if (error) return io_error(parent.string() + ": cannot make folder: " + error.message());
+  std::string pattern = (parent / "deltawire-work-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    return io_error(parent.string() + ": cannot make a folder there");
+  }
+  return WorkFolder(pattern);
+}
+
+WorkFolder::WorkFolder(WorkFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+WorkFolder::~WorkFolder() {
+  if (path_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+Result<ChainState> ChainState::open(std::shared_ptr<Store> store, fs::path folder,
+                                    const WorkOptions& options) {
+  ReplicaOptions replica;
+  replica.threads = options.threads;
+  replica.heartbeat = false;
+  replica.trust_key = options.trust_key;
+  replica.progress = options.progress;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());
+  DW_ASSIGN_OR_RETURN(Replica opened, Replica::open(std::move(store), folder, std::move(replica)));
+  return ChainState(std::move(opened));
+}
+
+Result<const Checkpoint*> ChainState::bring_to(uint64_t version) {
+  checkpoint_.reset();
+  DW_ASSIGN_OR_RETURN(const PullReport report, replica_.pull(version));
+  DW_ASSIGN_OR_RETURN(checkpoint_, Checkpoint::open(report.path));
+  return &*checkpoint_;
+}
+
+}  // namespace deltawire

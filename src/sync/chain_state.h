@@ -1,0 +1,56 @@
+// States of a chain on disk, for work that needs no trainer: anchors made afterwards, merged
+// deltas.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "deltawire/checkpoint.h"
+#include "deltawire/delta.h"
+#include "deltawire/replica.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+struct WorkOptions {
+  // Where states are kept meanwhile, as large as the model each; empty: the system's folder for
+  // temporary files.
+  std::filesystem::path folder;
+  std::filesystem::path sign_key, trust_key;
+  unsigned threads = 0;
+  bool single_writer = false;  // allow a store without conditional put
+  Progress progress;
+};
+
+// A folder of one's own that goes away.
+class WorkFolder {
+ public:
+  static Result<WorkFolder> make(const std::filesystem::path& inside);
+  ~WorkFolder();
+  WorkFolder(WorkFolder&& other) noexcept;
+  WorkFolder& operator=(WorkFolder&&) = delete;
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  explicit WorkFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+// A replica in a work folder. Thread safety: none.
+class ChainState {
+ public:
+  static Result<ChainState> open(std::shared_ptr<Store> store, std::filesystem::path folder,
+                                 const WorkOptions& options);
+  // By the cheapest path from where it is. The checkpoint is valid until the next call.
+  Result<const Checkpoint*> bring_to(uint64_t version);
+
+ private:
+  explicit ChainState(Replica replica) : replica_(std::move(replica)) {}
+  Replica replica_;
+  std::optional<Checkpoint> checkpoint_;
+};
+
+}  // namespace deltawire

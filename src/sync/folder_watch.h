@@ -1,0 +1,68 @@
+// Checkpoints that appear in a folder: which of them are complete and new, and in which order.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+struct WatchOptions {
+  // A checkpoint counts as written when none of its files has changed for so long.
+  double settle_seconds = 2;
+};
+
+// A checkpoint is a .safetensors file or a folder in the watched one; hidden ones are passed over.
+// It is complete when its index, its shards and their headers fit together and it has settled. One
+// thread.
+class FolderWatch {
+ public:
+  static Result<FolderWatch> open(std::filesystem::path folder, WatchOptions options);
+  ~FolderWatch();
+  FolderWatch(FolderWatch&& other) noexcept;
+  FolderWatch& operator=(FolderWatch&&) = delete;
+
+  // Where those that were published are remembered from one process to the next. Until this is
+  // said they are remembered in memory only.
+  Status remember_in(std::filesystem::path file);
+
+  // Those that are complete and not remembered, the one that was written first first. Looks at
+  // names, sizes and times, and opens only what has settled.
+  Result<std::vector<std::filesystem::path>> ready();
+  // Whether the last look saw checkpoints that may still be written.
+  bool expects_more() const noexcept { return unsettled_ != 0; }
+  // It need not be looked at again until its files change.
+  Status remember(const std::filesystem::path& checkpoint);
+  // Returns when something happened in the folder, or after `seconds`. Where the system does not
+  // tell, as on network filesystems, it sleeps.
+  void wait(double seconds);
+
+ private:
+  // What tells one state of a checkpoint from another without reading it.
+  struct Look {
+    std::string fingerprint;
+    int64_t modified_ns = 0;  // the newest file's
+  };
+  explicit FolderWatch(std::filesystem::path folder, WatchOptions options);
+  Result<std::map<std::string, Look>> look() const;
+  Status read_memory();
+  Status write_memory() const;
+
+  struct Seen {
+    std::string fingerprint;
+    double since = 0;
+  };
+  std::filesystem::path folder_;
+  WatchOptions options_;
+  std::map<std::string, Seen> seen_;               // by name
+  std::map<std::string, std::string> remembered_;  // name -> fingerprint
+  std::filesystem::path memory_;
+  size_t unsettled_ = 0;
+  int inotify_ = -1;
+};
+
+}  // namespace deltawire

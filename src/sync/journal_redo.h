@@ -1,0 +1,58 @@
+// The redo record: what differs between the local bytes and the next version, as positions and
+// values that may be written any number of times. Its parts are delta parts like any other, of
+// codec gaps or raw, so whatever reads a delta reads it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "deltawire/status.h"
+#include "deltawire/tensor.h"
+#include "format/delta_part.h"
+
+namespace deltawire {
+
+struct RedoEntry {
+  DeltaEntry entry;
+  std::vector<uint8_t> payload;
+};
+
+// Hands what differs between `before` (name, dtype, shape, bytes) and `after` to `take`, in entries
+// that cover slabs of the tensor, so that no payload is much larger than 64 MiB: a slab is a range
+// of bytes. A tensor that is not larger has one entry, or none when nothing differs.
+Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool,
+                         const std::function<Status(RedoEntry)>& take);
+
+// Where a slab's bytes lie in its tensor; Corruption when they do not lie together.
+struct ByteRange {
+  uint64_t offset = 0, size = 0;
+};
+Result<ByteRange> slab_range(const DeltaEntry& entry);
+
+// Writes entries to `folder`/redo-00000.safetensors, ... One thread.
+class RedoWriter {
+ public:
+  RedoWriter(std::filesystem::path folder, DeltaInfo info)
+      : folder_(std::move(folder)), info_(std::move(info)) {}
+
+  Status add(RedoEntry entry);
+  // All parts are on disk; returns their names.
+  Result<std::vector<std::string>> finish();
+
+  uint64_t num_changed() const noexcept { return num_changed_; }
+
+ private:
+  Status write_part();
+
+  std::filesystem::path folder_;
+  DeltaInfo info_;
+  std::vector<RedoEntry> pending_;
+  uint64_t pending_bytes_ = 0, num_changed_ = 0;
+  std::vector<std::string> names_;
+};
+
+}  // namespace deltawire

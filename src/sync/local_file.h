@@ -1,0 +1,42 @@
+// Files of a checkpoint that are patched where they are, and copies that share their blocks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/bytes.h"
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+// An existing file, mapped for writing. What is written is seen by every other mapping of the file
+// at once, and is on disk when sync() returns. Different threads may write different ranges.
+class PatchedFile {
+ public:
+  // Takes the disk space of holes first, where the filesystem can: a full disk must show here,
+  // through a mapping it would be a fatal signal.
+  static Result<PatchedFile> open(const std::filesystem::path& path);
+  ~PatchedFile();
+  PatchedFile(PatchedFile&& other) noexcept;
+  PatchedFile& operator=(PatchedFile&&) = delete;
+
+  MutableBytes bytes() noexcept { return {data_, size_}; }
+  Status sync();
+
+ private:
+  PatchedFile() = default;
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A copy that shares its blocks with the original where the filesystem can (reflink); else its
+// bytes are copied. `to` must not be there.
+Status clone_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Waits until a file's contents are on disk.
+Status sync_file(const std::filesystem::path& path);
+
+}  // namespace deltawire

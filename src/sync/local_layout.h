@@ -1,0 +1,57 @@
+// Where things are in a replica's folder, and what files of a checkpoint may be called there.
+//
+//   LOCAL/model*.safetensors, ...      the checkpoint, kept in place; or
+//   LOCAL/v0000000123/, LOCAL/current  versions side by side (copy on write)
+//   LOCAL/.deltawire/lock              held by the process that works here
+//   LOCAL/.deltawire/state.json        which version this is
+//   LOCAL/.deltawire/journal/          a step that must be finished; is there whole or not at all
+//   LOCAL/.deltawire/journal.new/      one that is being prepared; dropped by the next process
+//   LOCAL/.deltawire/work/             scratch; dropped by the next process
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+struct LocalLayout {
+  std::filesystem::path root;
+
+  std::filesystem::path own() const { return root / ".deltawire"; }
+  std::filesystem::path lock() const { return own() / "lock"; }
+  std::filesystem::path state() const { return own() / "state.json"; }
+  std::filesystem::path journal() const { return own() / "journal"; }
+  std::filesystem::path new_journal() const { return own() / "journal.new"; }
+  std::filesystem::path work() const { return own() / "work"; }
+  std::filesystem::path current() const { return root / "current"; }
+  std::filesystem::path version(uint64_t version) const;
+  // The checkpoint at `version`.
+  std::filesystem::path checkpoint(bool copy_on_write, uint64_t version) const {
+    return copy_on_write ? this->version(version) : root;
+  }
+};
+
+// Versions that stand in folders of their own, ascending.
+std::vector<uint64_t> versions_side_by_side(const LocalLayout& layout);
+
+// Corruption unless `name`, which comes from a store that is not trusted, is a plain file name that
+// cannot be mistaken for anything of ours: [A-Za-z0-9._-]+, no leading dot, not "current" or a
+// version's folder.
+Status check_checkpoint_file_name(std::string_view name);
+
+// A file that holds weights or says where they are, as opposed to a configuration or a tokenizer.
+bool is_weights_file(std::string_view name);
+
+// Makes the folder, or says why it cannot be written; Ok when it is there.
+Status make_folder(const std::filesystem::path& path);
+// Removes a file or folder with all that is in it; Ok when it is not there.
+Status remove_tree(const std::filesystem::path& path);
+Status rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace deltawire

@@ -1,0 +1,266 @@
+#include "chain/fsck.h"
+
+#include <gtest/gtest.h>
+
+#include "chain/heartbeat.h"
+#include "chain/keys.h"
+#include "chain/retention.h"
+#include "real_chain.h"
+
+namespace deltawire {
+namespace {
+
+using testing::change;
+using testing::make_tensor;
+using testing::RealChain;
+using testing::State;
+using testing::TempFolder;
+
+// Seven versions, one of them full, an anchor, merged deltas, a pin, a heartbeat, a note of gc.
+void fill(RealChain& real) {
+  for (int v = 0; v < 7; ++v) real.publish_step(v == 3);
+  real.add_anchor(5);
+  real.add_merged(3, 5);
+  real.add_merged(0, 2);
+  ASSERT_TRUE(pin_version(real.chain, 2).ok());
+  ASSERT_TRUE(write_heartbeat(*real.memory, {.name = "r", .host = "h", .version = 3}).ok());
+  ASSERT_TRUE(put_trash(*real.memory, {1'700'000'000, {}, {}}).ok());
+}
+
+FsckReport check(const RealChain& real) {
+  FsckOptions options;
+  options.threads = 2;
+  const Result<FsckReport> report = check_chain(real.chain, options);
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  return report.ok() ? *report : FsckReport{};
+}
+
+std::vector<ObjectInfo> objects_of(MemoryStore& store) {
+  std::vector<ObjectInfo> objects;
+  EXPECT_TRUE(list_all(store, "", "", [&](const ObjectInfo& object) {
+                objects.push_back(object);
+                return true;
+              }).ok());
+  return objects;
+}
+
+TEST(Fsck, ASoundChainIsClean) {
+  RealChain real;
+  fill(real);
+  const FsckReport report = check(real);
+  EXPECT_TRUE(report.clean()) << (report.problems.empty() ? report.warnings : report.problems)[0];
+  EXPECT_EQ(report.num_versions, 7U);
+  EXPECT_EQ(report.num_edges, 3U);
+  EXPECT_EQ(report.num_schemas, 1U);
+  EXPECT_EQ(report.num_parts, 20U);
+  EXPECT_EQ(report.head, 6U);
+  EXPECT_GT(report.bytes, 1000U);
+}
+
+TEST(Fsck, AnEmptyRunIsClean) { EXPECT_TRUE(check(RealChain()).clean()); }
+
+TEST(FsckSlow, EverySingleByteChangeIsFound) {
+  RealChain real;
+  fill(real);
+  size_t changes = 0;
+  for (const ObjectInfo& object : objects_of(*real.memory)) {
+    const std::string good = real.memory->get(object.name, 1 << 20).value();
+    for (size_t at = 0; at < good.size(); ++at) {
+      std::string bad = good;
+      bad[at] = char(bad[at] ^ (1 << (at % 8)));
+      ASSERT_TRUE(real.memory->put(object.name, MemoryBody(bad)).ok());
+      const Result<FsckReport> report = check_chain(real.chain, {true, 1, {}});
+      // A damaged run record ends it at once.
+      const bool found = report.ok() ? !report->clean() : object.name == kRunName;
+      EXPECT_TRUE(found) << object.name << ", byte " << at;
+      ++changes;
+    }
+    ASSERT_TRUE(real.memory->put(object.name, MemoryBody(good)).ok());
+  }
+  EXPECT_GT(changes, 10'000U);
+  EXPECT_TRUE(check(real).clean());
+}
+
+TEST(Fsck, EveryChangeOfSizeAndEveryLossIsFound) {
+  RealChain real;
+  fill(real);
+  for (const ObjectInfo& object : objects_of(*real.memory)) {
+    const std::string good = real.memory->get(object.name, 1 << 20).value();
+    const auto is_found = [&] {
+      const Result<FsckReport> report = check_chain(real.chain, {true, 1, {}});
+      return report.ok() ? !report->clean() : object.name == kRunName;
+    };
+    ASSERT_TRUE(real.memory->put(object.name, MemoryBody(good + "x")).ok());
+    EXPECT_TRUE(is_found()) << object.name << " with a byte more";
+    if (!good.empty()) {
+      ASSERT_TRUE(real.memory->put(object.name, MemoryBody(good.substr(0, good.size() - 1))).ok());
+      EXPECT_TRUE(is_found()) << object.name << " with a byte less";
+    }
+    ASSERT_TRUE(real.memory->remove(object.name).ok());
+    // What comes and goes by itself may be missing.
+    const bool may_go = object.name.starts_with(kPinPrefix) ||
+                        object.name.starts_with(kReplicaPrefix) ||
+                        object.name.starts_with(kTrashPrefix);
+    EXPECT_NE(is_found(), may_go) << object.name << " removed";
+    ASSERT_TRUE(real.memory->put(object.name, MemoryBody(good)).ok());
+  }
+  EXPECT_TRUE(check(real).clean());
+}
+
+TEST(Fsck, StrangersAreReportedAsOrphans) {
+  RealChain real;
+  fill(real);
+  for (const char* name : {"parts/0000000002-ff/part-00000.safetensors", "full/0000000001-ff/x",
+                           "pending/0000000001-ff/rank-00000.json", "schemas/x.json", "notes.txt",
+                           "edges/x", "manifests/x", "parts/x", "pins/x"}) {
+    ASSERT_TRUE(real.memory->put(name, MemoryBody(std::string_view("xyz"))).ok());
+    const FsckReport report = check(real);
+    EXPECT_TRUE(report.problems.empty());
+    ASSERT_EQ(report.warnings.size(), 1U) << name;
+    EXPECT_NE(report.warnings[0].find(name), std::string::npos) << report.warnings[0];
+    EXPECT_EQ(report.num_orphans, 1U);
+    EXPECT_EQ(report.orphan_bytes, 3U);
+    ASSERT_TRUE(real.memory->remove(name).ok());
+  }
+  // A publish that is under way is not an orphan.
+  ASSERT_TRUE(real.memory->put("parts/0000000007-ff/x", MemoryBody(std::string_view("xyz"))).ok());
+  const FsckReport report = check(real);
+  EXPECT_TRUE(report.clean());
+  EXPECT_EQ(report.num_waiting, 1U);
+}
+
+TEST(Fsck, WithoutContentsOnlyPresenceAndSizesAreSeen) {
+  RealChain real;
+  fill(real);
+  const std::string name = real.records[4].manifest.parts[0].name;
+  std::string bytes = real.memory->get(name, 1 << 20).value();
+  bytes[20] = char(bytes[20] ^ 1);
+  ASSERT_TRUE(real.memory->put(name, MemoryBody(bytes)).ok());
+  EXPECT_TRUE(check_chain(real.chain, {false, 1, {}})->clean());
+  EXPECT_FALSE(check(real).clean());
+  ASSERT_TRUE(real.memory->remove(name).ok());
+  EXPECT_EQ(check_chain(real.chain, {false, 1, {}})->problems.size(), 1U);
+}
+
+// Records that are sound in themselves and lie about each other: a forger's, with fitting sums.
+TEST(Fsck, RecordsThatLieAboutPartsAreFound) {
+  struct Lie {
+    const char* what;
+    std::function<void(Manifest*)> tell;
+    const char* phrase;
+  };
+  const Lie lies[] = {
+      {"digest", [](Manifest* m) { m->digests[0].bytes[0] ^= 1; }, "state digest"},
+      {"state", [](Manifest* m) { m->state.bytes[0] ^= 1; }, "state digest"},
+      {"a digest less", [](Manifest* m) { m->digests.pop_back(); }, "digests: expected 3"},
+      {"parent", [](Manifest* m) { m->parent->bytes[0] ^= 1; }, "parent"},
+      {"sums", [](Manifest* m) { m->chain_bytes += 1; }, "chain_bytes"},
+      {"a part less", [](Manifest* m) { m->parts.pop_back(); }, "chain_bytes"},
+      {"a part twice", [](Manifest* m) { m->parts[1] = m->parts[0]; }, "named twice"},
+      {"base", [](Manifest* m) { m->base = 2; }, "base"},
+      {"kind",
+       [](Manifest* m) {
+         m->kind = VersionKind::kFull;
+         m->base.reset();
+       },
+       "outside"},
+  };
+  for (const Lie& lie : lies) {
+    RealChain real;
+    for (int v = 0; v < 5; ++v) real.publish_step();
+    Manifest m = real.records[4].manifest;  // the head: no successor knows its digest
+    lie.tell(&m);
+    ASSERT_TRUE(
+        real.memory->put(manifest_name(4), MemoryBody(serialise_manifest(m, {}).value())).ok());
+    const FsckReport report = check(real);
+    const bool named = std::any_of(
+        report.problems.begin(), report.problems.end(),
+        [&](const std::string& problem) { return problem.find(lie.phrase) != std::string::npos; });
+    EXPECT_TRUE(named) << lie.what << ": "
+                       << (report.problems.empty() ? "nothing" : report.problems[0]);
+  }
+}
+
+TEST(Fsck, PartsThatFitTheirSumsButNotTheVersionAreFound) {
+  // The parts of version 2 under the manifest of version 3: whole, but of another base.
+  RealChain real;
+  for (int v = 0; v < 4; ++v) real.publish_step();
+  Manifest m = real.records[3].manifest;
+  m.parts = real.records[2].manifest.parts;
+  m.chain_bytes = real.records[2].manifest.chain_bytes + m.part_bytes();
+  ASSERT_TRUE(
+      real.memory->put(manifest_name(3), MemoryBody(serialise_manifest(m, {}).value())).ok());
+  const FsckReport report = check(real);
+  bool found = false;
+  for (const std::string& problem : report.problems) {
+    found |= problem.find("base: expected") != std::string::npos;
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(Fsck, SchemasMayChange) {
+  RealChain real;
+  real.publish_step();
+  real.publish_step();
+  State grown = real.states.back();
+  grown.push_back(make_tensor("d", DType::kF16, {4}, 9));
+  real.publish(grown, true);
+  change(&grown[3], 1, 3);
+  real.publish(grown);
+  const FsckReport report = check(real);
+  EXPECT_TRUE(report.clean()) << (report.problems.empty() ? report.warnings : report.problems)[0];
+  EXPECT_EQ(report.num_schemas, 2U);
+}
+
+TEST(Fsck, AHoleIsDamageUnlessAnAnchorFollows) {
+  RealChain real;
+  fill(real);
+  const std::string two = real.memory->get(manifest_name(1), 1 << 20).value();
+  ASSERT_TRUE(real.memory->remove(manifest_name(1)).ok());
+  // Version 2 is reached by the merged delta; the parts of version 1 are orphans now.
+  FsckReport report = check(real);
+  EXPECT_TRUE(report.problems.empty());
+  EXPECT_EQ(report.num_orphans, 2U);
+  // Without it nothing leads to version 2.
+  ASSERT_TRUE(real.memory->remove(manifest_name(0)).ok());
+  report = check(real);
+  bool unreached = false;
+  for (const std::string& problem : report.problems) {
+    unreached |= problem.find("manifests/0000000002.json: no anchor leads") != std::string::npos;
+  }
+  EXPECT_TRUE(unreached);
+}
+
+TEST(Fsck, DamagedSignaturesAreFoundWithoutAKey) {
+  TempFolder folder;
+  ASSERT_TRUE(make_key_files(folder.path() / "k").ok());
+  RealChain real({make_signer(folder.path() / "k").value(), check_signatures_only()});
+  for (int v = 0; v < 2; ++v) real.publish_step();
+  EXPECT_TRUE(check(real).clean());
+  std::string text = real.memory->get(manifest_name(1), 1 << 20).value();
+  const size_t begin = text.find("\"ed25519\":\"") + 11;
+  for (size_t at = begin; at < begin + 128; ++at) {
+    std::string bad = text;
+    bad[at] = bad[at] == '0' ? '1' : '0';
+    ASSERT_TRUE(real.memory->put(manifest_name(1), MemoryBody(bad)).ok());
+    EXPECT_FALSE(check(real).problems.empty()) << at;
+  }
+}
+
+TEST(Fsck, AStoreThatFailsIsNotDamage) {
+  RealChain real;
+  fill(real);
+  real.store->requests = 0;
+  ASSERT_TRUE(check(real).clean());
+  const uint64_t requests = real.store->requests;
+  for (uint64_t n = 0; n < requests; n += 3) {
+    std::atomic<int64_t> left = int64_t(n);
+    real.store->before = [&](std::string_view, std::string_view) {
+      return left-- == 0 ? unavailable("injected") : Status();
+    };
+    EXPECT_EQ(check_chain(real.chain, {true, 1, {}}).status().code(), Code::kUnavailable) << n;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,416 @@
+#include "chain/gc.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "chain/fsck.h"
+#include "chain/heartbeat.h"
+#include "chain/retention.h"
+#include "real_chain.h"
+
+namespace deltawire {
+namespace {
+
+using testing::follow_plan;
+using testing::is_failure;
+using testing::RealChain;
+using testing::same_state;
+
+constexpr int64_t kGrace = 3600;
+
+// Twenty versions; whole at 0, 6 (full), 11 (anchor), 15 (anchor); merged deltas between.
+void fill(RealChain& real, int versions = 20) {
+  for (int v = 0; v < versions; ++v) {
+    real.publish_step(v == 6);
+    if (v == 11 || v == 15) real.add_anchor(uint64_t(v));
+    if (v != 0 && v % 4 == 0) real.add_merged(uint64_t(v) - 4, uint64_t(v));
+  }
+}
+
+GcReport collect(const RealChain& real, uint64_t keep, int64_t now, bool dry_run = false) {
+  const auto report = collect_garbage(real.chain, {keep, kGrace, dry_run, now});
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  return report.ok() ? *report : GcReport{};
+}
+
+size_t num_objects(MemoryStore& store, std::string_view prefix) {
+  size_t count = 0;
+  EXPECT_TRUE(list_all(store, prefix, "", [&](const ObjectInfo&) {
+                ++count;
+                return true;
+              }).ok());
+  return count;
+}
+
+std::set<uint64_t> versions_of(const RealChain& real) {
+  return list_names(real.chain).value().versions;
+}
+
+std::set<uint64_t> numbers(uint64_t first, uint64_t last) {
+  std::set<uint64_t> set;
+  for (uint64_t v = first; v <= last; ++v) set.insert(v);
+  return set;
+}
+
+// From nothing to a version, every byte compared.
+::testing::AssertionResult can_read(const RealChain& real, uint64_t version) {
+  const Result<Plan> plan = plan_catch_up(real.chain, {}, version);
+  if (!plan.ok()) return ::testing::AssertionFailure() << plan.status().to_string();
+  const auto state = follow_plan(*real.memory, *plan, {});
+  if (!state.ok()) return ::testing::AssertionFailure() << state.status().to_string();
+  if (!same_state(*state, real.states[version])) return ::testing::AssertionFailure() << "differs";
+  return ::testing::AssertionSuccess();
+}
+
+void expect_sound(const RealChain& real) {
+  const auto report = check_chain(real.chain, {true, 1, {}});
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->clean()) << (report->problems.empty() ? report->warnings
+                                                            : report->problems)[0];
+}
+
+TEST(Gc, KeepsTheLastVersionsAndWhatLeadsToThem) {
+  RealChain real;
+  fill(real);
+  const int64_t now = unix_now();
+  const size_t parts = num_objects(*real.memory, "parts/") + num_objects(*real.memory, "full/");
+  const GcReport report = collect(real, 3, now);
+  EXPECT_EQ(report.head, 19U);
+  EXPECT_EQ(report.kept, (std::vector<VersionRange>{{15, 19}}));
+  EXPECT_EQ(report.num_versions, 15U);
+  EXPECT_EQ(report.num_deleted, 0U);
+  EXPECT_EQ(versions_of(real), numbers(15, 19));
+  EXPECT_TRUE(can_read(real, 17));
+  EXPECT_TRUE(can_read(real, 19));
+  expect_sound(real);
+  // Objects outlive their records by the grace period.
+  EXPECT_EQ(num_objects(*real.memory, "parts/") + num_objects(*real.memory, "full/"), parts);
+  EXPECT_EQ(collect(real, 3, now + kGrace - 1).num_deleted, 0U);
+  const GcReport later = collect(real, 3, now + kGrace);
+  EXPECT_EQ(later.num_deleted, report.num_noted);
+  EXPECT_EQ(later.deleted_bytes, report.noted_bytes);
+  EXPECT_EQ(num_objects(*real.memory, "parts/") + num_objects(*real.memory, "full/"),
+            parts - report.num_noted);
+  EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U);
+  expect_sound(real);
+  // And then there is nothing left to do.
+  const GcReport last = collect(real, 3, now + 2 * kGrace);
+  EXPECT_EQ(last.num_versions + last.num_edges + last.num_noted + last.num_deleted, 0U);
+}
+
+TEST(Gc, KeepsAllOfAShortChain) {
+  RealChain real;
+  fill(real);
+  for (const uint64_t keep : {20, 21, 1000}) {
+    const GcReport report = collect(real, keep, unix_now());
+    EXPECT_EQ(report.num_versions + report.num_edges + report.num_noted, 0U);
+  }
+  EXPECT_TRUE(
+      is_failure(collect_garbage(real.chain, {0, 0, false, 0}).status(), Code::kInvalidArgument));
+  EXPECT_EQ(collect(RealChain(), 1, unix_now()).num_versions, 0U);
+}
+
+TEST(Gc, ADryRunChangesNothingAndTellsTheSame) {
+  RealChain real;
+  fill(real);
+  ASSERT_TRUE(real.memory->put("parts/0000000003-dead/x", MemoryBody(std::string_view("x"))).ok());
+  const int64_t now = unix_now() + 2 * kGrace;
+  const size_t before = num_objects(*real.memory, "");
+  const GcReport dry = collect(real, 3, now, true);
+  EXPECT_EQ(num_objects(*real.memory, ""), before);
+  const GcReport wet = collect(real, 3, now);
+  EXPECT_EQ(dry.num_versions, wet.num_versions);
+  EXPECT_EQ(dry.num_edges, wet.num_edges);
+  EXPECT_EQ(dry.num_noted, wet.num_noted);
+  EXPECT_EQ(dry.noted_bytes, wet.noted_bytes);
+  EXPECT_EQ(dry.num_orphans, 1U);
+  EXPECT_EQ(wet.num_orphans, 1U);
+  const GcReport dry_sweep = collect(real, 3, now + kGrace, true);
+  EXPECT_EQ(dry_sweep.num_deleted, wet.num_noted);
+  EXPECT_EQ(collect(real, 3, now + kGrace).num_deleted, wet.num_noted);
+}
+
+TEST(Gc, KeepsWhatAPinNeeds) {
+  RealChain real;
+  fill(real);
+  ASSERT_TRUE(pin_version(real.chain, 8).ok());
+  ASSERT_TRUE(pin_version(real.chain, 12).ok());
+  EXPECT_EQ(list_pins(*real.memory).value(), (std::vector<uint64_t>{8, 12}));
+  int64_t now = unix_now();
+  const GcReport report = collect(real, 1, now);
+  EXPECT_EQ(report.kept, (std::vector<VersionRange>{{6, 8}, {11, 12}, {15, 19}}));
+  collect(real, 1, now += kGrace);
+  expect_sound(real);
+  for (const uint64_t version : {6, 7, 8, 11, 12, 15, 19}) EXPECT_TRUE(can_read(real, version));
+  EXPECT_EQ(real.chain.head().value(), 19U);
+  ASSERT_TRUE(unpin_version(real.chain, 8).ok());
+  EXPECT_TRUE(is_failure(unpin_version(real.chain, 8), Code::kNotFound, "version 8"));
+  collect(real, 1, now);
+  collect(real, 1, now + kGrace);
+  EXPECT_EQ(real.chain.version(7).status().code(), Code::kNotFound);
+  expect_sound(real);
+  EXPECT_TRUE(can_read(real, 12));
+  EXPECT_TRUE(is_failure(pin_version(real.chain, 7), Code::kNotFound));
+}
+
+TEST(Gc, APinThatRacesWithItIsSeenByOneOfThem) {
+  // At every request of a gc somebody pins version 8: afterwards it is pinned and readable, or the
+  // pin was refused.
+  size_t pinned = 0, refused = 0;
+  for (uint64_t n = 0;; ++n) {
+    RealChain real;
+    fill(real);
+    const Chain other = Chain::open(real.memory, {}).value();
+    std::atomic<int64_t> left = int64_t(n);
+    bool reached = false;
+    Status outcome;
+    real.store->before = [&](std::string_view, std::string_view) {
+      if (left-- == 0) {
+        reached = true;
+        outcome = pin_version(other, 8);
+      }
+      return Status();
+    };
+    ASSERT_TRUE(collect_garbage(real.chain, {1, 0, false, unix_now()}).ok());
+    real.store->before = {};
+    if (!reached) break;
+    ASSERT_TRUE(collect_garbage(real.chain, {1, 0, false, unix_now() + 1}).ok());
+    if (outcome.ok()) {
+      ++pinned;
+      EXPECT_TRUE(can_read(real, 8)) << n;
+    } else {
+      ++refused;
+      EXPECT_TRUE(outcome.code() == Code::kConflict || outcome.code() == Code::kNotFound) << n;
+      EXPECT_TRUE(list_pins(*real.memory)->empty()) << n;
+    }
+    expect_sound(real);
+  }
+  EXPECT_GT(pinned, 10U);
+  EXPECT_GT(refused, 10U);
+}
+
+Heartbeat reader(std::optional<uint64_t> from, uint64_t to, int64_t now, int64_t expires) {
+  return {.name = "reader", .host = "h", .seen = now, .lease = Lease{from, to, expires}};
+}
+
+TEST(Gc, KeepsWhatALiveLeaseNames) {
+  RealChain real;
+  fill(real);
+  int64_t now = unix_now();
+  ASSERT_TRUE(write_heartbeat(*real.memory, reader(3, 9, now, now + 10 * kGrace)).ok());
+  EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{0, 9}, {15, 19}}));
+  collect(real, 1, now += kGrace);
+  const auto plan = plan_catch_up(real.chain, real.held(3), 9);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_TRUE(same_state(follow_plan(*real.memory, *plan, real.states[3]).value(), real.states[9]));
+  // Expired: gone, in two steps.
+  now += 10 * kGrace;
+  EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{15, 19}}));
+  collect(real, 1, now + kGrace);
+  expect_sound(real);
+  EXPECT_EQ(versions_of(real), numbers(15, 19));
+}
+
+TEST(Gc, AClockThatIsFarAheadDoesNotKeepAChainForEver) {
+  RealChain real;
+  fill(real);
+  const int64_t now = unix_now();
+  ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 1'000'000'000)).ok());
+  EXPECT_EQ(collect(real, 1, now + kMaxLeaseSeconds - 1, true).kept.size(), 2U);
+  EXPECT_EQ(collect(real, 1, now + kMaxLeaseSeconds, true).kept.size(), 1U);
+}
+
+TEST(Gc, AReaderThatPlannedBeforeItsLeaseWasSeenIsServed) {
+  RealChain real;
+  fill(real);
+  int64_t now = unix_now();
+  const Plan plan = plan_catch_up(real.chain, {}, 9).value();
+  collect(real, 1, now);  // sees no lease: the records go
+  ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 3 * kGrace)).ok());
+  const GcReport held = collect(real, 1, now += 2 * kGrace);  // the objects are due, but are read
+  EXPECT_GT(held.num_waiting, 0U);
+  EXPECT_TRUE(same_state(follow_plan(*real.memory, plan, {}).value(), real.states[9]));
+  expect_sound(real);
+  collect(real, 1, now + 2 * kGrace);
+  EXPECT_FALSE(follow_plan(*real.memory, plan, {}).ok());
+  expect_sound(real);
+}
+
+TEST(Gc, AHeartbeatThatCannotBeReadMightHoldALease) {
+  RealChain real;
+  fill(real);
+  ASSERT_TRUE(real.memory->put("replicas/x.json", MemoryBody(std::string_view("{}"))).ok());
+  const size_t before = num_objects(*real.memory, "");
+  EXPECT_TRUE(is_failure(collect_garbage(real.chain, {1, kGrace, false, unix_now()}).status(),
+                         Code::kCorruption, "replicas/x.json", "lease"));
+  EXPECT_EQ(num_objects(*real.memory, ""), before);
+  // Not for ever.
+  EXPECT_EQ(collect(real, 1, unix_now() + kMaxLeaseSeconds + 2).num_versions, 15U);
+  EXPECT_EQ(num_objects(*real.memory, "replicas/"), 1U);
+  EXPECT_EQ(collect(real, 1, unix_now() + 31 * 24 * 3600).num_forgotten, 1U);
+  EXPECT_EQ(num_objects(*real.memory, "replicas/"), 0U);
+}
+
+TEST(Gc, RemovesOrphansInTwoSteps) {
+  RealChain real;
+  fill(real);
+  const std::string_view bytes = "xyz";
+  for (const char* name : {"parts/0000000018-dead/part-00000.safetensors", "full/0000000016-dead/x",
+                           "parts/0000000002-dead/x", "pending/0000000007-dead/rank-00000.json"}) {
+    ASSERT_TRUE(real.memory->put(name, MemoryBody(bytes)).ok());
+  }
+  // A publish under way, a stranger, something that only looks like a part: never touched.
+  for (const char* name : {"parts/0000000020-live/x", "notes.txt", "parts/y"}) {
+    ASSERT_TRUE(real.memory->put(name, MemoryBody(bytes)).ok());
+  }
+  int64_t now = unix_now();
+  EXPECT_EQ(collect(real, 100, now).num_orphans, 0U);  // too young
+  const GcReport noted = collect(real, 100, now += kGrace + 5);
+  EXPECT_EQ(noted.num_orphans, 4U);
+  EXPECT_EQ(noted.num_deleted, 0U);
+  EXPECT_EQ(collect(real, 100, now + 5).num_orphans, 0U);  // noted already
+  EXPECT_EQ(collect(real, 100, now += kGrace).num_deleted, 4U);
+  for (const char* name : {"parts/0000000020-live/x", "notes.txt", "parts/y"}) {
+    EXPECT_TRUE(real.memory->stat(name).ok()) << name;
+  }
+  for (uint64_t version = 0; version < 20; ++version) EXPECT_TRUE(can_read(real, version));
+}
+
+TEST(Gc, ANotedOrphanThatARecordNamesAfterAllIsKept) {
+  // A compaction that took longer than the grace period.
+  RealChain real;
+  fill(real);
+  int64_t now = unix_now();
+  const std::string bytes =
+      real.memory->get(real.records[13].manifest.parts[0].name, 1 << 20).value();
+  const PartRef part{"parts/0000000013-slow/part-00000.safetensors", bytes.size(),
+                     record_digest(bytes)};
+  ASSERT_TRUE(real.memory->put(part.name, MemoryBody(bytes)).ok());
+  EXPECT_EQ(collect(real, 100, now += kGrace + 5).num_orphans, 1U);
+  ASSERT_TRUE(add_edge(real.chain, &real.records[12], real.records[13], {part}).ok());
+  EXPECT_EQ(collect(real, 100, now += kGrace + 5).num_deleted, 0U);
+  EXPECT_TRUE(real.memory->stat(part.name).ok());
+  EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U);
+}
+
+TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
+  RealChain real;
+  for (int v = 0; v < 8; ++v) real.publish_step();
+  ASSERT_TRUE(real.memory->remove(real.records[0].manifest.parts[0].name).ok());
+  EXPECT_TRUE(is_failure(collect_garbage(real.chain, {2, kGrace, false, unix_now()}).status(),
+                         Code::kCorruption, "no anchor leads to version 7"));
+  EXPECT_EQ(versions_of(real), numbers(0, 7));
+}
+
+TEST(Gc, AnAnchorWithoutItsObjectsIsNotReliedUpon) {
+  RealChain real;
+  fill(real);
+  const auto edges = list_edges(real.chain, 15, 15, 1).value();
+  ASSERT_FALSE(edges.empty());
+  const Edge anchor = read_edge(real.chain, edges[0]).value();
+  ASSERT_FALSE(anchor.base.has_value());
+  ASSERT_TRUE(real.memory->remove(anchor.parts[0].name).ok());
+  EXPECT_EQ(collect(real, 3, unix_now()).kept, (std::vector<VersionRange>{{11, 19}}));
+}
+
+TEST(Gc, NotesThatWereTamperedWithDeleteNothing) {
+  RealChain real;
+  fill(real);
+  const int64_t now = unix_now();
+  for (const char* name : {"manifests/0000000019.json", "run.json", "schemas/x.json"}) {
+    const Trash trash{now - 10 * kGrace, {}, {{name, 1, ""}}};
+    ASSERT_TRUE(
+        real.memory->put("trash/0000000001-x.json", MemoryBody(serialise_trash(trash))).ok());
+    const GcReport report = collect(real, 100, now);
+    EXPECT_EQ(report.num_deleted, 0U);
+    EXPECT_EQ(report.notes.size(), 1U);
+  }
+  // Names of parts that records still have.
+  Trash trash{now - 10 * kGrace, {}, {}};
+  trash.objects.push_back({real.records[19].manifest.parts[0].name, 1, ""});
+  trash.objects.push_back({real.records[18].manifest.parts[0].name, 1, manifest_name(18)});
+  ASSERT_TRUE(real.memory->put("trash/0000000001-x.json", MemoryBody(serialise_trash(trash))).ok());
+  EXPECT_EQ(collect(real, 100, now).num_deleted, 0U);
+  expect_sound(real);
+}
+
+TEST(Gc, APublisherThatSleptThroughRetentionIsTooLate) {
+  RealChain real;
+  fill(real);
+  Manifest late = real.records[5].manifest;
+  late.publisher = "sleeper:1";
+  int64_t now = unix_now();
+  collect(real, 3, now);
+  EXPECT_TRUE(is_failure(real.chain.commit(late).status(), Code::kConflict, "too late"));
+  EXPECT_EQ(real.chain.head().value(), 19U);
+  collect(real, 3, now);  // and takes what it left
+  EXPECT_EQ(versions_of(real), numbers(15, 19));
+}
+
+// Killed before every single request, then run again.
+TEST(Gc, MayBeKilledAnywhere) {
+  size_t killed = 0;
+  for (const bool second_run : {false, true}) {
+    for (uint64_t n = 0;; ++n) {
+      RealChain real;
+      fill(real);
+      ASSERT_TRUE(pin_version(real.chain, 8).ok());
+      ASSERT_TRUE(
+          real.memory->put("parts/0000000003-dead/x", MemoryBody(std::string_view("x"))).ok());
+      int64_t now = unix_now() + kGrace + 5;
+      const Lease lease{12, 13, now + 10 * kGrace};
+      ASSERT_TRUE(
+          write_heartbeat(*real.memory, {.name = "r", .host = "h", .seen = now, .lease = lease})
+              .ok());
+      const Plan plan = plan_catch_up(real.chain, real.held(12), 13).value();
+      if (second_run) {
+        collect(real, 3, now);
+        now += kGrace;
+      }
+      std::atomic<int64_t> left = int64_t(n);
+      real.store->before = [&](std::string_view, std::string_view) {
+        return left-- <= 0 ? unavailable("killed") : Status();
+      };
+      const auto report = collect_garbage(real.chain, {3, kGrace, false, now});
+      real.store->before = {};
+      if (report.ok()) break;
+      ++killed;
+      // The orphan is the only thing that fsck may mention, until it is noted.
+      const auto fsck = check_chain(real.chain, {true, 1, {}});
+      ASSERT_TRUE(fsck.ok());
+      EXPECT_TRUE(fsck->problems.empty()) << n << ": " << fsck->problems[0];
+      EXPECT_LE(fsck->warnings.size(), 1U) << n << ": " << fsck->warnings.back();
+      EXPECT_EQ(real.chain.head().value(), 19U);
+      EXPECT_TRUE(
+          same_state(follow_plan(*real.memory, plan, real.states[12]).value(), real.states[13]))
+          << n;
+      for (const uint64_t version : {8, 13, 15, 17, 19}) {
+        EXPECT_TRUE(can_read(real, version)) << n << ", version " << version;
+      }
+      // The next runs finish the work.
+      collect(real, 3, now);
+      collect(real, 3, now + kGrace);
+      collect(real, 3, now + 2 * kGrace);
+      EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U) << n;
+      std::set<uint64_t> expected = numbers(11, 13);
+      expected.merge(numbers(6, 8));
+      expected.merge(numbers(15, 19));
+      EXPECT_EQ(versions_of(real), expected) << n;
+      expect_sound(real);
+    }
+  }
+  EXPECT_GT(killed, 60U);
+}
+
+TEST(Trash, ComesBackAsItWas) {
+  const Trash trash{1'800'000'000,
+                    {{0, 4}, {9, 9}},
+                    {{"parts/0000000001-aa/x", 12, "manifests/0000000001.json"},
+                     {"full/0000000001-aa/y", 0, ""}}};
+  EXPECT_EQ(parse_trash(serialise_trash(trash)).value(), trash);
+  EXPECT_EQ(parse_trash(serialise_trash({})).value(), Trash{});
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Kills publisher, replica and maintenance at every sync point, starts them again, and asks:
+is the chain readable, are its versions complete, does no replica report what it does not hold, is
+nothing that was committed lost?
+
+usage: crash_test.py DELTAWIRE [--at-least N] [--scenario NAME] [--rounds N] [--quick]
+
+Needs a build with DELTAWIRE_FAULTS (the presets with tests have it). A scenario is a command and the
+world it starts in. It is run once to count the points it passes, then once for each point with a
+SIGKILL there; after each death the world is checked, the command run again, and checked again.
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+KILLED = -signal.SIGKILL
+
+
+class World:
+    """A folder with a store, a trainer's snapshot and replicas, copied for every death."""
+
+    def __init__(self, binary, root, checkpoints):
+        self.binary, self.root, self.checkpoints = binary, root, checkpoints
+
+    def copy(self, root):
+        shutil.copytree(self.root, root, symlinks=True)
+        return World(self.binary, root, self.checkpoints)
+
+    def path(self, name):
+        return str(self.root / name)
+
+    def run(self, *args, check=True, **environment):
+        command = [self.binary, *[str(a) for a in args]]
+        result = subprocess.run(command, env={**os.environ, "HOME": self.path("home"), **environment},
+                                capture_output=True, text=True, timeout=120)
+        if check and result.returncode != 0:
+            raise AssertionError(f"{' '.join(command)}: exit {result.returncode}\n{result.stderr}")
+        return result
+
+    def publish(self, step, *options):
+        return ["publish", self.checkpoints[step], self.path("store"), "--snapshot", self.path("snapshot"),
+                *options]
+
+    def pull(self, *options):
+        return ["pull", self.path("store"), self.path("replica"), "--name", "replica", *options]
+
+    def head(self):
+        manifests = sorted((self.root / "store" / "manifests").glob("*.json"))
+        return int(manifests[-1].stem) if manifests else -1
+
+    def check(self, told):
+        """What must hold at any time. `told`: versions that a publisher reported as committed."""
+        store = self.root / "store"
+        if (store / "run.json").exists() and self.head() >= 0:
+            self.run("fsck", self.path("store"))
+        assert self.head() >= max(told, default=-1), f"version {max(told)} was committed and is lost"
+        for replica in ("replica", "cow"):
+            state_file = self.root / replica / ".deltawire" / "state.json"
+            if state_file.exists():
+                self.check_replica(replica)
+
+    def check_replica(self, replica):
+        """Opens it, which recovers it, without asking for a newer version, and compares the bits."""
+        state = json.loads((self.root / replica / ".deltawire" / "state.json").read_text())
+        version = state.get("patching_to")
+        version = state["version"] if version is None else version
+        extra = ["--copy-on-write"] if replica == "cow" else []
+        self.run("pull", self.path("store"), self.path(replica), "--version", version, "--no-repair",
+                 "--no-heartbeat", *extra)
+        local = self.root / replica / ("current" if replica == "cow" else "")
+        self.run("verify", self.checkpoints[version], local)
+
+
+def scenarios():
+    """name -> (what is done before, the command, which version it commits or None)"""
+    return {
+        "seed": ([], lambda w: w.publish(0), 0),
+        "publish": ([lambda w: w.publish(0)], lambda w: w.publish(1), 1),
+        "publish in parts": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--part-size", "4KiB"), 1),
+        "publish with an anchor": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--anchor-every", "1"), 1),
+        "publish full": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--mode", "full"), 1),
+        "resume without a snapshot": (
+            [lambda w: w.publish(0), lambda w: w.publish(1), lambda w: ["rm", "snapshot"]],
+            lambda w: w.publish(2), 2),
+        "first pull": ([lambda w: w.publish(0), lambda w: w.publish(1)], lambda w: w.pull(), None),
+        "pull": ([lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1)],
+                 lambda w: w.pull(), None),
+        "pull three versions": (
+            [lambda w: w.publish(0), lambda w: w.pull(), *[lambda w, i=i: w.publish(i) for i in (1, 2, 3)]],
+            lambda w: w.pull(), None),
+        "pull a full version": (
+            [lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1, "--mode", "full")],
+            lambda w: w.pull(), None),
+        "pull copy-on-write": (
+            [lambda w: w.publish(0),
+             lambda w: ["pull", w.path("store"), w.path("cow"), "--copy-on-write"], lambda w: w.publish(1)],
+            lambda w: ["pull", w.path("store"), w.path("cow"), "--copy-on-write"], None),
+        "compact": ([*[lambda w, i=i: w.publish(i) for i in range(5)]],
+                    lambda w: ["compact", w.path("store"), "--span", "2,4"], None),
+        "gc": ([*[lambda w, i=i: w.publish(i, "--anchor-every", "2") for i in range(5)]],
+               lambda w: ["gc", w.path("store"), "--keep", "2", "--grace", "0s"], None),
+    }
+
+
+def prepare(world, steps):
+    for step in steps:
+        args = step(world)
+        if args[0] == "rm":
+            shutil.rmtree(world.path(args[1]))
+        else:
+            world.run(*args)
+
+
+def count_points(world, command, scratch):
+    log = scratch / "points"
+    log.unlink(missing_ok=True)
+    copy = world.copy(scratch / "count")
+    copy.run(*command(copy), DELTAWIRE_CRASH_LOG=str(log))
+    copy.check([])
+    shutil.rmtree(copy.root)
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def kill_everywhere(name, world, steps, command, version, scratch, stride):
+    prepare(world, steps)
+    told = [world.head()]
+    points = count_points(world, command, scratch)
+    assert points > 0, f"{name}: no sync points; is this a build with DELTAWIRE_FAULTS?"
+    chosen = range(1, points + 1, stride if points > 30 else 1)
+    for point in chosen:
+        copy = world.copy(scratch / "world")
+        try:
+            died = copy.run(*command(copy), check=False, DELTAWIRE_CRASH_AT=str(point))
+            # Threads may pass fewer points than in the count; then it has simply succeeded.
+            assert died.returncode in (KILLED, 0), f"exit {died.returncode}: {died.stderr}"
+            copy.check(told)
+            again = copy.run(*command(copy), check=False)
+            assert again.returncode == 0, f"second run: exit {again.returncode}: {again.stderr}"
+            copy.check(told if version is None else [version])
+            copy.run("pull", copy.path("store"), copy.path("witness"), "--no-heartbeat")
+            copy.run("verify", copy.checkpoints[copy.head()], copy.path("witness"))
+        except AssertionError as error:
+            raise AssertionError(f"{name}, killed at point {point} of {points}: {error}") from None
+        shutil.rmtree(copy.root)
+    return len(chosen)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary")
+    parser.add_argument("--at-least", type=int, default=0, help="fail when fewer points were killed at")
+    parser.add_argument("--scenario", help="only this one")
+    parser.add_argument("--quick", action="store_true", help="every other point of the long scenarios")
+    parser.add_argument("--rounds", type=int, default=1, help="with other weights each time")
+    options = parser.parse_args()
+    binary = str(Path(options.binary).resolve())
+    total = 0
+    with tempfile.TemporaryDirectory(prefix="deltawire-crash.", dir=os.environ.get("TMPDIR")) as folder:
+        scratch = Path(folder)
+        for round_number in range(options.rounds):
+            weights = scratch / f"weights-{round_number}"
+            subprocess.run([binary, "simulate", "--params", "20K", "--steps", "4", "--seed", str(round_number + 1),
+                            "--density", "0.02", "-o", weights, "--quiet"], check=True)
+            checkpoints = [str(weights / f"v{i}.safetensors") for i in range(5)]
+            for name, (steps, command, version) in scenarios().items():
+                if options.scenario not in (None, name):
+                    continue
+                root = scratch / "origin"
+                (root / "home").mkdir(parents=True)
+                points = kill_everywhere(name, World(binary, root, checkpoints), steps, command, version, scratch,
+                                         2 if options.quick else 1)
+                shutil.rmtree(root)
+                total += points
+                print(f"{name}: killed at {points} points, recovered from each", flush=True)
+    print(f"crash test: {total} points")
+    assert total >= options.at_least, f"expected at least {options.at_least} points"
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except AssertionError as error:
+        sys.exit(f"crash test failed: {error}")

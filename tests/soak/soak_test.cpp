@@ -1,0 +1,138 @@
+// A long run in one process: thousands of versions published and followed, old ones collected, and
+// neither memory nor descriptors grow.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "chain/chain.h"
+#include "chain/gc.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/publisher.h"
+#include "deltawire/replica.h"
+
+namespace deltawire {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "deltawire-soak.XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+size_t open_descriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// Memory of our own: what is mapped from files comes and goes with the page cache.
+uint64_t anonymous_kilobytes() {
+  ::malloc_trim(0);
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::strtoull(line.c_str() + 8, nullptr, 10);
+  }
+  return 0;
+}
+
+class Model {
+ public:
+  Model() {
+    for (size_t i = 0; i < weights_.size(); ++i) weights_[i].resize(2 * (1000 + 500 * i), 7);
+  }
+  void step() {
+    for (auto& tensor : weights_) {
+      for (int i = 0; i < 12; ++i) ++tensor[random_() % tensor.size()];
+    }
+  }
+  std::vector<PublishTensor> views() const {
+    std::vector<PublishTensor> views;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      views.push_back({{"layer." + std::to_string(i) + ".weight",
+                        DType::kBF16,
+                        {weights_[i].size() / 2},
+                        weights_[i]},
+                       {}});
+    }
+    return views;
+  }
+  void expect_equal(const fs::path& local) const {
+    const auto checkpoint = Checkpoint::open(local);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+    for (const PublishTensor& tensor : views()) {
+      const CheckpointTensor* got = checkpoint->find(tensor.view.name);
+      ASSERT_NE(got, nullptr);
+      EXPECT_TRUE(std::equal(got->view.bytes.begin(), got->view.bytes.end(),
+                             tensor.view.bytes.begin(), tensor.view.bytes.end()));
+    }
+  }
+
+ private:
+  std::vector<std::vector<uint8_t>> weights_ = std::vector<std::vector<uint8_t>>(6);
+  std::mt19937_64 random_{11};
+};
+
+TEST(Soak, ThousandsOfVersionsInFlatMemory) {
+  constexpr uint64_t kVersions = 2000, kWarm = 400, kCollectEvery = 100;
+  const TemporaryFolder folder;
+  const auto store = open_store((folder.path() / "store").string(), {});
+  ASSERT_TRUE(store.ok()) << store.status().to_string();
+  PublishOptions publish;
+  publish.threads = 1;
+  auto publisher = Publisher::open(*store, {}, publish);
+  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+  ReplicaOptions options;
+  options.threads = 1;
+  auto replica = Replica::open(*store, folder.path() / "replica", options);
+
+  Model model;
+  size_t descriptors = 0;
+  uint64_t memory = 0;
+  for (uint64_t version = 0; version <= kVersions; ++version) {
+    model.step();
+    const auto sent = publisher->publish(model.views());
+    ASSERT_TRUE(sent.ok()) << sent.status().to_string();
+    ASSERT_EQ(sent->version, version);
+    if (!replica.ok()) replica = Replica::open(*store, folder.path() / "replica", options);
+    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
+    const auto got = replica->pull();
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    ASSERT_EQ(got->version, version);
+    if (version % kCollectEvery == 0 && version != 0) {
+      const auto chain = Chain::open(*store, {});
+      ASSERT_TRUE(chain.ok());
+      GcOptions gc;
+      gc.keep = 20;
+      gc.grace_seconds = 0;
+      const auto collected = collect_garbage(*chain, gc);
+      ASSERT_TRUE(collected.ok()) << collected.status().to_string();
+      model.expect_equal(folder.path() / "replica");
+    }
+    if (version == kWarm) {
+      descriptors = open_descriptors();
+      memory = anonymous_kilobytes();
+    }
+  }
+  EXPECT_LE(open_descriptors(), descriptors);
+  EXPECT_LE(anonymous_kilobytes(), memory + 4096);
+  model.expect_equal(folder.path() / "replica");
+}
+
+}  // namespace
+}  // namespace deltawire

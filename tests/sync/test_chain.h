@@ -1,0 +1,175 @@
+// A chain made by hand for the tests of replicas: versions from checkpoints, without a Publisher.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "chain/chain.h"
+#include "chain/edges.h"
+#include "chain/names.h"
+#include "checkpoints.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/delta.h"
+#include "deltawire/store.h"
+#include "format/manifest.h"
+
+namespace deltawire::testing {
+
+// Keeps every version's checkpoint, so that a replica can be compared with it.
+class TestChain {
+ public:
+  explicit TestChain(std::shared_ptr<Store> store)
+      : store_(std::move(store)), chain_(Chain::create(store_, {}, false).value()) {}
+
+  std::shared_ptr<Store> store() const { return store_; }
+  const Chain& chain() const { return chain_; }
+  std::filesystem::path checkpoint(uint64_t version) const {
+    return folder_.path() / ("v" + std::to_string(version));
+  }
+  uint64_t head() const { return records_.size() - 1; }
+  const VersionRecord& record(uint64_t version) const { return records_[version]; }
+
+  // The next version, spread over `num_files` files with an index, or one model.safetensors.
+  void write(const std::vector<TestTensor>& tensors, size_t num_files) {
+    const auto folder = checkpoint(records_.size());
+    if (num_files > 1) {
+      write_sharded(folder, tensors, num_files);
+    } else {
+      std::filesystem::create_directories(folder);
+      write_checkpoint(folder / "model.safetensors", tensors);
+      std::ofstream(folder / "config.json") << "{}\n";
+    }
+  }
+  void publish_full(const std::vector<TestTensor>& tensors, size_t num_files = 1) {
+    write(tensors, num_files);
+    const uint64_t version = records_.size();
+    commit(VersionKind::kFull, {}, put_files(version));
+  }
+  void publish_delta(const std::vector<TestTensor>& tensors, const std::string& codec = "auto",
+                     size_t num_files = 1, uint64_t part_bytes = kDefaultPartBytes) {
+    write(tensors, num_files);
+    const uint64_t version = records_.size();
+    commit(VersionKind::kDelta, version - 1, put_delta(version - 1, version, codec, part_bytes));
+  }
+  // The same from parts that were made elsewhere.
+  void publish_parts(const std::vector<TestTensor>& tensors,
+                     const std::vector<std::filesystem::path>& parts,
+                     const std::map<std::string, std::vector<BoxDigest>>& boxes) {
+    write(tensors, 1);
+    const uint64_t version = records_.size();
+    const std::string folder = part_folder(version, random_hex(8));
+    std::vector<PartRef> refs;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      refs.push_back(put(parts[i], folder + "part-0000" + std::to_string(i) + ".safetensors"));
+    }
+    boxes_ = boxes;
+    commit(VersionKind::kDelta, version - 1, refs);
+  }
+
+  void add_anchor(uint64_t version) {
+    const Status status = add_edge(chain_, nullptr, records_[version], put_files(version));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  void add_merged(uint64_t base, uint64_t version) {
+    const Status status = add_edge(chain_, &records_[base], records_[version],
+                                   put_delta(base, version, "auto", kDefaultPartBytes));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+
+  // Changes the manifest of the next commit: for stores that lie.
+  std::function<void(Manifest*)> tamper;
+
+  PartRef put(const std::filesystem::path& file, const std::string& object) {
+    const std::string text = read_file(file);
+    EXPECT_TRUE(store_->put(object, MemoryBody(text)).ok());
+    return {object, text.size(), digest_of(DigestKind::kSha256, as_bytes(text))};
+  }
+
+ private:
+  std::vector<PartRef> put_files(uint64_t version) {
+    const std::string folder = full_folder(version, random_hex(8));
+    std::vector<PartRef> parts;
+    for (const auto& item : std::filesystem::directory_iterator(checkpoint(version))) {
+      parts.push_back(put(item.path(), folder + item.path().filename().string()));
+    }
+    return parts;
+  }
+
+  std::vector<PartRef> put_delta(uint64_t base, uint64_t version, const std::string& codec,
+                                 uint64_t part_bytes) {
+    const auto delta = folder_.path() / "delta";
+    std::filesystem::remove_all(delta);
+    DiffOptions options;
+    options.codec = codec;
+    options.part_bytes = part_bytes;
+    const auto report = diff_checkpoints(checkpoint(base), checkpoint(version), delta, options);
+    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    const std::string folder = part_folder(version, random_hex(8));
+    std::vector<PartRef> parts;
+    for (const auto& item : std::filesystem::directory_iterator(delta)) {
+      if (item.path().extension() != ".safetensors") continue;
+      parts.push_back(put(item.path(), folder + item.path().filename().string()));
+    }
+    return parts;
+  }
+
+  void commit(VersionKind kind, std::optional<uint64_t> base, std::vector<PartRef> parts) {
+    const uint64_t version = records_.size();
+    Manifest m;
+    m.run = chain_.run();
+    m.version = version;
+    m.kind = kind;
+    m.base = base;
+    if (version > 0) m.parent = records_.back().digest;
+    if (kind == VersionKind::kFull) m.reason = "seed";
+    m.created = utc_now();
+    m.publisher = process_name();
+    m.parts = std::move(parts);
+    Schema schema;
+    const auto opened = Checkpoint::open(checkpoint(version));
+    ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+    for (const CheckpointTensor& tensor : opened->tensors()) {
+      schema.tensors.push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape});
+      m.digests.push_back(digest_of(m.digest_kind, tensor.view.bytes));
+    }
+    m.boxes = std::exchange(boxes_, {});
+    for (size_t i = 0; i < schema.tensors.size(); ++i) {
+      const auto boxes = m.boxes.find(schema.tensors[i].name);
+      if (boxes != m.boxes.end()) m.digests[i] = boxes_digest(boxes->second);
+    }
+    m.schema = chain_.put_schema(schema).value();
+    m.state = state_digest(states_of(schema, m).value());
+    m.chain_bytes = m.part_bytes() + (version == 0 ? 0 : records_.back().manifest.chain_bytes);
+    m.anchor = kind == VersionKind::kFull ? version : records_.back().manifest.anchor;
+    m.anchor_bytes =
+        kind == VersionKind::kFull ? m.part_bytes() : records_.back().manifest.anchor_bytes;
+    m.codec = "auto";
+    if (tamper) std::exchange(tamper, nullptr)(&m);
+    const auto digest = chain_.commit(m);
+    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
+    records_.push_back({m, *digest});
+  }
+
+  std::shared_ptr<Store> store_;
+  Chain chain_;
+  TempFolder folder_;
+  std::vector<VersionRecord> records_;
+  std::map<std::string, std::vector<BoxDigest>> boxes_;
+};
+
+// Bit for bit the same tensors.
+inline ::testing::AssertionResult is_identical(const std::filesystem::path& a,
+                                               const std::filesystem::path& b) {
+  const auto report = verify_checkpoints(a, b, {});
+  if (!report.ok()) return ::testing::AssertionFailure() << report.status().to_string();
+  if (report->differences.empty()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << report->differences.size() << " tensors differ, first "
+                                       << report->differences[0].tensor;
+}
+
+}  // namespace deltawire::testing
