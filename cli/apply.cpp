@@ -48,15 +48,20 @@ int apply(const Context& context, const Options& options) {
 }  // namespace
 
 void add_apply(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb =
-      make_verb(app, context, "apply", "Make the new checkpoint from the old one and a delta",
-                "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
-                "  deltawire apply delta/ ckpt-1/ -o ckpt-2/");
+  CLI::App* verb = make_verb(
+      app, context, "apply", "Make the new checkpoint from the old one and a delta",
+      "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
+      "  deltawire apply delta/ ckpt-1/ -o ckpt-2/\n\n"
+      "Tensors are those of the new checkpoint; `__metadata__`, permission bits and the files\n"
+      "beside the weights (not subfolders) are those of CKPT.");
   auto options = std::make_shared<Options>();
   verb->add_option("DELTA", options->delta, "a delta that `diff` wrote")->required();
   verb->add_option("CKPT", options->base, "the checkpoint it was made from")->required();
-  verb->add_option("-o,--output", options->out,
-                   "where the new checkpoint goes; appears when it is whole and checked")
+  verb->add_option(
+          "-o,--output", options->out,
+          "where the new checkpoint goes when it is whole and checked. CKPT decides what it "
+          "is: a file, replaced if it is there (CKPT itself, too); or a folder, which must "
+          "be new or empty")
       ->required();
   add_threads(verb, context);
   verb->callback([&context, run, options] {

@@ -1,50 +1,109 @@
 // Shell completion, made from the verbs themselves so that it cannot fall behind them.
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
 namespace {
 
-std::string words_of(const CLI::App& verb) {
-  std::string words;
+bool takes_value(const CLI::Option* option) { return option->get_items_expected_max() != 0; }
+
+// "--output -o"
+std::vector<std::string> names_of(const CLI::Option* option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  return names;
+}
+
+// What may follow the options of a verb: the words of its arguments, for those that have some.
+std::vector<std::string> arguments_of(const CLI::App& verb) {
+  std::vector<std::string> words;
   for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) words += " --" + name;
-    for (const std::string& name : option->get_snames()) words += " -" + name;
+    if (!names_of(option).empty()) continue;
+    const auto& own = words_of(option);
+    words.insert(words.end(), own.begin(), own.end());
   }
-  return words.empty() ? words : words.substr(1);
+  return words;
+}
+
+// ---- bash, and zsh through its bashcompinit. Where nothing is offered the shell completes file
+// names by itself, and quotes them.
+
+std::string bash_case(const CLI::App& verb) {
+  std::string options, cases, valued;
+  for (const CLI::Option* option : verb.get_options()) {
+    const auto names = names_of(option);
+    for (const std::string& name : names) options += (options.empty() ? "" : " ") + name;
+    if (names.empty() || !takes_value(option)) continue;
+    if (words_of(option).empty()) {
+      for (const std::string& name : names) valued += (valued.empty() ? "" : "|") + name;
+    } else {
+      cases += fmt::format("        {}) words=\"{}\" ;;\n", fmt::join(names, "|"),
+                           fmt::join(words_of(option), " "));
+    }
+  }
+  if (!valued.empty()) cases += fmt::format("        {}) ;;\n", valued);
+  return fmt::format(
+      "    {})\n"
+      "      case $previous in\n{}"
+      "        *) [[ $current == -* ]] && words=\"{}\" || words=\"{}\" ;;\n"
+      "      esac ;;\n",
+      verb.get_name(), cases, options, fmt::join(arguments_of(verb), " "));
 }
 
 std::string bash(const CLI::App& app) {
   std::string verbs, cases;
   for (const CLI::App* verb : app.get_subcommands({})) {
     verbs += verb->get_name() + " ";
-    cases += fmt::format("    {}) words=\"{}\" ;;\n", verb->get_name(), words_of(*verb));
+    cases += bash_case(*verb);
   }
   return fmt::format(
       "_deltawire() {{\n"
-      "  local current=${{COMP_WORDS[COMP_CWORD]}} words\n"
-      "  case ${{COMP_WORDS[1]}} in\n{}"
-      "    *) words=\"{}--help --version\" ;;\n"
+      "  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}\n"
+      "  local words=\"\" verb=${{COMP_WORDS[1]}}\n"
+      "  [[ $COMP_CWORD -eq 1 ]] && verb=\"\"\n"
+      "  case $verb in\n"
+      "    \"\") words=\"{}--help --version\" ;;\n{}"
       "  esac\n"
-      "  if [[ $COMP_CWORD -eq 1 ]]; then words=\"{}--help --version\"; fi\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-      "  [[ $COMP_CWORD -gt 1 && $current != -* ]] && COMPREPLY+=($(compgen -f -- \"$current\"))\n"
       "}}\n"
-      "complete -o filenames -F _deltawire deltawire",
-      cases, verbs, verbs);
+      "complete -o default -F _deltawire deltawire",
+      verbs, cases);
+}
+
+// ---- fish
+
+std::string fish_quoted(std::string text) {
+  for (size_t at = 0; (at = text.find_first_of("'\\", at)) != text.npos; at += 2) {
+    text.insert(at, "\\");
+  }
+  return "'" + text + "'";
+}
+
+std::string fish_option(const std::string& verb, const CLI::Option* option) {
+  std::string line = fmt::format("complete -c deltawire -n '__fish_seen_subcommand_from {}'", verb);
+  for (const std::string& name : option->get_lnames()) line += " -l " + name;
+  for (const std::string& name : option->get_snames()) line += " -s " + name;
+  const auto& words = words_of(option);
+  if (!words.empty()) {
+    line +=
+        fmt::format(" {} -a '{}'", names_of(option).empty() ? "-f" : "-x", fmt::join(words, " "));
+  } else if (takes_value(option)) {
+    line += " -r";
+  }
+  return line + " -d " + fish_quoted(option->get_description()) + "\n";
 }
 
 std::string fish(const CLI::App& app) {
   std::string text;
   for (const CLI::App* verb : app.get_subcommands({})) {
-    text += fmt::format("complete -c deltawire -n __fish_use_subcommand -a {} -d '{}'\n",
-                        verb->get_name(), verb->get_description());
+    text += fmt::format("complete -c deltawire -n __fish_use_subcommand -f -a {} -d {}\n",
+                        verb->get_name(), fish_quoted(verb->get_description()));
     for (const CLI::Option* option : verb->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        text +=
-            fmt::format("complete -c deltawire -n '__fish_seen_subcommand_from {}' -l {} -d '{}'\n",
-                        verb->get_name(), name, option->get_description());
+      if (!names_of(option).empty() || !words_of(option).empty()) {
+        text += fish_option(verb->get_name(), option);
       }
     }
   }
@@ -70,9 +129,7 @@ void add_completion(CLI::App& app, Context& context, Run* run) {
                 "  source <(deltawire completion bash)\n"
                 "  deltawire completion fish > ~/.config/fish/completions/deltawire.fish");
   auto shell = std::make_shared<std::string>();
-  verb->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  add_choice(verb, "SHELL", shell.get(), "bash, zsh or fish", {"bash", "zsh", "fish"})->required();
   verb->callback([&app, &context, run, shell] {
     *run = [&app, &context, shell] { return print(app, context, *shell); };
   });

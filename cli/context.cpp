@@ -1,20 +1,32 @@
 #include "cli/context.h"
 
+#include <fcntl.h>
 #include <fmt/color.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "cli/units.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
 
+// stderr may be closed or full: there is nobody left to tell.
+template <class... Args>
+void say_on_stderr(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
+}
+
 std::atomic<bool> interrupted{false};
+int print_error = 0;  // errno of the first write to stdout that failed
 
 extern "C" void on_interrupt(int signal) {
   if (interrupted.exchange(true)) {  // twice: at once
@@ -41,23 +53,56 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+Status check_interrupted() {
+  return interrupted.load() ? cancelled("stopped on request") : Status();
+}
+
+std::string shown_path(std::string_view path) { return escape_controls(path); }
+
+void keep_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free number is this one. Not for writing: what is printed there fails, and shows.
+    ::open("/dev/null", O_RDONLY);
+  }
+}
+
+void print_out(std::string_view text) {
+  if (print_error != 0) return;
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
+    print_error = errno != 0 ? errno : EIO;
+  }
+}
+
+int finish_printing(int status) {
+  // Some filesystems tell only on close that there was no room.
+  errno = 0;
+  const bool failed = std::fflush(stdout) != 0 || std::fclose(stdout) != 0;
+  if (failed && print_error == 0) print_error = errno != 0 ? errno : EIO;
+  if (print_error == 0 || print_error == EPIPE) return status;
+  const int code = Context().fail(
+      io_error(std::string("cannot write to stdout: ") + std::strerror(print_error)));
+  return status > 1 ? status : code;  // an error before this one says more
+}
+
 void Context::say(std::string_view line) const {
-  if (!json && !quiet) fmt::print("{}\n", line);
+  if (!json && !quiet) print_out(fmt::format("{}\n", line));
 }
 
 void Context::emit(const nlohmann::ordered_json& object) const {
-  if (json)
-    fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (!json) return;
+  print_out(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 int Context::fail(const Status& status) const {
   const std::string name(code_name(status.code()));
   if (json) emit({{"error", {{"code", name}, {"message", status.message()}}}});
   const bool coloured = isatty(STDERR_FILENO) != 0 && !plain_terminal();
-  fmt::print(stderr, "{} {}\n",
-             coloured ? fmt::format(fmt::emphasis::bold | fg(fmt::terminal_color::red), "error:")
-                      : "error:",
-             status.to_string());
+  say_on_stderr("{} {}\n",
+                coloured ? fmt::format(fmt::emphasis::bold | fg(fmt::terminal_color::red), "error:")
+                         : "error:",
+                escape_controls(status.to_string()));
   return int(status.code());
 }
 
@@ -69,7 +114,7 @@ ProgressBar::ProgressBar(const Context& context, std::string what)
       start_(now_seconds()) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) say_on_stderr("\r\033[K");
 }
 
 Progress ProgressBar::callback() {
@@ -89,8 +134,8 @@ void ProgressBar::draw(uint64_t done, uint64_t total) {
   const double elapsed = now_seconds() - start_;
   const double left = share > 0 ? elapsed / share - elapsed : 0;
   const int filled = int(share * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {}/s  {:.0f} s left", what_, "",
-             filled, "", kWidth - filled, share * 100, human_bytes(double(done) / elapsed), left);
+  say_on_stderr("\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {}/s  {:.0f} s left", what_, "", filled, "",
+                kWidth - filled, share * 100, human_bytes(double(done) / elapsed), left);
   std::fflush(stderr);
   drawn_ = true;
 }

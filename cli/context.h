@@ -47,6 +47,23 @@ class ProgressBar {
 
 void listen_for_interrupts();
 bool was_interrupted();
+// Cancelled once Ctrl-C was heard: for verbs without a bar.
+Status check_interrupted();
+
 double now_seconds();
+
+// A path or name as it can be shown: control characters, which could steer a terminal, and bytes
+// that are not UTF-8 come as \xNN.
+std::string shown_path(std::string_view path);
+
+// ---- stdout, for everything that is printed there
+
+// Descriptors 0 to 2 that were closed at the start must not become files that are read or written:
+// call this first.
+void keep_standard_descriptors();
+void print_out(std::string_view text);
+// Call this last, with the exit status so far. Returns what it should be: what could not be
+// written is an i/o error, unless the reader has gone away (`| head`), which is its right.
+int finish_printing(int status);
 
 }  // namespace deltawire::cli

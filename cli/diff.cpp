@@ -1,27 +1,61 @@
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "codec/codec.h"
 #include "deltawire/delta.h"
+#include "sync/delta_writer.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct Options {
-  std::string old_path, new_path, out, digest = "xxh3-128", part_size = "1GiB";
+  std::string old_path, new_path, out, digest = "xxh3-128";
+  bool sized_parts = false;
   DiffOptions diff;
 };
 
-int diff(const Context& context, Options& options) {
-  const auto part_bytes = parse_count(options.part_size);
-  if (!part_bytes.ok()) return context.fail(part_bytes.status());
-  const auto digest = parse_digest_kind(options.digest);
-  if (!digest || *digest == DigestKind::kSha256) {
-    return context.fail(invalid_argument("digest \"" + options.digest +
-                                         "\" is not known; known: xxh3-128, blake3, adler32"));
+std::vector<std::string> codec_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const Codec* codec : all_codecs()) names.emplace_back(codec->name());
+  return names;
+}
+
+std::string full_line(const DiffReport& report) {
+  const double times = double(report.weights_bytes) / double(report.delta_bytes);
+  return fmt::format("full      {}: {:.1f} times the delta",
+                     human_bytes(double(report.weights_bytes)), times);
+}
+
+// Where bytes went: what tensors cost that are carried whole says nothing about changed elements.
+std::string delta_line(const DiffReport& report, const std::optional<double>& per_changed) {
+  std::string line = fmt::format("delta     {} in {}", human_bytes(double(report.delta_bytes)),
+                                 plural(report.num_parts, "part"));
+  if (report.whole_bytes != 0) {
+    line += fmt::format(", {} of it whole tensors", human_bytes(double(report.whole_bytes)));
   }
-  options.diff.part_bytes = *part_bytes;
-  options.diff.digest = *digest;
+  if (per_changed) line += fmt::format(", {:.3f} bytes per changed element", *per_changed);
+  return line;
+}
+
+std::string metadata_line(const DiffReport& report) {
+  std::vector<std::string> keys;
+  for (const std::string& key : report.metadata_changed) keys.push_back(quote(key));
+  return fmt::format("metadata  differs in {}; a delta does not carry it, apply keeps the base's",
+                     fmt::join(keys, ", "));
+}
+
+int diff(const Context& context, Options& options) {
+  if (options.sized_parts && is_single_part(options.out)) {
+    return context.fail(invalid_argument(
+        "--part-size is for a folder of parts, and -o " + options.out +
+        " is a single file; leave it out, or choose a name that does not end in .safetensors"));
+  }
+  options.diff.digest = *parse_digest_kind(options.digest);
   options.diff.threads = context.threads;
   const double start = now_seconds();
   Result<DiffReport> result = [&] {
@@ -34,14 +68,15 @@ int diff(const Context& context, Options& options) {
   const double took = now_seconds() - start;
   const double density =
       report.num_elements == 0 ? 0 : double(report.num_changed) / double(report.num_elements);
-  const double per_changed =
-      report.num_changed == 0 ? 0 : double(report.delta_bytes) / double(report.num_changed);
-
+  std::optional<double> per_changed;
+  if (report.num_changed != 0) {
+    per_changed = double(report.delta_bytes - report.whole_bytes) / double(report.num_changed);
+  }
   context.emit({{"elements", report.num_elements},
                 {"changed", report.num_changed},
                 {"density", density},
                 {"bytes", report.delta_bytes},
-                {"bytes_per_changed", per_changed},
+                {"bytes_per_changed", per_changed ? Json(*per_changed) : Json()},
                 {"codec", options.diff.codec},
                 {"seconds", took},
                 {"tensors", report.num_tensors},
@@ -49,10 +84,12 @@ int diff(const Context& context, Options& options) {
                 {"tensors_added", report.num_added},
                 {"tensors_removed", report.num_removed},
                 {"full_bytes", report.weights_bytes},
+                {"whole_bytes", report.whole_bytes},
                 {"parts", report.num_parts},
                 {"digest", options.digest},
                 {"base", report.base.hex()},
-                {"target", report.target.hex()}});
+                {"target", report.target.hex()},
+                {"metadata_changed", report.metadata_changed}});
   context.say(fmt::format("elements  {}", human_count(report.num_elements)));
   context.say(fmt::format("changed   {} ({})", human_count(report.num_changed), percent(density)));
   std::string tensors =
@@ -60,15 +97,9 @@ int diff(const Context& context, Options& options) {
   if (report.num_added != 0) tensors += fmt::format(", {} sent whole", report.num_added);
   if (report.num_removed != 0) tensors += fmt::format(", {} removed", report.num_removed);
   context.say(tensors);
-  std::string delta = fmt::format("delta     {} in {}", human_bytes(double(report.delta_bytes)),
-                                  plural(report.num_parts, "part"));
-  if (report.num_changed != 0) {
-    delta += fmt::format(", {:.3f} bytes per changed element", per_changed);
-  }
-  context.say(delta);
-  context.say(fmt::format("full      {}: {:.1f} times the delta",
-                          human_bytes(double(report.weights_bytes)),
-                          double(report.weights_bytes) / double(report.delta_bytes)));
+  context.say(delta_line(report, per_changed));
+  context.say(full_line(report));
+  if (!report.metadata_changed.empty()) context.say(metadata_line(report));
   context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
                           human_bytes(double(report.weights_bytes) / took)));
   return context.succeed();
@@ -81,25 +112,30 @@ void add_diff(CLI::App& app, Context& context, Run* run) {
       app, context, "diff", "Write what changed between two checkpoints",
       "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
-      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec xor-zstd --json");
+      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec xor-zstd --json\n\n"
+      "A delta carries tensors only: `__metadata__` and the files beside the weights stay behind.");
   auto options = std::make_shared<Options>();
   verb->add_option("OLD", options->old_path,
                    "the checkpoint before: a .safetensors file or a folder")
       ->required();
   verb->add_option("NEW", options->new_path, "the checkpoint after")->required();
-  verb->add_option(
-          "-o,--output", options->out,
-          "where the delta goes: NAME.safetensors is one file, any other name a folder of parts")
+  verb->add_option("-o,--output", options->out,
+                   "where the delta goes: NAME.safetensors is one file, replaced if it is there; "
+                   "any other name a folder of parts, which must be new or empty")
       ->required();
-  verb->add_option(
-      "--codec", options->diff.codec,
-      "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw");
-  verb->add_option("--digest", options->digest, "xxh3-128 (default), blake3 or adler32");
-  verb->add_option("--part-size", options->part_size,
-                   "start a new part of a folder at this size (default 1GiB)");
+  add_choice(verb, "--codec", &options->diff.codec,
+             "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw",
+             codec_names());
+  add_choice(verb, "--digest", &options->digest, "xxh3-128 (default), blake3 or adler32",
+             {"xxh3-128", "blake3", "adler32"});
+  CLI::Option* part_size =
+      add_bytes(verb, "--part-size", &options->diff.part_bytes,
+                "start a new part of a folder at this size, e.g. 256MiB or 1GB (default 1GiB)");
   add_threads(verb, context);
-  verb->callback(
-      [&context, run, options] { *run = [&context, options] { return diff(context, *options); }; });
+  verb->callback([&context, run, options, part_size] {
+    options->sized_parts = part_size->count() != 0;
+    *run = [&context, options] { return diff(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

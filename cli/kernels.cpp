@@ -8,11 +8,16 @@ namespace deltawire::cli {
 namespace {
 
 int list(const Context& context) {
-  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  std::vector<std::string> names;
   for (const Kernels* target : available_kernels()) {
-    const bool chosen = target == &kernels();
-    names.push_back(target->name);
+    const bool chosen = unknown_kernels().empty() && target == &kernels();
+    names.emplace_back(target->name);
     context.say(fmt::format("{} {}", chosen ? "*" : " ", target->name));
+  }
+  if (!unknown_kernels().empty()) {
+    return context.fail(
+        invalid_argument(fmt::format("DELTAWIRE_KERNELS={} names none of those that run here: {}",
+                                     unknown_kernels(), fmt::join(names, ", "))));
   }
   context.emit({{"available", names}, {"chosen", kernels().name}});
   return context.succeed();

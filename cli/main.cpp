@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <sstream>
 
+#include "cli/options.h"
+#include "cli/suggest.h"
 #include "cli/verbs.h"
 #include "deltawire/version.h"
 #include "kernels/kernels.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 
@@ -20,20 +24,93 @@ CLI::App* make_verb(CLI::App& app, Context& context, const std::string& name,
 }
 
 void add_threads(CLI::App* verb, Context& context) {
-  verb->add_option("-j,--threads", context.threads, "threads to use (default: one per core)")
-      ->check(CLI::Range(1, 1024));
+  add_whole_number(verb, "-j,--threads", &context.threads,
+                   "threads to use, 1 to 1024 (default: one per core)", 1, 1024);
 }
 
 namespace {
 
-// clang-format off: one line each, in the order of --help
+// One line each, in the order of --help.
+// clang-format off
 constexpr AddVerb kVerbs[] = {
-    add_publish, add_pull,     add_follow, add_status,  add_log,        add_show,
-    add_plan,    add_compact,  add_anchor, add_pin,     add_unpin,      add_gc,
-    add_fsck,    add_keygen,   add_diff,   add_apply,   add_verify,     add_inspect,
-    add_bench,   add_simulate, add_demo,   add_kernels, add_completion,
+    add_publish,
+    add_pull,
+    add_follow,
+    add_status,
+    add_log,
+    add_show,
+    add_plan,
+    add_compact,
+    add_anchor,
+    add_pin,
+    add_unpin,
+    add_gc,
+    add_fsck,
+    add_keygen,
+    add_diff,
+    add_apply,
+    add_verify,
+    add_inspect,
+    add_bench,
+    add_simulate,
+    add_demo,
+    add_kernels,
+    add_completion,
+    add_help,
 };
 // clang-format on
+
+std::string did_you_mean(const std::string& word) {
+  return word.empty() ? "" : fmt::format(", did you mean {}?", word);
+}
+
+Status no_such_verb(const CLI::App& app, const std::string& typed) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  return invalid_argument(fmt::format("there is no verb {}{}; see deltawire --help", quote(typed),
+                                      did_you_mean(nearest_word(typed, verbs))));
+}
+
+// What was typed that looks like an option and is none: it explains most of what else is wrong.
+std::string unknown_option(const CLI::App& app) {
+  for (const std::string& word : app.remaining(true)) {
+    if (word.size() > 1 && word[0] == '-') return word.substr(0, word.find('='));
+  }
+  return {};
+}
+
+std::string describe(const CLI::App& verb, const CLI::ParseError& error) {
+  if (const std::string typed = unknown_option(verb); !typed.empty()) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : verb.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return fmt::format("there is no option {}{}", quote(typed),
+                       did_you_mean(nearest_word(typed, names)));
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const auto words = verb.remaining(true);
+    return fmt::format("an argument too many: {}", words.empty() ? "" : quote(words[0]));
+  }
+  return error.what();
+}
+
+Status bad_command_line(const CLI::App& app, const CLI::ParseError& error) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& verb = chosen.empty() ? app : *chosen[0];
+  return invalid_argument(fmt::format("{}; see deltawire {}--help", describe(verb, error),
+                                      chosen.empty() ? "" : verb.get_name() + " "));
+}
+
+// Those that look at weights run on kernels; the rest must work to find out what went wrong.
+Status check_kernels(const CLI::App& verb) {
+  const std::string& name = verb.get_name();
+  if (unknown_kernels().empty() || name == "kernels" || name == "help" || name == "completion") {
+    return {};
+  }
+  return invalid_argument(fmt::format("DELTAWIRE_KERNELS={} cannot run here; see deltawire kernels",
+                                      unknown_kernels()));
+}
 
 int run_command_line(int argc, char** argv) {
   Context context;
@@ -48,43 +125,48 @@ int run_command_line(int argc, char** argv) {
       "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
       "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
   for (const AddVerb add : kVerbs) add(app, context, &run);
+  // Mistakes are told in the form that was asked for, wherever they are.
+  context.json = std::any_of(argv, argv + argc,
+                             [](const char* word) { return std::string_view(word) == "--json"; });
   const auto verbs = app.get_subcommands({});
   const auto is_verb = [&](std::string_view name) {
     return std::any_of(verbs.begin(), verbs.end(),
                        [&](const CLI::App* verb) { return verb->get_name() == name; });
   };
   if (argc > 1 && argv[1][0] != '-' && !is_verb(argv[1])) {
-    return context.fail(
-        invalid_argument(fmt::format("there is no verb \"{}\"; see deltawire --help", argv[1])));
+    return context.fail(no_such_verb(app, argv[1]));
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    const bool in_verb = !app.get_subcommands().empty();
-    return context.fail(
-        invalid_argument(fmt::format("{}; see deltawire {}--help", error.what(),
-                                     in_verb ? app.get_subcommands()[0]->get_name() + " " : "")));
+    if (error.get_exit_code() != 0) return context.fail(bad_command_line(app, error));
+    std::ostringstream text;  // --help, --version
+    const int status = app.exit(error, text, text);
+    print_out(text.str());
+    return status;
   }
-  if (!unknown_kernels().empty()) {
-    return context.fail(invalid_argument(fmt::format(
-        "DELTAWIRE_KERNELS={} cannot run here; see deltawire kernels", unknown_kernels())));
+  if (Status status = check_kernels(*app.get_subcommands()[0]); !status.ok()) {
+    return context.fail(status);
   }
   listen_for_interrupts();
   return run();
+}
+
+int guarded_run(int argc, char** argv) {
+  const Context plain;
+  try {
+    return run_command_line(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return plain.fail(out_of_memory("the process could not get more memory"));
+  } catch (const std::exception& error) {
+    return plain.fail(internal_error(error.what()));
+  }
 }
 
 }  // namespace
 }  // namespace deltawire::cli
 
 int main(int argc, char** argv) {
-  using deltawire::Status;
-  const deltawire::cli::Context plain;
-  try {
-    return deltawire::cli::run_command_line(argc, argv);
-  } catch (const std::bad_alloc&) {
-    return plain.fail(deltawire::out_of_memory("the process could not get more memory"));
-  } catch (const std::exception& error) {
-    return plain.fail(deltawire::internal_error(error.what()));
-  }
+  deltawire::cli::keep_standard_descriptors();
+  return deltawire::cli::finish_printing(deltawire::cli::guarded_run(argc, argv));
 }

@@ -11,7 +11,7 @@ constexpr const char* kGroup = "Store";
 
 uint64_t parse_rate(std::string text) {
   if (text.ends_with("/s")) text.resize(text.size() - 2);
-  const Result<uint64_t> rate = parse_count(text);
+  const Result<uint64_t> rate = parse_bytes(text);
   if (!rate.ok()) throw CLI::ValidationError("--rate-limit", rate.status().message());
   if (*rate == 0) throw CLI::ValidationError("--rate-limit", "must be more than 0");
   return *rate;

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 
@@ -32,32 +35,45 @@ std::string percent(double share) {
 
 std::string seconds(double value) { return fmt::format("{:.{}f} s", value, value < 10 ? 2 : 1); }
 
-Result<uint64_t> parse_count(std::string_view text) {
-  const std::string copy(text);
+namespace {
+
+// Digits with at most one point, and a suffix; false when it is anything else.
+bool parse_scaled(std::string_view text, double lone_b, uint64_t* value) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string number_text(text.substr(0, digits));
+  std::string_view suffix = text.substr(digits);
   char* end = nullptr;
-  const double number = std::strtod(copy.c_str(), &end);
-  std::string_view suffix(end);
+  const double number = std::strtod(number_text.c_str(), &end);
+  if (number_text.empty() || *end != '\0' || number_text == ".") return false;
   double factor = 1;
-  const auto bad = [&] {
-    return invalid_argument("\"" + copy + "\" is not a size; try 512, 100M, 1.7B or 64MiB");
-  };
-  if (end == copy.c_str() || !(number >= 0)) return bad();
-  if (!suffix.empty()) {
-    const std::string_view letters = "KMGT";
-    const size_t power = suffix[0] == 'k' ? 0 : letters.find(suffix[0]);
-    if (suffix == "B") {
-      factor = 1e9;
-      suffix = {};
-    } else if (power != std::string_view::npos) {
-      suffix.remove_prefix(1);
-      const bool binary = suffix.starts_with("i");
-      if (binary) suffix.remove_prefix(1);
-      factor = std::pow(binary ? 1024.0 : 1000.0, double(power + 1));
-      if (suffix == "B") suffix = {};
-    }
+  if (suffix == "B") {
+    factor = lone_b;
+  } else if (!suffix.empty()) {
+    const size_t power = suffix[0] == 'k' ? 0 : std::string_view("KMGT").find(suffix[0]);
+    if (power == std::string_view::npos) return false;
+    suffix.remove_prefix(1);
+    const bool binary = suffix.starts_with("i");
+    if (binary) suffix.remove_prefix(1);
+    if (!suffix.empty() && suffix != "B") return false;
+    factor = std::pow(binary ? 1024.0 : 1000.0, double(power + 1));
   }
-  if (!suffix.empty() || number * factor > 9e18) return bad();
-  return uint64_t(std::llround(number * factor));
+  if (number * factor > 9e18) return false;
+  *value = uint64_t(std::llround(number * factor));
+  return true;
+}
+
+}  // namespace
+
+Result<uint64_t> parse_count(std::string_view text) {
+  uint64_t value = 0;
+  if (parse_scaled(text, 1e9, &value)) return value;
+  return invalid_argument(quote(text) + " is not a count; try 512, 100M or 1.7B");
+}
+
+Result<uint64_t> parse_bytes(std::string_view text) {
+  uint64_t value = 0;
+  if (parse_scaled(text, 1, &value)) return value;
+  return invalid_argument(quote(text) + " is not a size; try 1000000, 64MiB or 1GB");
 }
 
 Result<uint64_t> parse_duration(std::string_view text) {

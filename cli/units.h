@@ -18,6 +18,8 @@ std::string seconds(double value);                          // "0.21 s"
 // "100M", "1.7B", "64MiB", "512": decimal suffixes K M G B T, binary with "i"; a trailing "B" after
 // one of them is ignored, alone it means billions.
 Result<uint64_t> parse_count(std::string_view text);
+// "256MiB", "4kB", "512": the same for bytes, where a trailing "B" alone means just those.
+Result<uint64_t> parse_bytes(std::string_view text);
 
 // "90s", "30m", "6h", "2d", "90": seconds.
 Result<uint64_t> parse_duration(std::string_view text);

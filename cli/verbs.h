@@ -35,6 +35,7 @@ void add_keygen(CLI::App& app, Context& context, Run* run);
 void add_kernels(CLI::App& app, Context& context, Run* run);
 void add_demo(CLI::App& app, Context& context, Run* run);
 void add_completion(CLI::App& app, Context& context, Run* run);
+void add_help(CLI::App& app, Context& context, Run* run);
 
 // A subcommand with its examples and the flags that all verbs take.
 CLI::App* make_verb(CLI::App& app, Context& context, const std::string& name,

@@ -29,12 +29,13 @@ nlohmann::ordered_json to_json(const TensorDifference& difference) {
 }
 
 std::string to_line(const TensorDifference& difference) {
-  if (!difference.what.empty()) return fmt::format("  {}: {}", difference.tensor, difference.what);
-  return fmt::format("  {}: {} of {}; first at {} in {}: {} against {}", difference.tensor,
-                     human_count(difference.num_different),
-                     plural(difference.num_elements, "element"),
-                     shape_to_string(difference.first->coordinate), difference.first->file,
-                     difference.first->old_bits, difference.first->new_bits);
+  const std::string tensor = shown_path(difference.tensor);
+  if (!difference.what.empty()) return fmt::format("  {}: {}", tensor, shown_path(difference.what));
+  return fmt::format(
+      "  {}: {} of {}; first at {} in {}: {} against {}", tensor,
+      human_count(difference.num_different), plural(difference.num_elements, "element"),
+      shape_to_string(difference.first->coordinate), shown_path(difference.first->file),
+      difference.first->old_bits, difference.first->new_bits);
 }
 
 int verify(const Context& context, const Options& options) {

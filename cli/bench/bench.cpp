@@ -11,9 +11,11 @@
 #include "cli/bench/measure.h"
 #include "cli/bench/pipeline.h"
 #include "cli/bench/report.h"
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/delta.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -21,6 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kQuickParams = "20M";
+constexpr uint64_t kFewestParams = 1000;
+constexpr uint64_t kMostParams = 1'000'000'000'000;
 constexpr double kMinSeconds = 0.25;  // per row, encode and apply together
 
 struct Options {
@@ -37,14 +41,20 @@ bool wanted(const Options& options, const std::string& name) {
          std::find(options.only.begin(), options.only.end(), name) != options.only.end();
 }
 
-Status check_names(const Options& options, const Pipelines& codecs, const Pipelines& pipelines) {
-  std::vector<std::string> known;
-  for (const auto& one : codecs) known.push_back(one->name());
-  for (const auto& one : pipelines) known.push_back(one->name());
+std::vector<std::string> names_of_rows() {
+  std::vector<std::string> names;
+  for (const auto& one : codec_pipelines()) names.push_back(one->name());
+  for (const auto& one : peer_pipelines()) names.push_back(one->name());
+  names.push_back(digested_tight_pipeline()->name());
+  return names;
+}
+
+Status check_names(const Options& options) {
+  const std::vector<std::string> known = names_of_rows();
   for (const std::string& name : options.only) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       return invalid_argument(
-          fmt::format("codec \"{}\" is not known; known: {}", name, fmt::join(known, ", ")));
+          fmt::format("--codec: expected some of {}, got {}", fmt::join(known, ", "), quote(name)));
     }
   }
   return {};
@@ -55,7 +65,12 @@ Result<BenchData> make_data(const Context& context, const Options& options, Thre
   if (!options.old_path.empty()) {
     return load_bench_data(options.old_path, options.new_path, pool, bar.callback());
   }
-  DW_ASSIGN_OR_RETURN(const uint64_t params, parse_count(options.params));
+  const auto parsed = parse_count(options.params);
+  const uint64_t params = parsed.ok() ? *parsed : 0;
+  if (params < kFewestParams || params > kMostParams) {
+    return invalid_argument("--params: expected a count from 1000 to 1000B, such as 500M, got " +
+                            quote(options.params));
+  }
   return simulate_bench_data(params, options.density, options.seed, pool, bar.callback());
 }
 
@@ -103,7 +118,7 @@ class Bench {
 
   Status prepare() {
     peers_.push_back(digested_tight_pipeline());
-    return check_names(options_, codecs_, peers_);
+    return check_names(options_);
   }
 
  private:
@@ -176,19 +191,23 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
   old_path->needs(new_path);
   auto* params = verb->add_option("--params", options->params,
                                   "parameters of the simulated model (default 500M: 1 GB of bf16)");
-  auto* density = verb->add_option("--density", options->density,
-                                   "share of them that a step changes (default 0.012)")
-                      ->check(CLI::Range(0.0, 1.0));
-  auto* seed = verb->add_option("--seed", options->seed, "of the simulation (default 1)");
+  params->type_name("N");
+  auto* density =
+      add_share(verb, "--density", &options->density,
+                "share of them that a step changes, above 0, at most 0.5 (default 0.012)", 0, 0.5);
+  auto* seed = add_whole_number(verb, "--seed", &options->seed,
+                                "of the simulation, 0 to 2^64 - 1 (default 1)", 0, UINT64_MAX);
   auto* quick =
       verb->add_flag("--quick", options->quick, "a model of 20M parameters: a look, not a result");
   for (CLI::Option* option : {params, density, seed, quick}) option->excludes(old_path);
   quick->excludes(params);
-  verb->add_option("--codec", options->only,
-                   "only these: auto, a codec, or one of trl-v1, slime-gen1, slime, deltawire");
-  verb->add_option("--repeat", options->repeat,
-                   "the best of so many or, when they are quick, more (default 3)")
-      ->check(CLI::Range(1, 1000));
+  auto* only =
+      verb->add_option("--codec", options->only,
+                       "only these: auto, a codec, or one of trl-v1, slime-gen1, slime, deltawire");
+  offer_words(only->type_name("NAME"), names_of_rows());
+  add_whole_number(verb, "--repeat", &options->repeat,
+                   "the best of so many or, when they are quick, more, 1 to 1000 (default 3)", 1,
+                   1000);
   verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
   add_threads(verb, context);
   add_chain_bench(verb, context, run);

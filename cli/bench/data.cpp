@@ -14,6 +14,7 @@
 #include "deltawire/checkpoint.h"
 #include "format/layout.h"
 #include "kernels/kernels.h"
+#include "sync/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -143,8 +144,8 @@ Result<BenchData> simulate_bench_data(uint64_t params, double density, uint64_t 
 
 Result<BenchData> load_bench_data(const std::string& old_path, const std::string& new_path,
                                   ThreadPool* pool, const Progress& progress) {
-  DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, Checkpoint::open(old_path));
-  DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, Checkpoint::open(new_path));
+  DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, open_checkpoint(old_path));
+  DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, open_checkpoint(new_path));
   BenchData data;
   data.source = old_path + " -> " + new_path;
   std::vector<std::pair<const TensorView*, const TensorView*>> pairs;

@@ -171,8 +171,13 @@ void say_bandwidths(const BenchReport& report, const Context& context) {
   context.say(head);
   line("read", &Bandwidth::read, false);
   line("diff, nothing changed", &Bandwidth::diff_same, true);
+  if (report.data->num_changed == 0) return;  // the line above says it
   line(fmt::format("diff, {} changed", percent(report.data->density())), &Bandwidth::diff_changed,
        true);
+}
+
+std::string ratio_or_dash(double a, double b) {
+  return b == 0 ? "-" : fmt::format("{:.3f}", a / b);
 }
 
 std::string memory(const std::optional<uint64_t>& bytes) {
@@ -187,9 +192,9 @@ std::string row_line(const BenchReport& report, const BenchRow& row) {
   std::string text = fmt::format("{:<16}", row.name);
   if (!row.unsupported.empty()) return text + "  unsupported: " + row.unsupported;
   const double bytes = double(row.payload_bytes);
-  text += fmt::format("{:>12}{:>9.3f}{:>9.3f}", row.payload_bytes,
-                      ratio(bytes, double(report.data->num_changed)),
-                      ratio(bytes, report.bound.conditioned()));
+  text += fmt::format("{:>12}{:>9}{:>9}", row.payload_bytes,
+                      ratio_or_dash(bytes, double(report.data->num_changed)),
+                      ratio_or_dash(bytes, report.bound.conditioned()));
   if (row.speeds.empty()) return text;
   for (const auto seconds : {&Speed::publish_seconds, &Speed::apply_seconds}) {
     text += "  ";

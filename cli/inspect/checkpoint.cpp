@@ -10,6 +10,7 @@
 #include "cli/units.h"
 #include "codec/guard.h"
 #include "deltawire/checkpoint.h"
+#include "sync/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -149,7 +150,7 @@ void say_summary(const Context& context, const Checkpoint& checkpoint, const Ten
     elements += total.num_elements;
     bytes += total.size_bytes;
   }
-  context.say(fmt::format("checkpoint  {}", checkpoint.path().string()));
+  context.say(fmt::format("checkpoint  {}", shown_path(checkpoint.path().string())));
   context.say(fmt::format("tensors     {}, {}, {}", human_count(tensors.size()),
                           plural(elements, "element"), human_bytes(double(bytes))));
   for (const auto& [dtype, total] : totals) {
@@ -199,7 +200,7 @@ void say_tensors(const Context& context, const Checkpoint& checkpoint, Tensors t
 }  // namespace
 
 Status inspect_checkpoint(const Context& context, const InspectOptions& options) {
-  DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.path));
+  DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, open_checkpoint(options.path));
   if (!options.base.empty()) {
     return invalid_argument("--base is for deltas, and " + options.path + " is a checkpoint");
   }
@@ -212,6 +213,7 @@ Status inspect_checkpoint(const Context& context, const InspectOptions& options)
   }
   ThreadPool pool(context.threads);
   DW_ASSIGN_OR_RETURN(const auto totals, add_up(tensors, &pool));
+  DW_RETURN_IF_ERROR(check_interrupted());
   if (context.json) context.emit(to_json(checkpoint, tensors, totals));
   say_summary(context, checkpoint, tensors, totals);
   say_tensors(context, checkpoint, tensors, options.all);

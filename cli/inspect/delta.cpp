@@ -8,6 +8,7 @@
 #include "cli/inspect/table.h"
 #include "cli/units.h"
 #include "sync/delta_reader.h"
+#include "sync/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -32,26 +33,35 @@ struct Totals {
 
 double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : double(a) / double(b); }
 
+// A tensor that comes whole has no before: no elements of it "changed".
+bool is_whole(const Delta::Entry& item) { return !item.entry.old_digest; }
+
+Json ratio_or_null(bool known, uint64_t a, uint64_t b) {
+  return known && b != 0 ? Json(double(a) / double(b)) : Json();
+}
+
 std::string codec_name(CodecId id) {
   const Codec* codec = find_codec(id);
   return codec == nullptr ? "unknown" : std::string(codec->name());
 }
 
-std::map<CodecId, Totals> by_codec(const Entries& entries) {
-  std::map<CodecId, Totals> totals;
-  for (const Delta::Entry* item : entries) totals[item->entry.codec].add(*item);
+// By codec; tensors that come whole by themselves.
+std::map<std::pair<CodecId, bool>, Totals> by_codec(const Entries& entries) {
+  std::map<std::pair<CodecId, bool>, Totals> totals;
+  for (const Delta::Entry* item : entries) totals[{item->entry.codec, is_whole(*item)}].add(*item);
   return totals;
 }
 
-Totals add_up(const Entries& entries) {
+Totals add_up(const Entries& entries, bool whole) {
   Totals total;
-  for (const Delta::Entry* item : entries) total.add(*item);
+  for (const Delta::Entry* item : entries) {
+    if (is_whole(*item) == whole) total.add(*item);
+  }
   return total;
 }
 
 void say_changed(const Context& context, const Entries& entries) {
-  Totals patched, whole;
-  for (const Delta::Entry* item : entries) (item->entry.old_digest ? patched : whole).add(*item);
+  const Totals patched = add_up(entries, false), whole = add_up(entries, true);
   if (entries.empty()) context.say("changed   nothing");
   if (patched.num_tensors != 0) {
     context.say(fmt::format("changed   {} of the {} elements of {} ({})",
@@ -75,7 +85,11 @@ uint64_t payload_bytes(const Delta& delta) {
 void say_summary(const Context& context, const InspectOptions& options, const Delta& delta,
                  const Entries& entries) {
   const uint64_t payloads = payload_bytes(delta);
-  context.say(fmt::format("delta     {}, format {}", options.path, kDeltaFormat));
+  context.say(fmt::format("delta     {}, format {}", shown_path(options.path), kDeltaFormat));
+  if (delta.num_siblings != 0) {
+    context.say(
+        fmt::format("part      one of {}; give the folder to see them all", delta.num_siblings));
+  }
   context.say(fmt::format("base      {}", delta.info.base.hex()));
   context.say(fmt::format("target    {}", delta.info.has_target() ? delta.info.target.hex() : "-"));
   context.say(fmt::format("digests   {} of each tensor, before and after",
@@ -93,10 +107,12 @@ void say_summary(const Context& context, const InspectOptions& options, const De
 void say_codecs(const Context& context, const Entries& entries) {
   if (entries.empty()) return;
   Table table({{"codec", false}, {"tensors"}, {"changed"}, {"bytes"}, {"per change"}});
-  for (const auto& [codec, total] : by_codec(entries)) {
-    table.add({codec_name(codec), human_count(total.num_tensors), human_count(total.num_changed),
+  for (const auto& [kind, total] : by_codec(entries)) {
+    const auto& [codec, whole] = kind;
+    table.add({codec_name(codec) + (whole ? " (whole)" : ""), human_count(total.num_tensors),
+               whole ? "-" : human_count(total.num_changed),
                human_bytes(double(total.payload_bytes)),
-               fmt::format("{:.3f}", ratio(total.payload_bytes, total.num_changed))});
+               whole ? "-" : fmt::format("{:.3f}", ratio(total.payload_bytes, total.num_changed))});
   }
   context.say("");
   table.say(context);
@@ -132,10 +148,12 @@ void say_entries(const Context& context, Entries entries, bool all) {
   for (size_t i = 0; i < listed; ++i) {
     const DeltaEntry& entry = entries[i]->entry;
     const uint64_t bytes = entries[i]->payload.size();
-    table.add({human_bytes(double(bytes)), human_count(entry.num_changed),
-               percent(ratio(entry.num_changed, entry.num_elements())),
-               fmt::format("{:.3f}", ratio(bytes, entry.num_changed)), codec_name(entry.codec),
-               std::string(dtype_name(entry.dtype)), shape_to_string(entry.shape), name_of(entry),
+    const bool whole = is_whole(*entries[i]);
+    table.add({human_bytes(double(bytes)), whole ? "-" : human_count(entry.num_changed),
+               whole ? "-" : percent(ratio(entry.num_changed, entry.num_elements())),
+               whole ? "-" : fmt::format("{:.3f}", ratio(bytes, entry.num_changed)),
+               codec_name(entry.codec), std::string(dtype_name(entry.dtype)),
+               shape_to_string(entry.shape), name_of(entry),
                bar(context, most == 0 ? 0 : double(bytes) / most, 10)});
   }
   table.say(context);
@@ -147,12 +165,13 @@ Json to_json(const Delta::Entry& item) {
                {"dtype", dtype_name(entry.dtype)},
                {"shape", entry.shape},
                {"codec", codec_name(entry.codec)},
-               {"whole", !entry.old_digest.has_value()},
+               {"whole", is_whole(item)},
                {"elements", entry.num_elements()},
-               {"changed", entry.num_changed},
-               {"density", ratio(entry.num_changed, entry.num_elements())},
+               {"changed", is_whole(item) ? Json() : Json(entry.num_changed)},
+               {"density", ratio_or_null(!is_whole(item), entry.num_changed, entry.num_elements())},
                {"bytes", item.payload.size()},
-               {"bytes_per_changed", ratio(item.payload.size(), entry.num_changed)}};
+               {"bytes_per_changed",
+                ratio_or_null(!is_whole(item), item.payload.size(), entry.num_changed)}};
   if (!entry.box.whole())
     json["box"] = {{"offset", entry.box.offset}, {"extent", entry.box.extent}};
   if (entry.old_digest) json["old_digest"] = entry.old_digest->hex();
@@ -161,17 +180,20 @@ Json to_json(const Delta::Entry& item) {
 }
 
 Json to_json(const InspectOptions& options, const Delta& delta, const Entries& entries) {
-  const Totals total = add_up(entries);
+  const Totals patched = add_up(entries, false), whole_tensors = add_up(entries, true);
   Json parts = Json::array(), codecs = parts, list = parts;
   for (const auto& file : delta.files) {
     parts.push_back({{"name", file->path().filename().string()}, {"bytes", file->bytes().size()}});
   }
-  for (const auto& [codec, one] : by_codec(entries)) {
-    codecs.push_back({{"codec", codec_name(codec)},
-                      {"tensors", one.num_tensors},
-                      {"changed", one.num_changed},
-                      {"bytes", one.payload_bytes},
-                      {"bytes_per_changed", ratio(one.payload_bytes, one.num_changed)}});
+  for (const auto& [kind, one] : by_codec(entries)) {
+    const auto& [codec, whole] = kind;
+    codecs.push_back(
+        {{"codec", codec_name(codec)},
+         {"whole", whole},
+         {"tensors", one.num_tensors},
+         {"changed", whole ? Json() : Json(one.num_changed)},
+         {"bytes", one.payload_bytes},
+         {"bytes_per_changed", ratio_or_null(!whole, one.payload_bytes, one.num_changed)}});
   }
   for (const Delta::Entry* item : entries) list.push_back(to_json(*item));
   return {{"kind", "delta"},
@@ -182,9 +204,11 @@ Json to_json(const InspectOptions& options, const Delta& delta, const Entries& e
           {"digest", digest_name(delta.info.digest_kind)},
           {"bytes", delta.size_bytes},
           {"header_bytes", delta.size_bytes - payload_bytes(delta)},
-          {"elements", total.num_elements},
-          {"changed", total.num_changed},
+          {"elements", patched.num_elements},
+          {"changed", patched.num_changed},
+          {"whole_bytes", whole_tensors.payload_bytes},
           {"removed", delta.info.removed},
+          {"one_part_of", delta.num_siblings == 0 ? Json() : Json(delta.num_siblings)},
           {"parts", parts},
           {"codecs", codecs},
           {"tensor_list", list}};
@@ -193,7 +217,7 @@ Json to_json(const InspectOptions& options, const Delta& delta, const Entries& e
 Result<std::vector<ChangeStatistics>> statistics_of(const Context& context,
                                                     const InspectOptions& options,
                                                     const Delta& delta) {
-  DW_ASSIGN_OR_RETURN(const Checkpoint base, Checkpoint::open(options.base));
+  DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(options.base));
   ThreadPool pool(context.threads);
   ProgressBar bar(context, "inspect");
   return change_statistics(delta, base, options.tensor, &pool, bar.callback());
@@ -214,6 +238,7 @@ Status inspect_delta(const Context& context, const InspectOptions& options) {
   if (!options.base.empty()) {
     DW_ASSIGN_OR_RETURN(statistics, statistics_of(context, options, delta));
   }
+  DW_RETURN_IF_ERROR(check_interrupted());
   if (context.json) {
     Json json = to_json(options, delta, entries);
     for (const ChangeStatistics& one : statistics) json["movement"].push_back(movement_json(one));

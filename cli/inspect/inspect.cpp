@@ -7,8 +7,8 @@ namespace deltawire::cli {
 namespace {
 
 int inspect(const Context& context, const InspectOptions& options) {
-  const Status status = looks_like_delta(options.path) ? inspect_delta(context, options)
-                                                       : inspect_checkpoint(context, options);
+  Status status = looks_like_delta(options.path) ? inspect_delta(context, options)
+                                                 : inspect_checkpoint(context, options);
   return status.ok() ? context.succeed() : context.fail(status);
 }
 

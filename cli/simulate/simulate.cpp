@@ -1,47 +1,44 @@
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/simulate/files.h"
 #include "cli/simulate/simulation.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
 
 constexpr uint64_t kFewestParams = 1000;
 constexpr uint64_t kMostParams = 1'000'000'000'000;
-constexpr int64_t kMostSteps = 500;  // every version is an open file
+constexpr uint64_t kMostSteps = 500;  // every version is an open file
+constexpr uint64_t kMostShards = 100'000;
 
 struct Options {
   std::string params = "100M", out;
-  int64_t steps = 1, shards = 1;  // signed: -1 is a mistake, not a large number
-  uint64_t seed = 1;
+  uint64_t steps = 1, shards = 1, seed = 1;
   double density = 0.012;
   bool force = false;
 };
 
 Result<SimulationPlan> make_plan(const Context& context, const Options& options) {
-  DW_ASSIGN_OR_RETURN(const uint64_t params, parse_count(options.params));
-  if (params < kFewestParams || params > kMostParams) {
-    return invalid_argument("--params " + options.params + ": must be from 1000 to 1000B");
-  }
-  if (!(options.density > 0 && options.density <= 0.5)) {
+  const auto params = parse_count(options.params);
+  if (!params.ok() || *params < kFewestParams || *params > kMostParams) {
     return invalid_argument(
-        fmt::format("--density {}: must be above 0 and at most 0.5", options.density));
-  }
-  if (options.steps < 0 || options.steps > kMostSteps) {
-    return invalid_argument(
-        fmt::format("--steps {}: must be from 0 to {}", options.steps, kMostSteps));
+        "--params: expected a count from 1000 to 1000B, such as 500M or 1.7B, got " +
+        quote(options.params));
   }
   SimulationPlan plan;
-  plan.model = simulated_model(params);
-  if (options.shards < 1 || uint64_t(options.shards) > plan.model.size()) {
-    return invalid_argument(fmt::format("--shards {}: must be from 1 to {}, the model's tensors",
-                                        options.shards, plan.model.size()));
+  plan.model = simulated_model(*params);
+  if (options.shards > plan.model.size()) {
+    return invalid_argument(
+        fmt::format("--shards: expected at most {}, the model's tensors, got {}", plan.model.size(),
+                    options.shards));
   }
   plan.step_size = calibrate_step_size(plan.model, options.density);
-  plan.num_steps = uint64_t(options.steps);
-  plan.num_shards = uint64_t(options.shards);
+  plan.num_steps = options.steps;
+  plan.num_shards = options.shards;
   plan.seed = options.seed;
   plan.overwrite = options.force;
   plan.threads = context.threads;
@@ -62,7 +59,8 @@ void print(const Context& context, const SimulationPlan& plan, const SimulationR
                           human_count(params), plan.model.size(), plan.seed));
   for (size_t version = 0; version < report.paths.size(); ++version) {
     paths.push_back(report.paths[version].string());
-    std::string line = fmt::format("v{:<8} {}", version, report.paths[version].string());
+    std::string line =
+        fmt::format("v{:<8} {}", version, shown_path(report.paths[version].string()));
     if (version != 0) {
       const uint64_t changed = report.num_changed[version - 1];
       densities.push_back(double(changed) / double(params));
@@ -110,18 +108,24 @@ void add_simulate(CLI::App& app, Context& context, Run* run) {
       "  deltawire simulate --params 8B --shards 4 -o run/     folders v0/ and v1/ with an index");
   auto options = std::make_shared<Options>();
   verb->add_option("--params", options->params,
-                   "parameters, about: 500M, 1.7B, ... (default 100M)");
-  verb->add_option("--steps", options->steps,
-                   "training steps after v0; each makes a checkpoint (default 1)");
-  verb->add_option("--density", options->density,
-                   "share of the elements that a step changes (default 0.012)");
-  verb->add_option("--seed", options->seed,
-                   "the same seed gives the same bits on every machine (default 1)");
-  verb->add_option("--shards", options->shards, "files per checkpoint (default 1)");
+                   "parameters, about: 500M, 1.7B, ..., 1000 to 1000B (default 100M)")
+      ->type_name("N");
+  add_whole_number(verb, "--steps", &options->steps,
+                   "training steps after v0, 0 to 500; each makes a checkpoint (default 1)", 0,
+                   kMostSteps);
+  add_share(verb, "--density", &options->density,
+            "share of the elements that a step changes, above 0, at most 0.5 (default 0.012)", 0,
+            0.5);
+  add_whole_number(verb, "--seed", &options->seed,
+                   "0 to 2^64 - 1; the same seed gives the same bits on every machine (default 1)",
+                   0, UINT64_MAX);
+  add_whole_number(verb, "--shards", &options->shards,
+                   "files per checkpoint, at most one per tensor (default 1)", 1, kMostShards);
   verb->add_option("-o,--output", options->out,
-                   "the folder that gets v0.safetensors, v1.safetensors, ...")
+                   "the folder that gets v0.safetensors, v1.safetensors, ...; made if missing. "
+                   "Versions that are there already are an error")
       ->required();
-  verb->add_flag("--force", options->force, "overwrite versions that are there already");
+  verb->add_flag("--force", options->force, "replace versions that are there already");
   add_threads(verb, context);
   verb->callback([&context, run, options] {
     *run = [&context, options] { return simulate(context, *options); };

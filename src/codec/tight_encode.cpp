@@ -277,11 +277,7 @@ HWY_AFTER_NAMESPACE();
 namespace deltawire::tight {
 
 KeySplit::KeySplit(const ClassSplit& s) : split(s) {
-  uint8_t class_id = 0;
-  for (unsigned key = 0; key < 256; ++key) {
-    while (class_id + 1 < s.num_classes && key >= s.thresholds[class_id]) ++class_id;
-    class_of_key[key] = class_id;
-  }
+  fill_class_of_key(s.thresholds, s.num_classes - 1U, class_of_key);
 }
 
 HWY_EXPORT(encode_table);

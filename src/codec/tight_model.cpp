@@ -65,13 +65,19 @@ void Model::set_law(uint8_t width) {
   std::memset(escape_codes, kMaxCode, sizeof escape_codes);
 }
 
+void fill_class_of_key(const uint8_t* thresholds, size_t count, uint8_t class_of_key[256]) {
+  uint8_t reached = 0;
+  for (unsigned key = 0; key < 256; ++key) {
+    while (reached < count && key >= thresholds[reached]) ++reached;
+    class_of_key[key] = reached;
+  }
+}
+
 void Coder::build(const Model& m, uint8_t width) {
   model = m;
-  uint8_t context = 0;
-  for (unsigned key = 0; key < 256; ++key) {
-    while (context + 1 < m.num_contexts && key >= m.context_thresholds[context]) ++context;
-    values_of_key[key] = &values[context];
-  }
+  uint8_t context_of_key[256];
+  fill_class_of_key(m.context_thresholds, m.num_contexts - 1U, context_of_key);
+  for (unsigned key = 0; key < 256; ++key) values_of_key[key] = &values[context_of_key[key]];
   for (int v = 0; v < m.num_contexts; ++v) {
     build_coded_table(m.value_codes[v], num_value_tokens(width), &values[v]);
   }

@@ -28,6 +28,9 @@ struct Model {
   void set_law(uint8_t width);
 };
 
+// How many of `count` ascending thresholds each key reaches: its class, or its context.
+void fill_class_of_key(const uint8_t* thresholds, size_t count, uint8_t class_of_key[256]);
+
 // The same with the tables built, as encoder and decoder use it. Points into itself: not copied.
 struct Coder {
   Coder() = default;

@@ -29,6 +29,31 @@ size_t sequence_length(std::string_view text) {
   return length;
 }
 
+std::string escape(std::string_view text, bool quotes_too) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string result;
+  while (!text.empty()) {
+    const uint8_t byte = uint8_t(text[0]);
+    const size_t length = sequence_length(text);
+    // Two-byte controls, U+0080 to U+009F, steer terminals as those below U+0020 do.
+    const bool control =
+        byte < 0x20 || byte == 0x7F || (byte == 0xC2 && length == 2 && uint8_t(text[1]) < 0xA0);
+    const size_t taken = std::max<size_t>(length, 1);
+    if (length == 0 || control) {
+      for (const char c : text.substr(0, taken)) {
+        result.append("\\x")
+            .append(1, kDigits[uint8_t(c) >> 4])
+            .append(1, kDigits[uint8_t(c) & 15]);
+      }
+    } else {
+      if (quotes_too && (byte == '"' || byte == '\\')) result += '\\';
+      result.append(text.substr(0, taken));
+    }
+    text.remove_prefix(taken);
+  }
+  return result;
+}
+
 }  // namespace
 
 bool is_utf8(std::string_view text) noexcept {
@@ -41,27 +66,17 @@ bool is_utf8(std::string_view text) noexcept {
 }
 
 std::string quote(std::string_view text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
   size_t end = text.size();
   if (end > kMaxQuotedBytes) {
     end = kMaxQuotedBytes;
     while (end > 0 && is_continuation(text[end])) --end;
   }
-  std::string result = "\"";
-  for (size_t at = 0; at < end;) {
-    const uint8_t byte = uint8_t(text[at]);
-    const size_t length = sequence_length(text.substr(at, end - at));
-    if (length == 0 || byte < 0x20 || byte == 0x7F) {
-      result.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15]);
-    } else {
-      if (byte == '"' || byte == '\\') result += '\\';
-      result.append(text.substr(at, length));
-    }
-    at += std::max<size_t>(length, 1);
-  }
+  std::string result = "\"" + escape(text.substr(0, end), true);
   if (end < text.size()) result += "...";
   return result + "\"";
 }
+
+std::string escape_controls(std::string_view text) { return escape(text, false); }
 
 bool parse_number(std::string_view text, uint64_t* value) noexcept {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);

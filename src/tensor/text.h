@@ -15,6 +15,9 @@ bool is_utf8(std::string_view text) noexcept;
 // bytes: a hostile name must not flood or steer the terminal that shows it.
 std::string quote(std::string_view text);
 
+// The same escapes without quotes and without a limit: for whole messages and paths.
+std::string escape_controls(std::string_view text);
+
 // Decimal digits and nothing else, under 2^64.
 bool parse_number(std::string_view text, uint64_t* value) noexcept;
 

@@ -52,5 +52,16 @@ TEST(Text, Numbers) {
   EXPECT_FALSE(split_numbers("1,2,3", &three, 2));
 }
 
+TEST(Text, EscapeControlsLeavesTheRestAlone) {
+  EXPECT_EQ(escape_controls("a \"b\" c\\d"), "a \"b\" c\\d");
+  EXPECT_EQ(escape_controls("\x1b[31m\n\x7f"), "\\x1b[31m\\x0a\\x7f");
+  EXPECT_EQ(escape_controls("caf\xC3\xA9 \xC3"), "caf\xC3\xA9 \\xc3");
+  EXPECT_EQ(escape_controls("\xC2\x9B"
+                            "31m"),
+            "\\xc2\\x9b"
+            "31m");  // U+009B, the one-character CSI
+  EXPECT_EQ(escape_controls(std::string(500, 'x')), std::string(500, 'x'));
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -1,0 +1,102 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "cli/units.h"
+#include "tensor/text.h"
+
+namespace deltawire::cli {
+namespace {
+
+using WordsByOption = std::map<const CLI::Option*, std::vector<std::string>>;
+
+WordsByOption& all_words() {
+  static WordsByOption words;
+  return words;
+}
+
+[[noreturn]] void refuse(const std::string& names, const std::string& expected,
+                         const std::string& got) {
+  // "-j,--threads": the long name says more.
+  const std::string name = names.substr(names.rfind(',') + 1);
+  throw CLI::ValidationError(name, fmt::format("expected {}, got {}", expected, quote(got)));
+}
+
+bool parse_decimal(const std::string& text, uint64_t* value) {
+  const bool octal_looking = text.size() > 1 && text[0] == '0';
+  return !octal_looking && parse_number(text, value);
+}
+
+bool parse_real(const std::string& text, double* value) {
+  if (text.empty() || text.find_first_not_of("0123456789.eE+-") != text.npos) return false;
+  char* end = nullptr;
+  *value = std::strtod(text.c_str(), &end);
+  return *end == '\0' && std::isfinite(*value);
+}
+
+}  // namespace
+
+CLI::Option* add_whole_number(CLI::App* verb, const std::string& names,
+                              std::function<void(uint64_t)> store, const std::string& description,
+                              uint64_t least, uint64_t most) {
+  const auto parse = [=](const std::string& text) {
+    uint64_t number = 0;
+    if (!parse_decimal(text, &number) || number < least || number > most) {
+      refuse(names, fmt::format("a whole number from {} to {}", least, most), text);
+    }
+    store(number);
+  };
+  return verb->add_option_function<std::string>(names, parse, description)->type_name("N");
+}
+
+CLI::Option* add_share(CLI::App* verb, const std::string& names, double* value,
+                       const std::string& description, double least, double most) {
+  const auto parse = [=](const std::string& text) {
+    if (!parse_real(text, value) || !(*value > least) || *value > most) {
+      refuse(names, fmt::format("a number above {} and at most {}", least, most), text);
+    }
+  };
+  return verb->add_option_function<std::string>(names, parse, description)->type_name("X");
+}
+
+CLI::Option* add_bytes(CLI::App* verb, const std::string& names, uint64_t* value,
+                       const std::string& description) {
+  const auto parse = [=](const std::string& text) {
+    const Result<uint64_t> bytes = parse_bytes(text);
+    if (!bytes.ok() || *bytes == 0) {
+      refuse(names, "a size of at least 1 byte, such as 1000000, 256MiB or 1GB", text);
+    }
+    *value = *bytes;
+  };
+  return verb->add_option_function<std::string>(names, parse, description)->type_name("SIZE");
+}
+
+CLI::Option* add_choice(CLI::App* verb, const std::string& names, std::string* value,
+                        const std::string& description, const std::vector<std::string>& words) {
+  const auto parse = [=](const std::string& text) {
+    if (std::find(words.begin(), words.end(), text) == words.end()) {
+      refuse(names, fmt::format("one of {}", fmt::join(words, ", ")), text);
+    }
+    *value = text;
+  };
+  CLI::Option* option = verb->add_option_function<std::string>(names, parse, description);
+  offer_words(option->type_name("NAME"), words);
+  return option;
+}
+
+const std::vector<std::string>& words_of(const CLI::Option* option) {
+  static const std::vector<std::string> kNone;
+  const auto found = all_words().find(option);
+  return found == all_words().end() ? kNone : found->second;
+}
+
+void offer_words(const CLI::Option* option, std::vector<std::string> words) {
+  all_words()[option] = std::move(words);
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,106 @@
+// Values of options: numbers, sizes, words.
+#include <gtest/gtest.h>
+
+#include "cli/options.h"
+#include "cli/suggest.h"
+#include "cli/units.h"
+
+namespace deltawire::cli {
+namespace {
+
+// What is said about `--x TEXT`; empty when it is taken.
+std::string parse(CLI::App* app, const std::string& text) {
+  try {
+    app->parse(std::vector<std::string>{text, "--x"});  // from the last to the first
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
+  uint64_t value = 7;
+  CLI::App app;
+  add_whole_number(&app, "-y,--x", &value, "", 0, UINT64_MAX);
+  EXPECT_EQ(parse(&app, "0"), "");
+  EXPECT_EQ(value, 0U);
+  EXPECT_EQ(parse(&app, "18446744073709551615"), "");
+  EXPECT_EQ(value, UINT64_MAX);
+  for (const char* bad :
+       {"18446744073709551616", "010", "00", "0x10", "-1", "+1", "1.0", "1e3", " 1", "1 ", "ten"}) {
+    EXPECT_EQ(parse(&app, bad),
+              "--x: expected a whole number from 0 to 18446744073709551615, got \"" +
+                  std::string(bad) + "\"");
+  }
+  EXPECT_EQ(value, UINT64_MAX);
+}
+
+TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
+  unsigned threads = 0;
+  CLI::App app;
+  add_whole_number(&app, "--x", &threads, "", 1, 1024);
+  EXPECT_EQ(parse(&app, "1024"), "");
+  EXPECT_EQ(threads, 1024U);
+  EXPECT_NE(parse(&app, "0"), "");
+  EXPECT_NE(parse(&app, "1025"), "");
+  EXPECT_NE(parse(&app, "4294967297"), "");  // 1, cut to 32 bits
+}
+
+TEST(Share, IsAboveItsLeastAndAtMostItsMost) {
+  double value = 0;
+  CLI::App app;
+  add_share(&app, "--x", &value, "", 0, 0.5);
+  EXPECT_EQ(parse(&app, "0.5"), "");
+  EXPECT_EQ(parse(&app, "1e-3"), "");
+  EXPECT_EQ(value, 0.001);
+  for (const char* bad : {"0", "-0.1", "0.51", "nan", "inf", "1e999", "0x1p-2", "half", "0.1x"}) {
+    EXPECT_EQ(parse(&app, bad),
+              "--x: expected a number above 0 and at most 0.5, got \"" + std::string(bad) + "\"");
+  }
+}
+
+TEST(Choice, NamesWhatThereIs) {
+  std::string value;
+  CLI::App app;
+  const CLI::Option* option = add_choice(&app, "--x", &value, "", {"auto", "tight"});
+  EXPECT_EQ(words_of(option), (std::vector<std::string>{"auto", "tight"}));
+  EXPECT_EQ(parse(&app, "tight"), "");
+  EXPECT_EQ(value, "tight");
+  EXPECT_EQ(parse(&app, "Tight"), "--x: expected one of auto, tight, got \"Tight\"");
+  EXPECT_TRUE(words_of(app.get_help_ptr()).empty());
+}
+
+TEST(Units, CountsAndBytesDifferInALoneB) {
+  const auto count = [](const char* text) { return parse_count(text).value(); };
+  const auto bytes = [](const char* text) { return parse_bytes(text).value(); };
+  EXPECT_EQ(count("512"), 512U);
+  EXPECT_EQ(count("1.5k"), 1500U);
+  EXPECT_EQ(count("100M"), 100'000'000U);
+  EXPECT_EQ(count("1.7B"), 1'700'000'000U);
+  EXPECT_EQ(bytes("512"), 512U);
+  EXPECT_EQ(bytes("512B"), 512U);
+  EXPECT_EQ(bytes("4kB"), 4000U);
+  EXPECT_EQ(bytes("64MiB"), uint64_t{64} << 20);
+  EXPECT_EQ(bytes("1G"), 1'000'000'000U);
+  for (const char* bad : {"", ".", "B", "1.2.3", "-1", "+1", "0x10", "1e3", "1XB", "1KiBB", "1 MB",
+                          "nan", "inf", "99999999999T"}) {
+    EXPECT_FALSE(parse_count(bad).ok()) << bad;
+    EXPECT_FALSE(parse_bytes(bad).ok()) << bad;
+  }
+}
+
+TEST(NearestWord, IsAtMostTwoSlipsAway) {
+  const std::vector<std::string> words = {"--output", "--codec", "--digest", "diff", "apply"};
+  EXPECT_EQ(nearest_word("--outptu", words), "--output");  // two letters swapped: one slip
+  EXPECT_EQ(nearest_word("--codc", words), "--codec");
+  EXPECT_EQ(nearest_word("--digests", words), "--digest");
+  EXPECT_EQ(nearest_word("dif", words), "diff");
+  EXPECT_EQ(nearest_word("aply", words), "apply");
+  EXPECT_EQ(nearest_word("diff", words), "diff");
+  EXPECT_EQ(nearest_word("--threads", words), "");
+  EXPECT_EQ(nearest_word("xx", words), "");
+  EXPECT_EQ(nearest_word("", words), "");
+}
+
+}  // namespace
+}  // namespace deltawire::cli
