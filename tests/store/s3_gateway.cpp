@@ -71,7 +71,7 @@ std::shared_ptr<Store> open_fresh_store(const StoreOptions& options) {
 OwnGateway start_own_gateway() {
   OwnGateway own;
   const std::string command =
-      std::string(DELTAWIRE_TESTS_DIR) + "/servers/rgw gateway " + gateway()->folder;
+      std::string(DELTAWIRE_TESTS_DIR "/servers/rgw gateway ") + gateway()->folder;
   FILE* const pipe = ::popen(command.c_str(), "r");
   char endpoint[64] = "";
   if (pipe == nullptr || std::fscanf(pipe, "%63s %d", endpoint, &own.pid) != 2) own.pid = 0;
