@@ -33,14 +33,14 @@ crashtest:  ## kill everything at every sync point: a thousand deaths and more
 	@tests/crash/race_test.py build/deltawire
 
 asan tsan:  ## the tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer
-	@scripts/setup build test s3
+	@scripts/setup build test s3 fuzz
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
 	@scripts/no-aslr $(CTEST) --preset $@
 
 fuzz:    ## fuzz every target, SECONDS=60 in all (built by clang)
-	@scripts/setup build fuzz
-	@cmake --preset fuzz >/dev/null
+	@scripts/setup build test fuzz
+	@cmake --preset asan >/dev/null
 	@cmake --build --preset fuzz -j$(JOBS)
 	@scripts/fuzz $(SECONDS)
 
@@ -54,4 +54,4 @@ tidy:    ## clang-tidy over the library and the CLI; slow, advice only
 	@run-clang-tidy-14 -quiet -p build '/(src|cli)/.*\.cpp$$'
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-dev
+	rm -rf build build-asan build-tsan build-dev

@@ -87,6 +87,10 @@ Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
   DW_RETURN_IF_ERROR(read_head());
+  if (options.rank != 0) {  // what failed before this process came is not its business
+    DW_ASSIGN_OR_RETURN(past_attempts,
+                        RankExchange(*chain, next_version(), options).ended_attempts());
+  }
   // Ranks learn which boxes they hold when they publish.
   return head && !options.full && options.world == 1 ? ensure_snapshot({}) : Status();
 }

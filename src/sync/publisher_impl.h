@@ -62,7 +62,7 @@ struct Publisher::Impl {
   AnchorPoint anchor;
   std::unique_ptr<Snapshot> snapshot;   // null: to be read from the chain before it is used
   bool uncertain = false;               // whether `head` is still the chain's must be asked
-  std::set<std::string> past_attempts;  // of ranks, that this one took part in
+  std::set<std::string> past_attempts;  // of ranks, that this publish is not part of
 
   Status open();
   Result<PublishReport> publish(std::span<const PublishTensor> tensors, const FullSource& source);

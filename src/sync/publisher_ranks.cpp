@@ -304,10 +304,10 @@ Result<PublishReport> Publisher::Impl::follow(Tensors tensors, PublishClock cloc
   std::string current;
   while (true) {
     DW_ASSIGN_OR_RETURN(RankEvent event, exchange.wait(current, past_attempts));
+    past_attempts.insert(event.attempt);
     if (event.begin) {
       const RankBegin& begin = *event.begin;
-      current = begin.attempt;
-      past_attempts.insert(current);
+      current = event.attempt;
       if (!begin.full && !delta) delta = report_delta(tensors, clock, &draft, &report);
       Result<RankReport> own =
           begin.full ? report_full(tensors, begin, clock, &draft, &report) : *delta;

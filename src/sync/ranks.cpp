@@ -165,6 +165,35 @@ Result<std::optional<RankBegin>> RankExchange::read_begin(const std::set<std::st
   return std::optional(std::move(begin));
 }
 
+Result<std::set<std::string>> RankExchange::ended_attempts() const {
+  std::set<std::string> attempts;
+  std::string prefix = pending_folder(version_, "");
+  prefix.pop_back();  // its '/'
+  DW_RETURN_IF_ERROR(list_all(chain_.store(), prefix, "", [&](const ObjectInfo& object) {
+    std::string_view name = object.name;
+    if (!name.ends_with(kDoneSuffix)) return true;
+    name.remove_suffix(kDoneSuffix.size());
+    attempts.emplace(name.substr(prefix.size()));
+    return true;
+  }));
+  return attempts;
+}
+
+// Every publish of rank 0 that failed fails one of each other rank, even of those that come to hear
+// of it late: else weights of one step would go into the version of the next.
+Result<std::optional<RankEvent>> RankExchange::missed_failure(
+    std::string_view announced, const std::set<std::string>& past) const {
+  DW_ASSIGN_OR_RETURN(std::set<std::string> ended, ended_attempts());
+  if (!announced.empty()) ended.emplace(announced);
+  for (const std::string& attempt : ended) {
+    if (past.contains(attempt)) continue;
+    DW_ASSIGN_OR_RETURN(std::optional<RankDone> done, read_done(attempt));
+    // What was decided on reports of all ranks without this one is of an earlier process.
+    if (done && !done->unchanged) return std::optional(RankEvent{attempt, {}, {}, std::move(done)});
+  }
+  return std::optional<RankEvent>();
+}
+
 // The order of the questions matters: how an attempt ended is put before the next is announced, so
 // whoever sees the next and then finds no end of the first knows that it goes on.
 Result<std::optional<RankEvent>> RankExchange::look(const std::string& current,
@@ -172,13 +201,16 @@ Result<std::optional<RankEvent>> RankExchange::look(const std::string& current,
   DW_ASSIGN_OR_RETURN(std::optional<RankBegin> begin, read_begin(past));
   if (!current.empty()) {
     Result<VersionRecord> record = chain_.version(version_);
-    if (record.ok()) return std::optional(RankEvent{{}, std::move(*record), {}});
+    if (record.ok()) return std::optional(RankEvent{current, {}, std::move(*record), {}});
     if (record.status().code() != Code::kNotFound) return std::move(record).status();
     DW_ASSIGN_OR_RETURN(std::optional<RankDone> done, read_done(current));
-    if (done) return std::optional(RankEvent{{}, {}, std::move(done)});
+    if (done) return std::optional(RankEvent{current, {}, {}, std::move(done)});
+  } else {
+    DW_ASSIGN_OR_RETURN(std::optional<RankEvent> missed,
+                        missed_failure(begin ? begin->attempt : "", past));
+    if (missed) return missed;
   }
   if (!begin || begin->attempt == current) return std::optional<RankEvent>();
-  // An attempt that has ended before this rank joined it is of an earlier publish.
   DW_ASSIGN_OR_RETURN(const std::optional<RankDone> ended, read_done(begin->attempt));
   if (ended) return std::optional<RankEvent>();
   if (begin->world != options_.world) {
@@ -186,7 +218,8 @@ Result<std::optional<RankEvent>> RankExchange::look(const std::string& current,
                             std::to_string(options_.world) + " ranks, rank 0 announces " +
                             std::to_string(begin->world));
   }
-  return std::optional(RankEvent{std::move(begin), {}, {}});
+  const std::string attempt = begin->attempt;
+  return std::optional(RankEvent{attempt, std::move(begin), {}, {}});
 }
 
 Result<RankEvent> RankExchange::wait(const std::string& current,

@@ -19,6 +19,7 @@ namespace deltawire {
 
 // What another rank than 0 learns while it waits.
 struct RankEvent {
+  std::string attempt;
   std::optional<RankBegin> begin;          // a new attempt
   std::optional<VersionRecord> committed;  // the version is there
   std::optional<RankDone> done;            // the attempt made none
@@ -44,15 +45,19 @@ class RankExchange {
   // ---- other ranks
 
   Status report(const RankBegin& begin, const RankReport& report);
-  // Waits for what comes after `current` (empty: for the first attempt). Attempts in `past` are
-  // those of earlier publishes.
+  // Waits for what comes after `current` (empty: for the first attempt, or the end of one that
+  // failed too soon to be joined). Attempts in `past` are those of earlier publishes.
   Result<RankEvent> wait(const std::string& current, const std::set<std::string>& past);
+  // Attempts at this version that are known to have made none.
+  Result<std::set<std::string>> ended_attempts() const;
 
  private:
   Result<std::optional<RankReport>> read_report(const RankBegin& begin, unsigned rank) const;
   Result<std::optional<RankBegin>> read_begin(const std::set<std::string>& past) const;
   Result<std::optional<RankDone>> read_done(const std::string& attempt) const;
   void remove_pending(const std::function<bool(std::string_view name)>& which);
+  Result<std::optional<RankEvent>> missed_failure(std::string_view announced,
+                                                  const std::set<std::string>& past) const;
   Result<std::optional<RankEvent>> look(const std::string& current,
                                         const std::set<std::string>& past) const;
 

@@ -197,6 +197,7 @@ TEST_F(RanksTest, AMissingRankIsATimeoutAndNoVersion) {
   // All are back, those that had failed with what they held.
   options.rank_timeout_seconds = 60;
   publishers[0].reset();
+  publishers[2].reset();
   model.step();
   expect_version(1, publish());
 }
@@ -248,6 +249,31 @@ TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
   EXPECT_EQ(named, kWorld) << "every rank hears why";
   EXPECT_EQ(head_of(store), 0);
   hooked->before_put = nullptr;
+  expect_version(1, publish());
+}
+
+TEST_F(RanksTest, AFailureIsHeardByThoseWhoComeLate) {
+  publish();
+  model.step();
+  const auto chain = Chain::open(store, {});
+  RankExchange exchange(*chain, 1, options);
+  for (const std::string& attempt : {std::string("0123456789ab"), std::string("ab0123456789")}) {
+    const RankBegin begin{chain->run(), 1, attempt, kWorld, false, ""};
+    ASSERT_TRUE(exchange.announce(begin).ok());
+    exchange.end(begin, {false, "attempt " + attempt, {}});
+  }
+  // One publish of theirs for each that failed, whatever was announced since.
+  std::set<std::string> heard;
+  for (int i = 0; i < 2; ++i) {
+    const Results results = publish(0);
+    for (const unsigned rank : {1U, 2U, 3U}) {
+      EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kCancelled, "attempt "));
+      heard.insert((*results[rank]).status().message());
+    }
+  }
+  EXPECT_EQ(heard.size(), 2);
+  // A process that comes after them has missed nothing.
+  publishers[3].reset();
   expect_version(1, publish());
 }
 
