@@ -1,4 +1,4 @@
-#include "sync/anchor.h"
+#include "sync/publisher/anchor.h"
 
 #include <fmt/format.h>
 

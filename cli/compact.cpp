@@ -1,4 +1,4 @@
-#include "sync/compact.h"
+#include "sync/compact/compact.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include "cli/verbs.h"
 #include "codec/codec.h"
 #include "deltawire/delta.h"
-#include "sync/delta_writer.h"
+#include "sync/delta/delta_writer.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -5,7 +5,7 @@
 #include "cli/metrics_options.h"
 #include "cli/replica_options.h"
 #include "cli/verbs.h"
-#include "sync/follow_watch.h"
+#include "sync/replica/follow_watch.h"
 
 namespace deltawire::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "deltawire/checkpoint.h"
 #include "format/layout.h"
 #include "kernels/kernels.h"
-#include "sync/open_checkpoint.h"
+#include "sync/delta/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -7,7 +7,7 @@
 
 #include "codec/elements.h"
 #include "format/layout.h"
-#include "sync/base_check.h"
+#include "sync/delta/base_check.h"
 #include "sync/waves.h"
 
 namespace deltawire::cli {

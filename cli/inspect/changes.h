@@ -10,7 +10,7 @@
 #include "cli/inspect/exponents.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
-#include "sync/delta_reader.h"
+#include "sync/delta/delta_reader.h"
 
 namespace deltawire::cli {
 

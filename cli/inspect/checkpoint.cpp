@@ -10,7 +10,7 @@
 #include "cli/units.h"
 #include "codec/guard.h"
 #include "deltawire/checkpoint.h"
-#include "sync/open_checkpoint.h"
+#include "sync/delta/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

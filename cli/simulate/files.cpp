@@ -10,8 +10,8 @@
 #include "base/temporary.h"
 #include "base/thread_pool.h"
 #include "codec/guard.h"
-#include "sync/output.h"
-#include "sync/temporary_folder.h"
+#include "sync/delta/output.h"
+#include "sync/delta/temporary_folder.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 

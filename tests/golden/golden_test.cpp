@@ -16,7 +16,7 @@
 #include "deltawire/delta.h"
 #include "format/delta_part.h"
 #include "format/layout.h"
-#include "sync/delta_reader.h"
+#include "sync/delta/delta_reader.h"
 
 namespace deltawire {
 namespace {

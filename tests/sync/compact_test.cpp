@@ -1,6 +1,6 @@
 // Merged deltas and anchors made from the chain alone: what they lead to is what the versions lead
 // to, bit for bit.
-#include "sync/compact.h"
+#include "sync/compact/compact.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "deltawire/replica.h"
 #include "hooked_store.h"
 #include "published_model.h"
-#include "sync/anchor.h"
+#include "sync/publisher/anchor.h"
 
 namespace deltawire {
 namespace {

@@ -12,7 +12,7 @@
 #include "codec/codec.h"
 #include "format/delta_part.h"
 #include "format/state_digest.h"
-#include "sync/delta_reader.h"
+#include "sync/delta/delta_reader.h"
 
 namespace deltawire {
 namespace {

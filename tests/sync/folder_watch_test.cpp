@@ -1,5 +1,5 @@
 // Which checkpoints of a folder are complete and new.
-#include "sync/folder_watch.h"
+#include "sync/publisher/folder_watch.h"
 
 #include <gtest/gtest.h>
 

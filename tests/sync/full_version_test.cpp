@@ -1,5 +1,5 @@
 // Versions stored whole: plain checkpoint directories, streamed from wherever the tensors are.
-#include "sync/full_version.h"
+#include "sync/publisher/full_version.h"
 
 #include <gtest/gtest.h>
 

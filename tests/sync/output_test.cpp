@@ -1,5 +1,5 @@
 // What a result may not be written to: found before any work, and nothing lost.
-#include "sync/output.h"
+#include "sync/delta/output.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

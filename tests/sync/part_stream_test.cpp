@@ -1,5 +1,5 @@
 // Parts on their way to a store while the next ones are made.
-#include "sync/part_stream.h"
+#include "sync/publisher/part_stream.h"
 
 #include <gtest/gtest.h>
 

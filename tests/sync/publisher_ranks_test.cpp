@@ -7,7 +7,7 @@
 #include "hooked_store.h"
 #include "published_model.h"
 #include "store/directory_store.h"
-#include "sync/ranks.h"
+#include "sync/publisher/ranks.h"
 
 namespace deltawire {
 namespace {

@@ -12,7 +12,7 @@
 #include "deltawire/replica.h"
 #include "store/directory_store.h"
 #include "store/memory_store.h"
-#include "sync/local_state.h"
+#include "sync/replica/local_state.h"
 #include "test_chain.h"
 
 namespace deltawire::testing {

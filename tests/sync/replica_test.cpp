@@ -6,7 +6,7 @@
 #include "chain/heartbeat.h"
 #include "store/directory_store.h"
 #include "store/memory_store.h"
-#include "sync/delta_reader.h"
+#include "sync/delta/delta_reader.h"
 #include "test_chain.h"
 
 namespace deltawire::testing {

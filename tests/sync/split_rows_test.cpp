@@ -1,10 +1,10 @@
 // Slices and runs of boxes: every byte of a tensor exactly once, in order.
-#include "sync/split_rows.h"
+#include "sync/publisher/split_rows.h"
 
 #include <gtest/gtest.h>
 
 #include "checkpoints.h"
-#include "sync/box_runs.h"
+#include "sync/publisher/box_runs.h"
 
 namespace deltawire {
 namespace {

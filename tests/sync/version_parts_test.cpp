@@ -4,7 +4,7 @@
 #include "checkpoints.h"
 #include "deltawire/delta.h"
 #include "format/state_digest.h"
-#include "sync/delta_reader.h"
+#include "sync/delta/delta_reader.h"
 
 namespace deltawire::testing {
 namespace {

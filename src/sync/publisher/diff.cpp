@@ -1,0 +1,201 @@
+#include "sync/publisher/diff.h"
+
+#include <algorithm>
+
+#include "format/layout.h"
+#include "sync/delta/encode_items.h"
+#include "sync/publisher/split_rows.h"
+#include "sync/waves.h"
+#include "tensor/safetensors.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+// One item of the encoder: a tensor, a rank's box of one, or a slice of either.
+struct Work {
+  std::vector<EncodeItem> items;
+  std::vector<size_t> piece_of;    // item -> piece
+  std::vector<size_t> num_slices;  // piece -> items
+  std::vector<std::shared_ptr<const void>> owners;
+};
+
+PieceRecord describe(const PublishTensor& tensor) {
+  const TensorView& view = tensor.view;
+  return {view.name, view.dtype, view.shape, tensor.box, {}, false, 0, 0};
+}
+
+// A delta's entry brings a whole tensor or patches what is there; a box of a tensor that is not
+// there can do neither.
+std::string box_of_new_tensor(const PublishTensor& tensor) {
+  return "schema: tensor " + quote(tensor.view.name) +
+         " is new or has another form, and comes in " + "boxes";
+}
+
+Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff* diff) {
+  for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
+    const PublishTensor& tensor = job.tensors[piece];
+    const TensorView& view = tensor.view;
+    diff->record.pieces.push_back(describe(tensor));
+    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
+    EncodeItem item;
+    item.change = {view.name, view.dtype, view.shape, tensor.box, {}, view.bytes};
+    item.comparable = old.has_value();
+    if (!old) {
+      if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(tensor);
+      work->num_slices.push_back(1);
+      work->items.push_back(std::move(item));
+      work->piece_of.push_back(piece);
+      continue;
+    }
+    if (old->owner) work->owners.push_back(old->owner);
+    const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
+    work->num_slices.push_back(slices.size());
+    for (const Slice& slice : slices) {
+      EncodeItem own = item;
+      own.change.box = slice.box;
+      own.change.old_bytes = old->bytes.subspan(slice.begin, slice.size_bytes);
+      own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
+      if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
+      work->items.push_back(std::move(own));
+      work->piece_of.push_back(piece);
+    }
+  }
+  return {};
+}
+
+// Digests of pieces that no single item had: sliced ones that changed, and unchanged boxes whose
+// digest the parent does not know.
+Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
+                        std::vector<PieceRecord>* pieces) {
+  std::vector<size_t> missing;
+  std::vector<uint64_t> sizes;
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    PieceRecord& piece = (*pieces)[i];
+    if (piece.digest.size != 0 && work.num_slices[i] == 1) continue;
+    if (!piece.changed) {
+      if (const auto known = known_digest(job.parent, job.tensors[i].view, piece.box)) {
+        piece.digest = *known;
+        continue;
+      }
+    }
+    missing.push_back(i);
+    sizes.push_back(job.tensors[i].view.bytes.size());
+  }
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {})
+      .run(
+          [&](size_t i, ThreadPool*) -> Status {
+            (*pieces)[missing[i]].digest = digest_of(kind, job.tensors[missing[i]].view.bytes);
+            return {};
+          },
+          [](size_t) { return Status(); });
+}
+
+}  // namespace
+
+MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
+  return {limit / 16, limit / 8, std::min(part_bytes, limit / 8), limit / 4};
+}
+
+Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors) {
+  std::vector<PublishTensor> checked;
+  if (tensors.empty()) return invalid_argument("there are no tensors to publish");
+  for (const PublishTensor& tensor : tensors) {
+    const TensorView& view = tensor.view;
+    const std::string place = "tensor " + quote(view.name);
+    if (view.name.empty() || !is_utf8(view.name) || view.name == kMetadataKey) {
+      return invalid_argument(place + ": not the name of a tensor");
+    }
+    DW_RETURN_IF_ERROR(check_box(tensor.box, view.dtype, view.shape).at(place));
+    const Result<uint64_t> size = tensor_size_bytes(view.dtype, box_shape(tensor.box, view.shape));
+    if (!size.ok()) return Status(size.status()).at(place);
+    if (view.bytes.size() != *size) {
+      return invalid_argument(place + ": expected " + std::to_string(*size) + " bytes, got " +
+                              std::to_string(view.bytes.size()));
+    }
+    checked.push_back({view, normalise_box(tensor.box, view.shape)});
+  }
+  return checked;
+}
+
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form) {
+  if (version.schema == nullptr) return {};
+  const auto& tensors = version.schema->tensors;
+  const auto at = std::lower_bound(
+      tensors.begin(), tensors.end(), form.name,
+      [](const Schema::Tensor& tensor, const std::string& key) { return tensor.name < key; });
+  if (at == tensors.end() || at->name != form.name || at->dtype != form.dtype ||
+      at->shape != form.shape) {
+    return {};
+  }
+  return version.manifest->digests[size_t(at - tensors.begin())];
+}
+
+std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+                                   const Box& box) {
+  const std::optional<Digest> whole = tensor_digest_in(version, form);
+  if (!whole) return {};
+  const auto boxes = version.manifest->boxes.find(form.name);
+  if (boxes == version.manifest->boxes.end()) return box.whole() ? whole : std::nullopt;
+  for (const BoxDigest& known : boxes->second) {
+    if (known.box == box) return known.digest;
+  }
+  return {};
+}
+
+Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream) {
+  const MemoryShares shares = share_memory(job.options.memory_limit, job.options.part_bytes);
+  StateDiff diff;
+  Work work;
+  DW_RETURN_IF_ERROR(plan_work(job, shares.item_bytes, &work, &diff));
+  if (!diff.needs_full.empty()) return diff;
+
+  const DigestKind kind = job.parent.manifest->digest_kind;
+  const EncodeOptions encode{job.options.codec, kind, job.snapshot.hashing(), shares.wave_bytes,
+                             job.options.progress};
+  const auto take = [&](size_t i, EncodedItem outcome) -> Status {
+    const EncodeItem& item = work.items[i];
+    PieceRecord& piece = diff.record.pieces[work.piece_of[i]];
+    const bool sliced = work.num_slices[work.piece_of[i]] != 1;
+    if (!sliced) piece.digest = outcome.entry.new_digest;
+    if (item.comparable) piece.num_elements += outcome.entry.num_elements();
+    if (!outcome.changed) return {};
+    piece.changed = true;
+    if (item.comparable) piece.num_changed += outcome.entry.num_changed;
+    Payload payload{std::move(outcome.payload), {}};
+    if (!item.comparable) payload.view = item.change.new_bytes;
+    DW_RETURN_IF_ERROR(stream->add(std::move(outcome.entry), std::move(payload)));
+    diff.payload_bytes = stream->payload_bytes();
+    diff.dense = diff.payload_bytes > job.give_up_bytes;
+    return diff.dense ? cancelled("dense") : Status();
+  };
+  Status status = encode_items(work.items, encode, pool, take);
+  if (diff.dense) return diff;
+  DW_RETURN_IF_ERROR(std::move(status));
+  DW_RETURN_IF_ERROR(complete_digests(job, work, kind, pool, &diff.record.pieces));
+  return diff;
+}
+
+Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
+                                 DigestKind kind, ThreadPool* pool, const Progress& progress) {
+  PublishRecord record;
+  std::vector<uint64_t> sizes;
+  for (const PublishTensor& tensor : tensors) {
+    record.pieces.push_back(describe(tensor));
+    sizes.push_back(tensor.view.bytes.size());
+  }
+  const auto hash = [&](size_t i, ThreadPool*) -> Status {
+    PieceRecord& piece = record.pieces[i];
+    piece.digest = digest_of(kind, tensors[i].view.bytes);
+    const std::optional<Digest> known = known_digest(parent, tensors[i].view, piece.box);
+    piece.changed = !known || *known != piece.digest;
+    return {};
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, progress).run(hash, [](size_t) {
+        return Status();
+      }));
+  return record;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,62 @@
+// From the tensors of a new state to the parts of a version: compared with the snapshot, encoded
+// and put into the store, all at once.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "deltawire/publisher.h"
+#include "sync/publisher/part_stream.h"
+#include "sync/publisher/record.h"
+#include "sync/publisher/snapshot.h"
+
+namespace deltawire {
+
+// How a memory limit is shared out. What a dense change needs while it is encoded is several times
+// its own size, so that little may be at work at once.
+struct MemoryShares {
+  uint64_t item_bytes;   // larger tensors are encoded in boxes
+  uint64_t wave_bytes;   // of weights at work at once
+  uint64_t part_bytes;   // of a part
+  uint64_t queue_bytes;  // of parts on their way
+};
+inline constexpr uint64_t kLeastMemory = uint64_t{32} << 20;
+MemoryShares share_memory(uint64_t limit, uint64_t part_bytes);
+
+// InvalidArgument, naming the tensor, for what no version could hold: names that are not UTF-8,
+// sizes that do not fit dtype and shape, boxes that leave their tensor. Boxes that cover all become
+// none.
+Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors);
+
+// What a version's manifest says of a tensor in this form; none where it has no such tensor.
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form);
+// The same of a piece; none where it does not know that box.
+std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+                                   const Box& box);
+
+struct StateDiff {
+  PublishRecord record;    // pieces in the order of the tensors; parts are still empty
+  bool dense = false;      // given up: a delta would not pay
+  std::string needs_full;  // given up: why no delta can carry this
+  uint64_t payload_bytes = 0;
+};
+
+struct DiffJob {
+  std::span<const PublishTensor> tensors;  // as check_tensors() gave them
+  const Snapshot& snapshot;
+  ParentState parent;
+  const PublishOptions& options;
+  uint64_t give_up_bytes = UINT64_MAX;  // of payloads: more is dense
+};
+
+// Adds the entries of everything that changed to `stream`, which is the caller's to finish.
+// BaseMismatch, naming the tensor, when a snapshot is not what the chain says.
+Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream);
+
+// All pieces by their digests alone, for versions that are stored whole. `changed` is set where the
+// parent's digest is another.
+Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
+                                 DigestKind kind, ThreadPool* pool, const Progress& progress);
+
+}  // namespace deltawire

@@ -1,0 +1,130 @@
+// What a Publisher holds, for the files that make up its steps.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "chain/chain.h"
+#include "deltawire/publisher.h"
+#include "sync/publisher/anchor.h"
+#include "sync/publisher/diff.h"
+#include "sync/publisher/full_version.h"
+#include "sync/publisher/part_stream.h"
+#include "sync/publisher/ranks.h"
+#include "sync/publisher/record.h"
+#include "sync/publisher/snapshot.h"
+
+namespace deltawire {
+
+// A version on its way: what was put for it, and what its manifest will say.
+struct Draft {
+  Manifest manifest;
+  NewState state;
+  std::vector<bool> changed;  // by tensor, as published
+  // One of them. Unless it was finished, it takes back what was put.
+  std::unique_ptr<PartStream> stream;
+  std::unique_ptr<FullUpload> upload;
+
+  void abandon();  // takes back what was put
+  // What was put, as far as it need not be fetched again.
+  std::vector<ObjectAtHand> at_hand() const;
+};
+
+// The new state as a checkpoint directory; asked for only when it is needed.
+struct FullSource {
+  std::function<Result<std::vector<FullFile>>()> weights;
+  std::vector<std::filesystem::path> extra_files;
+
+  Result<std::vector<FullFile>> files() const;
+};
+
+struct Publisher::Impl {
+  Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_)
+      : store(std::move(store_)),
+        folder(std::move(folder_)),
+        options(std::move(options_)),
+        pool(options.threads) {}
+
+  const std::shared_ptr<Store> store;
+  const std::filesystem::path folder;  // of the snapshot; empty: in memory
+  const PublishOptions options;
+  ChainOptions keys;
+  ThreadPool pool;
+
+  std::optional<Chain> chain;
+  std::optional<VersionRecord> head;  // the version that the snapshot is
+  Schema schema;                      // of the head
+  AnchorPoint anchor;
+  std::unique_ptr<Snapshot> snapshot;   // null: to be read from the chain before it is used
+  bool uncertain = false;               // whether `head` is still the chain's must be asked
+  std::set<std::string> past_attempts;  // of ranks, that this publish is not part of
+
+  Status open();
+  Result<PublishReport> publish(std::span<const PublishTensor> tensors, const FullSource& source);
+
+ private:
+  using Tensors = std::span<const PublishTensor>;
+
+  ParentState parent() const {
+    return head ? ParentState{&head->manifest, &schema} : ParentState{};
+  }
+  uint64_t next_version() const { return head ? head->manifest.version + 1 : 0; }
+  DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
+
+  Status read_head();
+  Status ensure_chain();
+  Status wait_for_chain();
+  Status ensure_snapshot(Tensors tensors);
+  std::filesystem::path snapshot_folder() const {
+    return options.snapshot_per_run ? folder / chain->run() : folder;
+  }
+  Status check_free() const;
+
+  // publisher.cpp: alone
+  Result<PublishReport> publish_alone(Tensors tensors, const FullSource& source,
+                                      PublishClock clock);
+  std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
+  Result<Draft> draft_delta(Tensors tensors, PublishClock clock, std::string* full_reason,
+                            PublishReport* report);
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, PublishClock clock,
+                                       std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
+                           PublishClock clock, PublishReport* report);
+
+  // publisher_ranks.cpp: one of several
+  Result<PublishReport> publish_with_others(Tensors tensors, const FullSource& source,
+                                            PublishClock clock);
+  Result<PublishReport> lead(Tensors tensors, const FullSource& source, PublishClock clock);
+  Result<Draft> lead_delta(Tensors tensors, RankExchange* exchange, const RankBegin& begin,
+                           PublishClock clock, std::string* full_reason, RankDone* done,
+                           PublishReport* report);
+  Result<Draft> lead_full(Tensors tensors, const FullSource& source, RankExchange* exchange,
+                          const RankBegin& begin, PublishClock clock, RankDone* done,
+                          PublishReport* report);
+  Result<PublishReport> follow(Tensors tensors, PublishClock clock);
+  Result<RankReport> report_delta(Tensors tensors, PublishClock clock, Draft* draft,
+                                  PublishReport* report);
+  Result<RankReport> report_full(Tensors tensors, const RankBegin& begin, PublishClock clock,
+                                 Draft* draft, PublishReport* report);
+  Status take_over(VersionRecord record, const std::vector<PieceRecord>& pieces);
+
+  // From a draft to a version.
+  Status complete(Draft* draft, PublishClock clock);
+  Status commit(Draft* draft, PublishClock clock, PublishReport* report);
+  void advance(Tensors tensors, const Draft& draft, PublishClock clock, PublishReport* report);
+  void add_anchor_if_due(const FullSource& source, PublishClock clock, PublishReport* report);
+  void describe_head(PublishReport* report) const;
+};
+
+uint64_t bytes_of(std::span<const PublishTensor> tensors);
+std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
+// A delta that costs more than this share of a whole version does not pay.
+inline constexpr double kDenseShare = 0.9;
+inline constexpr size_t kAttemptDigits = 12;
+
+}  // namespace deltawire

@@ -1,0 +1,70 @@
+// Entries in, parts of a version in the store out, while the next entries are still being encoded.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "deltawire/store.h"
+#include "format/delta_part.h"
+#include "format/manifest.h"
+#include "sync/publisher/upload_queue.h"
+
+namespace deltawire {
+
+// Bytes of an entry: its own, or those of a tensor that outlives the stream.
+struct Payload {
+  std::vector<uint8_t> owned;
+  Bytes view;
+
+  Bytes bytes() const noexcept { return view.empty() ? Bytes(owned) : view; }
+};
+
+struct PartStreamOptions {
+  std::string folder;  // where the parts go, with its '/': see part_folder()
+  DigestKind digest_kind = DigestKind::kXxh3_128;
+  Digest base;                                  // state digest
+  uint64_t part_bytes = uint64_t{64} << 20;     // a larger payload has a part of its own
+  uint64_t memory_bytes = uint64_t{512} << 20;  // of payloads on their way
+  unsigned uploads = 4;                         // at once
+  // Told of every part that was put, from an upload thread; may be empty.
+  std::function<Status(const std::string& name, const Body& body)> keep;
+};
+
+// A part is finished and put as soon as it is full. Destroyed before finish() has succeeded, it
+// takes back what it had put, as far as the store lets it. One thread.
+class PartStream {
+ public:
+  PartStream(Store& store, PartStreamOptions options, PublishClock clock,
+             UploadQueue::KeepGoing keep_going);
+  ~PartStream();
+
+  // Blocks while too much is on its way.
+  Status add(DeltaEntry entry, Payload payload);
+  // Names of removed tensors stand in the last part. Without them and without entries there is
+  // none.
+  Status finish(std::vector<std::string> removed);
+  // Takes back everything that was put: the version will not be.
+  void abandon();
+
+  uint64_t payload_bytes() const noexcept { return payload_bytes_; }  // so far
+  std::vector<PartRef> parts() const;                                 // after finish()
+  std::optional<Phase> upload_phase() const {
+    return queue_ ? queue_->phase("upload") : std::optional<Phase>();
+  }
+
+ private:
+  struct Part;
+  Status close_part(std::vector<std::string> removed);
+
+  Store& store_;
+  const PartStreamOptions options_;
+  std::shared_ptr<Part> open_;
+  std::vector<std::shared_ptr<PartRef>> refs_;  // filled in when a part is put
+  uint64_t payload_bytes_ = 0;
+  bool finished_ = false;
+  std::unique_ptr<UploadQueue> queue_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,86 @@
+// The last committed state, as a publisher compares with it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "deltawire/publisher.h"
+#include "sync/delta/encode_items.h"
+#include "sync/memory_state.h"
+
+namespace deltawire {
+
+// Bytes of the committed state.
+struct OldPiece {
+  Bytes bytes;
+  std::shared_ptr<const void> owner;  // of bytes that were cut out
+};
+
+// An object of the store whose bytes need not be fetched.
+struct ObjectAtHand {
+  std::string name;
+  std::shared_ptr<const Body> body;
+};
+
+// What was committed.
+struct Advance {
+  uint64_t version = 0;
+  std::span<const PublishTensor> tensors;
+  const std::vector<bool>& changed;  // by tensor: differs from what the snapshot holds
+  std::vector<ObjectAtHand> at_hand;
+};
+
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+
+  // The committed contents of a tensor's box. None: the state has no such tensor, or has it with
+  // another dtype or shape. NotFound: it has, but this snapshot does not hold that box.
+  virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
+  // Whether what it holds is checked against the chain's digests as it is used.
+  virtual Hashing hashing() const = 0;
+  // A part has been put: one that will need it to advance may keep it. From any thread.
+  virtual Status keep_part(const std::string&, const Body&) { return {}; }
+  // After the commit: becomes what was committed. After a failure it must not be used any more.
+  virtual Status advance(const Advance& next) = 0;
+};
+
+// In memory, one buffer per tensor or box. Only what changed is written when it advances.
+class MemorySnapshot final : public Snapshot {
+ public:
+  explicit MemorySnapshot(ThreadPool* pool) : pool_(pool) {}
+  MemorySnapshot(MemoryState state, ThreadPool* pool);
+
+  // Keeps only these boxes of a state that was fetched whole.
+  Status narrow(std::span<const PublishTensor> tensors);
+
+  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  Hashing hashing() const override { return Hashing::kChanged; }
+  Status advance(const Advance& next) override;
+
+ private:
+  struct Piece {
+    Box box;
+    MutableBytes bytes;
+    std::shared_ptr<void> owner;
+  };
+  struct Tensor {
+    DType dtype = DType::kU8;
+    Shape shape;
+    std::vector<Piece> pieces;
+  };
+  const Piece* find_piece(const TensorView& form, const Box& box) const;
+
+  ThreadPool* pool_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+// A box that covers everything is no box.
+Box normalise_box(Box box, const Shape& shape);
+
+}  // namespace deltawire

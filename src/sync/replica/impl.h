@@ -1,0 +1,86 @@
+// What a Replica is made of. replica.cpp has the local transaction: open, recover, commit;
+// replica_prepare.cpp everything that leads to it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "chain/chain.h"
+#include "chain/plan.h"
+#include "deltawire/replica.h"
+#include "sync/replica/beat.h"
+#include "sync/replica/journal.h"
+#include "sync/replica/local_layout.h"
+#include "sync/replica/local_lock.h"
+#include "sync/replica/local_state.h"
+#include "sync/replica/tensors.h"
+
+namespace deltawire {
+
+// When phases began and ended.
+class PhaseClock {
+ public:
+  explicit PhaseClock(PullReport* report) : report_(report) {}
+  void begin(std::string name);  // ends the one before
+  void end();
+  double now() const;
+
+ private:
+  PullReport* report_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool open_ = false;
+};
+
+struct ReplicaCore {
+  std::shared_ptr<Store> store;
+  LocalLayout layout;
+  ReplicaOptions options;
+  ThreadPool pool;
+  std::optional<LocalLock> lock;
+  std::optional<Chain> chain;
+  std::unique_ptr<ReplicaBeat> beat;
+
+  std::optional<LocalState> state;    // as in state.json
+  std::optional<ReplicaState> shown;  // the same for callers
+  bool recovered = false;             // an earlier process's step was finished; not yet reported
+  std::string damage;                 // why the checkpoint cannot be what the state says
+
+  // What prepare() left in journal.new/.
+  struct Pending {
+    JournalRecord record;
+    std::optional<OpenPatch> patch;
+    std::map<std::string, FileStamp> stamps;  // of the files that it patches, when they were read
+    PullReport report;
+  };
+  std::optional<Pending> pending;
+
+  ReplicaCore(std::shared_ptr<Store> the_store, std::filesystem::path local,
+              ReplicaOptions the_options)
+      : store(std::move(the_store)),
+        layout{std::move(local)},
+        options(std::move(the_options)),
+        pool(options.threads) {}
+
+  // replica.cpp
+  Status open();
+  Status recover();
+  Status finish_journal();
+  Status carry_out(const JournalRecord& record, const OpenPatch* patch);
+  Status record_version(const JournalRecord& record);
+  Status drop_journal();
+  Status save(LocalState next);
+  Result<PullReport> commit();
+  void remove_old_versions() const;
+
+  // replica_prepare.cpp
+  Result<PullReport> prepare(std::optional<uint64_t> wanted);
+};
+
+struct Replica::Impl : ReplicaCore {
+  using ReplicaCore::ReplicaCore;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,39 @@
+// Carries a journal out: the only code that changes a replica's checkpoint. Doing it again, from
+// any point at which a process may have died, leads to the same files.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/status.h"
+#include "sync/delta/delta_reader.h"
+#include "sync/replica/journal_record.h"
+#include "sync/replica/local_layout.h"
+
+namespace deltawire {
+
+// The checkpoint whose files `weights` are; other safetensors files beside them are not ours.
+Result<Checkpoint> open_own_checkpoint(const std::filesystem::path& folder,
+                                       const std::vector<std::string>& weights);
+
+// kPatch: the checkpoint and the redo record, opened before, so that no time passes while files
+// change.
+struct OpenPatch {
+  Checkpoint checkpoint;
+  Delta redo;
+};
+// `journal` is the folder that holds the record: journal/, or journal.new/ before it is committed.
+Result<OpenPatch> open_patch(const LocalLayout& layout, const std::filesystem::path& journal,
+                             const JournalRecord& record);
+
+// Writes the redo record's values into the checkpoint's files; all are on disk when it returns.
+Status carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
+// BaseMismatch, naming file and tensor, unless every patched tensor is what the record says.
+Status verify_patch(const OpenPatch& patch, ThreadPool* pool);
+
+// Renames new files over old ones and removes those that have gone.
+Status carry_out_files(const LocalLayout& layout, const JournalRecord& record);
+
+// Makes the new folder appear under its version's name and points `current` to it.
+Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record);
+
+}  // namespace deltawire

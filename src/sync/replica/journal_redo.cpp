@@ -1,0 +1,137 @@
+#include "sync/replica/journal_redo.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/file.h"
+#include "base/sync_point.h"
+#include "codec/changes.h"
+#include "codec/codec.h"
+#include "codec/guard.h"
+#include "format/layout.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+constexpr uint64_t kSlabBytes = uint64_t{64} << 20;
+constexpr uint64_t kPartBytes = uint64_t{64} << 20;
+
+// Cuts a tensor along its first dimension that can be cut. The whole of a small one is no box.
+std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes) {
+  const auto cut = std::find_if(shape.begin(), shape.end(), [](uint64_t n) { return n > 1; });
+  if (size_bytes <= kSlabBytes || cut == shape.end()) return {Box{}};
+  const size_t dimension = size_t(cut - shape.begin());
+  const uint64_t row_bytes = std::max<uint64_t>(1, size_bytes / *cut);
+  // A multiple of 8, so that packed elements are cut between bytes.
+  const uint64_t rows = std::max<uint64_t>(8, kSlabBytes / row_bytes / 8 * 8);
+  std::vector<Box> slabs;
+  for (uint64_t begin = 0; begin < *cut; begin += rows) {
+    Box box{Shape(shape.size(), 0), shape};
+    box.offset[dimension] = begin;
+    box.extent[dimension] = std::min(rows, *cut - begin);
+    if (!check_box(box, dtype, shape).ok()) return {Box{}};
+    slabs.push_back(std::move(box));
+  }
+  return slabs;
+}
+
+// Gaps, unless the array itself is smaller.
+Result<Encoded> encode_absolute(Layout layout, Bytes before, Bytes after, ThreadPool* pool,
+                                CodecId* codec) {
+  const uint64_t num_changed =
+      count_different(layout.width, before.data(), after.data(), after.size() / layout.width);
+  constexpr uint64_t kGapBytes = 2;  // at least
+  *codec = num_changed * (kGapBytes + layout.width) < after.size() ? CodecId::kGaps : CodecId::kRaw;
+  if (num_changed == 0) return Encoded{};
+  return find_codec(*codec)->encode(layout, before, after, pool);
+}
+
+}  // namespace
+
+Result<ByteRange> slab_range(const DeltaEntry& entry) {
+  DW_ASSIGN_OR_RETURN(const uint64_t whole, tensor_size_bytes(entry.dtype, entry.shape));
+  if (entry.box.whole()) return ByteRange{0, whole};
+  const Shape &offset = entry.box.offset, &extent = entry.box.extent;
+  size_t d = 0;
+  while (d < entry.shape.size() && extent[d] == 1) ++d;
+  uint64_t first = 0;  // element
+  for (size_t i = 0; i < entry.shape.size(); ++i) {
+    if (i > d && (offset[i] != 0 || extent[i] != entry.shape[i])) {
+      return corruption("tensor " + quote(entry.tensor) + ": box " + box_to_string(entry.box) +
+                        " is not a range of bytes");
+    }
+    first = first * entry.shape[i] + offset[i];
+  }
+  return ByteRange{first * dtype_bits(entry.dtype) / 8, entry.box_bytes()};
+}
+
+Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool,
+                         const std::function<Status(RedoEntry)>& take) {
+  const Layout layout = layout_of(before.dtype);
+  for (Box& box : slabs_of(before.dtype, before.shape, after.size())) {
+    RedoEntry redo;
+    DeltaEntry& entry = redo.entry;
+    entry.tensor = before.name;
+    entry.dtype = before.dtype;
+    entry.shape = before.shape;
+    entry.box = std::move(box);
+    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));
+    const Bytes from = before.bytes.subspan(range.offset, range.size);
+    const Bytes to = after.subspan(range.offset, range.size);
+    DW_ASSIGN_OR_RETURN(Encoded encoded, encode_absolute(layout, from, to, pool, &entry.codec));
+    if (encoded.num_changed == 0) continue;
+    entry.num_changed = encoded.num_changed;
+    redo.payload = std::move(encoded.payload);
+    parallel_for(pool, 2, [&](size_t which, unsigned) {
+      if (which == 0) entry.old_digest = digest_of(DigestKind::kXxh3_128, from);
+      if (which == 1) entry.new_digest = digest_of(DigestKind::kXxh3_128, to);
+    });
+    DW_RETURN_IF_ERROR(take(std::move(redo)));
+  }
+  return {};
+}
+
+Status RedoWriter::add(RedoEntry entry) {
+  if (!pending_.empty() && pending_bytes_ + entry.payload.size() > kPartBytes) {
+    DW_RETURN_IF_ERROR(write_part());
+  }
+  pending_bytes_ += entry.payload.size();
+  num_changed_ += entry.entry.num_changed;
+  pending_.push_back(std::move(entry));
+  return {};
+}
+
+Status RedoWriter::write_part() {
+  char name[32];
+  std::snprintf(name, sizeof name, "redo-%05zu.safetensors", names_.size());
+  std::vector<EntryRecord> records;
+  for (const RedoEntry& redo : pending_) {
+    records.push_back(
+        {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
+  }
+  DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info_, records));
+  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(folder_ / name));
+  DW_RETURN_IF_ERROR(file.allocate(header.size() + pending_bytes_));
+  DW_RETURN_IF_ERROR(
+      file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
+  uint64_t at = header.size();
+  for (const RedoEntry& redo : pending_) {
+    DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
+    at += redo.payload.size();
+  }
+  DW_SYNC_POINT("replica: redo part written");
+  DW_RETURN_IF_ERROR(file.commit());
+  DW_SYNC_POINT("replica: redo part on disk");
+  names_.emplace_back(name);
+  pending_.clear();
+  pending_bytes_ = 0;
+  return {};
+}
+
+Result<std::vector<std::string>> RedoWriter::finish() {
+  if (!pending_.empty()) DW_RETURN_IF_ERROR(write_part());
+  return names_;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,136 @@
+#include "sync/replica/local_file.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+Status errno_status(const fs::path& path, std::string_view what, int error) {
+  std::string message = path.string() + ": " + std::string(what) + ": " + std::strerror(error);
+  return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
+  uint64_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::copy_file_range(from, nullptr, to, nullptr, size - done, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;  // not on this pair of filesystems, or not any more
+    done += uint64_t(n);
+  }
+  std::vector<uint8_t> buffer(done < size ? size_t{1} << 20 : 0);
+  while (done < size) {
+    const ssize_t n = ::pread(from, buffer.data(), buffer.size(), off_t(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return errno_status(path, "cannot copy", n < 0 ? errno : EIO);
+    for (ssize_t written = 0; written < n;) {
+      const ssize_t w =
+          ::pwrite(to, buffer.data() + written, size_t(n - written), off_t(done) + written);
+      if (w < 0 && errno == EINTR) continue;
+      if (w <= 0) return errno_status(path, "cannot copy", w < 0 ? errno : EIO);
+      written += w;
+    }
+    done += uint64_t(n);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PatchedFile> PatchedFile::open(const fs::path& path) {
+  PatchedFile file;
+  file.path_ = path;
+  file.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file.fd_ < 0) return errno_status(path, "cannot open for writing", errno);
+  struct stat info;
+  if (::fstat(file.fd_, &info) != 0) return errno_status(path, "cannot stat", errno);
+  file.size_ = size_t(info.st_size);
+  if (file.size_ == 0) return file;
+  if (uint64_t(info.st_blocks) * 512 < file.size_) {
+    int error;
+    while ((error = ::posix_fallocate(file.fd_, 0, info.st_size)) == EINTR) {
+    }
+    if (error == ENOSPC || error == EDQUOT) {
+      return errno_status(path, "cannot take the disk space of its holes", error);
+    }
+  }
+  void* data = ::mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
+  if (data == MAP_FAILED) return errno_status(path, "cannot map for writing", errno);
+  file.data_ = static_cast<uint8_t*>(data);
+  return file;
+}
+
+PatchedFile::PatchedFile(PatchedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(other.size_) {}
+
+PatchedFile::~PatchedFile() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status PatchedFile::sync() {
+  if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0) {
+    return errno_status(path_, "cannot sync", errno);
+  }
+  // Not every filesystem notes a write through a mapping; others look at this time too.
+  if (::futimens(fd_, nullptr) != 0) return errno_status(path_, "cannot set its time", errno);
+  if (::fsync(fd_) != 0) return errno_status(path_, "cannot sync", errno);
+  return {};
+}
+
+Status clone_file(const fs::path& from, const fs::path& to) {
+  const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  if (source.get() < 0) return errno_status(from, "cannot open", errno);
+  struct stat info;
+  if (::fstat(source.get(), &info) != 0) return errno_status(from, "cannot stat", errno);
+  const Descriptor target(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (target.get() < 0) return errno_status(to, "cannot create", errno);
+  if (::ioctl(target.get(), FICLONE, source.get()) == 0) return {};
+  if (info.st_size > 0) {
+    int error;
+    while ((error = ::posix_fallocate(target.get(), 0, info.st_size)) == EINTR) {
+    }
+    if (error != 0) {
+      return errno_status(to, "cannot take " + std::to_string(info.st_size) + " bytes of disk",
+                          error);
+    }
+  }
+  return copy_bytes(source.get(), target.get(), uint64_t(info.st_size), to);
+}
+
+Status sync_file(const fs::path& path) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return errno_status(path, "cannot open", errno);
+  if (::fsync(fd.get()) != 0) return errno_status(path, "cannot sync", errno);
+  return {};
+}
+
+}  // namespace deltawire

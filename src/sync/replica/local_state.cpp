@@ -1,0 +1,178 @@
+#include "sync/replica/local_state.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kFormat = "replica/1";
+constexpr uint64_t kMaxStateBytes = 64 << 20;  // a hundred thousand shards and more
+
+Json optional_json(const std::optional<uint64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+bool read_number(const Json& json, const char* key, uint64_t* out) {
+  if (!json.contains(key) || !json.at(key).is_number_unsigned()) return false;
+  *out = json.at(key).get<uint64_t>();
+  return true;
+}
+
+bool read_signed(const Json& json, const char* key, int64_t* out) {
+  if (!json.contains(key) || !json.at(key).is_number_integer()) return false;
+  *out = json.at(key).get<int64_t>();
+  return true;
+}
+
+bool read_optional(const Json& json, const char* key, std::optional<uint64_t>* out) {
+  if (!json.contains(key) || json.at(key).is_null()) return true;
+  uint64_t value = 0;
+  if (!read_number(json, key, &value)) return false;
+  *out = value;
+  return true;
+}
+
+bool read_text(const Json& json, const char* key, std::string* out) {
+  if (!json.contains(key) || !json.at(key).is_string()) return false;
+  *out = json.at(key).get<std::string>();
+  return true;
+}
+
+bool read_stamps(const Json& json, std::map<std::string, FileStamp>* out) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, value] : json.items()) {
+    FileStamp& stamp = (*out)[name];
+    if (!value.is_object() || !read_number(value, "bytes", &stamp.size_bytes) ||
+        !read_number(value, "inode", &stamp.inode) ||
+        !read_signed(value, "modified_ns", &stamp.modified_ns) ||
+        !read_signed(value, "changed_ns", &stamp.changed_ns)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool read_names(const Json& json, std::vector<std::string>* out) {
+  if (!json.is_array()) return false;
+  for (const Json& name : json) {
+    if (!name.is_string()) return false;
+    out->push_back(name.get<std::string>());
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<FileStamp> stamp_of(const fs::path& file) {
+  struct stat info;
+  if (::stat(file.c_str(), &info) != 0) {
+    std::string message = file.string() + ": cannot stat: " + std::strerror(errno);
+    return errno == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
+  }
+  const auto nanoseconds = [](const timespec& time) {
+    return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  };
+  return FileStamp{uint64_t(info.st_size), uint64_t(info.st_ino), nanoseconds(info.st_mtim),
+                   nanoseconds(info.st_ctim)};
+}
+
+std::string serialise_local_state(const LocalState& state) {
+  Json weights = Json::object();
+  for (const auto& [name, stamp] : state.weights) {
+    weights[name] = {{"bytes", stamp.size_bytes},
+                     {"inode", stamp.inode},
+                     {"modified_ns", stamp.modified_ns},
+                     {"changed_ns", stamp.changed_ns}};
+  }
+  const ReplicaState& replica = state.replica;
+  return Json{{"format", kFormat},
+              {"run", replica.run},
+              {"version", replica.version},
+              {"manifest", replica.manifest},
+              {"state", replica.state},
+              {"patching_to", optional_json(replica.patching_to)},
+              {"updated", replica.updated},
+              {"serving", optional_json(replica.serving)},
+              {"copy_on_write", state.copy_on_write},
+              {"weights", std::move(weights)},
+              {"extras", state.extras}}
+             .dump(1) +
+         "\n";
+}
+
+Result<LocalState> parse_local_state(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  std::string format;
+  if (!json.is_object() || !read_text(json, "format", &format)) {
+    return corruption("not the state of a replica");
+  }
+  if (format != kFormat) {
+    return unsupported("format " + quote(format) + "; this build reads " + quote(kFormat));
+  }
+  LocalState state;
+  ReplicaState& replica = state.replica;
+  if (!read_text(json, "run", &replica.run) || !read_number(json, "version", &replica.version) ||
+      !read_text(json, "manifest", &replica.manifest) ||
+      !read_text(json, "state", &replica.state) ||
+      !read_optional(json, "patching_to", &replica.patching_to) ||
+      !read_text(json, "updated", &replica.updated) ||
+      !read_optional(json, "serving", &replica.serving) || !json.contains("copy_on_write") ||
+      !json.at("copy_on_write").is_boolean() || !json.contains("weights") ||
+      !read_stamps(json.at("weights"), &state.weights) || !json.contains("extras") ||
+      !read_names(json.at("extras"), &state.extras)) {
+    return corruption("not the state of a replica: a field is missing or of another type");
+  }
+  state.copy_on_write = json.at("copy_on_write").get<bool>();
+  return state;
+}
+
+Result<std::optional<LocalState>> read_local_state(const fs::path& file) {
+  const Result<std::string> text = read_text_file(file, kMaxStateBytes);
+  if (!text.ok() && text.status().code() == Code::kNotFound) return std::optional<LocalState>();
+  if (!text.ok()) return text.status();
+  Result<LocalState> state = parse_local_state(*text);
+  if (!state.ok()) return std::move(state).status().at(file.string());
+  return std::optional(std::move(*state));
+}
+
+Status write_local_state(const fs::path& file, const LocalState& state) {
+  return write_text_file(file, serialise_local_state(state));
+}
+
+Result<std::map<std::string, FileStamp>> stamp_files(const fs::path& folder,
+                                                     const std::vector<std::string>& names) {
+  std::map<std::string, FileStamp> stamps;
+  for (const std::string& name : names) {
+    DW_ASSIGN_OR_RETURN(stamps[name], stamp_of(folder / name));
+  }
+  return stamps;
+}
+
+std::optional<std::string> find_edited(const fs::path& folder,
+                                       const std::map<std::string, FileStamp>& left) {
+  for (const auto& [name, stamp] : left) {
+    const Result<FileStamp> now = stamp_of(folder / name);
+    if (!now.ok()) return now.status().message();
+    if (*now != stamp) return (folder / name).string() + ": not as it was left";
+  }
+  return {};
+}
+
+Result<ReplicaState> read_replica_state(const fs::path& local) {
+  const fs::path file = local / ".deltawire" / "state.json";
+  DW_ASSIGN_OR_RETURN(const std::optional<LocalState> state, read_local_state(file));
+  if (!state) return not_found(local.string() + ": not a replica: there is no " + file.string());
+  return state->replica;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,411 @@
+// From a version's number to a journal that leads there: plan, fetch, decode, check. Nothing of the
+// checkpoint is touched.
+#include <algorithm>
+#include <set>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/sync_point.h"
+#include "codec/guard.h"
+#include "sync/replica/build.h"
+#include "sync/replica/fetch.h"
+#include "sync/replica/impl.h"
+#include "sync/replica/journal_redo.h"
+#include "sync/replica/layout.h"
+#include "sync/replica/limits.h"
+#include "sync/replica/local_file.h"
+#include "tensor/sharded_index.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+// One attempt to get from what is held, or from nothing, to a version.
+class Attempt {
+ public:
+  Attempt(ReplicaCore& replica, PullReport* report, PhaseClock* clock)
+      : replica_(replica), report_(*report), clock_(*clock) {}
+
+  // Leaves a pending step, or none when there is nothing to do. BaseMismatch: what is held is not
+  // what it should be.
+  Status run(bool from_nothing, uint64_t version);
+
+ private:
+  Target target() const { return {plan_.target.manifest, plan_.schema}; }
+  std::span<const Hop> deltas() const { return std::span(hops_).subspan(from_whole_ ? 1 : 0); }
+  fs::path hop_folder(size_t hop) const {
+    return replica_.layout.work() / ("hop-" + std::to_string(hop));
+  }
+  fs::path anchor_folder() const { return replica_.layout.work() / "anchor"; }
+  fs::path files_folder() const { return replica_.layout.new_journal() / "files"; }
+  fs::path held_folder() const {
+    return replica_.layout.checkpoint(replica_.state->copy_on_write,
+                                      replica_.state->replica.version);
+  }
+  Progress progress_of(uint64_t done_before) const;
+
+  Status make_plan(bool from_nothing, uint64_t version);
+  Status check_held();
+  Result<Checkpoint> open_held() const;
+  Status fetch();
+  Status open_deltas();
+  Status build();
+  Status build_patch(const BuildContext& build);
+  Status build_from_held(const BuildContext& build, const PlannedLayout& layout);
+  Status build_from_whole(const BuildContext& build, const PlannedLayout& layout);
+  Status keep_held_files(const std::set<std::string>& gone);
+  Status sync_files(const std::vector<std::string>& names);
+  Status finish(JournalRecord record);
+
+  ReplicaCore& replica_;
+  PullReport& report_;
+  PhaseClock& clock_;
+  Plan plan_;
+  std::vector<Hop> hops_;    // from the last whole version on
+  bool from_whole_ = false;  // the first hop is a checkpoint
+  bool verify_all_ = false;
+  std::map<std::string, FileStamp> stamps_;  // of held files, before they are read
+  std::vector<Delta> opened_;                // of deltas()
+};
+
+Progress Attempt::progress_of(uint64_t done_before) const {
+  if (!replica_.options.progress) return {};
+  const uint64_t total = report_.bytes + report_.weights_bytes;
+  return [this, done_before, total](uint64_t done, uint64_t) {
+    return replica_.options.progress(std::min(total, done_before + done), total);
+  };
+}
+
+Status Attempt::make_plan(bool from_nothing, uint64_t version) {
+  std::optional<Held> held;
+  if (!from_nothing) {
+    const ReplicaState& state = replica_.state->replica;
+    DW_ASSIGN_OR_RETURN(const Digest manifest, parse_digest(DigestKind::kSha256, state.manifest));
+    held = Held{state.version, manifest};
+  }
+  DW_ASSIGN_OR_RETURN(plan_, plan_catch_up(*replica_.chain, held, version));
+  DW_RETURN_IF_ERROR(check_target(target()));
+  hops_ = plan_.hops;
+  const auto whole =
+      std::find_if(hops_.rbegin(), hops_.rend(), [](const Hop& hop) { return !hop.base; });
+  from_whole_ = whole != hops_.rend();
+  if (from_whole_) hops_.erase(hops_.begin(), whole.base() - 1);
+  if (from_nothing && !from_whole_) {
+    return internal_error("a plan from nothing that begins with a delta");
+  }
+  report_.version = version;
+  report_.num_hops = hops_.size();
+  report_.num_tensors = plan_.schema.tensors.size();
+  report_.weights_bytes = weights_bytes(plan_.schema);
+  report_.bytes = 0;
+  for (const Hop& hop : hops_) {
+    for (const PartRef& part : hop.parts) report_.bytes += part.size_bytes;
+  }
+  return {};
+}
+
+Result<Checkpoint> Attempt::open_held() const {
+  std::vector<std::string> weights;
+  for (const auto& [name, stamp] : replica_.state->weights) weights.push_back(name);
+  Result<Checkpoint> opened = open_own_checkpoint(held_folder(), weights);
+  if (opened.ok() || opened.status().code() == Code::kIo) return opened;
+  return base_mismatch(opened.status().message());  // a file is missing, cut short or another
+}
+
+// Already at the version: is it what it should be?
+Status Attempt::check_held() {
+  if (!verify_all_) return {};
+  clock_.begin("verify");
+  DW_ASSIGN_OR_RETURN(const Checkpoint held, open_held());
+  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps, collect_steps(held, {}, plan_.schema));
+  const Target goal = target();
+  DW_RETURN_IF_ERROR(build_in_place({goal, held, steps, true, &replica_.pool, progress_of(0)}));
+  LocalState next = *replica_.state;
+  for (auto& [name, stamp] : next.weights) {
+    DW_ASSIGN_OR_RETURN(stamp, stamp_of(held_folder() / name));
+  }
+  return replica_.save(std::move(next));
+}
+
+Status Attempt::fetch() {
+  clock_.begin("fetch");
+  std::vector<FetchItem> items;
+  for (size_t h = 0; h < hops_.size(); ++h) {
+    const Hop& hop = hops_[h];
+    const fs::path folder = hop.base ? hop_folder(h) : anchor_folder();
+    DW_RETURN_IF_ERROR(make_folder(folder));
+    for (size_t p = 0; p < hop.parts.size(); ++p) {
+      std::string name = "part-" + std::to_string(p);
+      if (!hop.base) {
+        DW_ASSIGN_OR_RETURN(name, checkpoint_file_of(hop.parts[p]));
+      }
+      items.push_back({hop.parts[p], folder / name});
+    }
+  }
+  Fetch fetch(*replica_.store, std::move(items));
+  return fetch.finish(progress_of(0));
+}
+
+Status Attempt::open_deltas() {
+  for (size_t h = from_whole_ ? 1 : 0; h < hops_.size(); ++h) {
+    std::vector<PartFile> parts;
+    for (size_t p = 0; p < hops_[h].parts.size(); ++p) {
+      parts.push_back({hop_folder(h) / ("part-" + std::to_string(p)),
+                       replica_.store->url() + "/" + hops_[h].parts[p].name});
+    }
+    DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts));
+    opened_.push_back(std::move(delta));
+  }
+  return {};
+}
+
+Status Attempt::build() {
+  clock_.begin("decode");
+  DW_RETURN_IF_ERROR(open_deltas());
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
+  DW_ASSIGN_OR_RETURN(const Checkpoint source,
+                      from_whole_ ? Checkpoint::open(anchor_folder()) : open_held());
+  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
+                      collect_steps(source, opened_, plan_.schema));
+  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(source, plan_.schema));
+  const Target goal = target();
+  const BuildContext build{
+      goal, source, steps, from_whole_ || verify_all_, &replica_.pool, progress_of(report_.bytes)};
+  for (const TensorSteps& tensor : steps) {
+    for (const Delta::Entry* item : tensor.entries) report_.num_changed += item->entry.num_changed;
+  }
+  if (from_whole_) return build_from_whole(build, layout);
+  if (layout.relaid || replica_.options.copy_on_write) return build_from_held(build, layout);
+  return build_patch(build);
+}
+
+// In place: a redo record.
+Status Attempt::build_patch(const BuildContext& build) {
+  const fs::path folder = replica_.layout.new_journal() / "redo";
+  DW_RETURN_IF_ERROR(make_folder(folder));
+  DeltaInfo info;
+  DW_ASSIGN_OR_RETURN(info.base,
+                      parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
+  info.target = plan_.target.manifest.state;
+  RedoWriter redo(folder, info);
+  DW_RETURN_IF_ERROR(build_redo(build, replica_.layout.work(), &redo));
+  JournalRecord record;
+  record.kind = JournalKind::kPatch;
+  DW_ASSIGN_OR_RETURN(record.redo, redo.finish());
+  DW_RETURN_IF_ERROR(sync_directory(folder));
+  report_.num_changed = redo.num_changed();
+  for (const auto& [name, stamp] : replica_.state->weights) record.weights.push_back(name);
+  record.extras = replica_.state->extras;
+  return finish(std::move(record));
+}
+
+// What the version does not change comes along: copies that share their blocks where they can.
+Status Attempt::keep_held_files(const std::set<std::string>& gone) {
+  std::vector<std::string> names = replica_.state->extras;
+  for (const auto& [name, stamp] : replica_.state->weights) names.push_back(name);
+  std::error_code error;
+  for (const std::string& name : names) {
+    if (gone.contains(name) || fs::exists(files_folder() / name, error)) continue;
+    const fs::path from = held_folder() / name;
+    if (!fs::exists(from, error) && !is_weights_file(name))
+      continue;  // a configuration was removed
+    DW_RETURN_IF_ERROR(clone_file(from, files_folder() / name));
+  }
+  return {};
+}
+
+// Copy-on-write, or tensors came, went or changed their form.
+Status Attempt::build_from_held(const BuildContext& build, const PlannedLayout& layout) {
+  DW_RETURN_IF_ERROR(make_folder(files_folder()));
+  const bool apart = replica_.options.copy_on_write;
+  JournalRecord record;
+  record.kind = apart ? JournalKind::kSwitch : JournalKind::kFiles;
+  record.extras = replica_.state->extras;
+  for (const PlannedFile& file : layout.files) record.weights.push_back(file.name);
+  if (build.source.has_index()) record.weights.emplace_back(kIndexFileName);
+  if (layout.relaid) {
+    DW_ASSIGN_OR_RETURN(record.files, build_files(build, layout, files_folder()));
+    record.remove = layout.gone;
+    if (apart) DW_RETURN_IF_ERROR(keep_held_files({layout.gone.begin(), layout.gone.end()}));
+  } else {
+    DW_RETURN_IF_ERROR(keep_held_files({}));
+    DW_ASSIGN_OR_RETURN(const Checkpoint clone,
+                        open_own_checkpoint(files_folder(), record.weights));
+    DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
+                        collect_steps(clone, opened_, plan_.schema));
+    DW_RETURN_IF_ERROR(build_in_place(
+        {build.target, clone, steps, build.check_untouched, build.pool, build.progress}));
+  }
+  return finish(std::move(record));
+}
+
+// A version stored whole, and what deltas make of it: all files are new.
+Status Attempt::build_from_whole(const BuildContext& build, const PlannedLayout& layout) {
+  std::set<std::string> fetched;
+  for (const PartRef& part : hops_[0].parts) {
+    DW_ASSIGN_OR_RETURN(std::string name, checkpoint_file_of(part));
+    fetched.insert(std::move(name));
+  }
+  JournalRecord record;
+  record.kind = replica_.options.copy_on_write ? JournalKind::kSwitch : JournalKind::kFiles;
+  for (const PlannedFile& file : layout.files) record.weights.push_back(file.name);
+  if (build.source.has_index()) record.weights.emplace_back(kIndexFileName);
+  const std::set<std::string> weights(record.weights.begin(), record.weights.end());
+  const std::set<std::string> gone(layout.gone.begin(), layout.gone.end());
+  for (const std::string& name : fetched) {
+    if (!weights.contains(name) && !gone.contains(name)) record.extras.push_back(name);
+  }
+  if (layout.relaid) {
+    DW_RETURN_IF_ERROR(make_folder(files_folder()));
+    DW_ASSIGN_OR_RETURN(const std::vector<std::string> built,
+                        build_files(build, layout, files_folder()));
+    for (const std::string& name : fetched) {
+      if (gone.contains(name) || std::find(built.begin(), built.end(), name) != built.end()) {
+        continue;
+      }
+      DW_RETURN_IF_ERROR(rename_path(anchor_folder() / name, files_folder() / name));
+    }
+  } else {
+    DW_RETURN_IF_ERROR(build_in_place(build));
+    DW_RETURN_IF_ERROR(rename_path(anchor_folder(), files_folder()));
+  }
+  record.files = record.weights;
+  record.files.insert(record.files.end(), record.extras.begin(), record.extras.end());
+  if (replica_.state && !replica_.options.copy_on_write) {
+    const std::set<std::string> now(record.files.begin(), record.files.end());
+    for (const auto& [name, stamp] : replica_.state->weights) {
+      if (!now.contains(name)) record.remove.push_back(name);
+    }
+    for (const std::string& name : replica_.state->extras) {
+      if (!now.contains(name)) record.remove.push_back(name);
+    }
+  }
+  return finish(std::move(record));
+}
+
+Status Attempt::sync_files(const std::vector<std::string>& names) {
+  std::error_code error;
+  DW_RETURN_IF_ERROR(parallel_try(&replica_.pool, names.size(), [&](size_t i, unsigned) -> Status {
+    const fs::path file = files_folder() / names[i];
+    return fs::exists(file, error) ? sync_file(file) : Status();
+  }));
+  return sync_directory(files_folder());
+}
+
+// The journal is whole and on disk; only its name is missing.
+Status Attempt::finish(JournalRecord record) {
+  clock_.begin("journal");
+  const fs::path folder = replica_.layout.new_journal();
+  const Manifest& manifest = plan_.target.manifest;
+  record.run = manifest.run;
+  record.version = manifest.version;
+  record.manifest = plan_.target.digest.hex();
+  record.state = manifest.state.hex();
+  if (record.kind != JournalKind::kPatch) {
+    std::vector<std::string> names = record.weights;
+    names.insert(names.end(), record.extras.begin(), record.extras.end());
+    DW_RETURN_IF_ERROR(sync_files(names));
+    DW_SYNC_POINT("replica: new files on disk");
+    DW_ASSIGN_OR_RETURN(const FileStamp stamp, stamp_of(files_folder()));
+    record.inode = stamp.inode;
+  }
+  DW_RETURN_IF_ERROR(
+      write_text_file(folder / kJournalRecordName, serialise_journal_record(record)));
+  DW_RETURN_IF_ERROR(sync_directory(folder));
+  DW_SYNC_POINT("replica: journal prepared");
+  ReplicaCore::Pending pending;
+  if (record.kind == JournalKind::kPatch) {
+    DW_ASSIGN_OR_RETURN(pending.patch, open_patch(replica_.layout, folder, record));
+    pending.stamps = stamps_;
+  }
+  pending.record = std::move(record);
+  replica_.pending.emplace(std::move(pending));
+  return {};
+}
+
+Status Attempt::run(bool from_nothing, uint64_t version) {
+  clock_.begin("plan");
+  DW_RETURN_IF_ERROR(remove_tree(replica_.layout.work()));
+  DW_RETURN_IF_ERROR(remove_tree(replica_.layout.new_journal()));
+  std::optional<uint64_t> from;
+  if (!from_nothing) from = replica_.state->replica.version;
+  if (replica_.beat && from != version) replica_.beat->fetching(from, version);
+  DW_RETURN_IF_ERROR(make_plan(from_nothing, version));
+  if (!from_nothing) {
+    // A file that cannot be looked at is found missing when the checkpoint is opened.
+    for (const auto& [name, left] : replica_.state->weights) {
+      const Result<FileStamp> now = stamp_of(held_folder() / name);
+      if (now.ok()) stamps_[name] = *now;
+    }
+    verify_all_ = replica_.options.verify_all || stamps_ != replica_.state->weights;
+    if (hops_.empty()) return check_held();
+  }
+  uint64_t local_bytes = 0;
+  if (!from_nothing) {
+    for (const auto& [name, stamp] : replica_.state->weights) local_bytes += stamp.size_bytes;
+  }
+  DW_RETURN_IF_ERROR(check_hop_sizes(hops_, plan_.schema, local_bytes));
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.work()));
+  DW_SYNC_POINT("replica: planned");
+  DW_RETURN_IF_ERROR(fetch());
+  DW_SYNC_POINT("replica: all parts fetched");
+  DW_RETURN_IF_ERROR(build());
+  // Parts have served; what the journal needs is in the journal.
+  return remove_tree(replica_.layout.work());
+}
+
+}  // namespace
+
+Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
+  std::error_code error;
+  if (fs::exists(layout.journal(), error) && damage.empty()) DW_RETURN_IF_ERROR(recover());
+  pending.reset();
+  PullReport report;
+  report.run = chain->run();
+  PhaseClock clock(&report);
+  clock.begin("head");
+  if (!wanted) {
+    DW_ASSIGN_OR_RETURN(wanted, chain->head());
+    if (!wanted) return not_found(store->url() + ": nothing was published yet");
+  }
+  if (state) report.from = state->replica.version;
+  Status status;
+  if (state && damage.empty()) {
+    Attempt attempt(*this, &report, &clock);
+    status = attempt.run(false, *wanted);
+    if (status.code() == Code::kBaseMismatch) report.repair_reason = status.message();
+  } else if (!damage.empty()) {
+    status = base_mismatch(damage);
+    report.repair_reason = damage;
+  }
+  if (!report.repair_reason.empty() && options.repair) {
+    log_event(LogLevel::kWarning, "replica.repair",
+              {{"local", layout.root}, {"reason", report.repair_reason}});
+  }
+  const bool from_nothing =
+      (!state && damage.empty()) || (!report.repair_reason.empty() && options.repair);
+  if (from_nothing) {
+    report.num_changed = 0;
+    Attempt attempt(*this, &report, &clock);
+    status = attempt.run(true, *wanted);
+    // What is held does not count any more: whatever is wrong came from the store.
+    if (status.code() == Code::kBaseMismatch) status = corruption(status.message());
+    report.repaired = !report.repair_reason.empty();
+  }
+  if (!status.ok()) {
+    pending.reset();
+    (void)remove_tree(layout.work());
+    (void)remove_tree(layout.new_journal());
+    if (beat && state) beat->holds(state->replica.version, state->replica.serving);
+    return status;
+  }
+  clock.end();
+  report.recovered = std::exchange(recovered, false);
+  report.changed = pending.has_value();
+  report.seconds = clock.now();
+  if (state) report.path = layout.checkpoint(state->copy_on_write, state->replica.version);
+  if (pending) pending->report = report;
+  return report;
+}
+
+}  // namespace deltawire
