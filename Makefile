@@ -2,6 +2,7 @@
 JOBS    ?= $(shell nproc)
 SECONDS ?= 60
 CTEST   ?= ctest -j$(JOBS)
+PASS    ?=
 
 .PHONY: help build test demo bench crashtest asan tsan fuzz format tidy clean
 
@@ -32,11 +33,11 @@ crashtest:  ## kill everything at every sync point: a thousand deaths and more
 	@tests/crash/crash_test.py build/deltawire --rounds 2 --at-least 1000
 	@tests/crash/race_test.py build/deltawire
 
-asan tsan:  ## the tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer
+asan tsan:  ## tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer (PASS=-quick: fewer)
 	@scripts/setup build test s3 fuzz
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
-	@scripts/no-aslr $(CTEST) --preset $@
+	@scripts/no-aslr $(CTEST) --preset $@$(PASS)
 
 fuzz:    ## fuzz every target, SECONDS=60 in all (built by clang)
 	@scripts/setup build test fuzz
