@@ -284,8 +284,8 @@ Status Attempt::build_from_whole(const BuildContext& build, const PlannedLayout&
 }
 
 Status Attempt::sync_files(const std::vector<std::string>& names) {
-  std::error_code error;
   DW_RETURN_IF_ERROR(parallel_try(&replica_.pool, names.size(), [&](size_t i, unsigned) -> Status {
+    std::error_code error;
     const fs::path file = files_folder() / names[i];
     return fs::exists(file, error) ? sync_file(file) : Status();
   }));
