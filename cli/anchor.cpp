@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
@@ -52,7 +53,7 @@ void add_anchor(CLI::App& app, Context& context, Run* run) {
   auto options = std::make_shared<Options>();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
-  verb->add_option("VERSION", options->version, "which one (default: the newest)");
+  add_version(verb, "VERSION", &options->version, "which one (default: the newest)");
   add_work_options(verb, &options->work);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);

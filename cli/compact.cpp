@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string store, part_size = "64MiB", memory_limit = "2GiB";
+  std::string store;
   StoreOptions store_options;
   CompactOptions compact;
 };
@@ -60,8 +61,6 @@ int compact(const Context& context, Options& options) {
     ProgressBar bar(context, "compact");
     options.compact.work.progress = bar.callback();
     options.compact.work.threads = context.threads;
-    DW_ASSIGN_OR_RETURN(options.compact.part_bytes, parse_count(options.part_size));
-    DW_ASSIGN_OR_RETURN(options.compact.memory_limit, parse_count(options.memory_limit));
     DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
     return compact_chain(std::move(store), options.compact);
   }();
@@ -86,12 +85,13 @@ void add_compact(CLI::App& app, Context& context, Run* run) {
                    "how many versions a merged delta spans (default 4,16,64)")
       ->delimiter(',')
       ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 32));
-  verb->add_option("--from", compact_options.from, "begin at this version (default 0)");
-  verb->add_option("--upto", compact_options.upto, "end at this version (default: the newest)");
+  add_version(verb, "--from", &compact_options.from, "begin at this version (default 0)");
+  add_version(verb, "--upto", &compact_options.upto, "end at this version (default: the newest)");
   verb->add_option("--codec", compact_options.codec,
                    "of the merged deltas where weights are needed to make them (default auto)");
-  verb->add_option("--part-size", options->part_size, "of one part (default 64MiB)");
-  verb->add_option("--memory-limit", options->memory_limit, "what it may take (default 2GiB)");
+  add_bytes(verb, "--part-size", &compact_options.part_bytes, "of one part (default 64MiB)");
+  add_bytes(verb, "--memory-limit", &compact_options.memory_limit,
+            "what it may take (default 2GiB)");
   add_work_options(verb, &compact_options.work);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);

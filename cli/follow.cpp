@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cli/metrics/record.h"
 #include "cli/metrics_options.h"
+#include "cli/options.h"
 #include "cli/replica_options.h"
 #include "cli/verbs.h"
 #include "sync/replica/follow_watch.h"
@@ -49,7 +50,8 @@ class Follower {
         continue;
       }
       record_failure("pull", status);
-      if (is_final(status) || options_.once) return status;
+      // An engine that says no may say yes later; it is told again.
+      if ((is_final(status) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
       log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
       sleep_for(wait);
@@ -75,6 +77,7 @@ class Follower {
   Status round() {
     ProgressBar bar(context_, "follow");
     progress_ = bar.callback();
+    engine_failed_ = false;
     if (!replica_) {
       DW_ASSIGN_OR_RETURN(Replica opened,
                           open_replica(context_, options_.replica,
@@ -90,6 +93,7 @@ class Follower {
     const PullOutcome outcome =
         pull_and_notify(&*replica_, &notifier_, options_.replica.copy_on_write, head);
     if (outcome.told) record_engines(outcome.engines);
+    engine_failed_ = outcome.told && !outcome.status.ok();
     if (outcome.report) report(outcome);
     return outcome.status;
   }
@@ -111,6 +115,7 @@ class Follower {
   std::optional<Replica> replica_;
   Progress progress_;
   unsigned failures_ = 0;
+  bool engine_failed_ = false;  // the last failure was an engine's, not the chain's or the disk's
 };
 
 int follow(const Context& context, const Options& options) {
@@ -143,7 +148,7 @@ void add_follow(CLI::App& app, Context& context, Run* run) {
                    "seconds between looks at the store, give or take a fifth (default 5); in a "
                    "local folder a new version is seen at once")
       ->check(CLI::Range(0.01, 86400.0));
-  verb->add_option("--until", options->until, "end when this version is there");
+  add_version(verb, "--until", &options->until, "end when this version is there");
   verb->add_flag("--once", options->once, "end after one look");
   add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
   add_metrics_options(verb, &options->metrics);

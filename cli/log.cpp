@@ -8,6 +8,7 @@
 #include "chain/retention.h"
 #include "cli/chain_args.h"
 #include "cli/inspect/table.h"
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
@@ -81,6 +82,15 @@ std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
           remarks};
 }
 
+// A record that cannot be shown: the others still can.
+std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
+  return {std::to_string(version), "-", "DAMAGED", "-", "-", "-", "-", "-", why.to_string()};
+}
+
+bool is_damage(const Status& status) {
+  return status.code() == Code::kCorruption || status.code() == Code::kUnsupported;
+}
+
 int log(const Context& context, const Options& options) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
@@ -101,14 +111,23 @@ int log(const Context& context, const Options& options) {
                {"time"},
                {"", false}});
   Json versions = Json::array();
+  Code damage = Code::kOk;
   ThreadPool pool(kRequests);
   for (uint64_t left = count; left > 0;) {
     const size_t wave = size_t(std::min<uint64_t>(left, kWave));
     std::vector<Result<VersionRecord>> records(wave, internal_error("not read"));
     pool.parallel_for(
         wave, [&](size_t i, unsigned) { records[i] = chain->version(first + left - 1 - i); });
-    for (const Result<VersionRecord>& record : records) {
+    for (size_t i = 0; i < wave; ++i) {
+      const Result<VersionRecord>& record = records[i];
+      const uint64_t version = first + left - 1 - i;
       if (!record.ok() && record.status().code() == Code::kNotFound) continue;  // pruned
+      if (!record.ok() && is_damage(record.status())) {
+        damage = record.status().code();
+        table.add(damaged_row(version, record.status()));
+        versions.push_back({{"version", version}, {"error", record.status().to_string()}});
+        continue;
+      }
       if (!record.ok()) return context.fail(record.status());
       table.add(to_row(record->manifest, *marks));
       versions.push_back(to_json(record->manifest, *marks));
@@ -117,7 +136,7 @@ int log(const Context& context, const Options& options) {
   }
   table.say(context);
   context.emit({{"run", chain->run()}, {"head", *head}, {"versions", std::move(versions)}});
-  return context.succeed();
+  return int(damage);
 }
 
 }  // namespace
@@ -128,7 +147,8 @@ void add_log(CLI::App& app, Context& context, Run* run) {
                              "  deltawire log store -n 100 --json");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
-  verb->add_option("-n,--count", options->count, "versions to list (default 20; 0: all)");
+  add_whole_number(verb, "-n,--count", &options->count, "versions to list (default 20; 0: all)", 0,
+                   UINT64_MAX);
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return log(context, *options); }; });
 }

@@ -20,6 +20,8 @@ WordsByOption& all_words() {
   return words;
 }
 
+constexpr uint64_t kMostVersion = 9'999'999'999;  // what names of objects have room for
+
 [[noreturn]] void refuse(const std::string& names, const std::string& expected,
                          const std::string& got) {
   // "-j,--threads": the long name says more.
@@ -48,6 +50,18 @@ CLI::Option* add_whole_number(CLI::App* verb, const std::string& names,
     uint64_t number = 0;
     if (!parse_decimal(text, &number) || number < least || number > most) {
       refuse(names, fmt::format("a whole number from {} to {}", least, most), text);
+    }
+    store(number);
+  };
+  return verb->add_option_function<std::string>(names, parse, description)->type_name("N");
+}
+
+CLI::Option* add_version(CLI::App* verb, const std::string& names,
+                         std::function<void(uint64_t)> store, const std::string& description) {
+  const auto parse = [=](const std::string& text) {
+    uint64_t number = 0;
+    if (!parse_number(text, &number) || number > kMostVersion) {
+      refuse(names, fmt::format("the number of a version, 0 to {}", kMostVersion), text);
     }
     store(number);
   };

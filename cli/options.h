@@ -20,6 +20,15 @@ CLI::Option* add_whole_number(CLI::App* verb, const std::string& names, T* value
   return add_whole_number(verb, names, std::function<void(uint64_t)>(store), description, least,
                           most);
 }
+// A version. Zeros before it are no octal: names of objects have them.
+CLI::Option* add_version(CLI::App* verb, const std::string& names,
+                         std::function<void(uint64_t)> store, const std::string& description);
+template <class T>
+CLI::Option* add_version(CLI::App* verb, const std::string& names, T* value,
+                         const std::string& description) {
+  const auto store = [value](uint64_t number) { *value = T(number); };
+  return add_version(verb, names, std::function<void(uint64_t)>(store), description);
+}
 // Above `least`, at most `most`.
 CLI::Option* add_share(CLI::App* verb, const std::string& names, double* value,
                        const std::string& description, double least, double most);

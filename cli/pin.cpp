@@ -3,6 +3,7 @@
 
 #include "chain/retention.h"
 #include "cli/chain_args.h"
+#include "cli/options.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
@@ -29,7 +30,7 @@ int change_pin(const Context& context, const Options& options, bool pinned) {
 void add(CLI::App* verb, Context& context, Run* run, bool pinned) {
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
-  verb->add_option("VERSION", options->version, "its number")->required();
+  add_version(verb, "VERSION", &options->version, "its number")->required();
   verb->callback([&context, run, options, pinned] {
     *run = [&context, options, pinned] { return change_pin(context, *options, pinned); };
   });

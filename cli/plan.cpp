@@ -4,6 +4,7 @@
 
 #include "cli/chain_args.h"
 #include "cli/inspect/table.h"
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
@@ -100,8 +101,8 @@ void add_plan(CLI::App& app, Context& context, Run* run) {
                 "  deltawire plan store --from 12 --to 40 --json");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
-  verb->add_option("--from", options->from, "the version that is held (default: none)");
-  verb->add_option("--to", options->to, "the version to reach (default: the head)");
+  add_version(verb, "--from", &options->from, "the version that is held (default: none)");
+  add_version(verb, "--to", &options->to, "the version to reach (default: the head)");
   verb->callback([&context, run, options] {
     *run = [&context, options] { return run_plan(context, *options); };
   });

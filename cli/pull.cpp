@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/replica_options.h"
 #include "cli/verbs.h"
 
@@ -38,7 +39,7 @@ void add_pull(CLI::App& app, Context& context, Run* run) {
                 "  deltawire pull s3://bucket/run ckpt/ --version 12\n"
                 "  deltawire pull s3://bucket/run ckpt/ --notify sglang=http://127.0.0.1:30000");
   auto options = std::make_shared<Options>();
-  verb->add_option("--version", options->version, "the version wanted (default: the newest)");
+  add_version(verb, "--version", &options->version, "the version wanted (default: the newest)");
   add_replica_options(verb, context, &options->replica, LogLevel::kWarning);
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return pull(context, *options); }; });

@@ -78,6 +78,7 @@ PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_w
   change.run = prepared->run;
   change.version = prepared->version;
   if (state) change.from = state->version;
+  if (state) change.serving = state->serving;
   change.in_place = prepared->changed && state && !copy_on_write;
   const auto patch = [&]() -> Result<std::filesystem::path> {
     if (prepared->changed) {
@@ -108,7 +109,9 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
     context.say(fmt::format("version   {}", from_to(report)));
     context.say(fmt::format("fetched   {} in {}", human_bytes(double(report.bytes)),
                             plural(report.num_hops, "hop")));
-    context.say(fmt::format("patched   {}; weights {}", plural(report.num_changed, "element"),
+    context.say(fmt::format("patched   {}; weights {}",
+                            report.num_changed == 0 ? "nothing: the version is stored whole"
+                                                    : plural(report.num_changed, "element"),
                             human_bytes(double(report.weights_bytes))));
     context.say(fmt::format("time      {}, of which files changed for {}", seconds(report.seconds),
                             seconds(report.patch_seconds)));

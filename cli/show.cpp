@@ -4,6 +4,7 @@
 #include "chain/edges.h"
 #include "cli/chain_args.h"
 #include "cli/inspect/table.h"
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
@@ -139,7 +140,7 @@ void add_show(CLI::App& app, Context& context, Run* run) {
                              "  deltawire show store 12 --tensors");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
-  verb->add_option("VERSION", options->version, "its number")->required();
+  add_version(verb, "VERSION", &options->version, "its number")->required();
   verb->add_flag("--tensors", options->tensors, "list tensors and their digests");
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return show(context, *options); }; });

@@ -11,6 +11,7 @@
 #include "cli/bench/measure.h"
 #include "cli/bench/pipeline.h"
 #include "cli/bench/report.h"
+#include "cli/bench/versions/versions_bench.h"
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
@@ -211,8 +212,9 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
   verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
   add_threads(verb, context);
   add_chain_bench(verb, context, run);
+  add_versions_bench(verb, context, run);
   verb->callback([&context, run, options, verb] {
-    if (verb->got_subcommand("chain")) return;
+    if (!verb->get_subcommands().empty()) return;
     if (options->quick) options->params = kQuickParams;
     *run = [&context, options] { return bench(context, *options); };
   });

@@ -2,8 +2,6 @@
 
 #include <cstdlib>
 
-#include "cli/units.h"
-
 namespace deltawire::cli {
 namespace {
 
@@ -29,8 +27,6 @@ Status PublishVerbOptions::complete(const Context& context) {
                             "\" does not prove a version; use xxh3-128 or blake3");
   }
   publish.digest = *kind;
-  DW_ASSIGN_OR_RETURN(publish.part_bytes, parse_count(part_size));
-  DW_ASSIGN_OR_RETURN(publish.memory_limit, parse_count(memory_limit));
   publish.full = mode == "full";
   if (no_anchors) {
     publish.anchor_every = 0;

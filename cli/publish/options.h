@@ -13,7 +13,7 @@ namespace deltawire::cli {
 
 struct PublishVerbOptions {
   std::string checkpoint, store, snapshot;
-  std::string digest = "xxh3-128", part_size = "64MiB", memory_limit = "2GiB", mode = "delta";
+  std::string digest = "xxh3-128", mode = "delta";
   bool no_anchors = false;
   StoreOptions store_options;
   PublishOptions publish;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/publish/options.h"
 #include "cli/publish/report.h"
 #include "cli/store_options.h"
@@ -52,17 +53,17 @@ void add_publish(CLI::App& app, Context& context, Run* run) {
       "--codec", publish_options.codec,
       "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw");
   verb->add_option("--digest", options->digest, "of a new run: xxh3-128 (default) or blake3");
-  verb->add_option("--mode", options->mode,
-                   "delta (default), or full: every version whole, without a snapshot")
-      ->check(CLI::IsMember({"delta", "full"}));
-  verb->add_option("--part-size", options->part_size, "of one part (default 64MiB)");
-  verb->add_option("--memory-limit", options->memory_limit,
-                   "what publishing may take beside the snapshot (default 2GiB)");
+  add_choice(verb, "--mode", &options->mode,
+             "delta (default), or full: every version whole, without a snapshot",
+             {"delta", "full"});
+  add_bytes(verb, "--part-size", &publish_options.part_bytes, "of one part (default 64MiB)");
+  add_bytes(verb, "--memory-limit", &publish_options.memory_limit,
+            "what publishing may take beside the snapshot, 32MiB or more (default 2GiB)");
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
-  auto* every = verb->add_option("--anchor-every", publish_options.anchor_every,
-                                 "also store every N-th version whole");
+  auto* every = add_whole_number(verb, "--anchor-every", &publish_options.anchor_every,
+                                 "also store every N-th version whole", 0, 9'999'999'999);
   auto* by_bytes =
       verb->add_flag("--anchor-by-bytes,!--no-anchor-by-bytes", publish_options.anchor_by_bytes,
                      "also store a version whole when the deltas since the last have "

@@ -177,7 +177,13 @@ Result<std::optional<uint64_t>> Chain::head() const {
 
 Result<VersionRecord> Chain::version(uint64_t version) const {
   const std::string name = manifest_name(version);
-  DW_ASSIGN_OR_RETURN(const std::string text, store_->get(name, kMaxManifestBytes));
+  const Result<std::string> got = store_->get(name, kMaxManifestBytes);
+  if (!got.ok() && got.status().code() == Code::kNotFound) {
+    return not_found(store_->url() + ": there is no version " + std::to_string(version) +
+                     ": it was never published, or gc has removed it");
+  }
+  DW_RETURN_IF_ERROR(Status(got.status()));
+  const std::string& text = *got;
   const std::string place = store_->url() + "/" + name;
   Result<Manifest> manifest = parse_manifest(text, options_.trust);
   if (!manifest.ok()) return std::move(manifest).status().at(place);

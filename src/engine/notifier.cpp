@@ -58,7 +58,7 @@ void reload(Engine& engine, const ReloadRequest& request, const Change& change,
   outcome->reload_seconds = seconds_since(start);
   outcome->reloaded = result.weights == Weights::kNew;
   outcome->serving = result.weights == Weights::kNew   ? std::optional(change.version)
-                     : result.weights == Weights::kOld ? change.from
+                     : result.weights == Weights::kOld ? change.serving
                                                        : std::nullopt;
   for (const std::string& warning : result.warnings) {
     log_event(LogLevel::kWarning, "engine.warning",
@@ -118,7 +118,7 @@ NotifyOutcome Notifier::around(const Change& change,
   for (const auto& engine : engines_) {
     EngineOutcome& one = outcome.engines.emplace_back();
     one.engine = engine->name();
-    one.serving = change.from;
+    one.serving = change.serving;
   }
   const auto start = Clock::now();
   for_each_engine(engines_, [&](size_t i) { pause(*engines_[i], &outcome.engines[i]); });

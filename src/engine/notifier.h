@@ -20,6 +20,8 @@ struct Change {
   std::optional<uint64_t> from;  // what it is now; none: there is no checkpoint yet
   // The patch changes files that engines may have open. False: it makes new ones (copy-on-write).
   bool in_place = true;
+  // What engines serve now, as far as is known: not always `from`, for one may have refused that.
+  std::optional<uint64_t> serving;
 };
 
 struct EngineOutcome {

@@ -35,6 +35,20 @@ TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
   EXPECT_EQ(value, UINT64_MAX);
 }
 
+TEST(Version, MayHaveTheZerosOfItsName) {
+  std::optional<uint64_t> value;
+  CLI::App app;
+  add_version(&app, "--x", &value, "");
+  EXPECT_EQ(parse(&app, "0000000012"), "");
+  EXPECT_EQ(value, 12U);
+  EXPECT_EQ(parse(&app, "9999999999"), "");
+  EXPECT_EQ(value, 9'999'999'999U);
+  for (const char* bad : {"10000000000", "-1", "0x10", "1.0", "v12", ""}) {
+    EXPECT_EQ(parse(&app, bad), "--x: expected the number of a version, 0 to 9999999999, got \"" +
+                                    std::string(bad) + "\"");
+  }
+}
+
 TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
   unsigned threads = 0;
   CLI::App app;

@@ -21,7 +21,7 @@ using testing::vllm_script;
 using Calls = std::vector<std::string>;
 using Path = std::filesystem::path;
 
-const Change kChange{"run-7", 12, 11, true};
+const Change kChange{"run-7", 12, 11, true, 11};
 const Calls kWholeSglang = {
     "POST /pause_generation", "GET /model_info",   "POST /update_weights_from_disk",
     "GET /model_info",        "POST /flush_cache", "POST /continue_generation"};
@@ -106,7 +106,8 @@ TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
 }
 
 TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
-  const Change copy{"run-7", 12, 11, false}, first{"run-7", 12, std::nullopt, true};
+  const Change copy{"run-7", 12, 11, false, 11};
+  const Change first{"run-7", 12, std::nullopt, true, std::nullopt};
   for (const Change& change : {copy, first}) {
     HttpScript good(sglang_script()), bad;
     bad.stop();
@@ -116,7 +117,7 @@ TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
     EXPECT_TRUE(outcome.patched);
     EXPECT_TRUE(outcome.patch.ok());
     EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, bad.url()));
-    EXPECT_EQ(outcome.engines[0].serving, change.from);
+    EXPECT_EQ(outcome.engines[0].serving, change.serving);
     EXPECT_FALSE(outcome.engines[0].resumed);
     EXPECT_EQ(outcome.engines[1].serving, 12U);
     EXPECT_EQ(good.calls(), kWholeSglang);
@@ -134,6 +135,20 @@ TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_EQ(outcome.serving(), 11U);
   EXPECT_TRUE(outcome.engines[0].status.ok());
+}
+
+// Its files have moved on since it refused an earlier version; it has not.
+TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
+  Json script = vllm_script();
+  script["POST /collective_rpc"] = steps(step(400));
+  HttpScript server(script);
+  for (const std::optional<uint64_t> serving : {std::optional<uint64_t>(9), {}}) {
+    Patch patch(nullptr);
+    const NotifyOutcome outcome = notifier_of(engine_at("vllm", server))
+                                      .around({"run-7", 12, 12, false, serving}, patch.function());
+    EXPECT_FALSE(outcome.engines[0].reloaded);
+    EXPECT_EQ(outcome.serving(), serving);
+  }
 }
 
 TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {

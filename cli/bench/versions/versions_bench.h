@@ -1,0 +1,14 @@
+// `bench versions`: what the age of a chain and the number of tensors cost. Requests and time to
+// find the head and to plan a catch-up on chains of several lengths; bytes and time to parse the
+// records of a model of many tensors.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "cli/verbs.h"
+
+namespace deltawire::cli {
+
+void add_versions_bench(CLI::App* bench, Context& context, Run* run);
+
+}  // namespace deltawire::cli

@@ -1,0 +1,46 @@
+# For trainers that just save: every checkpoint that is complete, in the order they were written.
+export XDG_CACHE_HOME=$PWD/cache
+deltawire simulate --params 200k --steps 4 --seed 7 -o sim -q
+soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+deltawire publish --watch saves store
+mkdir saves
+deltawire publish --watch saves store --once --settle 0 && ls
+cp sim/v0.safetensors saves/step-000.safetensors
+deltawire publish --watch saves store --settle 0.2 --interval 0.1 --json --log-format json --log-level info --metrics-port 0 >versions 2>events &
+soon '[ -s store/manifests/0000000000.json ]'
+
+# One that is still being written is waited for: half a file, then a folder without its weights, then what is no checkpoint.
+head -c 100000 sim/v1.safetensors > saves/step-001.safetensors
+mkdir saves/step-002 && echo '{}' > saves/step-002/config.json
+echo notes > saves/notes.txt && cp sim/v0.safetensors saves/.hidden.safetensors
+sleep 1
+ls store/manifests
+cp sim/v1.safetensors saves/step-001.safetensors
+soon '[ -s store/manifests/0000000001.json ]'
+cp sim/v2.safetensors saves/step-002/model.safetensors
+soon '[ -s store/manifests/0000000002.json ]'
+cat > metrics.py <<'END'
+import json, sys, urllib.request
+port = next(e["port"] for e in map(json.loads, open("events")) if e["event"] == "metrics.listening")
+text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+for name in sys.argv[1:]:
+    print(*[line for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name], sep="\n")
+END
+soon 'python3 metrics.py deltawire_head_version | grep -q 2'
+python3 metrics.py deltawire_head_version deltawire_publishes_total
+
+# SIGTERM ends it, without an error.
+kill -TERM %1; wait %1
+python3 -c "
+import json
+for line in open('versions'):
+    report = json.loads(line)
+    print(report['checkpoint'], report['version'], report['kind'], report['changed'])"
+
+# Those that were published are remembered; new ones come in the order of their writing, not of their names.
+cp sim/v3.safetensors saves/b.safetensors && touch -d '+1 sec' saves/b.safetensors
+cp sim/v4.safetensors saves/a.safetensors && touch -d '+2 sec' saves/a.safetensors
+deltawire publish --watch saves store --settle 0 --once | sed -E 's/:.*//'
+deltawire publish --watch saves store --settle 0 --once
+deltawire pull store replica --no-heartbeat -q && deltawire verify sim/v4.safetensors replica
+deltawire publish sim/v0.safetensors store --once
