@@ -64,7 +64,10 @@ Chain::Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run
 Result<Chain> Chain::open(std::shared_ptr<Store> store, ChainOptions options) {
   Result<std::string> text = store->get(kRunName, kMaxSmallBytes);
   if (!text.ok() && text.status().code() == Code::kNotFound) {
-    return not_found(store->url() + ": holds no run; `deltawire publish` makes one");
+    std::string message = store->url() + ": holds no run; `deltawire publish` makes one";
+    // A bucket may be missing altogether, which only the server knows.
+    if (store->local_folder().empty()) message += " (" + text.status().message() + ")";
+    return not_found(std::move(message));
   }
   DW_RETURN_IF_ERROR(Status(text.status()));
   Result<std::string> run = parse_run(*text);

@@ -91,6 +91,10 @@ Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOpti
     return unsupported(url + ": no such kind of store; write s3://BUCKET/PREFIX, file:///PATH, " +
                        "memory:NAME or a path");
   }
+  if (url.starts_with("s3:")) {
+    return invalid_argument(url + ": no bucket; write s3://BUCKET/PREFIX, or ./" + url +
+                            " for a folder of that name");
+  }
   return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(url));
 }
 

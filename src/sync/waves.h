@@ -69,7 +69,7 @@ class Waves {
     for (size_t item = begin; item < end; ++item) {
       if (inside_ == Inside::kShared && sizes_[item] > kWorthSharing &&
           (sizes_[item] > late || end - begin == 1)) {
-        outcomes[item - begin] = work(item, pool_);
+        outcomes[item - begin] = guard_memory([&]() -> Status { return work(item, pool_); });
       } else {
         small.push_back(item);
       }

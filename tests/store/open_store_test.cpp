@@ -57,6 +57,7 @@ TEST(OpenStore, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(refused("file:///a%00b", Code::kInvalidArgument, "zero byte"));
   EXPECT_TRUE(refused("s3://", Code::kInvalidArgument, "no bucket"));
   EXPECT_TRUE(refused("s3:///prefix", Code::kInvalidArgument, "no bucket"));
+  EXPECT_TRUE(refused("s3:/bucket/prefix", Code::kInvalidArgument, "no bucket"));
   EXPECT_TRUE(refused("s3://bucket/../x", Code::kInvalidArgument, "not the name of an object"));
 }
 

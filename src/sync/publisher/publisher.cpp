@@ -6,6 +6,7 @@
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/plan.h"
+#include "codec/guard.h"
 #include "deltawire/checkpoint.h"
 #include "sync/delta/delta_reader.h"
 #include "sync/publisher/commit.h"
@@ -331,7 +332,7 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
     if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
     return snapshot->advance({version, tensors, draft.changed, draft.at_hand()});
   };
-  const Status status = follow();
+  const Status status = guard_memory(follow);  // out of memory is no reason to fail either
   DW_SYNC_POINT("publish: snapshot advanced");
   report->phases.push_back({"advance", begin, clock.now()});
   if (status.ok()) return;

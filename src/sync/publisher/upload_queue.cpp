@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "codec/guard.h"
+
 namespace deltawire {
 namespace {
 
@@ -71,7 +73,7 @@ void UploadQueue::work() {
     ++running_;
     if (!begin_) begin_ = clock_.now();
     lock.unlock();
-    Status status = next.job();
+    Status status = guard_memory([&]() -> Status { return next.job(); });
     next.job = nullptr;  // what it held goes before its bytes are counted as free
     lock.lock();
     --running_;
