@@ -250,7 +250,7 @@ TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
 TEST_F(ReplicaErrorsTest, VersionsThatAreNotThere) {
   EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, "nothing was published"));
   publish(1);
-  EXPECT_TRUE(is_failure(pull(7).status(), Code::kNotFound, "0000000007"));
+  EXPECT_TRUE(is_failure(pull(7).status(), Code::kNotFound, "no version 7"));
   TempFolder empty;
   EXPECT_TRUE(is_failure(pull_from(std::make_shared<DirectoryStore>(empty.path())).status(),
                          Code::kNotFound, "no run"));
