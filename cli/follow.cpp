@@ -144,10 +144,10 @@ void add_follow(CLI::App& app, Context& context, Run* run) {
       "With --json, one object per version. Ends on SIGINT or SIGTERM; store outages are waited "
       "out.");
   auto options = std::make_shared<Options>();
-  verb->add_option("--interval", options->interval,
-                   "seconds between looks at the store, give or take a fifth (default 5); in a "
-                   "local folder a new version is seen at once")
-      ->check(CLI::Range(0.01, 86400.0));
+  add_seconds(verb, "--interval", &options->interval,
+              "between looks at the store, give or take a fifth (default 5); in a local folder a "
+              "new version is seen at once",
+              0.01, 86400);
   add_version(verb, "--until", &options->until, "end when this version is there");
   verb->add_flag("--once", options->once, "end after one look");
   add_replica_options(verb, context, &options->replica, LogLevel::kInfo);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/chain_args.h"
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
@@ -94,9 +95,9 @@ void add_gc(CLI::App& app, Context& context, Run* run) {
       "  deltawire gc s3://bucket/run --keep 200 --grace 6h      run it now and then, say hourly");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
-  verb->add_option("--keep", options->keep, "the newest versions to keep")
-      ->required()
-      ->check(CLI::Range(uint64_t{1}, uint64_t{9'999'999'999}));
+  add_whole_number(verb, "--keep", &options->keep, "the newest versions to keep, at least 1", 1,
+                   9'999'999'999)
+      ->required();
   verb->add_option("--grace", options->grace,
                    "how long objects outlive their version: 90s, 30m, 6h, 2d (default 1h)");
   verb->add_flag("--dry-run", options->dry_run, "only say what would be done");

@@ -2,15 +2,15 @@
 
 #include "base/log.h"
 #include "base/metrics.h"
+#include "cli/options.h"
 #include "deltawire/version.h"
 
 namespace deltawire::cli {
 
 void add_metrics_options(CLI::App* verb, MetricsOptions* options) {
-  verb->add_option("--metrics-port", options->port,
-                   "serve GET /metrics for Prometheus on this port (0: any that is free)")
-      ->type_name("PORT")
-      ->check(CLI::Range(0, 65535));
+  add_whole_number(verb, "--metrics-port", &options->port,
+                   "serve GET /metrics for Prometheus on this port (0: any that is free)", 0, 65535)
+      ->type_name("PORT");
   verb->add_option("--metrics-address", options->address,
                    "the address to listen on (default 127.0.0.1; 0.0.0.0: all of this machine)")
       ->type_name("ADDRESS");

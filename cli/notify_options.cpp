@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "cli/options.h"
+
 namespace deltawire::cli {
 
 void add_notify_options(CLI::App* verb, NotifyOptions* options) {
@@ -19,14 +21,11 @@ void add_notify_options(CLI::App* verb, NotifyOptions* options) {
       ->type_name("COMMAND")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  verb->add_option("--notify-timeout", options->timeout_seconds,
-                   "seconds that one call of an engine or one command may take (default 300)")
-      ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber);
-  verb->add_option("--notify-retries", options->retries,
-                   "attempts after one that found no engine, no answer or a 5xx (default 2)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 100));
+  add_seconds(verb, "--notify-timeout", &options->timeout_seconds,
+              "that one call of an engine or one command may take (default 300)", 0.001, 86400);
+  add_whole_number(verb, "--notify-retries", &options->retries,
+                   "attempts after one that found no engine, no answer or a 5xx (default 2)", 0,
+                   100);
 }
 
 Result<Notifier> make_notifier(const NotifyOptions& options) {

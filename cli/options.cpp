@@ -78,6 +78,18 @@ CLI::Option* add_share(CLI::App* verb, const std::string& names, double* value,
   return verb->add_option_function<std::string>(names, parse, description)->type_name("X");
 }
 
+CLI::Option* add_seconds(CLI::App* verb, const std::string& names, double* value,
+                         const std::string& description, double least, double most) {
+  const auto parse = [=](const std::string& text) {
+    double seconds = 0;
+    if (!parse_real(text, &seconds) || seconds < least || seconds > most) {
+      refuse(names, fmt::format("seconds, {} to {}", least, most), text);
+    }
+    *value = seconds;
+  };
+  return verb->add_option_function<std::string>(names, parse, description)->type_name("SECONDS");
+}
+
 CLI::Option* add_bytes(CLI::App* verb, const std::string& names, uint64_t* value,
                        const std::string& description) {
   const auto parse = [=](const std::string& text) {

@@ -32,6 +32,9 @@ CLI::Option* add_version(CLI::App* verb, const std::string& names, T* value,
 // Above `least`, at most `most`.
 CLI::Option* add_share(CLI::App* verb, const std::string& names, double* value,
                        const std::string& description, double least, double most);
+// Seconds, with a fraction if need be, from `least` to `most`.
+CLI::Option* add_seconds(CLI::App* verb, const std::string& names, double* value,
+                         const std::string& description, double least, double most);
 // At least 1: "1000000", "256MiB", "1GB".
 CLI::Option* add_bytes(CLI::App* verb, const std::string& names, uint64_t* value,
                        const std::string& description);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
@@ -25,9 +26,8 @@ void add_replica_options(CLI::App* verb, Context& context, ReplicaVerbOptions* o
   verb->add_flag("--copy-on-write", options->copy_on_write,
                  "a folder per version, LOCAL/v0000000012, and a link LOCAL/current, for engines "
                  "that map their files");
-  verb->add_option("--keep-versions", options->keep_versions,
-                   "older versions that --copy-on-write keeps (default 2)")
-      ->check(CLI::Range(0, 1000));
+  add_whole_number(verb, "--keep-versions", &options->keep_versions,
+                   "older versions that --copy-on-write keeps (default 2)", 0, 1000);
   verb->add_flag("--no-repair", options->no_repair,
                  "fail when local files are not what they should be; default: fetch them anew");
   verb->add_flag("--verify", options->verify, "hash all tensors first, not only those that change");

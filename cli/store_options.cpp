@@ -2,6 +2,7 @@
 
 #include <deltawire_faults.h>
 
+#include "cli/options.h"
 #include "cli/units.h"
 
 namespace deltawire::cli {
@@ -30,16 +31,14 @@ void add_store_options(CLI::App* verb, StoreOptions* options) {
   verb->add_option("--ca-file", options->ca_file,
                    "S3: also trust the certificates in this PEM file")
       ->group(kGroup);
-  verb->add_option("--connections", options->connections, "S3: connections at once (default 16)")
-      ->check(CLI::Range(1, 1024))
+  add_whole_number(verb, "--connections", &options->connections,
+                   "S3: connections at once, 1 to 1024 (default 16)", 1, 1024)
       ->group(kGroup);
-  verb->add_option("--timeout", options->call_timeout_seconds,
-                   "S3: seconds that one request may take (default 60)")
-      ->check(CLI::Range(0.001, 86400.0))
+  add_seconds(verb, "--timeout", &options->call_timeout_seconds,
+              "S3: that one request may take (default 60)", 0.001, 86400)
       ->group(kGroup);
-  verb->add_option("--retries", options->retries,
-                   "tries again after a failure that may pass (default 6)")
-      ->check(CLI::Range(0, 1000))
+  add_whole_number(verb, "--retries", &options->retries,
+                   "tries again after a failure that may pass (default 6)", 0, 1000)
       ->group(kGroup);
   verb->add_option_function<std::string>(
           "--rate-limit",

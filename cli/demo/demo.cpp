@@ -13,6 +13,7 @@
 
 #include "cli/demo/gateway.h"
 #include "cli/demo/process.h"
+#include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/delta.h"
@@ -83,6 +84,7 @@ class Demo {
     DW_RETURN_IF_ERROR(open_store());
     DW_RETURN_IF_ERROR(simulate());
     DW_RETURN_IF_ERROR(train());
+    DW_RETURN_IF_ERROR(compact());
     DW_RETURN_IF_ERROR(join_late());
     for (const std::string name : {"a", "b", "c"}) DW_RETURN_IF_ERROR(prove(name));
     return compare();
@@ -187,7 +189,7 @@ class Demo {
       }
       // Everything before has arrived; the next patch is the one that is cut short.
       DW_RETURN_IF_ERROR(wait_for("b", &b, "following", at_least(step - 1), pause));
-      std::thread killer([&] { kill_in_patch(&b); });
+      std::thread killer([&] { kill_in_patch(&b, step); });
       const Status status = publish(step);
       killer.join();
       DW_RETURN_IF_ERROR(Status(status));
@@ -201,11 +203,14 @@ class Demo {
     return {};
   }
 
-  // SIGKILL at the moment its state says that files are in motion.
-  void kill_in_patch(Process* process) const {
+  // SIGKILL at the moment its state says that files are in motion, or right after: a small patch is
+  // quick.
+  void kill_in_patch(Process* process, uint64_t step) const {
     const Status seen = wait_for(
         "b", process, "the patch",
-        [](const ReplicaState& state) { return state.patching_to.has_value(); },
+        [step](const ReplicaState& state) {
+          return state.patching_to.has_value() || state.version >= step;
+        },
         std::chrono::microseconds(0));
     process->kill(SIGKILL);
     process->wait();
@@ -218,15 +223,29 @@ class Demo {
     }
   }
 
+  // What a chain that is looked after has for those who come late.
+  Status compact() {
+    DW_ASSIGN_OR_RETURN(
+        const Json json,
+        deltawire_json(with_store({"compact", store_, "--span", std::to_string(options_.steps)})));
+    for (const Json& merged : json.at("merged")) {
+      if (!merged.at("made").get<bool>()) continue;
+      tell(fmt::format("chain      {} deltas merged into one: {} instead of {}", options_.steps,
+                       human_bytes(merged.at("bytes").get<double>()),
+                       human_bytes(merged.at("separate_bytes").get<double>())));
+    }
+    return {};
+  }
+
   Status join_late() {
     DW_ASSIGN_OR_RETURN(
         const Json json,
         deltawire_json(with_store({"pull", store_, replica("c").string(), "--name", "replica-c"})));
     late_bytes_ = json.at("bytes");
-    tell(fmt::format("replica c  came late and caught up to version {} in {}: {}",
-                     json.at("version").get<uint64_t>(),
-                     plural(json.at("hops").get<uint64_t>(), "hop"),
-                     human_bytes(double(late_bytes_))));
+    tell(fmt::format(
+        "replica c  came late and caught up to version {} by the cheapest path: {}, {}",
+        json.at("version").get<uint64_t>(), plural(json.at("hops").get<uint64_t>(), "hop"),
+        human_bytes(double(late_bytes_))));
     return {};
   }
 
@@ -289,7 +308,6 @@ class Demo {
 };
 
 int demo(const Context& context, const Options& options) {
-  if (options.steps < 2) return context.fail(invalid_argument("--steps: at least 2"));
   Result<WorkFolder> work = WorkFolder::make(options.keep);
   if (!work.ok()) return context.fail(work.status());
   const Status status = Demo(context, options, work->path()).run();
@@ -307,7 +325,8 @@ void add_demo(CLI::App& app, Context& context, Run* run) {
       "  deltawire demo --keep demo/       leave everything there to look at");
   auto options = std::make_shared<Options>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 100M)");
-  verb->add_option("--steps", options->steps, "training steps to publish (default 12)");
+  add_whole_number(verb, "--steps", &options->steps, "training steps to publish (default 12)", 2,
+                   1000);
   verb->add_flag("--s3", options->s3, "over S3; needs Debian's ceph-mon, ceph-osd and radosgw");
   verb->add_option("--keep", options->keep, "work in this folder, and leave it there");
   verb->callback(

@@ -77,22 +77,20 @@ void add_publish(CLI::App& app, Context& context, Run* run) {
   verb->add_option("--hook-before-commit", publish_options.hook_before_commit,
                    "shell command, run when all parts are in the store; unless it exits with 0 "
                    "nothing is committed (DELTAWIRE_VERSION, _STORE, _RUN)");
-  verb->add_option("--hook-timeout", publish_options.hook_timeout_seconds,
-                   "seconds that the hook may take (default 600)")
-      ->check(CLI::Range(0.001, 86400.0));
+  add_seconds(verb, "--hook-timeout", &publish_options.hook_timeout_seconds,
+              "that the hook may take (default 600)", 0.001, 86400);
   verb->add_flag("--single-writer", publish_options.single_writer,
                  "there is no other publisher: allow a store without conditional put");
   auto* watching = verb->add_flag("--watch", options->watch,
                                   "publish every checkpoint that appears in CKPT and is complete, "
                                   "in order, until interrupted");
-  verb->add_option("--settle", options->settle,
-                   "with --watch: seconds without a change after which a checkpoint counts as "
-                   "written (default 2)")
-      ->check(CLI::Range(0.0, 86400.0))
+  add_seconds(
+      verb, "--settle", &options->settle,
+      "with --watch: without a change for so long a checkpoint counts as written (default 2)", 0,
+      86400)
       ->needs(watching);
-  verb->add_option("--interval", options->interval,
-                   "with --watch: look at least every so many seconds (default 1)")
-      ->check(CLI::Range(0.01, 86400.0))
+  add_seconds(verb, "--interval", &options->interval,
+              "with --watch: look at least this often (default 1)", 0.01, 86400)
       ->needs(watching);
   verb->add_flag("--once", options->once, "with --watch: publish what is there and end")
       ->needs(watching);

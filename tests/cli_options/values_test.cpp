@@ -49,6 +49,21 @@ TEST(Version, MayHaveTheZerosOfItsName) {
   }
 }
 
+TEST(Seconds, MayHaveAFraction) {
+  double value = 7;
+  CLI::App app;
+  add_seconds(&app, "--x", &value, "", 0.01, 86400);
+  EXPECT_EQ(parse(&app, "0.25"), "");
+  EXPECT_EQ(value, 0.25);
+  EXPECT_EQ(parse(&app, "86400"), "");
+  EXPECT_EQ(value, 86400);
+  for (const char* bad : {"0", "-1", "86401", "nan", "inf", "5s", "", "1e9"}) {
+    EXPECT_EQ(parse(&app, bad),
+              "--x: expected seconds, 0.01 to 86400, got \"" + std::string(bad) + "\"");
+  }
+  EXPECT_EQ(value, 86400);
+}
+
 TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
   unsigned threads = 0;
   CLI::App app;
