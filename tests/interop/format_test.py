@@ -385,4 +385,5 @@ def main():
     print(f"{len(seen)} kinds of payload read by docs/format.md alone")
 
 
-main()
+if __name__ == "__main__":
+    main()

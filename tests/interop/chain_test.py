@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A second reader of chains, written from docs/format.md alone, section 4: records, links, parts, shortcuts.
+
+usage: chain_test.py DELTAWIRE
+
+It follows a chain in a folder version by version, makes every state of the parts alone and compares it with
+what was published; then it takes the shortcuts. xxh3-128 is left to others.
+"""
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from format_test import APPLY, WIDTH, elements_of, read_safetensors
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_record(path, kind):
+    """Canonical JSON: what it says, written again, is the same bytes."""
+    data = path.read_bytes()
+    record = json.loads(data)
+    again = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert again.encode() == data, f"{path}: not canonical"
+    assert record["format"] == kind, record["format"]
+    return record, sha256(data)
+
+
+def weights(path):
+    return {name: (dtype, shape, elements_of(data, WIDTH[dtype]))
+            for name, (dtype, shape, data) in read_safetensors(path)[1].items()}
+
+
+class Reader:
+    def __init__(self, store):
+        self.store = store
+        self.run = read_record(store / "run.json", "run/1")[0]["run"]
+        assert re.fullmatch("[0-9a-f]{32}", self.run)
+
+    def part(self, ref):
+        path = self.store / ref["name"]
+        data = path.read_bytes()
+        assert len(data) == ref["bytes"] and sha256(data) == ref["sha-256"], path
+        return path
+
+    def manifest(self, version):
+        manifest, digest = read_record(self.store / f"manifests/{version:010}.json", "manifest/1")
+        assert manifest["run"] == self.run and manifest["version"] == version
+        schema = manifest["schema"]
+        assert schema["name"] == f"schemas/{schema['sha-256']}.json"
+        tensors, _ = read_record(self.part(schema), "schema/1")
+        names = [name for name, _, _ in tensors["tensors"]]
+        assert names == sorted(names) and manifest["digest"] == "xxh3-128"
+        assert len(base64.b64decode(manifest["digests"])) == 16 * len(names)
+        return manifest, digest
+
+    def whole(self, parts):
+        state = {}
+        for ref in parts:
+            if ref["name"].endswith(".safetensors"):
+                state.update(weights(self.part(ref)))
+        return state
+
+    def patched(self, state, parts):
+        state = dict(state)
+        for ref in parts:
+            metadata, payloads = read_safetensors(self.part(ref))
+            words = metadata["deltawire"].split(" ")
+            assert words[0] == "delta/1" and words[3] == "-", words  # what it leads to is in the manifest
+            for (name, (_, _, payload)), record in zip(payloads.items(), metadata["deltawire.entries"].split(";")):
+                codec, dtype, _, box, changed, *_ = record.split(" ")
+                assert box == "-"
+                before = state[name][2]
+                after = APPLY[codec](payload, before, dtype)
+                assert sum(a != b for a, b in zip(before, after)) == int(changed), name
+                state[name] = (dtype, state[name][1], after)
+        return state
+
+
+def check_chain(store, published):
+    """Every version by itself. Returns manifests' digests, sums of bytes, and states."""
+    reader = Reader(store)
+    state, parent, total = {}, None, 0
+    digests, sums, states = [], [], []
+    for version, path in enumerate(published):
+        manifest, digest = reader.manifest(version)
+        assert manifest["parent"] == parent
+        full = manifest["kind"] == "full"
+        assert manifest["base"] == (None if full else version - 1) and ("reason" in manifest) == full
+        prefix = f"{'full' if full else 'parts'}/{version:010}-"
+        assert all(ref["name"].startswith(prefix) for ref in manifest["parts"])
+        state = reader.whole(manifest["parts"]) if full else reader.patched(state, manifest["parts"])
+        assert state == weights(path), f"version {version}"
+        total += sum(ref["bytes"] for ref in manifest["parts"])
+        assert manifest["chain_bytes"] == total
+        parent = digest
+        digests.append(digest), sums.append(total), states.append(state)
+    assert (store / "HEAD").read_text().strip() == str(len(published) - 1)
+    return digests, sums, states
+
+
+def check_edges(store, digests, sums, states):
+    kinds = set()
+    for path in sorted((store / "edges").iterdir()):
+        version, base, size, base_sum, own_sum = path.stem.split("-")
+        edge, _ = read_record(path, "edge/1")
+        anchor = base == "full"
+        assert edge["version"] == int(version) and edge["manifest"] == digests[int(version)]
+        assert edge["base"] == (None if anchor else int(base))
+        assert edge["base_manifest"] == (None if anchor else digests[int(base)])
+        assert int(size, 16) == sum(ref["bytes"] for ref in edge["parts"])
+        assert int(base_sum, 16) == (0 if anchor else sums[int(base)]) and int(own_sum, 16) == sums[int(version)]
+        reader = Reader(store)
+        state = reader.whole(edge["parts"]) if anchor else reader.patched(states[int(base)], edge["parts"])
+        assert state == states[int(version)], path.name
+        kinds.add("anchor" if anchor else "merged")
+    return kinds
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        at = pathlib.Path(folder)
+        store = at / "store"
+
+        def run(*args):
+            subprocess.run([sys.argv[1], *map(str, args), "-q"], check=True, env={**os.environ, "HOME": folder})
+
+        run("simulate", "--params", "20k", "--steps", "5", "--density", "0.03", "-o", at / "sim")
+        published = [at / f"sim/v{i}.safetensors" for i in range(6)]
+        for path, codec in zip(published, ["auto", "tight", "gaps", "indices", "raw", "tight"]):
+            run("publish", path, store, "--codec", codec, "--part-size", "8KiB")
+        run("anchor", store, 3)
+        run("compact", store, "--span", "2", "--codec", "tight")
+        found = check_edges(store, *check_chain(store, published))
+        assert found == {"anchor", "merged"}, found
+    print(f"a chain of {len(published)} versions, its anchors and merged deltas read by docs/format.md alone")
+
+
+if __name__ == "__main__":
+    main()
