@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -128,14 +129,26 @@ Progress ProgressBar::callback() {
   };
 }
 
+namespace {
+
+std::string time_left(double seconds) {
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 120 * 60) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+}  // namespace
+
 void ProgressBar::draw(uint64_t done, uint64_t total) {
   constexpr int kWidth = 30;
-  const double share = total == 0 ? 1 : double(done) / double(total);
+  // What there is to do may turn out to be more.
+  const double share = total == 0 ? 1 : std::min(1.0, double(done) / double(total));
   const double elapsed = now_seconds() - start_;
   const double left = share > 0 ? elapsed / share - elapsed : 0;
   const int filled = int(share * kWidth);
-  say_on_stderr("\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {}/s  {:.0f} s left", what_, "", filled, "",
-                kWidth - filled, share * 100, human_bytes(double(done) / elapsed), left);
+  say_on_stderr("\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {} of {}  {}/s  {} left", what_, "", filled,
+                "", kWidth - filled, share * 100, human_bytes(double(done)),
+                human_bytes(double(total)), human_bytes(double(done) / elapsed), time_left(left));
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -11,6 +11,7 @@ constexpr uint64_t kWholeBytes = 1'000'000'000, kDeltaBytes = 10'000'000;
 constexpr uint64_t kAnchorEvery = 256;
 constexpr uint64_t kSpans[] = {4, 16, 64};
 constexpr size_t kPage = 1000;
+constexpr uint64_t kRecordBytes = 900;              // about: the measure of progress
 constexpr uint64_t kMostBytes = uint64_t{1} << 20;  // of a record
 constexpr char kCreated[] = "2026-11-15T05:36:24Z";
 
@@ -88,7 +89,9 @@ Result<MadeChain> make_chain(uint64_t versions, const Progress& progress) {
   DW_ASSIGN_OR_RETURN(const PartRef schema, chain.put_schema({{{"w", DType::kU8, {1}}}}));
   Maker maker(chain, schema);
   for (uint64_t version = 0; version < versions; ++version) {
-    if (progress && !progress(version, versions)) return cancelled("stopped on request");
+    if (progress && !progress(version * kRecordBytes, versions * kRecordBytes)) {
+      return cancelled("stopped on request");
+    }
     DW_RETURN_IF_ERROR(maker.add_version(version, &made));
     DW_RETURN_IF_ERROR(maker.add_shortcuts(version, &made));
   }
