@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "checkpoints.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "store/directory_store.h"
+#include "store/forwarding_store.h"
 #include "store/memory_store.h"
 
 namespace deltawire {
@@ -171,6 +175,33 @@ TEST_F(FullVersionTest, GivenUpItTakesBackWhatItHadPut) {
                             {});
   }
   EXPECT_TRUE(store.list("", "", 10)->empty());
+}
+
+// A put that would take for ever: it ends when the upload is given up.
+class EndlessStore final : public ForwardingStore {
+ public:
+  EndlessStore() : ForwardingStore(std::make_shared<MemoryStore>()) {}
+  Status put(std::string_view, const Body& body) override {
+    uint8_t byte = 0;
+    begun = true;
+    while (true) {
+      DW_RETURN_IF_ERROR(body.read(0, {&byte, 1}));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  std::atomic<bool> begun{false};
+};
+
+TEST_F(FullVersionTest, APutOnASlowLinkIsNotWaitedFor) {
+  EndlessStore store;
+  const auto files = [&] { return *lay_out_checkpoint({whole(tensors[0])}); };
+  {
+    FullUpload upload(store, "full/x/", files(), {}, [&](uint64_t, uint64_t) -> bool {
+      return !store.begun;  // Ctrl-C
+    });
+    EXPECT_TRUE(is_failure(upload.finish().status(), Code::kCancelled, "stopped"));
+  }
+  FullUpload given_up(store, "full/y/", files(), {}, {});  // destroyed while it runs
 }
 
 }  // namespace

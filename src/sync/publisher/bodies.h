@@ -1,6 +1,7 @@
 // What is put into a store without being copied into one piece first.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,20 @@ class OwnedBody final : public Body {
  private:
   const std::shared_ptr<const void> owner_;
   const MemoryBody body_;
+};
+
+// Ends the put that reads it once `stop` is true: a slow link need not be waited for.
+class StoppableBody final : public Body {
+ public:
+  StoppableBody(const Body& body, const std::atomic<bool>& stop) : body_(body), stop_(stop) {}
+  uint64_t size() const noexcept override { return body_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    return stop_ ? cancelled("stopped on request") : body_.read(offset, out);
+  }
+
+ private:
+  const Body& body_;
+  const std::atomic<bool>& stop_;
 };
 
 // A file, mapped.

@@ -250,7 +250,7 @@ FullUpload::FullUpload(Store& store, std::string folder, std::vector<FullFile> f
       });
   for (size_t i = 0; i < files_.size(); ++i) {
     // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
-    (void)queue_->push(0, [this, i] { return put(i); });
+    (void)queue_->push(0, [this, i, stop = &queue_->stopping()] { return put(i, *stop); });
   }
 }
 
@@ -258,8 +258,9 @@ FullUpload::~FullUpload() {
   if (!finished_) abandon();
 }
 
-Status FullUpload::put(size_t file) {
-  const CountingBody counting(*files_[file].body, &read_);
+Status FullUpload::put(size_t file, const std::atomic<bool>& stop) {
+  const StoppableBody stoppable(*files_[file].body, stop);
+  const CountingBody counting(stoppable, &read_);
   HashingBody hashing(counting);
   DW_SYNC_POINT("full: before put");
   DW_RETURN_IF_ERROR(store_.put(parts_[file].name, hashing));

@@ -71,7 +71,7 @@ class FullUpload {
   }
 
  private:
-  Status put(size_t file);
+  Status put(size_t file, const std::atomic<bool>& stop);
 
   Store& store_;
   const std::vector<FullFile> files_;

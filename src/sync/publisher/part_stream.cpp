@@ -14,7 +14,8 @@ struct PartStream::Part {
   uint64_t owned_bytes = 0;  // of those that take memory
 
   // Header, checksum, sha-256, put. On an upload thread: encoding goes on meanwhile.
-  Status put(Store& store, const PartStreamOptions& options, PartRef* ref) {
+  Status put(Store& store, const PartStreamOptions& options, const std::atomic<bool>& stop,
+             PartRef* ref) {
     for (size_t i = 0; i < records.size(); ++i) {
       records[i].payload_digest = digest_of(DigestKind::kXxh3_128, payloads[i].bytes());
     }
@@ -23,7 +24,8 @@ struct PartStream::Part {
         {reinterpret_cast<const uint8_t*>(header.data()), header.size()}};
     for (const Payload& payload : payloads) segments.push_back(payload.bytes());
     const SegmentBody body(segments);
-    HashingBody hashing(body);
+    const StoppableBody stoppable(body, stop);
+    HashingBody hashing(stoppable);
     DW_SYNC_POINT("part: before put");
     DW_RETURN_IF_ERROR(store.put(ref->name, hashing));
     DW_SYNC_POINT("part: after put");
@@ -69,7 +71,9 @@ Status PartStream::close_part(std::vector<std::string> removed) {
   ref->name = options_.folder + part_name(refs_.size());
   refs_.push_back(ref);
   const uint64_t bytes = part->owned_bytes;
-  return queue_->push(bytes, [this, part, ref] { return part->put(store_, options_, ref.get()); });
+  return queue_->push(bytes, [this, part, ref, stop = &queue_->stopping()] {
+    return part->put(store_, options_, *stop, ref.get());
+  });
 }
 
 Status PartStream::finish(std::vector<std::string> removed) {

@@ -25,6 +25,7 @@ UploadQueue::UploadQueue(unsigned threads, uint64_t max_bytes, PublishClock cloc
 }
 
 UploadQueue::~UploadQueue() {
+  stopping_ = true;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -37,9 +38,14 @@ UploadQueue::~UploadQueue() {
 bool UploadQueue::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
   while (failure_.ok() && !ready()) {
     changed_.wait_for(lock, kAskEvery);
-    if (failure_.ok() && keep_going_ && !keep_going_()) failure_ = cancelled("stopped on request");
+    if (failure_.ok() && keep_going_ && !keep_going_()) fail(cancelled("stopped on request"));
   }
   return failure_.ok();
+}
+
+void UploadQueue::fail(Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+  stopping_ = true;
 }
 
 Status UploadQueue::push(uint64_t bytes, Job job) {
@@ -79,7 +85,7 @@ void UploadQueue::work() {
     --running_;
     bytes_ -= next.bytes;
     end_ = clock_.now();
-    if (!status.ok() && failure_.ok()) failure_ = std::move(status);
+    if (!status.ok()) fail(std::move(status));
     changed_.notify_all();
   }
 }

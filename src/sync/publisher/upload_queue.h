@@ -1,6 +1,7 @@
 // Work for the network that goes on beside work for the processor.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -35,7 +36,7 @@ class UploadQueue {
   using KeepGoing = std::function<bool()>;
 
   UploadQueue(unsigned threads, uint64_t max_bytes, PublishClock clock, KeepGoing keep_going);
-  ~UploadQueue();  // drops what has not begun, waits for what has
+  ~UploadQueue();  // drops what has not begun, waits for what has, which stopping() hurries
   UploadQueue(const UploadQueue&) = delete;
   UploadQueue& operator=(const UploadQueue&) = delete;
 
@@ -43,6 +44,10 @@ class UploadQueue {
   // alone.
   Status push(uint64_t bytes, Job job);
   Status finish();
+
+  // True once what runs is of no use any more: a job failed, it was cancelled, it is being
+  // destroyed. Jobs that take long look at it.
+  const std::atomic<bool>& stopping() const noexcept { return stopping_; }
 
   // From the begin of the first job to the end of the last one so far; none: nothing was pushed.
   std::optional<Phase> phase(std::string name) const;
@@ -53,6 +58,7 @@ class UploadQueue {
     Job job;
   };
   void work();
+  void fail(Status status);  // with the mutex held
   // Waits until `ready` holds; false when that was cut short by a failure or a cancellation.
   bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
 
@@ -66,6 +72,7 @@ class UploadQueue {
   size_t running_ = 0;
   bool closed_ = false;
   Status failure_;
+  std::atomic<bool> stopping_{false};
   std::optional<double> begin_;
   double end_ = 0;
   std::vector<std::thread> threads_;
