@@ -91,6 +91,10 @@ PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_w
   outcome.engines = notifier->around(change, patch);
   outcome.told = !notifier->empty();
   outcome.status = outcome.engines.status();
+  if (outcome.report) {  // the engine goes on meanwhile
+    const Status settled = replica->settle(&*outcome.report);
+    if (outcome.status.ok()) outcome.status = settled;
+  }
   if (outcome.told && replica->state()) {
     const Status noted = replica->set_serving(outcome.engines.serving());
     if (outcome.status.ok()) outcome.status = noted;

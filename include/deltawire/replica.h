@@ -71,9 +71,15 @@ class Replica {
   // Fetches and decodes everything that leads to `version` (none: the head), checks it, and leaves
   // it ready beside the checkpoint, which is not touched. Engines may go on serving.
   Result<PullReport> prepare(std::optional<uint64_t> version = {});
-  // Patches the checkpoint with what prepare() left: the only part that needs a pause.
+  // Patches the checkpoint with what prepare() left: the only part that needs a pause. Readers see
+  // the new version when it returns; the disk may not have all of it yet, and state.json says
+  // `patching_to` until settle().
   Result<PullReport> commit();
-  // Both.
+  // Waits until what commit() did is on disk, and records the version. Adds its phases to `report`.
+  // Left out, the next prepare() or the destructor does it; killed before, the next open() patches
+  // again from the journal.
+  Status settle(PullReport* report = nullptr);
+  // All three.
   Result<PullReport> pull(std::optional<uint64_t> version = {});
 
   // Notes in state.json and heartbeat what an engine serves.

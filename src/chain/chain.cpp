@@ -7,6 +7,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "base/thread_pool.h"
 #include "chain/edges.h"
 #include "chain/names.h"
 
@@ -176,6 +177,30 @@ Result<std::optional<uint64_t>> Chain::head() const {
     (there ? last : missing) = middle;
   }
   return std::optional(last);
+}
+
+// What head() would ask one after the other, had the hint named `known`: a listing from there, and
+// probes of what the listing may have missed.
+Result<Chain::Newest> Chain::newest_after(uint64_t known) const {
+  Result<std::vector<uint64_t>> listed = std::vector<uint64_t>();
+  Result<VersionRecord> next = not_found("");
+  Result<bool> further = false;
+  ThreadPool pool(3);
+  pool.parallel_for(3, [&](size_t i, unsigned) {
+    if (i == 0) next = version(known + 1);
+    if (i == 1) listed = listed_from(known);
+    if (i == 2) further = exists(known + 2);
+  });
+  DW_RETURN_IF_ERROR(Status(listed.status()));
+  DW_RETURN_IF_ERROR(Status(further.status()));
+  const bool none_beyond = !*further && (listed->empty() || listed->back() <= known + 1);
+  if (none_beyond && next.ok()) return Newest{known + 1, std::move(*next)};
+  const bool none_next = next.status().code() == Code::kNotFound;
+  if (none_beyond && none_next && !listed->empty() && listed->back() == known) {
+    return Newest{known, {}};
+  }
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> found, head());
+  return Newest{found, {}};
 }
 
 Result<VersionRecord> Chain::version(uint64_t version) const {

@@ -42,6 +42,15 @@ class Chain {
   // Never behind what was committed before the call.
   Result<std::optional<uint64_t>> head() const;
 
+  // The same for a caller that knows a version: in one round of requests when the chain has gone on
+  // by no more than one since then, as it mostly has for a replica that keeps up. With the newest
+  // version's record, where that was read on the way.
+  struct Newest {
+    std::optional<uint64_t> version;
+    std::optional<VersionRecord> record;
+  };
+  Result<Newest> newest_after(uint64_t known) const;
+
   // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
   // or never published.
   Result<VersionRecord> version(uint64_t version) const;

@@ -57,8 +57,12 @@ class Planner {
   Planner(const Chain& chain, const std::optional<Held>& held, uint64_t target)
       : chain_(chain), held_(held), target_number_(target) {}
 
-  Result<Plan> run() {
-    DW_ASSIGN_OR_RETURN(target_, chain_.version(target_number_));
+  Result<Plan> run(const VersionRecord* record) {
+    if (record != nullptr) {
+      target_ = *record;
+    } else {
+      DW_ASSIGN_OR_RETURN(target_, chain_.version(target_number_));
+    }
     links_[target_number_] = link_of(target_);
     if (held_ && held_->version == target_number_) {
       DW_RETURN_IF_ERROR(check_held(target_.digest));
@@ -458,8 +462,9 @@ class Planner {
 
 }  // namespace
 
-Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target) {
-  return Planner(chain, held, target).run();
+Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target,
+                           const VersionRecord* record) {
+  return Planner(chain, held, target).run(record);
 }
 
 }  // namespace deltawire

@@ -50,6 +50,8 @@ struct Plan {
 //
 // What is looked at: all shortcuts from the held version (or, from nothing, from the target's
 // newest anchor) up to the target, unless they are very many; older anchors when those do not do.
-Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target);
+// `record`: the target's, if the caller has read it from the chain just now; null: it is read.
+Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target,
+                           const VersionRecord* record = nullptr);
 
 }  // namespace deltawire

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "codec/changes.h"
@@ -39,6 +40,10 @@ GapsHeader plan_gaps(const std::vector<ChunkChanges>& chunks, ThreadPool* pool);
 void put_gaps_header(const GapsHeader& header, std::vector<uint8_t>* out);
 void write_gaps_body(const GapsHeader& header, unsigned width, std::vector<ChunkChanges> chunks,
                      uint8_t* out, ThreadPool* pool);
+
+// A payload of `gaps` for changes that are known already; they ascend. May throw std::bad_alloc.
+std::vector<uint8_t> gaps_payload(unsigned width, std::span<const uint64_t> positions,
+                                  Bytes values);
 
 // Reading. Takes a header off the front of *payload; its count is at most `num_elements`.
 Result<GapsHeader> take_gaps_header(uint64_t num_elements, Bytes* payload);

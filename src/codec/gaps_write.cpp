@@ -27,6 +27,8 @@ std::vector<ChunkPlace> place_chunks(const std::vector<ChunkChanges>& chunks) {
   return places;
 }
 
+unsigned gap_width_for(uint64_t gap) { return gap <= 0xffff ? 2 : gap <= 0xffffffff ? 4 : 8; }
+
 uint64_t first_gap(const ChunkChanges& chunk, const ChunkPlace& place) {
   return chunk.base + chunk.positions.front() - place.resume;
 }
@@ -59,7 +61,7 @@ GapsHeader plan_gaps(const std::vector<ChunkChanges>& chunks, ThreadPool* pool) 
   uint64_t gap = 0;
   for (const uint64_t candidate : largest) gap = std::max(gap, candidate);
   GapsHeader header;
-  header.gap_width = gap <= 0xffff ? 2 : gap <= 0xffffffff ? 4 : 8;
+  header.gap_width = gap_width_for(gap);
   header.count = count_changes(chunks);
   return header;
 }
@@ -90,6 +92,30 @@ void write_gaps_body(const GapsHeader& header, unsigned width, std::vector<Chunk
     });
     std::memcpy(values + places[i].first_change * width, chunk.values.data(), chunk.values.size());
   });
+}
+
+std::vector<uint8_t> gaps_payload(unsigned width, std::span<const uint64_t> positions,
+                                  Bytes values) {
+  std::vector<uint8_t> payload;
+  if (positions.empty()) return payload;
+  uint64_t widest = positions[0];
+  for (size_t i = 1; i < positions.size(); ++i) {
+    widest = std::max(widest, positions[i] - positions[i - 1] - 1);
+  }
+  const GapsHeader header{gap_width_for(widest), positions.size()};
+  put_gaps_header(header, &payload);
+  const size_t body_at = payload.size();
+  payload.resize(body_at + header.body_bytes(width));
+  uint8_t* const out = payload.data() + body_at;
+  with_element(header.gap_width, [&]<class Gap>(Gap) {
+    uint64_t resume = 0;
+    for (size_t i = 0; i < positions.size(); ++i) {
+      store_le(out + i * sizeof(Gap), Gap(positions[i] - resume));
+      resume = positions[i] + 1;
+    }
+  });
+  std::memcpy(out + header.count * header.gap_width, values.data(), values.size());
+  return payload;
 }
 
 }  // namespace deltawire

@@ -1,10 +1,12 @@
 // `tight`: positions coded inside classes of the old exponent, values as steps given the old
 // exponent. docs/format.md has the layout; this file puts the blocks of an array together.
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <numeric>
 
 #include "codec/builtin.h"
+#include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "codec/guard.h"
@@ -234,37 +236,54 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
   });
 }
 
+// The changes of a block lie by class; a mark per element puts them in the order of the array.
+template <class T>
+void put_in_order(const DecodeScratch& scratch, size_t n, ChunkChanges* out) {
+  static thread_local std::vector<uint64_t> marks;
+  static thread_local std::vector<T> values;
+  marks.assign((n + 63) / 64, 0);
+  if (values.size() < n) values.resize(n);
+  for (uint32_t i = 0; i < scratch.count; ++i) {
+    const uint32_t position = scratch.positions[i];
+    marks[position / 64] |= uint64_t{1} << position % 64;
+    values[position] = load_le<T>(scratch.values.data() + i * sizeof(T));
+  }
+  out->positions.resize(scratch.count);
+  out->values.resize(scratch.count * sizeof(T));
+  size_t at = 0;
+  for (size_t word = 0; word < marks.size(); ++word) {
+    for (uint64_t left = marks[word]; left != 0; left &= left - 1, ++at) {
+      const uint32_t position = uint32_t(word * 64) + uint32_t(std::countr_zero(left));
+      out->positions[at] = position;
+      store_le(out->values.data() + at * sizeof(T), values[position]);
+    }
+  }
+}
+
 template <class T>
 Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, ThreadPool* pool) {
   const size_t n = old_bytes.size() / sizeof(T);
   DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
-  std::vector<std::vector<std::pair<uint32_t, T>>> lists(parsed.blocks.size());
-  DW_RETURN_IF_ERROR(parallel_try(pool, lists.size(), [&](size_t block, unsigned) -> Status {
+  std::vector<ChunkChanges> chunks(parsed.blocks.size());
+  const Runs runs(parsed.blocks.size(), pool);
+  DW_RETURN_IF_ERROR(parallel_try(pool, runs.count, [&](size_t run, unsigned) -> Status {
     DecodeScratch& scratch = thread_scratch<DecodeScratch>();
-    const size_t start = block * block_elements;
-    const uint8_t* const own = old_bytes.data() + start * sizeof(T);
-    DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block], own,
-                                               std::min(block_elements, n - start), own, &scratch)
-                           .at("block " + std::to_string(block)));
-    auto& list = lists[block];
-    list.reserve(scratch.count);
-    for (uint32_t i = 0; i < scratch.count; ++i) {
-      list.emplace_back(scratch.positions[i], load_le<T>(scratch.values.data() + i * sizeof(T)));
+    const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+    const uint8_t* data_end = old_bytes.data() + std::min(n, end * block_elements) * sizeof(T);
+    for (size_t block = run * runs.length; block < end; ++block) {
+      const size_t start = block * block_elements;
+      const size_t length = std::min(block_elements, n - start);
+      DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block],
+                                                 old_bytes.data() + start * sizeof(T), length,
+                                                 data_end, &scratch)
+                             .at("block " + std::to_string(block)));
+      chunks[block].base = start;
+      put_in_order<T>(scratch, length, &chunks[block]);
     }
-    std::sort(list.begin(), list.end());
     return {};
   }));
-  Changes changes;
-  for (size_t block = 0; block < lists.size(); ++block) {
-    for (const auto& [position, value] : lists[block]) {
-      changes.positions.push_back(block * block_elements + position);
-      const size_t at = changes.values.size();
-      changes.values.resize(at + sizeof(T));
-      store_le(changes.values.data() + at, value);
-    }
-  }
-  return changes;
+  return join_chunks(sizeof(T), std::move(chunks), pool);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "sync/publisher/part_stream.h"
 
+#include <algorithm>
+
 #include "base/sync_point.h"
 #include "format/delta_index.h"
 #include "sync/publisher/bodies.h"
@@ -46,9 +48,15 @@ PartStream::~PartStream() {
   if (!finished_) abandon();
 }
 
+// A share of what there was so far: the same parts for the same entries, whatever the speeds are.
+uint64_t PartStream::part_limit() const {
+  constexpr uint64_t kFirst = uint64_t{1} << 20, kShare = 4;
+  return std::min(options_.part_bytes, std::max(kFirst, payload_bytes_ / kShare));
+}
+
 Status PartStream::add(DeltaEntry entry, Payload payload) {
   const uint64_t bytes = payload.bytes().size();
-  if (open_ && open_->bytes + bytes > options_.part_bytes) DW_RETURN_IF_ERROR(close_part({}));
+  if (open_ && open_->bytes + bytes > part_limit()) DW_RETURN_IF_ERROR(close_part({}));
   if (!open_) {
     open_ = std::make_shared<Part>();
     open_->info.digest_kind = options_.digest_kind;
@@ -59,7 +67,7 @@ Status PartStream::add(DeltaEntry entry, Payload payload) {
   payload_bytes_ += bytes;
   open_->records.push_back({std::move(entry), bytes, {}});
   open_->payloads.push_back(std::move(payload));
-  if (open_->bytes < options_.part_bytes) return {};
+  if (open_->bytes < part_limit()) return {};
   return close_part({});
 }
 

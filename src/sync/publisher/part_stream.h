@@ -24,8 +24,10 @@ struct Payload {
 struct PartStreamOptions {
   std::string folder;  // where the parts go, with its '/': see part_folder()
   DigestKind digest_kind = DigestKind::kXxh3_128;
-  Digest base;                                  // state digest
-  uint64_t part_bytes = uint64_t{64} << 20;     // a larger payload has a part of its own
+  Digest base;  // state digest
+  // The most; a larger payload has a part of its own. The first parts are smaller, so that the
+  // network has work early and little is left for it when the last tensor is encoded.
+  uint64_t part_bytes = uint64_t{64} << 20;
   uint64_t memory_bytes = uint64_t{512} << 20;  // of payloads on their way
   unsigned uploads = 4;                         // at once
   // Told of every part that was put, from an upload thread; may be empty.
@@ -56,6 +58,7 @@ class PartStream {
 
  private:
   struct Part;
+  uint64_t part_limit() const;
   Status close_part(std::vector<std::string> removed);
 
   Store& store_;

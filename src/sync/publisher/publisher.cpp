@@ -1,6 +1,7 @@
 #include "deltawire/publisher.h"
 
 #include <algorithm>
+#include <future>
 
 #include "base/sync_point.h"
 #include "chain/keys.h"
@@ -174,7 +175,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
   return {};
 }
 
-// Another publisher's version is better found before the work than after it.
+// Another publisher's version is better found before the commit than by it.
 Status Publisher::Impl::check_free() const {
   const Result<VersionRecord> other = chain->version(next_version());
   if (!other.ok() && other.status().code() == Code::kNotFound) return {};
@@ -278,7 +279,11 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   if (head) manifest.parent = head->digest;
   manifest.created = utc_now();
   manifest.publisher = process_name();
-  DW_ASSIGN_OR_RETURN(manifest.schema, chain->put_schema(draft->state.schema));
+  if (head && draft->state.schema == schema) {
+    manifest.schema = head->manifest.schema;  // it is there: the head names it
+  } else {
+    DW_ASSIGN_OR_RETURN(manifest.schema, chain->put_schema(draft->state.schema));
+  }
   manifest.digest_kind = digest_kind();
   describe_state(draft->state, &manifest);
   manifest.codec = options.codec;
@@ -374,6 +379,8 @@ void Publisher::Impl::describe_head(PublishReport* report) const {
 Result<PublishReport> Publisher::Impl::publish_alone(Tensors tensors, const FullSource& source,
                                                      PublishClock clock) {
   PublishReport report;
+  // Asked while the work goes on: a distant store takes its time to answer.
+  std::future<Status> is_free = std::async(std::launch::async, [this] { return check_free(); });
   std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
   std::optional<Draft> draft;
   if (full_reason.empty()) {
@@ -382,6 +389,10 @@ Result<PublishReport> Publisher::Impl::publish_alone(Tensors tensors, const Full
   }
   if (!full_reason.empty()) {
     DW_ASSIGN_OR_RETURN(draft, draft_full(tensors, source, full_reason, clock, &report));
+  }
+  if (Status status = is_free.get(); !status.ok()) {
+    draft->abandon();
+    return status;
   }
   const NewState& state = draft->state;
   report.num_tensors = state.schema.tensors.size();
@@ -405,7 +416,7 @@ Result<PublishReport> Publisher::Impl::publish(Tensors given, const FullSource& 
   DW_ASSIGN_OR_RETURN(const std::vector<PublishTensor> tensors, check_tensors(given));
   DW_RETURN_IF_ERROR(ensure_chain());
   if (uncertain) DW_RETURN_IF_ERROR(read_head());
-  DW_RETURN_IF_ERROR(check_free());
+  if (options.world != 1) DW_RETURN_IF_ERROR(check_free());
   DW_ASSIGN_OR_RETURN(PublishReport report, options.world == 1
                                                 ? publish_alone(tensors, source, clock)
                                                 : publish_with_others(tensors, source, clock));

@@ -10,6 +10,8 @@
 #include "base/sync_point.h"
 #include "codec/guard.h"
 #include "sync/replica/local_file.h"
+#include "sync/replica/scratch_copy.h"
+#include "sync/replica/stage.h"
 #include "sync/waves.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
@@ -17,9 +19,6 @@
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
-
-// Copies of larger tensors live in a file; their redo entries go to disk one by one.
-constexpr uint64_t kLargeTensor = uint64_t{256} << 20;
 
 const Schema::Tensor& spec_of(const BuildContext& build, const TensorSteps& steps) {
   return build.target.schema.tensors[steps.index];
@@ -56,30 +55,6 @@ Status run_waves(const BuildContext& build,
                ThreadPool* inner) { return work(build.steps[chosen[i]], chosen[i], inner); },
            [&](size_t i) { return finish(chosen[i]); });
 }
-
-// Memory for a tensor's copy, in a file when it is large.
-class Copy {
- public:
-  static Result<Copy> make(const fs::path& scratch, size_t number, uint64_t size) {
-    Copy copy;
-    if (size <= kLargeTensor) {
-      copy.memory_ = std::make_unique_for_overwrite<uint8_t[]>(size);
-      copy.bytes_ = {copy.memory_.get(), size_t(size)};
-      return copy;
-    }
-    DW_ASSIGN_OR_RETURN(MutableFile file,
-                        MutableFile::create(scratch / ("tensor-" + std::to_string(number)), size));
-    copy.file_ = std::make_unique<MutableFile>(std::move(file));
-    copy.bytes_ = copy.file_->bytes();
-    return copy;
-  }
-  MutableBytes bytes() const { return bytes_; }
-
- private:
-  std::unique_ptr<uint8_t[]> memory_;
-  std::unique_ptr<MutableFile> file_;
-  MutableBytes bytes_;
-};
 
 // Files of the source, opened for writing when the first tensor of theirs changes.
 class OwnFiles {
@@ -139,13 +114,9 @@ Status build_redo(const BuildContext& build, const fs::path& scratch, RedoWriter
     if (steps.entries.empty()) {
       return check_untouched(steps, build.target, place, local.bytes);
     }
-    DW_ASSIGN_OR_RETURN(const Copy copy, Copy::make(scratch, number, local.bytes.size()));
-    if (steps.from != nullptr) {
-      std::copy(local.bytes.begin(), local.bytes.end(), copy.bytes().begin());
-    }
-    DW_RETURN_IF_ERROR(advance_tensor(steps, build.target, place, copy.bytes(), inner));
-    return make_redo_entries(local, copy.bytes(), inner, [&](RedoEntry entry) -> Status {
-      if (local.bytes.size() > kLargeTensor) {
+    const StageJob job{steps, build.target, place, local, scratch};
+    return stage_tensor(job, inner, [&](RedoEntry entry) -> Status {
+      if (local.bytes.size() > kLargeTensor) {  // its entries go to disk one by one
         const std::lock_guard lock(mutex);
         return redo->add(std::move(entry));
       }

@@ -1,8 +1,5 @@
 #include "sync/replica/fetch.h"
 
-#include <algorithm>
-#include <chrono>
-
 #include "base/sync_point.h"
 #include "codec/guard.h"
 #include "sync/replica/fetch_sink.h"
@@ -35,6 +32,7 @@ void Fetch::work() {
     const std::lock_guard lock(mutex_);
     if (status.ok()) {
       ready_.push_back(index);
+      last_arrival_ = std::chrono::steady_clock::now();
     } else {
       if (failure_.ok()) failure_ = std::move(status);
       stop_ = true;
@@ -77,15 +75,19 @@ Result<std::optional<size_t>> Fetch::next(const Progress& progress) {
     if (returned_ == items_.size()) return std::optional<size_t>();
     changed_.wait_for(lock, std::chrono::milliseconds(100));
     if (progress) {
-      const uint64_t received = std::min(received_.load(), total_bytes_);
       lock.unlock();
-      if (!progress(received, total_bytes_)) {
+      if (!progress(received_bytes(), total_bytes_)) {
         stop_ = true;
         return cancelled("stopped on request");
       }
       lock.lock();
     }
   }
+}
+
+std::chrono::steady_clock::time_point Fetch::last_arrival() {
+  const std::lock_guard lock(mutex_);
+  return last_arrival_;
 }
 
 Status Fetch::finish(const Progress& progress) {

@@ -2,7 +2,9 @@
 // that names it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
@@ -43,6 +45,9 @@ class Fetch {
 
   const std::vector<FetchItem>& items() const noexcept { return items_; }
   uint64_t total_bytes() const noexcept { return total_bytes_; }
+  uint64_t received_bytes() const noexcept { return std::min(received_.load(), total_bytes_); }
+  // When the newest item that is whole became so.
+  std::chrono::steady_clock::time_point last_arrival();
 
  private:
   void work();
@@ -61,6 +66,7 @@ class Fetch {
   std::deque<size_t> ready_;
   size_t returned_ = 0;
   Status failure_;
+  std::chrono::steady_clock::time_point last_arrival_ = std::chrono::steady_clock::now();
   std::vector<std::thread> threads_;
 };
 

@@ -26,7 +26,10 @@ class PhaseClock {
   explicit PhaseClock(PullReport* report) : report_(report) {}
   void begin(std::string name);  // ends the one before
   void end();
-  double now() const;
+  double now() const { return at(std::chrono::steady_clock::now()); }
+  double at(std::chrono::steady_clock::time_point time) const {
+    return std::chrono::duration<double>(time - start_).count();
+  }
 
  private:
   PullReport* report_;
@@ -57,22 +60,38 @@ struct ReplicaCore {
   };
   std::optional<Pending> pending;
 
+  // What commit() has patched and settle() has yet to record.
+  struct Unsettled {
+    JournalRecord record;
+    std::optional<PatchedFiles> files;
+    double seconds = 0;  // since prepare() began, when commit() was done
+    std::chrono::steady_clock::time_point committed;
+  };
+  std::optional<Unsettled> unsettled;
+
+  // A version's record that was read while looking for the head.
+  std::optional<VersionRecord> seen;
+
   ReplicaCore(std::shared_ptr<Store> the_store, std::filesystem::path local,
               ReplicaOptions the_options)
       : store(std::move(the_store)),
         layout{std::move(local)},
         options(std::move(the_options)),
         pool(options.threads) {}
+  ~ReplicaCore();
 
   // replica.cpp
   Status open();
   Status recover();
   Status finish_journal();
-  Status carry_out(const JournalRecord& record, const OpenPatch* patch);
+  Result<std::optional<PatchedFiles>> carry_out(const JournalRecord& record,
+                                                const OpenPatch* patch);
   Status record_version(const JournalRecord& record);
   Status drop_journal();
   Status save(LocalState next);
   Result<PullReport> commit();
+  Status settle(PullReport* report);
+  Result<std::optional<uint64_t>> head();
   void remove_old_versions() const;
 
   // replica_prepare.cpp

@@ -96,7 +96,7 @@ Result<OpenPatch> open_patch(const LocalLayout& layout, const fs::path& journal,
   return OpenPatch{std::move(checkpoint), std::move(redo)};
 }
 
-Status carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
+Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
   DW_ASSIGN_OR_RETURN(const std::vector<Place> places, locate(patch));
   std::vector<std::optional<PatchedFile>> files(patch.checkpoint.files().size());
   for (const Place& place : places) {
@@ -121,9 +121,13 @@ Status carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
     return {};
   }));
   DW_SYNC_POINT("replica: patched, not on disk");
-  return parallel_try(pool, files.size(), [&](size_t i, unsigned) -> Status {
-    if (!files[i]) return {};
-    DW_RETURN_IF_ERROR(files[i]->sync());
+  return PatchedFiles(std::move(files));
+}
+
+Status PatchedFiles::sync(ThreadPool* pool) {
+  return parallel_try(pool, files_.size(), [&](size_t i, unsigned) -> Status {
+    if (!files_[i]) return {};
+    DW_RETURN_IF_ERROR(files_[i]->sync());
     DW_SYNC_POINT("replica: patched file on disk");
     return {};
   });

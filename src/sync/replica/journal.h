@@ -2,11 +2,15 @@
 // any point at which a process may have died, leads to the same files.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "base/thread_pool.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "sync/delta/delta_reader.h"
 #include "sync/replica/journal_record.h"
+#include "sync/replica/local_file.h"
 #include "sync/replica/local_layout.h"
 
 namespace deltawire {
@@ -25,8 +29,19 @@ struct OpenPatch {
 Result<OpenPatch> open_patch(const LocalLayout& layout, const std::filesystem::path& journal,
                              const JournalRecord& record);
 
-// Writes the redo record's values into the checkpoint's files; all are on disk when it returns.
-Status carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
+// Files that were patched: every reader sees it, the disk does not have it yet.
+class PatchedFiles {
+ public:
+  explicit PatchedFiles(std::vector<std::optional<PatchedFile>> files) : files_(std::move(files)) {}
+  // All are on disk when it returns.
+  Status sync(ThreadPool* pool);
+
+ private:
+  std::vector<std::optional<PatchedFile>> files_;
+};
+
+// Writes the redo record's values into the checkpoint's files.
+Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
 // BaseMismatch, naming file and tensor, unless every patched tensor is what the record says.
 Status verify_patch(const OpenPatch& patch, ThreadPool* pool);
 

@@ -7,6 +7,7 @@
 #include "base/sync_point.h"
 #include "codec/changes.h"
 #include "codec/codec.h"
+#include "codec/gaps_body.h"
 #include "codec/guard.h"
 #include "format/layout.h"
 #include "tensor/text.h"
@@ -47,6 +48,15 @@ Result<Encoded> encode_absolute(Layout layout, Bytes before, Bytes after, Thread
   return find_codec(*codec)->encode(layout, before, after, pool);
 }
 
+RedoEntry entry_of(const TensorView& tensor, Box box) {
+  RedoEntry redo;
+  redo.entry.tensor = tensor.name;
+  redo.entry.dtype = tensor.dtype;
+  redo.entry.shape = tensor.shape;
+  redo.entry.box = std::move(box);
+  return redo;
+}
+
 }  // namespace
 
 Result<ByteRange> slab_range(const DeltaEntry& entry) {
@@ -70,12 +80,8 @@ Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool
                          const std::function<Status(RedoEntry)>& take) {
   const Layout layout = layout_of(before.dtype);
   for (Box& box : slabs_of(before.dtype, before.shape, after.size())) {
-    RedoEntry redo;
+    RedoEntry redo = entry_of(before, std::move(box));
     DeltaEntry& entry = redo.entry;
-    entry.tensor = before.name;
-    entry.dtype = before.dtype;
-    entry.shape = before.shape;
-    entry.box = std::move(box);
     DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));
     const Bytes from = before.bytes.subspan(range.offset, range.size);
     const Bytes to = after.subspan(range.offset, range.size);
@@ -87,6 +93,38 @@ Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool
       if (which == 0) entry.old_digest = digest_of(DigestKind::kXxh3_128, from);
       if (which == 1) entry.new_digest = digest_of(DigestKind::kXxh3_128, to);
     });
+    DW_RETURN_IF_ERROR(take(std::move(redo)));
+  }
+  return {};
+}
+
+Status make_redo_of_changes(const TensorView& before, const Changes& changes,
+                            const BothDigests& digests,
+                            const std::function<Status(RedoEntry)>& take) {
+  const unsigned width = layout_of(before.dtype).width;
+  size_t next = 0;  // change
+  for (Box& box : slabs_of(before.dtype, before.shape, before.bytes.size())) {
+    RedoEntry redo = entry_of(before, std::move(box));
+    DeltaEntry& entry = redo.entry;
+    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));
+    const uint64_t first = range.offset / width, end = first + range.size / width;
+    const size_t begin = next;
+    while (next < changes.positions.size() && changes.positions[next] < end) ++next;
+    if (next == begin) continue;
+    std::vector<uint64_t> positions(changes.positions.begin() + ptrdiff_t(begin),
+                                    changes.positions.begin() + ptrdiff_t(next));
+    for (uint64_t& position : positions) position -= first;
+    const Bytes values = Bytes(changes.values).subspan(begin * width, positions.size() * width);
+    entry.codec = CodecId::kGaps;
+    entry.num_changed = positions.size();
+    redo.payload = gaps_payload(width, positions, values);
+    const bool known = entry.box.whole() && digests.before.kind == DigestKind::kXxh3_128;
+    const BothDigests own = known ? digests
+                                  : digests_around(DigestKind::kXxh3_128, width,
+                                                   before.bytes.subspan(range.offset, range.size),
+                                                   0, {positions, values});
+    entry.old_digest = own.before;
+    entry.new_digest = own.after;
     DW_RETURN_IF_ERROR(take(std::move(redo)));
   }
   return {};

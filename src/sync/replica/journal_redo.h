@@ -13,6 +13,7 @@
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
 #include "format/delta_part.h"
+#include "sync/replica/patched_digest.h"
 
 namespace deltawire {
 
@@ -26,6 +27,12 @@ struct RedoEntry {
 // of bytes. A tensor that is not larger has one entry, or none when nothing differs.
 Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool,
                          const std::function<Status(RedoEntry)>& take);
+
+// The same of changes that are known already. `digests` are the whole tensor's, around them. May
+// throw std::bad_alloc.
+Status make_redo_of_changes(const TensorView& before, const Changes& changes,
+                            const BothDigests& digests,
+                            const std::function<Status(RedoEntry)>& take);
 
 // Where a slab's bytes lie in its tensor; Corruption when they do not lie together.
 struct ByteRange {

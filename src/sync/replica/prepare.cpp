@@ -8,6 +8,7 @@
 #include "base/sync_point.h"
 #include "codec/guard.h"
 #include "sync/replica/build.h"
+#include "sync/replica/eager_build.h"
 #include "sync/replica/fetch.h"
 #include "sync/replica/impl.h"
 #include "sync/replica/journal_redo.h"
@@ -47,10 +48,13 @@ class Attempt {
   Status make_plan(bool from_nothing, uint64_t version);
   Status check_held();
   Result<Checkpoint> open_held() const;
+  Result<std::vector<FetchItem>> items_to_fetch() const;
   Status fetch();
+  PartFile part_file(size_t hop, size_t part) const;
   Status open_deltas();
   Status build();
-  Status build_patch(const BuildContext& build);
+  Status fetch_and_patch(const Checkpoint& held);
+  Status decode_rest(const Checkpoint& held, const EagerBuild& eager, RedoWriter* redo);
   Status build_from_held(const BuildContext& build, const PlannedLayout& layout);
   Status build_from_whole(const BuildContext& build, const PlannedLayout& layout);
   Status keep_held_files(const std::set<std::string>& gone);
@@ -83,7 +87,10 @@ Status Attempt::make_plan(bool from_nothing, uint64_t version) {
     DW_ASSIGN_OR_RETURN(const Digest manifest, parse_digest(DigestKind::kSha256, state.manifest));
     held = Held{state.version, manifest};
   }
-  DW_ASSIGN_OR_RETURN(plan_, plan_catch_up(*replica_.chain, held, version));
+  const std::optional<VersionRecord>& seen = replica_.seen;
+  const bool known = seen && seen->manifest.version == version;
+  DW_ASSIGN_OR_RETURN(plan_,
+                      plan_catch_up(*replica_.chain, held, version, known ? &*seen : nullptr));
   DW_RETURN_IF_ERROR(check_target(target()));
   hops_ = plan_.hops;
   const auto whole =
@@ -127,32 +134,42 @@ Status Attempt::check_held() {
   return replica_.save(std::move(next));
 }
 
-Status Attempt::fetch() {
-  clock_.begin("fetch");
+Result<std::vector<FetchItem>> Attempt::items_to_fetch() const {
   std::vector<FetchItem> items;
   for (size_t h = 0; h < hops_.size(); ++h) {
     const Hop& hop = hops_[h];
     const fs::path folder = hop.base ? hop_folder(h) : anchor_folder();
     DW_RETURN_IF_ERROR(make_folder(folder));
     for (size_t p = 0; p < hop.parts.size(); ++p) {
-      std::string name = "part-" + std::to_string(p);
+      fs::path to = part_file(h, p).path;
       if (!hop.base) {
-        DW_ASSIGN_OR_RETURN(name, checkpoint_file_of(hop.parts[p]));
+        DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hop.parts[p]));
+        to = folder / name;
       }
-      items.push_back({hop.parts[p], folder / name});
+      items.push_back({hop.parts[p], std::move(to)});
     }
   }
+  return items;
+}
+
+Status Attempt::fetch() {
+  clock_.begin("fetch");
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   Fetch fetch(*replica_.store, std::move(items));
-  return fetch.finish(progress_of(0));
+  DW_RETURN_IF_ERROR(fetch.finish(progress_of(0)));
+  DW_SYNC_POINT("replica: all parts fetched");
+  return {};
+}
+
+PartFile Attempt::part_file(size_t hop, size_t part) const {
+  return {hop_folder(hop) / ("part-" + std::to_string(part)),
+          replica_.store->url() + "/" + hops_[hop].parts[part].name};
 }
 
 Status Attempt::open_deltas() {
   for (size_t h = from_whole_ ? 1 : 0; h < hops_.size(); ++h) {
     std::vector<PartFile> parts;
-    for (size_t p = 0; p < hops_[h].parts.size(); ++p) {
-      parts.push_back({hop_folder(h) / ("part-" + std::to_string(p)),
-                       replica_.store->url() + "/" + hops_[h].parts[p].name});
-    }
+    for (size_t p = 0; p < hops_[h].parts.size(); ++p) parts.push_back(part_file(h, p));
     DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts));
     opened_.push_back(std::move(delta));
   }
@@ -174,29 +191,68 @@ Status Attempt::build() {
   for (const TensorSteps& tensor : steps) {
     for (const Delta::Entry* item : tensor.entries) report_.num_changed += item->entry.num_changed;
   }
-  if (from_whole_) return build_from_whole(build, layout);
-  if (layout.relaid || replica_.options.copy_on_write) return build_from_held(build, layout);
-  return build_patch(build);
+  return from_whole_ ? build_from_whole(build, layout) : build_from_held(build, layout);
 }
 
-// In place: a redo record.
-Status Attempt::build_patch(const BuildContext& build) {
+// In place: a redo record, made while parts still arrive.
+Status Attempt::fetch_and_patch(const Checkpoint& held) {
   const fs::path folder = replica_.layout.new_journal() / "redo";
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   DW_RETURN_IF_ERROR(make_folder(folder));
   DeltaInfo info;
   DW_ASSIGN_OR_RETURN(info.base,
                       parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
   info.target = plan_.target.manifest.state;
   RedoWriter redo(folder, info);
-  DW_RETURN_IF_ERROR(build_redo(build, replica_.layout.work(), &redo));
+  const Target goal = target();
+  EagerBuild eager(goal, held, replica_.layout.work(), &redo, &replica_.pool);
+  clock_.end();
+  const double fetch_begin = clock_.now();
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
+  Fetch fetch(*replica_.store, std::move(items));
+  const uint64_t total = report_.bytes + report_.weights_bytes;
+  const Progress progress = [&](uint64_t done, uint64_t) {
+    return !replica_.options.progress || replica_.options.progress(std::min(total, done), total);
+  };
+  std::optional<double> decode_begin;
+  while (true) {
+    DW_ASSIGN_OR_RETURN(const std::optional<size_t> part,
+                        fetch.next([&](uint64_t received, uint64_t all) {
+                          return progress(received + eager.done_bytes(), all);
+                        }));
+    if (!decode_begin) decode_begin = clock_.now();
+    if (!part) break;
+    if (hops_.size() != 1) continue;  // a tensor may change in each of several hops
+    const uint64_t before = eager.done_bytes();
+    DW_RETURN_IF_ERROR(eager.add(part_file(0, *part), [&](uint64_t done, uint64_t all) {
+      return progress(fetch.received_bytes() + before + done, all);
+    }));
+  }
+  DW_SYNC_POINT("replica: all parts fetched");
+  DW_RETURN_IF_ERROR(decode_rest(held, eager, &redo));
   JournalRecord record;
   record.kind = JournalKind::kPatch;
   DW_ASSIGN_OR_RETURN(record.redo, redo.finish());
+  report_.phases.push_back({"fetch", fetch_begin, clock_.at(fetch.last_arrival())});
+  report_.phases.push_back({"decode", *decode_begin, clock_.now()});
   DW_RETURN_IF_ERROR(sync_directory(folder));
   report_.num_changed = redo.num_changed();
   for (const auto& [name, stamp] : replica_.state->weights) record.weights.push_back(name);
   record.extras = replica_.state->extras;
   return finish(std::move(record));
+}
+
+// When all parts are there: do they fit together, and what is left to do?
+Status Attempt::decode_rest(const Checkpoint& held, const EagerBuild& eager, RedoWriter* redo) {
+  DW_RETURN_IF_ERROR(open_deltas());
+  DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps, collect_steps(held, opened_, plan_.schema));
+  std::erase_if(steps, [&](const TensorSteps& one) {
+    return eager.done().contains(plan_.schema.tensors[one.index].name);
+  });
+  const Target goal = target();
+  return build_redo({goal, held, steps, verify_all_, &replica_.pool,
+                     progress_of(report_.bytes + eager.done_bytes())},
+                    replica_.layout.work(), redo);
 }
 
 // What the version does not change comes along: copies that share their blocks where they can.
@@ -347,9 +403,17 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
   DW_RETURN_IF_ERROR(check_hop_sizes(hops_, plan_.schema, local_bytes));
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.work()));
   DW_SYNC_POINT("replica: planned");
-  DW_RETURN_IF_ERROR(fetch());
-  DW_SYNC_POINT("replica: all parts fetched");
-  DW_RETURN_IF_ERROR(build());
+  bool in_place = false;
+  if (!from_whole_ && !replica_.options.copy_on_write) {
+    DW_ASSIGN_OR_RETURN(const Checkpoint held, open_held());
+    DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(held, plan_.schema));
+    in_place = !layout.relaid;
+    if (in_place) DW_RETURN_IF_ERROR(fetch_and_patch(held));
+  }
+  if (!in_place) {
+    DW_RETURN_IF_ERROR(fetch());
+    DW_RETURN_IF_ERROR(build());
+  }
   // Parts have served; what the journal needs is in the journal.
   return remove_tree(replica_.layout.work());
 }
@@ -357,6 +421,7 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
 }  // namespace
 
 Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
+  DW_RETURN_IF_ERROR(settle(nullptr));
   std::error_code error;
   if (fs::exists(layout.journal(), error) && damage.empty()) DW_RETURN_IF_ERROR(recover());
   pending.reset();
@@ -365,7 +430,7 @@ Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
   PhaseClock clock(&report);
   clock.begin("head");
   if (!wanted) {
-    DW_ASSIGN_OR_RETURN(wanted, chain->head());
+    DW_ASSIGN_OR_RETURN(wanted, head());
     if (!wanted) return not_found(store->url() + ": nothing was published yet");
   }
   if (state) report.from = state->replica.version;

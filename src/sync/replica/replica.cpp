@@ -67,10 +67,6 @@ void PhaseClock::end() {
   open_ = false;
 }
 
-double PhaseClock::now() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
-
 Status ReplicaCore::open() {
   if (!is_there(layout.own()) && is_there(layout.root)) DW_RETURN_IF_ERROR(check_unused(layout));
   DW_RETURN_IF_ERROR(make_folder(layout.own()));
@@ -128,7 +124,9 @@ Status ReplicaCore::finish_journal() {
   if (record.kind == JournalKind::kPatch) {
     DW_ASSIGN_OR_RETURN(patch, open_patch(layout, layout.journal(), record));
   }
-  DW_RETURN_IF_ERROR(carry_out(record, patch ? &*patch : nullptr));
+  DW_ASSIGN_OR_RETURN(std::optional<PatchedFiles> files,
+                      carry_out(record, patch ? &*patch : nullptr));
+  if (files) DW_RETURN_IF_ERROR(files->sync(&pool));
   if (patch) DW_RETURN_IF_ERROR(verify_patch(*patch, &pool));
   DW_RETURN_IF_ERROR(record_version(record));
   recovered = true;
@@ -137,14 +135,20 @@ Status ReplicaCore::finish_journal() {
   return drop_journal();
 }
 
-Status ReplicaCore::carry_out(const JournalRecord& record, const OpenPatch* patch) {
+Result<std::optional<PatchedFiles>> ReplicaCore::carry_out(const JournalRecord& record,
+                                                           const OpenPatch* patch) {
+  std::optional<PatchedFiles> files;
   switch (record.kind) {
-    case JournalKind::kPatch:
-      return carry_out_patch(*patch, &pool);
+    case JournalKind::kPatch: {
+      DW_ASSIGN_OR_RETURN(files, carry_out_patch(*patch, &pool));
+      return files;
+    }
     case JournalKind::kFiles:
-      return carry_out_files(layout, record);
+      DW_RETURN_IF_ERROR(carry_out_files(layout, record));
+      return files;
     case JournalKind::kSwitch:
-      return carry_out_switch(layout, record);
+      DW_RETURN_IF_ERROR(carry_out_switch(layout, record));
+      return files;
   }
   return internal_error("journal of an unknown kind");
 }
@@ -189,6 +193,7 @@ Status ReplicaCore::drop_journal() {
 }
 
 Result<PullReport> ReplicaCore::commit() {
+  DW_RETURN_IF_ERROR(settle(nullptr));
   if (!pending) {
     PullReport report;
     report.run = chain->run();
@@ -234,21 +239,59 @@ Result<PullReport> ReplicaCore::commit() {
   }
   phase("journal", 0);
   const double patch_begin = elapsed();
-  DW_RETURN_IF_ERROR(carry_out(step.record, step.patch ? &*step.patch : nullptr));
+  Unsettled done;
+  DW_ASSIGN_OR_RETURN(done.files, carry_out(step.record, step.patch ? &*step.patch : nullptr));
   report.patch_seconds = elapsed() - patch_begin;
   phase("patch", patch_begin);
-  const double record_begin = elapsed();
-  DW_RETURN_IF_ERROR(record_version(step.record));
-  report.path = layout.checkpoint(state->copy_on_write, report.version);
-  if (beat) beat->holds(report.version, state->replica.serving);
-  step.patch.reset();
-  DW_RETURN_IF_ERROR(drop_journal());
-  if (state->copy_on_write) remove_old_versions();
-  phase("record", record_begin);
+  ReplicaState now{
+      step.record.run, report.version, step.record.manifest, step.record.state, {}, utc_now(), {}};
+  if (state) now.serving = state->replica.serving;
+  shown = std::move(now);
+  report.path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report.version);
   report.seconds += elapsed();
+  done.record = std::move(step.record);
+  done.seconds = report.seconds;
+  done.committed = std::chrono::steady_clock::now();
+  unsettled.emplace(std::move(done));
   log_event(LogLevel::kInfo, "replica.committed",
             {{"local", layout.root}, {"version", report.version}, {"bytes", report.bytes}});
   return report;
+}
+
+// Until here the journal is what the version rests on: killed before, the next process patches
+// again what the disk may have lost.
+Status ReplicaCore::settle(PullReport* report) {
+  if (!unsettled) return {};
+  Unsettled step = std::move(*unsettled);
+  unsettled.reset();
+  const auto now = [&] {
+    return step.seconds +
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - step.committed).count();
+  };
+  const double sync_begin = now();
+  if (step.files) DW_RETURN_IF_ERROR(step.files->sync(&pool));
+  const double record_begin = now();
+  DW_RETURN_IF_ERROR(record_version(step.record));
+  if (beat) beat->holds(state->replica.version, state->replica.serving);
+  DW_RETURN_IF_ERROR(drop_journal());
+  if (state->copy_on_write) remove_old_versions();
+  if (report == nullptr) return {};
+  if (step.files) report->phases.push_back({"sync", sync_begin, record_begin});
+  report->phases.push_back({"record", record_begin, now()});
+  report->seconds = now();
+  return {};
+}
+
+ReplicaCore::~ReplicaCore() {
+  const Status status = settle(nullptr);
+  if (!status.ok()) log_event(LogLevel::kWarning, "replica.not_settled", {{"error", status}});
+}
+
+Result<std::optional<uint64_t>> ReplicaCore::head() {
+  if (!shown) return chain->head();
+  DW_ASSIGN_OR_RETURN(Chain::Newest newest, chain->newest_after(shown->version));
+  if (newest.record) seen = std::move(newest.record);
+  return newest.version;
 }
 
 // Best effort: what cannot be removed now is tried again after the next version.
@@ -276,19 +319,23 @@ Result<Replica> Replica::open(std::shared_ptr<Store> store, fs::path local,
 }
 
 const std::optional<ReplicaState>& Replica::state() const noexcept { return impl_->shown; }
-Result<std::optional<uint64_t>> Replica::head() { return impl_->chain->head(); }
+Result<std::optional<uint64_t>> Replica::head() { return impl_->head(); }
 Result<PullReport> Replica::prepare(std::optional<uint64_t> version) {
   return impl_->prepare(version);
 }
 Result<PullReport> Replica::commit() { return impl_->commit(); }
+Status Replica::settle(PullReport* report) { return impl_->settle(report); }
 
 Result<PullReport> Replica::pull(std::optional<uint64_t> version) {
   DW_ASSIGN_OR_RETURN(PullReport prepared, prepare(version));
   if (!impl_->pending) return prepared;
-  return commit();
+  DW_ASSIGN_OR_RETURN(PullReport done, commit());
+  DW_RETURN_IF_ERROR(settle(&done));
+  return done;
 }
 
 Status Replica::set_serving(std::optional<uint64_t> version) {
+  DW_RETURN_IF_ERROR(settle());
   if (!impl_->state) return invalid_argument("a replica that holds no version serves none");
   LocalState next = *impl_->state;
   next.replica.serving = version;

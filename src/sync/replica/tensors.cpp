@@ -36,6 +36,8 @@ std::string form(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
 }
 
+constexpr const char* kNotTheTarget = ": the patched tensor is not what the manifest says: ";
+
 // Boxes of one tensor: inside it, apart from each other, and nothing of it left out.
 Status check_cover(const Schema::Tensor& tensor, const std::vector<BoxDigest>& boxes) {
   DW_ASSIGN_OR_RETURN(const uint64_t all, tensor_size_bytes(tensor.dtype, tensor.shape));
@@ -71,7 +73,7 @@ struct Way {
 };
 using Ways = std::map<std::string, Way, std::less<>>;
 
-Status add_entry(const Checkpoint& source, const Delta::Entry& item, Ways* ways) {
+Status add_entry(const HeldTensors& source, const Delta::Entry& item, Ways* ways) {
   const DeltaEntry& entry = item.entry;
   if (!entry.old_digest) {
     (*ways)[entry.tensor] = {entry.dtype, entry.shape, nullptr, {&item}};
@@ -79,12 +81,11 @@ Status add_entry(const Checkpoint& source, const Delta::Entry& item, Ways* ways)
   }
   const auto found = ways->find(entry.tensor);
   if (found == ways->end()) {
-    return base_mismatch(source.path().string() + ": has no such tensor as " + item.place +
-                         " patches");
+    return base_mismatch(source.place + ": has no such tensor as " + item.place + " patches");
   }
   Way& way = found->second;
   if (way.dtype != entry.dtype || way.shape != entry.shape) {
-    return base_mismatch(source.path().string() + ": " + item.place + " patches " +
+    return base_mismatch(source.place + ": " + item.place + " patches " +
                          form(entry.dtype, entry.shape) + ", there is " +
                          form(way.dtype, way.shape));
   }
@@ -107,10 +108,7 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
     touched.push_back(&entry.box);
     const Digest got =
         box_digest(entry.box, entry.dtype, entry.shape, data, entry.old_digest->kind);
-    if (got != *entry.old_digest) {
-      return base_mismatch(place + ": not what " + item->place +
-                           " patches: " + differs(*entry.old_digest, got));
-    }
+    if (got != *entry.old_digest) return not_the_base(place, *item, got);
     proven->push_back(&entry.box);
   }
   return {};
@@ -139,10 +137,7 @@ Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& pro
   const bool known = steps.from == nullptr ||
                      std::any_of(proven.begin(), proven.end(),
                                  [&](const Box* one) { return one->whole() || *one == box; });
-  if (known) {
-    return corruption(steps.entries.back()->place + ": the patched tensor is not what the " +
-                      "manifest says: " + difference);
-  }
+  if (known) return corruption(steps.entries.back()->place + kNotTheTarget + difference);
   return base_mismatch(place + ": not what the manifest says: " + difference);
 }
 
@@ -161,6 +156,15 @@ Status check_result(const TensorSteps& steps, const Target& target,
 }
 
 }  // namespace
+
+Status not_the_base(const std::string& place, const Delta::Entry& item, const Digest& got) {
+  return base_mismatch(place + ": not what " + item.place +
+                       " patches: " + differs(*item.entry.old_digest, got));
+}
+
+Status not_the_target(const Delta::Entry& item, const Digest& expected, const Digest& got) {
+  return corruption(item.place + kNotTheTarget + differs(expected, got));
+}
 
 Status check_target(const Target& target) {
   const std::string place = "manifest of version " + std::to_string(target.manifest.version);
@@ -192,17 +196,16 @@ Status check_target(const Target& target) {
   return corruption(place + ": state digest: " + differs(target.manifest.state, state));
 }
 
-Result<std::vector<TensorSteps>> collect_steps(const Checkpoint& source,
+Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
                                                std::span<const Delta> hops, const Schema& schema) {
   Ways ways;
-  for (const CheckpointTensor& tensor : source.tensors()) {
+  for (const CheckpointTensor& tensor : source.tensors) {
     ways[tensor.view.name] = {tensor.view.dtype, tensor.view.shape, &tensor, {}};
   }
   for (const Delta& hop : hops) {
     for (const std::string& name : hop.info.removed) {
       if (ways.erase(name) == 0) {
-        return base_mismatch(source.path().string() + ": there is no tensor " + quote(name) +
-                             " to remove");
+        return base_mismatch(source.place + ": there is no tensor " + quote(name) + " to remove");
       }
     }
     for (const Delta::Entry& item : hop.entries) DW_RETURN_IF_ERROR(add_entry(source, item, &ways));
@@ -212,19 +215,19 @@ Result<std::vector<TensorSteps>> collect_steps(const Checkpoint& source,
     const Schema::Tensor& tensor = schema.tensors[i];
     const auto found = ways.find(tensor.name);
     if (found == ways.end()) {
-      return base_mismatch(source.path().string() + ": there is no tensor " + quote(tensor.name));
+      return base_mismatch(source.place + ": there is no tensor " + quote(tensor.name));
     }
     Way& way = found->second;
     if (way.dtype != tensor.dtype || way.shape != tensor.shape) {
-      return base_mismatch(source.path().string() + ": tensor " + quote(tensor.name) +
-                           ": expected " + form(tensor.dtype, tensor.shape) + ", got " +
+      return base_mismatch(source.place + ": tensor " + quote(tensor.name) + ": expected " +
+                           form(tensor.dtype, tensor.shape) + ", got " +
                            form(way.dtype, way.shape));
     }
     steps.push_back({i, way.from, std::move(way.entries)});
     ways.erase(found);
   }
   if (!ways.empty()) {
-    return base_mismatch(source.path().string() + ": tensor " + quote(ways.begin()->first) +
+    return base_mismatch(source.place + ": tensor " + quote(ways.begin()->first) +
                          " is not one of the version's");
   }
   return steps;

@@ -31,9 +31,20 @@ struct TensorSteps {
   std::vector<const Delta::Entry*> entries;  // in the order in which they are applied
 };
 
+// What is there, by name and form.
+struct HeldTensors {
+  std::string place;  // for messages
+  std::span<const CheckpointTensor> tensors;
+
+  HeldTensors(std::string where, std::span<const CheckpointTensor> what)
+      : place(std::move(where)), tensors(what) {}
+  HeldTensors(const Checkpoint& checkpoint)  // NOLINT: a checkpoint is one
+      : HeldTensors(checkpoint.path().string(), checkpoint.tensors()) {}
+};
+
 // For every tensor of the schema, in its order: the way from `source` through `hops`. BaseMismatch
 // when the source does not have what the hops change, or they do not lead to the schema.
-Result<std::vector<TensorSteps>> collect_steps(const Checkpoint& source,
+Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
                                                std::span<const Delta> hops, const Schema& schema);
 
 // The same for a tensor that no step changes: BaseMismatch unless it is what the target says.
@@ -46,5 +57,10 @@ Status check_untouched(const TensorSteps& steps, const Target& target, const std
 // wrong, BaseMismatch when what they left alone is.
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool);
+
+// BaseMismatch: what is at `place` is not what `item` patches.
+Status not_the_base(const std::string& place, const Delta::Entry& item, const Digest& got);
+// Corruption: `item` was applied to what it expects, and the result is not the target's.
+Status not_the_target(const Delta::Entry& item, const Digest& expected, const Digest& got);
 
 }  // namespace deltawire
