@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "deltawire/store_metrics.h"
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
 #include "store/s3/s3_store.h"
@@ -32,6 +33,7 @@ class S3Scripted : public ::testing::Test {
     environment_.set_keys("ACCESS", kSecret);
     options_.call_timeout_seconds = 20;
     options_.connections = 4;
+    options_.retries = 0;
   }
 
   Store& open(ScriptedServer::Script script) {
@@ -376,11 +378,36 @@ TEST_F(S3Scripted, DownloadsInRanges) {
   EXPECT_EQ(std::memcmp(out.data(), bytes.data() + 12345, out.size()), 0);
 }
 
+TEST_F(S3Scripted, ARangeThatPassingTroubleMetIsAskedForAgainAlone) {
+  std::string bytes(size_t(4 * kMiB), '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = char(i * 31 >> 5);
+  options_.connections = 1;  // one piece after the other
+  options_.multipart_bytes = kMiB;
+  options_.retries = 3;
+  Store& store = open([&](const SeenRequest& request, size_t number) {
+    if (number == 1) return error_reply(503, "SlowDown");
+    Reply answer = serve_range(request, bytes, "e");
+    if (number == 3) {  // cut in the middle
+      answer.bytes.resize(answer.bytes.size() / 2);
+      answer.then = Reply::kClose;
+    }
+    return answer;
+  });
+  MemorySink sink(bytes.size());
+  const Status status = store.download("a", bytes.size(), &sink);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(sink.bytes == bytes);
+  ASSERT_EQ(seen().size(), 6u);
+  EXPECT_EQ(seen()[1].headers.at("range"), seen()[2].headers.at("range"));
+  EXPECT_EQ(seen()[3].headers.at("range"), seen()[4].headers.at("range"));
+}
+
 TEST_F(S3Scripted, AReplacedObjectIsNoticed) {
   const std::string bytes(size_t(4 * kMiB), 'x');
   std::atomic<bool> honours{true};
   options_.connections = 1;  // one piece after the other
   options_.multipart_bytes = kMiB;
+  options_.retries = 6;  // of no use to a single piece
   Store& store = open([&](const SeenRequest& request, size_t number) {
     const std::string etag = number % 4 < 2 ? "old" : "new";
     if (honours && request.has("if-match") && request.headers.at("if-match") != etag) {
@@ -490,6 +517,23 @@ TEST_F(S3ScriptedUpload, AFailedPieceAbortsIt) {
   EXPECT_TRUE(is_failure(status, Code::kUnavailable, "SlowDown", "object a"));
   EXPECT_EQ(methods(), "POST PUT PUT DELETE ");
   EXPECT_EQ(seen().back().target, "/bucket/pre/fix/a?uploadId=up%2F1");
+}
+
+TEST_F(S3ScriptedUpload, APieceThatPassingTroubleMetGoesAgainAlone) {
+  options_.retries = 3;
+  options_.metrics = std::make_shared<StoreMetrics>();
+  const Status status = upload(
+      [](const SeenRequest& request, size_t number) {
+        return number == 2 ? error_reply(503, "SlowDown") : piece_ok(request, number);
+      },
+      reply(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>"));
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  ASSERT_EQ(methods(), "POST PUT PUT PUT PUT POST ");
+  EXPECT_EQ(seen()[2].target, seen()[3].target);
+  EXPECT_NE(seen()[5].body.find("<PartNumber>2</PartNumber><ETag>&quot;e3&quot;"),
+            std::string::npos)
+      << seen()[5].body;
+  EXPECT_EQ(options_.metrics->counts(StoreOperation::kPut).retries, 1);
 }
 
 TEST_F(S3ScriptedUpload, AnErrorAfterTheStatusCounts) {

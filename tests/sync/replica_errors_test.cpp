@@ -95,6 +95,64 @@ class ReplicaErrorsTest : public ::testing::Test {
 
 // ---- the local files
 
+TEST_F(ReplicaErrorsTest, ADamagedStateIsFoundOutAgainFromTheFiles) {
+  publish(3);
+  const fs::path state = local() / ".deltawire/state.json";
+  for (const char* damage : {"", "{", "{\"format\": \"replica/1\"}", "garbage"}) {
+    fs::remove_all(local());
+    ASSERT_TRUE(pull(1).ok());
+    const ReplicaState before = *read_replica_state(local());
+    std::ofstream(state, std::ios::trunc) << damage;
+    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "state.json"));
+    EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
+    // At the same version nothing is fetched, and the state is what it was.
+    const auto same = pull(1);
+    ASSERT_TRUE(same.ok()) << same.status().to_string();
+    EXPECT_TRUE(same->repaired);
+    EXPECT_NE(same->repair_reason.find("state.json"), std::string::npos) << same->repair_reason;
+    EXPECT_EQ(same->bytes, 0);
+    expect_held(1);
+    EXPECT_EQ(read_replica_state(local())->manifest, before.manifest);
+    EXPECT_EQ(read_replica_state(local())->state, before.state);
+    // And it goes on from there by deltas.
+    std::ofstream(state, std::ios::trunc) << damage;
+    const auto next = pull();
+    ASSERT_TRUE(next.ok()) << next.status().to_string();
+    EXPECT_TRUE(next->repaired);
+    EXPECT_EQ(next->from, 1);
+    EXPECT_EQ(next->num_hops, 2);
+    expect_held(3);
+    EXPECT_TRUE(fs::exists(local() / "config.json"));
+  }
+}
+
+TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion) {
+  publish(2);
+  ASSERT_TRUE(pull(1).ok());
+  edit("still");
+  std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
+  const auto report = pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_EQ(report->num_hops, 3);
+  expect_held(2);
+}
+
+TEST_F(ReplicaErrorsTest, ADamagedStateOfVersionsSideBySideIsFoundOutAgain) {
+  publish(3);
+  ReplicaOptions how = options();
+  how.copy_on_write = true;
+  ASSERT_TRUE(pull(1, how).ok());
+  std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
+  EXPECT_TRUE(is_failure(pull().status(), Code::kInvalidArgument, "copy-on-write"));
+  const auto report = pull({}, how);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_EQ(report->num_hops, 2);
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(3)));
+  EXPECT_TRUE(fs::exists(local() / "current/config.json"));
+}
+
 TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
   publish(1);
   for (const char* tensor : {"a", "still"}) {  // one that the version patches, one that it leaves
@@ -208,7 +266,6 @@ TEST_F(ReplicaErrorsTest, AStateThatCannotBeReadIsNamed) {
   publish(0);
   ASSERT_TRUE(pull().ok());
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/1\"}";
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "state.json"));
   EXPECT_TRUE(is_failure(read_replica_state(local()).status(), Code::kCorruption, "state.json"));
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/9\"}";
   EXPECT_TRUE(is_failure(pull().status(), Code::kUnsupported, "replica/9"));

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <optional>
+#include <thread>
+#include <type_traits>
 
 #include "base/thread_pool.h"
 #include "cli/bench/chain/wan_link.h"
@@ -16,6 +19,7 @@
 #include "codec/guard.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
+#include "deltawire/tensor_replica.h"
 
 namespace deltawire::cli {
 namespace {
@@ -27,24 +31,28 @@ struct Options {
   std::string params = "500M";
   double density = 0.012;
   double rate_megabytes = 100, round_trip_milliseconds = 50;
+  unsigned repeat = 3;
   std::string folder;  // to work in
   bool s3 = true;
   bool peers = true;
 };
 
-// Where a chain lives in one part of the bench.
+// Where a chain lives in one part of the bench, as each side sees it.
 struct Place {
   std::string name, url;
-  StoreOptions store;
-  const WanLink* wan = nullptr;
+  StoreOptions publisher, replica;
+  bool far = false;  // a slow link is on the way
 };
 
 struct Row {
   std::string place, what;
   uint64_t bytes = 0;
-  double publish = 0, apply = 0;
-  std::optional<double> goal;  // 1.2 * (bytes / rate + 4 round trips)
-  std::vector<Phase> publish_phases, pull_phases;
+  // Seconds since the step was done: published, seen by the replica, applied, on the replica's
+  // disk.
+  double published = 0, seen = 0, applied = 0;
+  std::optional<double> durable;
+  std::optional<double> link;  // bytes / rate + 4 round trips
+  std::vector<Phase> phases;   // of both sides on one clock
 };
 
 std::vector<PublishTensor> tensors_of(const BenchData& data, bool after) {
@@ -55,6 +63,17 @@ std::vector<PublishTensor> tensors_of(const BenchData& data, bool after) {
     tensors.push_back({{tensor.name, tensor.dtype, {elements}, bytes}, {}});
   }
   return tensors;
+}
+
+// Makes room for the next one: a gateway of the bench's own keeps its objects in memory.
+Status clear(Store& store) {
+  std::vector<std::string> names;
+  DW_RETURN_IF_ERROR(list_all(store, "", "", [&](const ObjectInfo& object) {
+    names.push_back(object.name);
+    return true;
+  }));
+  for (const std::string& name : names) DW_RETURN_IF_ERROR(store.remove(name));
+  return {};
 }
 
 // Receives an object into memory that is already there.
@@ -70,6 +89,60 @@ class MemorySink final : public Sink {
  private:
   std::vector<uint8_t> bytes_;
 };
+
+// A model in memory for a TensorReplica to keep.
+class HostModel {
+ public:
+  explicit HostModel(const BenchData& data) {
+    for (const BenchTensor& tensor : data.tensors) {
+      bytes_.emplace_back(tensor.before.begin(), tensor.before.end());
+      const uint64_t elements = tensor.before.size() * 8 / dtype_bits(tensor.dtype);
+      tensors_.push_back({tensor.name, tensor.dtype, {elements}, bytes_.back()});
+    }
+  }
+  const std::vector<HostTensor>& tensors() const { return tensors_; }
+  bool holds(const BenchData& data, bool after) const {
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      const Bytes wanted = after ? data.tensors[i].after : data.tensors[i].before;
+      if (!std::equal(wanted.begin(), wanted.end(), bytes_[i].begin())) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::deque<std::vector<uint8_t>> bytes_;
+  std::vector<HostTensor> tensors_;
+};
+
+// What a replica in a thread of its own saw, on the clock of now_seconds().
+struct Followed {
+  Status status;
+  double seen = 0, applied = 0, durable = 0;
+  PullReport report;
+};
+
+// Looks until a version after `held` is there, then brings the replica to it.
+template <class AnyReplica>
+Followed follow_once(AnyReplica* replica, uint64_t held) {
+  Followed out;
+  const auto run = [&]() -> Status {
+    std::optional<uint64_t> head;
+    while (!head || *head == held) {
+      DW_ASSIGN_OR_RETURN(head, replica->head());
+      out.seen = now_seconds();
+    }
+    DW_RETURN_IF_ERROR(replica->prepare(head).status());
+    DW_ASSIGN_OR_RETURN(out.report, replica->commit());
+    out.applied = now_seconds();
+    if constexpr (std::is_same_v<AnyReplica, Replica>) {
+      DW_RETURN_IF_ERROR(replica->settle(&out.report));
+    }
+    out.durable = now_seconds();
+    return {};
+  };
+  out.status = run();
+  return out;
+}
 
 class ChainBench {
  public:
@@ -92,37 +165,75 @@ class ChainBench {
  private:
   void add(const Place& place, Row row) {
     row.place = place.name;
-    if (place.wan != nullptr) {
-      row.goal = 1.2 * (double(row.bytes) / (options_.rate_megabytes * 1e6) +
-                        4 * options_.round_trip_milliseconds / 1e3);
+    if (place.far) {
+      row.link = double(row.bytes) / (options_.rate_megabytes * 1e6) +
+                 4 * options_.round_trip_milliseconds / 1e3;
     }
     rows_.push_back(std::move(row));
   }
 
   Status run_deltawire(const Place& place) {
-    ProgressBar bar(context_, place.name);
-    DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
-                        open_store(place.url + "/deltawire", place.store));
-    PublishOptions publish;
-    publish.threads = context_.threads;
-    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, {}, publish));
+    const std::string url = place.url + "/deltawire";
+    DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> near, open_store(url, place.publisher));
+    DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> far, open_store(url, place.replica));
+    PublishOptions how;
+    how.threads = context_.threads;
+    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(near, {}, how));
     DW_RETURN_IF_ERROR(publisher.publish(tensors_of(data_, false)).status());
+    bool after = false;  // what the head is
+    {
+      HostModel model(data_);
+      TensorReplicaOptions options;
+      options.threads = context_.threads;
+      options.scratch = folder_;
+      DW_ASSIGN_OR_RETURN(TensorReplica replica,
+                          TensorReplica::open(far, model.tensors(), options));
+      DW_RETURN_IF_ERROR(replica.pull().status());
+      DW_RETURN_IF_ERROR(rounds(place, "deltawire, memory", &publisher, &replica, &after));
+      if (!model.holds(data_, after)) return internal_error("the tensors are not the version");
+    }
     ReplicaOptions options;
     options.threads = context_.threads;
     const fs::path local = folder_ / ("replica-" + std::to_string(rows_.size()));
-    DW_ASSIGN_OR_RETURN(Replica replica, Replica::open(store, local, options));
+    DW_ASSIGN_OR_RETURN(Replica replica, Replica::open(far, local, options));
     DW_RETURN_IF_ERROR(replica.pull().status());
-
-    const double start = now_seconds();
-    DW_ASSIGN_OR_RETURN(const PublishReport sent, publisher.publish(tensors_of(data_, true)));
-    const double published = now_seconds();
-    DW_ASSIGN_OR_RETURN(const PullReport got, replica.pull());
-    Row row{{}, "deltawire", sent.bytes, published - start, now_seconds() - published,
-            {}, sent.phases, got.phases};
-    if (got.version != sent.version) return internal_error("the replica is not at the new version");
-    add(place, std::move(row));
+    DW_RETURN_IF_ERROR(rounds(place, "deltawire, files", &publisher, &replica, &after));
     std::error_code ignored;
     fs::remove_all(local, ignored);
+    return clear(*near);
+  }
+
+  // The weights go back and forth between two states; the best round counts.
+  template <class AnyReplica>
+  Status rounds(const Place& place, const std::string& what, Publisher* publisher,
+                AnyReplica* replica, bool* after) {
+    std::optional<Row> best;
+    for (unsigned round = 0; round < options_.repeat; ++round) {
+      DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, replica->head());
+      *after = !*after;
+      const std::vector<PublishTensor> tensors = tensors_of(data_, *after);
+      Followed followed;
+      std::thread follower([&] { followed = follow_once(replica, *head); });
+      const double start = now_seconds();
+      const Result<PublishReport> sent = publisher->publish(tensors);
+      const double published = now_seconds();
+      follower.join();
+      DW_RETURN_IF_ERROR(Status(sent.status()));
+      DW_RETURN_IF_ERROR(std::move(followed.status));
+      Row row{
+          {}, what, sent->bytes, published - start, followed.seen - start, followed.applied - start,
+          {}, {},   {}};
+      if (std::is_same_v<AnyReplica, Replica>) row.durable = followed.durable - start;
+      for (const Phase& phase : sent->phases) {
+        row.phases.push_back({"publish " + phase.name, phase.begin, phase.end});
+      }
+      for (const Phase& phase : followed.report.phases) {
+        const double begin = followed.seen - start;
+        row.phases.push_back({"replica " + phase.name, begin + phase.begin, begin + phase.end});
+      }
+      if (!best || row.applied < best->applied) best = std::move(row);
+    }
+    add(place, std::move(*best));
     return {};
   }
 
@@ -132,8 +243,8 @@ class ChainBench {
     const auto slime = std::find_if(peers.begin(), peers.end(), [](const auto& pipeline) {
       return pipeline->name() == kSlimeName;
     });
-    DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
-                        open_store(place.url + "/slime", place.store));
+    DW_ASSIGN_OR_RETURN(const auto near, open_store(place.url + "/slime", place.publisher));
+    DW_ASSIGN_OR_RETURN(const auto far, open_store(place.url + "/slime", place.replica));
     std::vector<Scratch> scratch(pool_.num_workers());
     reset_work(data_, &pool_);
     const size_t count = data_.tensors.size();
@@ -147,10 +258,10 @@ class ChainBench {
     for (const Wire& wire : wires) {
       object.insert(object.end(), wire.payload.begin(), wire.payload.end());
     }
-    DW_RETURN_IF_ERROR(store->put("delta", MemoryBody(Bytes(object))));
+    DW_RETURN_IF_ERROR(near->put("delta", MemoryBody(Bytes(object))));
     const double published = now_seconds();
     MemorySink sink(object.size());
-    DW_RETURN_IF_ERROR(store->download("delta", object.size(), &sink));
+    DW_RETURN_IF_ERROR(far->download("delta", object.size(), &sink));
     size_t at = 0;
     for (Wire& wire : wires) {
       const Bytes payload = sink.bytes().subspan(at, wire.payload.size());
@@ -166,24 +277,27 @@ class ChainBench {
                 "slime's pipeline",
                 object.size(),
                 published - start,
-                applied - published,
+                published - start,
+                applied - start,
                 {},
                 {},
                 {}});
+    DW_RETURN_IF_ERROR(clear(*near));
     return check_work(data_, kSlimeName, &pool_);
   }
 
   Status run_full(const Place& place) {
-    DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, open_store(place.url + "/full", place.store));
+    DW_ASSIGN_OR_RETURN(const auto near, open_store(place.url + "/full", place.publisher));
+    DW_ASSIGN_OR_RETURN(const auto far, open_store(place.url + "/full", place.replica));
     const Bytes all(data_.after.data(), data_.weights_bytes);
     const double start = now_seconds();
-    DW_RETURN_IF_ERROR(store->put("checkpoint", MemoryBody(all)));
-    const double published = now_seconds();
+    DW_RETURN_IF_ERROR(near->put("checkpoint", MemoryBody(all)));
+    const double published = now_seconds() - start;
     MemorySink sink(all.size());
-    DW_RETURN_IF_ERROR(store->download("checkpoint", all.size(), &sink));
+    DW_RETURN_IF_ERROR(far->download("checkpoint", all.size(), &sink));
     add(place,
-        {{}, "full copy", all.size(), published - start, now_seconds() - published, {}, {}, {}});
-    return store->remove("checkpoint");
+        {{}, "full copy", all.size(), published, published, now_seconds() - start, {}, {}, {}});
+    return clear(*near);
   }
 
   const Context& context_;
@@ -195,17 +309,17 @@ class ChainBench {
 };
 
 // One line per phase on a common time axis.
-void say_timeline(const Context& context, const std::string& title,
-                  const std::vector<Phase>& phases) {
+void say_timeline(const Context& context, const Row& row) {
   double end = 0;
-  for (const Phase& phase : phases) end = std::max(end, phase.end);
+  for (const Phase& phase : row.phases) end = std::max(end, phase.end);
   if (end == 0) return;
   constexpr int kWidth = 50;
-  context.say(title);
-  for (const Phase& phase : phases) {
-    const int from = int(phase.begin / end * kWidth);
+  context.say("");
+  context.say(row.place + ": " + row.what);
+  for (const Phase& phase : row.phases) {
+    const int from = std::min(kWidth - 1, int(phase.begin / end * kWidth));
     const int to = std::max(from + 1, int(phase.end / end * kWidth));
-    context.say(fmt::format("  {:<16} {:{}}{:#<{}}{:{}} {:.3f} ... {:.3f} s", phase.name, "", from,
+    context.say(fmt::format("  {:<20} {:{}}{:#<{}}{:{}} {:.3f} ... {:.3f} s", phase.name, "", from,
                             "", to - from, "", kWidth - to, phase.begin, phase.end));
   }
 }
@@ -218,56 +332,87 @@ Json phases_json(const std::vector<Phase>& phases) {
   return list;
 }
 
+// What the same took where nothing is on the way: the work of both sides, on one machine.
+double work_seconds(const std::vector<Row>& rows, const std::string& what) {
+  for (const Row& row : rows) {
+    if (row.what == what) return row.applied;
+  }
+  return 0;
+}
+
+Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
 void report(const Context& context, const BenchData& data, const std::vector<Row>& rows) {
   context.say(fmt::format("data      {}: {} of weights, {} changed", data.source,
                           human_bytes(double(data.weights_bytes)), percent(data.density())));
   context.say("");
-  context.say(fmt::format("{:<26} {:<18} {:>10} {:>10} {:>10} {:>10}  {}", "over", "how", "bytes",
-                          "publish", "apply", "together", "goal"));
+  constexpr const char* kLine = "{:<28} {:<18} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {:>5} {:>6}";
+  context.say(fmt::format(kLine, "over", "how", "bytes", "published", "seen", "applied", "on disk",
+                          "link", "x", "beyond"));
   Json list = Json::array();
   for (const Row& row : rows) {
-    const double together = row.publish + row.apply;
-    context.say(fmt::format("{:<26} {:<18} {:>10} {:>10} {:>10} {:>10}  {}", row.place, row.what,
-                            human_bytes(double(row.bytes)), seconds(row.publish),
-                            seconds(row.apply), seconds(together),
-                            row.goal ? seconds(*row.goal) : ""));
+    const double beyond = row.applied - work_seconds(rows, row.what);
+    const auto times = [](double value) { return fmt::format("{:.2f}", value); };
+    context.say(fmt::format(
+        kLine, row.place, row.what, human_bytes(double(row.bytes)), seconds(row.published),
+        seconds(row.seen), seconds(row.applied), row.durable ? seconds(*row.durable) : "",
+        row.link ? seconds(*row.link) : "", row.link ? times(row.applied / *row.link) : "",
+        row.link ? times(beyond / *row.link) : ""));
     list.push_back({{"over", row.place},
                     {"how", row.what},
                     {"bytes", row.bytes},
-                    {"publish_seconds", row.publish},
-                    {"apply_seconds", row.apply},
-                    {"goal_seconds", row.goal ? Json(*row.goal) : Json()},
-                    {"publish_phases", phases_json(row.publish_phases)},
-                    {"pull_phases", phases_json(row.pull_phases)}});
+                    {"published_seconds", row.published},
+                    {"seen_seconds", row.seen},
+                    {"applied_seconds", row.applied},
+                    {"durable_seconds", optional_json(row.durable)},
+                    {"link_seconds", optional_json(row.link)},
+                    {"beyond_work_seconds", row.link ? Json(beyond) : Json()},
+                    {"phases", phases_json(row.phases)}});
   }
   context.say("");
-  for (const Row& row : rows) {
-    say_timeline(context, "publish, " + row.place, row.publish_phases);
-    say_timeline(context, "pull, " + row.place, row.pull_phases);
-  }
+  context.say(
+      "link: bytes / rate + 4 round trips; x: applied / link; beyond: the same without the time "
+      "that it takes in memory, with no link");
+  for (const Row& row : rows) say_timeline(context, row);
   context.emit(
       {{"weights_bytes", data.weights_bytes}, {"density", data.density()}, {"rows", list}});
+}
+
+Status run_links(const Options& options, const Gateway& gateway, ChainBench* bench) {
+  const std::string target = gateway.endpoint().substr(gateway.endpoint().rfind('/') + 1);
+  const auto link = [&] {
+    return WanLink::start(target, options.rate_megabytes * 1e6,
+                          options.round_trip_milliseconds / 1e3);
+  };
+  const auto through = [](const WanLink& one) {
+    StoreOptions store;
+    store.endpoint = "http://127.0.0.1:" + std::to_string(one.port());
+    return store;
+  };
+  StoreOptions direct;
+  direct.endpoint = gateway.endpoint();
+  DW_ASSIGN_OR_RETURN(const WanLink up, link());
+  DW_ASSIGN_OR_RETURN(const WanLink down, link());
+  const std::string name =
+      fmt::format("{:g} MB/s, {:g} ms", options.rate_megabytes, options.round_trip_milliseconds);
+  const std::string url = "s3://" + gateway.bucket();
+  DW_RETURN_IF_ERROR(
+      bench->run({name + " to replica", url + "/down", direct, through(down), true}));
+  return bench->run({name + " on both sides", url + "/both", through(up), through(down), true});
 }
 
 Status run_places(const Context& context, const Options& options, const BenchData& data,
                   const fs::path& folder, std::vector<Row>* rows) {
   ChainBench bench(context, options, data, folder);
-  DW_RETURN_IF_ERROR(bench.run({"a folder", (folder / "store").string(), {}, nullptr}));
+  DW_RETURN_IF_ERROR(bench.run({"memory, no link", "memory:bench", {}, {}, false}));
+  DW_RETURN_IF_ERROR(bench.run({"a folder", (folder / "store").string(), {}, {}, false}));
   if (options.s3) {
     DW_ASSIGN_OR_RETURN(const Gateway gateway, Gateway::start(folder / "rgw"));
-    Place place{"RADOS Gateway", "s3://" + gateway.bucket() + "/near", {}, nullptr};
-    place.store.endpoint = gateway.endpoint();
-    DW_RETURN_IF_ERROR(bench.run(place));
-    const std::string target = gateway.endpoint().substr(gateway.endpoint().rfind('/') + 1);
-    DW_ASSIGN_OR_RETURN(const WanLink link, WanLink::start(target, options.rate_megabytes * 1e6,
-                                                           options.round_trip_milliseconds / 1e3));
-    Place far{
-        fmt::format("{:g} MB/s, {:g} ms", options.rate_megabytes, options.round_trip_milliseconds),
-        "s3://" + gateway.bucket() + "/far",
-        {},
-        &link};
-    far.store.endpoint = "http://127.0.0.1:" + std::to_string(link.port());
-    DW_RETURN_IF_ERROR(bench.run(far));
+    StoreOptions direct;
+    direct.endpoint = gateway.endpoint();
+    DW_RETURN_IF_ERROR(
+        bench.run({"RADOS Gateway", "s3://" + gateway.bucket() + "/near", direct, direct, false}));
+    DW_RETURN_IF_ERROR(run_links(options, gateway, &bench));
   }
   *rows = bench.rows();
   return {};
@@ -316,6 +461,8 @@ void add_chain_bench(CLI::App* bench, Context& context, Run* run) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--delay", options->round_trip_milliseconds, "round trip, ms (default 50)")
       ->check(CLI::NonNegativeNumber);
+  verb->add_option("--repeat", options->repeat, "rounds, of which the best counts (default 3)")
+      ->check(CLI::Range(1U, 100U));
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");
   verb->add_flag("!--no-s3", options->s3, "over a folder only");
   verb->add_flag("!--no-peers", options->peers, "without slime's pipeline and the full copy");

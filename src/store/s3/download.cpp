@@ -18,7 +18,8 @@ class Identity {
     if (etag_.empty()) etag_ = etag;
     return etag_ == etag ? Status() : replaced();
   }
-  static Status replaced() { return unavailable("the object was replaced while it was read"); }
+  // Not a thing that a piece by itself can make good: only the whole download can begin again.
+  static Status replaced() { return conflict("the object was replaced while it was read"); }
 
  private:
   mutable std::mutex mutex_;
@@ -118,15 +119,17 @@ Status fetch(Client* client, const std::string& key, const Range& asked, uint64_
 
 Status download_in_pieces(Client* client, Slots* slots, const std::string& key, uint64_t offset,
                           const Pieces& pieces, uint64_t object_size, unsigned workers,
-                          Sink* sink) {
+                          const PieceRetries& retries, Sink* sink) {
   Identity identity;
-  return move_pieces(pieces, workers, [&](uint64_t i, const std::atomic<bool>* cancelled) {
+  const auto take = [&](uint64_t i, const std::atomic<bool>* cancelled) {
     const Slots::Slot slot(slots);
     if (*cancelled) return deltawire::cancelled("given up");
     const uint64_t first = offset + pieces.offset(i);
     return fetch(client, key, {first, first + pieces.length(i) - 1}, object_size, pieces.offset(i),
                  &identity, cancelled, sink);
-  });
+  };
+  const Status status = move_pieces(pieces, workers, retries, take);
+  return status.code() == Code::kConflict ? unavailable(status.message()) : status;
 }
 
 }  // namespace deltawire::s3

@@ -10,7 +10,8 @@ namespace deltawire::s3 {
 // when the object ends before, or when its size is not `object_size` (kAnySize: any). All pieces
 // are of the same object: one that is replaced meanwhile is noticed by its ETag, and Unavailable.
 Status download_in_pieces(Client* client, Slots* slots, const std::string& key, uint64_t offset,
-                          const Pieces& pieces, uint64_t object_size, unsigned workers, Sink* sink);
+                          const Pieces& pieces, uint64_t object_size, unsigned workers,
+                          const PieceRetries& retries, Sink* sink);
 
 constexpr uint64_t kAnySize = ~uint64_t{0};
 // Below this a request costs more than it moves.

@@ -34,15 +34,18 @@ void Slots::give_back() {
 }
 
 Status move_pieces(
-    const Pieces& pieces, unsigned workers,
+    const Pieces& pieces, unsigned workers, const PieceRetries& retries,
     const std::function<Status(uint64_t index, const std::atomic<bool>* cancelled)>& move) {
   std::atomic<uint64_t> next{0};
   std::atomic<bool> cancelled{false};
   std::mutex mutex;
   Status first;
+  RetryPolicy policy = retries.policy;
+  if (pieces.count() == 1) policy.retries = 0;  // the transfer is the piece
   const auto work = [&] {
     for (uint64_t i; !cancelled && (i = next.fetch_add(1)) < pieces.count();) {
-      Status status = move(i, &cancelled);
+      Status status = retry_unavailable(
+          policy, retries.clock, [&] { return move(i, &cancelled); }, retries.before_retry);
       if (status.ok()) continue;
       const std::lock_guard lock(mutex);
       if (first.ok()) first = std::move(status);

@@ -1,6 +1,7 @@
 // How one object is moved by several connections at once.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <mutex>
 
 #include "deltawire/status.h"
+#include "store/retry_policy.h"
+#include "store/store_clock.h"
 
 namespace deltawire::s3 {
 
@@ -54,11 +57,28 @@ class Slots {
   unsigned free_;
 };
 
+// How a piece that failed is tried again by itself, so that passing trouble does not cost a large
+// object all its other pieces. Few times and with short pauses: trouble that lasts is for whoever
+// retries the whole transfer.
+struct PieceRetries {
+  RetryPolicy policy;
+  StoreClock clock = real_clock();
+  std::function<void()> before_retry = [] {};
+
+  static PieceRetries at_most(unsigned retries) {
+    constexpr unsigned kMost = 3;
+    PieceRetries made;
+    made.policy.retries = std::min(retries, kMost);
+    return made;
+  }
+};
+
 // Calls move(index, &cancelled) for each piece from up to `workers` threads, the caller's among
-// them. The first failure is returned; it sets `cancelled`, which ends the others early, and all
-// have ended when this returns.
+// them, and once more for one that was Unavailable, if there are others. The first failure that
+// stays is returned; it sets `cancelled`, which ends the others early, and all have ended when this
+// returns.
 Status move_pieces(
-    const Pieces& pieces, unsigned workers,
+    const Pieces& pieces, unsigned workers, const PieceRetries& retries,
     const std::function<Status(uint64_t index, const std::atomic<bool>* cancelled)>& move);
 
 }  // namespace deltawire::s3

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "deltawire/store_metrics.h"
 #include "store/names.h"
 #include "store/s3/client.h"
 #include "store/s3/conditional_put.h"
@@ -50,6 +51,8 @@ class S3Store final : public Store {
         prefix_(prefix.empty() ? "" : prefix + "/"),
         connections_(options.connections),
         piece_bytes_(options.multipart_bytes),
+        retries_(options.retries),
+        metrics_(options.metrics),
         slots_(options.connections) {}
 
   std::string url() const override {
@@ -76,8 +79,8 @@ class S3Store final : public Store {
     }
     const Pieces pieces =
         Pieces::cut(body.size(), connections_, kMinUploadPiece, piece_bytes_, kMaxUploadPieces);
-    return at(name,
-              upload_in_pieces(client_.get(), &slots_, key(name), body, pieces, connections_));
+    return at(name, upload_in_pieces(client_.get(), &slots_, key(name), body, pieces, connections_,
+                                     piece_retries(StoreOperation::kPut)));
   }
 
   Status put_if_absent(std::string_view name, const Body& body) override {
@@ -112,12 +115,14 @@ class S3Store final : public Store {
     }
     if (out.empty()) return at(name, reaches(name, offset));
     SpanSink sink(out);
-    return at(name, fetch(name, offset, out.size(), kAnySize, &sink));
+    return at(name, fetch(name, offset, out.size(), kAnySize, StoreOperation::kRead, &sink));
   }
 
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
     DW_RETURN_IF_ERROR(check_object_name(name));
-    if (size_bytes > 0) return at(name, fetch(name, 0, size_bytes, size_bytes, sink));
+    if (size_bytes > 0) {
+      return at(name, fetch(name, 0, size_bytes, size_bytes, StoreOperation::kDownload, sink));
+    }
     Result<ObjectInfo> info = head(name);  // an empty object has no range to ask for
     if (!info.ok()) return at(name, std::move(info).status());
     if (info->size_bytes == 0) return {};
@@ -231,18 +236,26 @@ class S3Store final : public Store {
                       std::to_string(offset));
   }
 
+  PieceRetries piece_retries(StoreOperation operation) const {
+    PieceRetries retries = PieceRetries::at_most(retries_);
+    if (metrics_) retries.before_retry = [this, operation] { metrics_->add_retry(operation); };
+    return retries;
+  }
+
   Status fetch(std::string_view name, uint64_t offset, uint64_t size, uint64_t object_size,
-               Sink* sink) {
+               StoreOperation operation, Sink* sink) {
     const Pieces pieces =
         Pieces::cut(size, connections_, kMinDownloadPiece, piece_bytes_, ~uint64_t{0});
     return download_in_pieces(client_.get(), &slots_, key(name), offset, pieces, object_size,
-                              connections_, sink);
+                              connections_, piece_retries(operation), sink);
   }
 
   const std::unique_ptr<Client> client_;
   const std::string prefix_;  // empty or ending in '/'
   const unsigned connections_;
   const uint64_t piece_bytes_;
+  const unsigned retries_;
+  const std::shared_ptr<StoreMetrics> metrics_;
   Slots slots_;
   std::mutex capabilities_mutex_;
   std::optional<Capabilities> capabilities_;

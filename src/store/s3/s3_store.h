@@ -18,7 +18,8 @@ namespace deltawire {
 //   request keeps it as metadata, which get() checks.
 // - Every request has a deadline, call_timeout_seconds and as much again for each 64 MiB that it,
 //   and the connections which may share the link with it, move; and one that moves no byte for
-//   call_timeout_seconds ends too. There are no retries: a decorator adds them.
+//   call_timeout_seconds ends too. A piece of a larger transfer that fails for the moment is sent
+//   or asked for again by itself, a few times; all other retries are a decorator's.
 // - A Body or a Sink may call small requests of the same store, but not its transfers.
 Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket, const std::string& prefix,
                                              const StoreOptions& options);

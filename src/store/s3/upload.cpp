@@ -63,18 +63,17 @@ void abort(Client* client, const std::string& key, const std::string& upload) {
 }  // namespace
 
 Status upload_in_pieces(Client* client, Slots* slots, const std::string& key, const Body& body,
-                        const Pieces& pieces, unsigned workers) {
+                        const Pieces& pieces, unsigned workers, const PieceRetries& retries) {
   DW_ASSIGN_OR_RETURN(const std::string upload, start(client, key));
   std::vector<std::string> etags(size_t(pieces.count()));
-  Status status =
-      move_pieces(pieces, workers, [&](uint64_t i, const std::atomic<bool>* cancelled) -> Status {
-        const Slots::Slot slot(slots);
-        if (*cancelled) return deltawire::cancelled("given up");
-        const BodyRange range{&body, pieces.offset(i), pieces.length(i)};
-        DW_ASSIGN_OR_RETURN(etags[size_t(i)],
-                            send_piece(client, key, upload, i + 1, range, cancelled));
-        return {};
-      });
+  const auto send = [&](uint64_t i, const std::atomic<bool>* cancelled) -> Status {
+    const Slots::Slot slot(slots);
+    if (*cancelled) return deltawire::cancelled("given up");
+    const BodyRange range{&body, pieces.offset(i), pieces.length(i)};
+    DW_ASSIGN_OR_RETURN(etags[size_t(i)], send_piece(client, key, upload, i + 1, range, cancelled));
+    return {};
+  };
+  Status status = move_pieces(pieces, workers, retries, send);
   bool outcome_known = true;
   if (status.ok()) {
     status = complete(client, key, upload, etags, body.size());

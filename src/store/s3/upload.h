@@ -11,7 +11,7 @@ namespace deltawire::s3 {
 // last piece has ended, so that no piece stays behind unseen; except when the answer to the final
 // request was lost: then the object may be there, and aborting could race with its completion.
 Status upload_in_pieces(Client* client, Slots* slots, const std::string& key, const Body& body,
-                        const Pieces& pieces, unsigned workers);
+                        const Pieces& pieces, unsigned workers, const PieceRetries& retries);
 
 // Limits of the protocol.
 constexpr uint64_t kMinUploadPiece = uint64_t{5} << 20;

@@ -145,7 +145,7 @@ Status build_in_place(const BuildContext& build) {
     return {};
   };
   DW_RETURN_IF_ERROR(run_waves(build, work, [](size_t) { return Status(); }));
-  return files.sync(build.pool);
+  return build.sync ? files.sync(build.pool) : Status();
 }
 
 Result<std::vector<std::string>> build_files(const BuildContext& build, const PlannedLayout& layout,

@@ -24,6 +24,7 @@ struct BuildContext {
   bool check_untouched = true;  // tensors that no step changes are hashed too
   ThreadPool* pool = nullptr;
   Progress progress;
+  bool sync = true;  // what is built in place is on disk when it is done
 };
 
 // Bytes that building will go through: the measure of its progress.
@@ -34,7 +35,7 @@ uint64_t build_bytes(const BuildContext& build);
 Status build_redo(const BuildContext& build, const std::filesystem::path& scratch,
                   RedoWriter* redo);
 
-// Patches the source's own files, which are private to us, and syncs those that changed.
+// Patches the source's own files, which are private to us.
 Status build_in_place(const BuildContext& build);
 
 // Writes the files of `layout` that are relaid or have a tensor that changes to `folder`, with an

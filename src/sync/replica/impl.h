@@ -16,26 +16,10 @@
 #include "sync/replica/local_layout.h"
 #include "sync/replica/local_lock.h"
 #include "sync/replica/local_state.h"
+#include "sync/replica/phase_clock.h"
 #include "sync/replica/tensors.h"
 
 namespace deltawire {
-
-// When phases began and ended.
-class PhaseClock {
- public:
-  explicit PhaseClock(PullReport* report) : report_(report) {}
-  void begin(std::string name);  // ends the one before
-  void end();
-  double now() const { return at(std::chrono::steady_clock::now()); }
-  double at(std::chrono::steady_clock::time_point time) const {
-    return std::chrono::duration<double>(time - start_).count();
-  }
-
- private:
-  PullReport* report_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool open_ = false;
-};
 
 struct ReplicaCore {
   std::shared_ptr<Store> store;
@@ -50,6 +34,7 @@ struct ReplicaCore {
   std::optional<ReplicaState> shown;  // the same for callers
   bool recovered = false;             // an earlier process's step was finished; not yet reported
   std::string damage;                 // why the checkpoint cannot be what the state says
+  bool state_lost = false;            // the damage is that of state.json alone
 
   // What prepare() left in journal.new/.
   struct Pending {
@@ -96,6 +81,7 @@ struct ReplicaCore {
 
   // replica_prepare.cpp
   Result<PullReport> prepare(std::optional<uint64_t> wanted);
+  Status recover_lost_state(uint64_t wanted, PullReport* report);
 };
 
 struct Replica::Impl : ReplicaCore {

@@ -8,13 +8,14 @@
 #include "base/sync_point.h"
 #include "codec/guard.h"
 #include "sync/replica/build.h"
-#include "sync/replica/eager_build.h"
+#include "sync/replica/eager_parts.h"
 #include "sync/replica/fetch.h"
 #include "sync/replica/impl.h"
 #include "sync/replica/journal_redo.h"
 #include "sync/replica/layout.h"
 #include "sync/replica/limits.h"
 #include "sync/replica/local_file.h"
+#include "sync/replica/lost_state.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
@@ -54,7 +55,8 @@ class Attempt {
   Status open_deltas();
   Status build();
   Status fetch_and_patch(const Checkpoint& held);
-  Status decode_rest(const Checkpoint& held, const EagerBuild& eager, RedoWriter* redo);
+  Status build_steps(const Checkpoint& held, std::span<const TensorSteps> steps, bool untouched_too,
+                     uint64_t fetched, RedoWriter* redo);
   Status build_from_held(const BuildContext& build, const PlannedLayout& layout);
   Status build_from_whole(const BuildContext& build, const PlannedLayout& layout);
   Status keep_held_files(const std::set<std::string>& gone);
@@ -70,6 +72,7 @@ class Attempt {
   bool verify_all_ = false;
   std::map<std::string, FileStamp> stamps_;  // of held files, before they are read
   std::vector<Delta> opened_;                // of deltas()
+  uint64_t built_bytes_ = 0;                 // of weights, for the progress
 };
 
 Progress Attempt::progress_of(uint64_t done_before) const {
@@ -204,32 +207,27 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
                       parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
   info.target = plan_.target.manifest.state;
   RedoWriter redo(folder, info);
-  const Target goal = target();
-  EagerBuild eager(goal, held, replica_.layout.work(), &redo, &replica_.pool);
   clock_.end();
   const double fetch_begin = clock_.now();
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   Fetch fetch(*replica_.store, std::move(items));
-  const uint64_t total = report_.bytes + report_.weights_bytes;
-  const Progress progress = [&](uint64_t done, uint64_t) {
-    return !replica_.options.progress || replica_.options.progress(std::min(total, done), total);
-  };
+  const Target goal = target();
+  EagerParts eager(goal, held);
   std::optional<double> decode_begin;
   while (true) {
-    DW_ASSIGN_OR_RETURN(const std::optional<size_t> part,
-                        fetch.next([&](uint64_t received, uint64_t all) {
-                          return progress(received + eager.done_bytes(), all);
-                        }));
+    DW_ASSIGN_OR_RETURN(const std::optional<size_t> part, fetch.next(progress_of(built_bytes_)));
     if (!decode_begin) decode_begin = clock_.now();
     if (!part) break;
     if (hops_.size() != 1) continue;  // a tensor may change in each of several hops
-    const uint64_t before = eager.done_bytes();
-    DW_RETURN_IF_ERROR(eager.add(part_file(0, *part), [&](uint64_t done, uint64_t all) {
-      return progress(fetch.received_bytes() + before + done, all);
-    }));
+    DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(part_file(0, *part)));
+    DW_RETURN_IF_ERROR(build_steps(held, ready.steps, false, fetch.received_bytes(), &redo));
   }
   DW_SYNC_POINT("replica: all parts fetched");
-  DW_RETURN_IF_ERROR(decode_rest(held, eager, &redo));
+  // Do they fit together, and what is left to do?
+  DW_RETURN_IF_ERROR(open_deltas());
+  DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps, collect_steps(held, opened_, plan_.schema));
+  eager.erase_done(&steps);
+  DW_RETURN_IF_ERROR(build_steps(held, steps, verify_all_, report_.bytes, &redo));
   JournalRecord record;
   record.kind = JournalKind::kPatch;
   DW_ASSIGN_OR_RETURN(record.redo, redo.finish());
@@ -242,17 +240,14 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
   return finish(std::move(record));
 }
 
-// When all parts are there: do they fit together, and what is left to do?
-Status Attempt::decode_rest(const Checkpoint& held, const EagerBuild& eager, RedoWriter* redo) {
-  DW_RETURN_IF_ERROR(open_deltas());
-  DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps, collect_steps(held, opened_, plan_.schema));
-  std::erase_if(steps, [&](const TensorSteps& one) {
-    return eager.done().contains(plan_.schema.tensors[one.index].name);
-  });
+Status Attempt::build_steps(const Checkpoint& held, std::span<const TensorSteps> steps,
+                            bool untouched_too, uint64_t fetched, RedoWriter* redo) {
   const Target goal = target();
-  return build_redo({goal, held, steps, verify_all_, &replica_.pool,
-                     progress_of(report_.bytes + eager.done_bytes())},
-                    replica_.layout.work(), redo);
+  const BuildContext build{goal,          held,           steps,
+                           untouched_too, &replica_.pool, progress_of(fetched + built_bytes_)};
+  DW_RETURN_IF_ERROR(build_redo(build, replica_.layout.work(), redo));
+  built_bytes_ += build_bytes(build);
+  return {};
 }
 
 // What the version does not change comes along: copies that share their blocks where they can.
@@ -420,6 +415,21 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
 
 }  // namespace
 
+// Nothing is fetched for it: the files themselves say which version they are.
+Status ReplicaCore::recover_lost_state(uint64_t wanted, PullReport* report) {
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain->head());
+  DW_ASSIGN_OR_RETURN(std::optional<LocalState> found,
+                      find_lost_state(*chain, layout, options.copy_on_write,
+                                      std::max(wanted, head.value_or(0)), &pool));
+  if (!found) return {};
+  log_event(LogLevel::kWarning, "replica.repair",
+            {{"local", layout.root}, {"reason", damage}, {"version", found->replica.version}});
+  report->repaired = true;
+  report->repair_reason = std::exchange(damage, {});
+  state_lost = false;
+  return save(std::move(*found));
+}
+
 Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
   DW_RETURN_IF_ERROR(settle(nullptr));
   std::error_code error;
@@ -433,22 +443,28 @@ Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
     DW_ASSIGN_OR_RETURN(wanted, head());
     if (!wanted) return not_found(store->url() + ": nothing was published yet");
   }
+  if (state_lost && options.repair) {
+    clock.begin("recognise");
+    DW_RETURN_IF_ERROR(recover_lost_state(*wanted, &report));
+  }
   if (state) report.from = state->replica.version;
   Status status;
+  bool start_again = false;
   if (state && damage.empty()) {
     Attempt attempt(*this, &report, &clock);
     status = attempt.run(false, *wanted);
-    if (status.code() == Code::kBaseMismatch) report.repair_reason = status.message();
+    start_again = status.code() == Code::kBaseMismatch;
+    if (start_again) report.repair_reason = status.message();
   } else if (!damage.empty()) {
     status = base_mismatch(damage);
     report.repair_reason = damage;
+    start_again = true;
   }
-  if (!report.repair_reason.empty() && options.repair) {
+  if (start_again && options.repair) {
     log_event(LogLevel::kWarning, "replica.repair",
               {{"local", layout.root}, {"reason", report.repair_reason}});
   }
-  const bool from_nothing =
-      (!state && damage.empty()) || (!report.repair_reason.empty() && options.repair);
+  const bool from_nothing = (!state && damage.empty()) || (start_again && options.repair);
   if (from_nothing) {
     report.num_changed = 0;
     Attempt attempt(*this, &report, &clock);

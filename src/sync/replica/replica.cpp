@@ -56,17 +56,6 @@ void remove_temporaries(const fs::path& folder) {
 
 }  // namespace
 
-void PhaseClock::begin(std::string name) {
-  end();
-  report_->phases.push_back({std::move(name), now(), 0});
-  open_ = true;
-}
-
-void PhaseClock::end() {
-  if (open_) report_->phases.back().end = now();
-  open_ = false;
-}
-
 Status ReplicaCore::open() {
   if (!is_there(layout.own()) && is_there(layout.root)) DW_RETURN_IF_ERROR(check_unused(layout));
   DW_RETURN_IF_ERROR(make_folder(layout.own()));
@@ -74,9 +63,10 @@ Status ReplicaCore::open() {
   lock.emplace(std::move(taken));
   DW_RETURN_IF_ERROR(recover());
   if (!state && damage.empty()) DW_RETURN_IF_ERROR(check_unused(layout));
-  if (state && state->copy_on_write != options.copy_on_write) {
+  const bool apart = state ? state->copy_on_write : is_there(layout.current());
+  if ((state || state_lost) && apart != options.copy_on_write) {
     return invalid_argument(layout.root.string() + ": is kept " +
-                            (state->copy_on_write ? "copy-on-write" : "in place") +
+                            (apart ? "copy-on-write" : "in place") +
                             "; the other way needs a folder of its own");
   }
   DW_ASSIGN_OR_RETURN(ChainOptions chain_how, chain_options({}, options.trust_key));
@@ -101,7 +91,13 @@ Status ReplicaCore::recover() {
   DW_RETURN_IF_ERROR(remove_tree(layout.work()));
   DW_RETURN_IF_ERROR(remove_tree(layout.new_journal()));
   DW_SYNC_POINT("replica: leftovers removed");
-  DW_ASSIGN_OR_RETURN(state, read_local_state(layout.state()));
+  Result<std::optional<LocalState>> read = read_local_state(layout.state());
+  state_lost = !read.ok() && read.status().code() == Code::kCorruption;
+  if (state_lost) {
+    damage = read.status().message();
+  } else {
+    DW_ASSIGN_OR_RETURN(state, std::move(read));
+  }
   if (state) shown = state->replica;
   if (is_there(layout.journal())) {
     Status status = finish_journal();
@@ -176,6 +172,7 @@ Status ReplicaCore::record_version(const JournalRecord& record) {
   DW_RETURN_IF_ERROR(save(std::move(next)));
   DW_SYNC_POINT("replica: version recorded");
   damage.clear();
+  state_lost = false;
   return {};
 }
 

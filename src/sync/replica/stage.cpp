@@ -15,34 +15,81 @@ namespace {
 // needs no list.
 constexpr uint64_t kMaxListBytes = uint64_t{128} << 20;
 
-bool is_one_sparse_step(const StageJob& job) {
-  if (job.steps.from == nullptr || job.steps.entries.size() != 1) return false;
-  const DeltaEntry& entry = job.steps.entries[0]->entry;
-  if (!entry.box.whole() || job.target.manifest.boxes.contains(entry.tensor)) return false;
-  const uint64_t list_bytes = entry.num_changed * (sizeof(uint64_t) + layout_of(entry.dtype).width);
-  return list_bytes <= std::min(kMaxListBytes, job.held.bytes.size() / 2);
+// An entry and the bytes of the tensor that it patches.
+struct Slab {
+  const Delta::Entry* item;
+  ByteRange range;
+};
+
+// The steps as sparse changes of ranges that do not meet, in the order of the tensor's bytes; none
+// when they are anything else.
+std::vector<Slab> sparse_slabs(const StageJob& job) {
+  if (job.steps.from == nullptr) return {};
+  std::vector<Slab> slabs;
+  uint64_t list_bytes = 0;
+  for (const Delta::Entry* item : job.steps.entries) {
+    const Result<ByteRange> range = slab_range(item->entry);
+    if (!range.ok()) return {};
+    slabs.push_back({item, *range});
+    list_bytes += item->entry.num_changed * (sizeof(uint64_t) + layout_of(job.held.dtype).width);
+  }
+  if (list_bytes > std::min(kMaxListBytes, job.held.bytes.size() / 2)) return {};
+  std::sort(slabs.begin(), slabs.end(),
+            [](const Slab& a, const Slab& b) { return a.range.offset < b.range.offset; });
+  for (size_t i = 1; i < slabs.size(); ++i) {
+    if (slabs[i - 1].range.offset + slabs[i - 1].range.size > slabs[i].range.offset) return {};
+  }
+  return slabs;
 }
 
-Status stage_sparse(const StageJob& job, ThreadPool* pool,
-                    const std::function<Status(RedoEntry)>& take) {
-  const Delta::Entry& item = *job.steps.entries[0];
-  const DeltaEntry& entry = item.entry;
-  const Digest& target = job.target.manifest.digests[job.steps.index];
-  const Layout layout = layout_of(entry.dtype);
-  const Bytes held = job.held.bytes;
-  const Result<Changes> changes = find_codec(entry.codec)->decode(layout, item.payload, held, pool);
-  if (!changes.ok()) {
-    // Decoded from other bytes than it was made for, a sound payload looks damaged.
-    const Digest got = digest_of(entry.old_digest->kind, held);
-    if (got != *entry.old_digest) return not_the_base(job.place, item, got);
-    return Status(changes.status()).at(item.place);
+Bytes bytes_of(const StageJob& job, const Slab& slab) {
+  return job.held.bytes.subspan(slab.range.offset, slab.range.size);
+}
+
+Status check_base(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool) {
+  return parallel_try(pool, slabs.size(), [&](size_t i, unsigned) -> Status {
+    const Digest& expected = *slabs[i].item->entry.old_digest;
+    const Digest got = digest_of(expected.kind, bytes_of(job, slabs[i]));
+    return got == expected ? Status() : not_the_base(job.place, *slabs[i].item, got);
+  });
+}
+
+Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs,
+                             ThreadPool* pool) {
+  Changes all;
+  const Layout layout = layout_of(job.held.dtype);
+  for (const Slab& slab : slabs) {
+    const Codec& codec = *find_codec(slab.item->entry.codec);
+    Result<Changes> own = codec.decode(layout, slab.item->payload, bytes_of(job, slab), pool);
+    if (!own.ok()) return std::move(own).status().at(slab.item->place);
+    if (slabs.size() == 1 && slab.range.offset == 0) return own;
+    const uint64_t first = slab.range.offset / layout.width;
+    for (const uint64_t position : own->positions) all.positions.push_back(first + position);
+    all.values.insert(all.values.end(), own->values.begin(), own->values.end());
   }
-  const BothDigests both =
-      digests_around(target.kind, layout.width, held, 0, {changes->positions, changes->values});
-  const Digest old =
-      entry.old_digest->kind == target.kind ? both.before : digest_of(entry.old_digest->kind, held);
-  if (old != *entry.old_digest) return not_the_base(job.place, item, old);
-  if (both.after != target) return not_the_target(item, target, both.after);
+  return all;
+}
+
+Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool,
+                    const std::function<Status(RedoEntry)>& take) {
+  const DeltaEntry& first = slabs[0].item->entry;
+  const Digest& target = job.target.manifest.digests[job.steps.index];
+  const Result<Changes> changes = decode_slabs(job, slabs, pool);
+  // Decoded from other bytes than it was made for, a sound payload looks damaged.
+  const bool whole = first.box.whole() && first.old_digest->kind == target.kind;
+  if (!whole || !changes.ok()) DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
+  DW_RETURN_IF_ERROR(Status(changes.status()));
+  const BothDigests both = digests_around(target.kind, layout_of(job.held.dtype).width,
+                                          job.held.bytes, 0, {changes->positions, changes->values});
+  if (whole && both.before != *first.old_digest) {
+    return not_the_base(job.place, *slabs[0].item, both.before);
+  }
+  if (both.after != target) {
+    // The bytes between slabs are nobody's to prove before the result is.
+    return whole ? not_the_target(*slabs[0].item, target, both.after)
+                 : base_mismatch(job.place + ": not what the manifest says: " +
+                                 digest_difference(target, both.after));
+  }
   return make_redo_of_changes(job.held, *changes, both, take);
 }
 
@@ -61,7 +108,12 @@ Status stage_on_copy(const StageJob& job, ThreadPool* pool,
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
   return guard_memory([&]() -> Status {
-    return is_one_sparse_step(job) ? stage_sparse(job, pool, take) : stage_on_copy(job, pool, take);
+    // Tensors of ranks have a digest per box, which only a copy can be cut into.
+    if (!job.target.manifest.boxes.contains(job.held.name)) {
+      const std::vector<Slab> slabs = sparse_slabs(job);
+      if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
+    }
+    return stage_on_copy(job, pool, take);
   });
 }
 

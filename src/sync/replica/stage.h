@@ -24,8 +24,8 @@ struct StageJob {
 // Before the first one, all is checked: BaseMismatch when what is held is not what the steps
 // expect, Corruption when they do not lead to the target.
 //
-// One sparse step onto the whole tensor, which is what a replica that keeps up sees, is decoded
-// from the held bytes themselves. Anything else works on a copy.
+// One sparse step, which is what a replica that keeps up sees, is decoded from the held bytes
+// themselves. Anything else works on a copy.
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take);
 

@@ -28,10 +28,6 @@ Digest box_digest(const Box& box, DType dtype, const Shape& shape, Bytes tensor,
   return digest_of(kind, contents);
 }
 
-std::string differs(const Digest& expected, const Digest& got) {
-  return std::string(digest_name(got.kind)) + ": expected " + expected.hex() + ", got " + got.hex();
-}
-
 std::string form(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
 }
@@ -149,7 +145,7 @@ Status check_result(const TensorSteps& steps, const Target& target,
   for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
     const Digest got = box_digest(box.box, spec.dtype, spec.shape, data, box.digest.kind);
     if (got != box.digest) {
-      return wrong_result(steps, proven, box.box, place, differs(box.digest, got));
+      return wrong_result(steps, proven, box.box, place, digest_difference(box.digest, got));
     }
   }
   return {};
@@ -157,13 +153,17 @@ Status check_result(const TensorSteps& steps, const Target& target,
 
 }  // namespace
 
+std::string digest_difference(const Digest& expected, const Digest& got) {
+  return std::string(digest_name(got.kind)) + ": expected " + expected.hex() + ", got " + got.hex();
+}
+
 Status not_the_base(const std::string& place, const Delta::Entry& item, const Digest& got) {
   return base_mismatch(place + ": not what " + item.place +
-                       " patches: " + differs(*item.entry.old_digest, got));
+                       " patches: " + digest_difference(*item.entry.old_digest, got));
 }
 
 Status not_the_target(const Delta::Entry& item, const Digest& expected, const Digest& got) {
-  return corruption(item.place + kNotTheTarget + differs(expected, got));
+  return corruption(item.place + kNotTheTarget + digest_difference(expected, got));
 }
 
 Status check_target(const Target& target) {
@@ -184,8 +184,8 @@ Status check_target(const Target& target) {
     DW_RETURN_IF_ERROR(check_cover(tensor, *boxes).at(where));
     const Digest got = boxes_digest(*boxes);
     if (got != target.manifest.digests[i]) {
-      return corruption(where +
-                        ": digest of its boxes: " + differs(target.manifest.digests[i], got));
+      return corruption(
+          where + ": digest of its boxes: " + digest_difference(target.manifest.digests[i], got));
     }
   }
   if (boxed != target.manifest.boxes.size()) {
@@ -193,7 +193,7 @@ Status check_target(const Target& target) {
   }
   const Digest state = state_digest(std::move(*states));
   if (state == target.manifest.state) return {};
-  return corruption(place + ": state digest: " + differs(target.manifest.state, state));
+  return corruption(place + ": state digest: " + digest_difference(target.manifest.state, state));
 }
 
 Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,

@@ -1,0 +1,78 @@
+// The receiving side without files: keeps tensors in the caller's memory at a version of a chain.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deltawire/delta.h"
+#include "deltawire/replica.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// A tensor in host memory that the caller owns and that outlives the replica. Its bytes may be read
+// at any time but during commit(), and are to be written by the replica alone.
+struct HostTensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;
+  std::span<uint8_t> bytes;
+};
+
+struct TensorReplicaOptions {
+  unsigned threads = 0;
+  // Load a version whole when the tensors hold none of the chain, or not what they should.
+  bool repair = true;
+  bool verify_all = false;   // hash every tensor in prepare(), not only those that change
+  bool check_commit = true;  // hash what commit() has patched: one pass over it, in the pause
+  bool heartbeat = true;     // leave the version in the store, as far as that can be written
+  std::string name;          // of this replica; empty: host and process
+  // Where parts lie while they are worked on, and whole versions until commit(); empty: the
+  // system's folder for temporary files.
+  std::filesystem::path scratch;
+  std::filesystem::path trust_key;
+  Progress progress;
+};
+
+// Thread safety: one call at a time. Nothing outlives the process: there is no journal, and tensors
+// whose process died in commit() died with it.
+class TensorReplica {
+ public:
+  // `tensors`: all of the model, in any order, holding anything. InvalidArgument when sizes do not
+  // fit dtypes and shapes, or a name comes twice.
+  static Result<TensorReplica> open(std::shared_ptr<Store> store, std::vector<HostTensor> tensors,
+                                    TensorReplicaOptions options);
+  ~TensorReplica();
+  TensorReplica(TensorReplica&&) noexcept;
+  TensorReplica& operator=(TensorReplica&&) noexcept;
+
+  // What the tensors hold, proven by digest; none: not known, or no version at all.
+  std::optional<uint64_t> version() const noexcept;
+  Result<std::optional<uint64_t>> head();  // of the chain
+
+  // Fetches, decodes and checks everything that leads to `version` (none: the head). Tensors are
+  // read, not written; whatever fails leaves them as they are. The first time, what they hold is
+  // found out by digest: the wanted version, one of those before it, or none, and then a version
+  // stored whole is where the path begins. InvalidArgument, naming the tensor, when the version has
+  // others than were given. What differs is held in memory until commit(), as absolute values.
+  Result<PullReport> prepare(std::optional<uint64_t> version = {});
+  // Writes what prepare() left. From its first write until it succeeds, version() is none: what a
+  // failure leaves is never taken for a version, and the next prepare() starts from a whole one.
+  Result<PullReport> commit();
+  // Both.
+  Result<PullReport> pull(std::optional<uint64_t> version = {});
+
+ private:
+  struct Impl;
+  explicit TensorReplica(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deltawire

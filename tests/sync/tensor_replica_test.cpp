@@ -1,0 +1,425 @@
+// Replicas of tensors in memory: what they hold is a version, bit for bit, or is said to be none.
+#include "deltawire/tensor_replica.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <thread>
+
+#include "chain/heartbeat.h"
+#include "chain/names.h"
+#include "hooked_store.h"
+#include "published_model.h"
+#include "store/memory_store.h"
+
+namespace deltawire::testing {
+namespace {
+
+// A model in memory for a replica to keep.
+class Memory {
+ public:
+  explicit Memory(const Model& like, uint8_t fill = 0) {
+    for (const TestTensor& tensor : like.tensors) {
+      bytes_.emplace_back(tensor.bytes.size(), fill);
+      tensors.push_back({tensor.name, tensor.dtype, tensor.shape, bytes_.back()});
+    }
+  }
+  void become(const Model& model) {
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      std::copy(model.tensors[i].bytes.begin(), model.tensors[i].bytes.end(), bytes_[i].begin());
+    }
+  }
+  bool is(const Model& model) const {
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      if (!std::equal(bytes_[i].begin(), bytes_[i].end(), model.tensors[i].bytes.begin(),
+                      model.tensors[i].bytes.end())) {
+        return false;
+      }
+    }
+    return true;
+  }
+  std::vector<uint8_t>& bytes(size_t i) { return bytes_[i]; }
+  std::vector<std::vector<uint8_t>> copy() const { return {bytes_.begin(), bytes_.end()}; }
+
+  std::vector<HostTensor> tensors;
+
+ private:
+  std::deque<std::vector<uint8_t>> bytes_;
+};
+
+class TensorReplicaTest : public ::testing::Test {
+ protected:
+  TensorReplicaTest() : store_(std::make_shared<HookedStore>()), model_(Model::make()) {
+    PublishOptions options;
+    options.threads = 2;
+    publisher_.emplace(Publisher::open(store_, {}, options).value());
+    publish();
+  }
+  void publish() {
+    const auto report = publisher_->publish(model_.views());
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    states_.push_back(model_);
+  }
+  void step(double density = 0.02) {
+    model_.step(density);
+    publish();
+  }
+  static TensorReplicaOptions options() {
+    TensorReplicaOptions options;
+    options.threads = 2;
+    options.heartbeat = false;
+    return options;
+  }
+  Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
+    return TensorReplica::open(store_, memory->tensors, how);
+  }
+  // Flips a byte of an object.
+  void damage(const std::string& name) {
+    std::string text = store_->get(name, 1 << 24).value();
+    text[text.size() - 3] ^= 1;
+    ASSERT_TRUE(store_->put(name, MemoryBody(text)).ok());
+  }
+  std::string last_part() const {
+    const auto record = Chain::open(store_, {})->version(states_.size() - 1);
+    return record->manifest.parts.back().name;
+  }
+
+  std::shared_ptr<HookedStore> store_;
+  Model model_;
+  std::optional<Publisher> publisher_;
+  std::vector<Model> states_;  // by version
+};
+
+TEST_F(TensorReplicaTest, FollowsVersionByVersion) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
+  EXPECT_FALSE(replica->version().has_value());
+  for (uint64_t version = 0; version < 5; ++version) {
+    const auto report = replica->pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->version, version);
+    EXPECT_TRUE(report->changed);
+    EXPECT_EQ(replica->version(), version);
+    EXPECT_TRUE(memory.is(model_));
+    step();
+  }
+  const auto head = replica->head();
+  ASSERT_TRUE(head.ok());
+  EXPECT_EQ(*head, 5);
+  ASSERT_TRUE(replica->pull().ok());
+  const auto again = replica->pull();
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->changed);
+  EXPECT_EQ(again->version, 5);
+}
+
+TEST_F(TensorReplicaTest, ALateJoinerGoesFromTheSeedThroughAllVersionsAtOnce) {
+  for (int i = 0; i < 4; ++i) step();
+  Memory memory(model_, 0x5a);
+  auto replica = open(&memory);
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->version, 4);
+  EXPECT_EQ(report->num_hops, 5);
+  EXPECT_FALSE(report->from.has_value());
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, SeveralVersionsBehindAreAppliedOnce) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  for (int i = 0; i < 3; ++i) step();
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->num_hops, 3);
+  EXPECT_EQ(report->from, 0);
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, WhatIsThereIsRecognised) {
+  for (int i = 0; i < 3; ++i) step();
+  Memory memory(model_);
+  memory.become(states_[1]);
+  auto replica = open(&memory);
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->from, 1);
+  EXPECT_EQ(report->num_hops, 2);
+  EXPECT_FALSE(report->repaired);
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, TheWantedVersionNeedsNoBytes) {
+  step();
+  Memory memory(model_);
+  memory.become(model_);
+  auto replica = open(&memory);
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->changed);
+  EXPECT_EQ(report->bytes, 0);
+  EXPECT_EQ(replica->version(), 1);
+}
+
+TEST_F(TensorReplicaTest, PrepareWritesNothing) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  step();
+  const auto prepared = replica->prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
+  EXPECT_TRUE(prepared->changed);
+  EXPECT_GT(prepared->num_changed, 0);
+  EXPECT_TRUE(memory.is(states_[0]));
+  EXPECT_EQ(replica->version(), 0);
+  const auto done = replica->commit();
+  ASSERT_TRUE(done.ok()) << done.status().to_string();
+  EXPECT_TRUE(memory.is(states_[1]));
+  EXPECT_EQ(replica->version(), 1);
+}
+
+TEST_F(TensorReplicaTest, WrongBytesAreFoundAndLoadedAnew) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  step();
+  memory.bytes(0)[5] ^= 4;
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_NE(report->repair_reason.find("embed"), std::string::npos) << report->repair_reason;
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, WithoutRepairWrongBytesAreAnErrorAndStay) {
+  Memory memory(model_);
+  TensorReplicaOptions how = options();
+  auto first = open(&memory);
+  ASSERT_TRUE(first->pull().ok());
+  how.repair = false;
+  auto replica = open(&memory, how);
+  ASSERT_TRUE(replica->pull().ok());  // is at version 0 already
+  step();
+  memory.bytes(0)[5] ^= 4;
+  const auto before = memory.copy();
+  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kBaseMismatch, "\"embed\""));
+  EXPECT_EQ(memory.copy(), before);
+  Memory unknown(model_, 1);
+  auto other = open(&unknown, how);
+  EXPECT_TRUE(is_failure(other->pull().status(), Code::kBaseMismatch, "hold no version"));
+}
+
+TEST_F(TensorReplicaTest, AnUntouchedTensorIsCheckedOnRequest) {
+  Memory memory(model_);
+  TensorReplicaOptions how = options();
+  how.verify_all = true;
+  how.repair = false;
+  memory.become(model_);
+  auto replica = open(&memory, how);
+  ASSERT_TRUE(replica->pull().ok());
+  memory.bytes(5)[0] ^= 1;  // "tables", which steps leave alone
+  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kBaseMismatch, "\"tables\""));
+  step();
+  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kBaseMismatch, "\"tables\""));
+  memory.bytes(5)[0] ^= 1;
+  ASSERT_TRUE(replica->pull().ok());
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, ATamperedPartChangesNothing) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  step();
+  damage(last_part());
+  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kCorruption, "part-00000"));
+  EXPECT_TRUE(memory.is(states_[0]));
+  EXPECT_EQ(replica->version(), 0);
+}
+
+TEST_F(TensorReplicaTest, ADownloadThatFailsChangesNothingAndIsMadeUpForLater) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  step();
+  const std::string part = last_part();
+  const std::string text = store_->get(part, 1 << 24).value();
+  ASSERT_TRUE(store_->remove(part).ok());
+  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kNotFound, "part-00000"));
+  EXPECT_TRUE(memory.is(states_[0]));
+  ASSERT_TRUE(store_->put(part, MemoryBody(text)).ok());
+  ASSERT_TRUE(replica->pull().ok());
+  EXPECT_TRUE(memory.is(states_[1]));
+}
+
+TEST_F(TensorReplicaTest, BytesWrittenBetweenPrepareAndCommitAreNeverCalledAVersion) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  step();
+  ASSERT_TRUE(replica->prepare().ok());
+  for (uint8_t& byte : memory.bytes(1)) byte ^= 0xff;
+  EXPECT_TRUE(is_failure(replica->commit().status(), Code::kBaseMismatch, "layer.0.up"));
+  EXPECT_FALSE(replica->version().has_value());
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->from.has_value());
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
+  const auto refused = [&](const std::function<void(std::vector<HostTensor>*)>& change,
+                           const std::string& message) {
+    Memory memory(model_);
+    change(&memory.tensors);
+    const auto before = memory.copy();
+    auto replica = TensorReplica::open(store_, memory.tensors, options());
+    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
+    EXPECT_TRUE(is_failure(replica->pull().status(), Code::kInvalidArgument, message));
+    EXPECT_EQ(memory.copy(), before);
+  };
+  refused([](auto* tensors) { tensors->erase(tensors->begin() + 3); },
+          "tensor \"norm\": the version has it");
+  refused([](auto* tensors) { (*tensors)[3].dtype = DType::kI32; },
+          "tensor \"norm\": the version has F32 [64], given was I32 [64]");
+  refused([](auto* tensors) { (*tensors)[0].shape = {100, 128}; }, "given was BF16 [100, 128]");
+  static std::vector<uint8_t> extra(4);
+  refused(
+      [](auto* tensors) {
+        tensors->push_back({"more", DType::kF32, {1}, extra});
+      },
+      "tensor \"more\": was given");
+}
+
+TEST_F(TensorReplicaTest, TensorsThatMakeNoSenseAreRefusedAtOnce) {
+  Memory memory(model_);
+  memory.tensors[0].bytes = memory.tensors[0].bytes.first(10);
+  EXPECT_TRUE(is_failure(open(&memory).status(), Code::kInvalidArgument, "\"embed\""));
+  Memory twice(model_);
+  twice.tensors.push_back(twice.tensors[2]);
+  EXPECT_TRUE(is_failure(open(&twice).status(), Code::kInvalidArgument, "given twice"));
+}
+
+TEST_F(TensorReplicaTest, DenseAndFullVersionsArriveToo) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  for (const double density : {0.4, 1.0, 0.001}) {
+    step(density);
+    const auto report = replica->pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(memory.is(model_)) << density;
+  }
+}
+
+TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
+  // A little memory makes a publisher cut large tensors into boxes, over several parts.
+  model_ = Model::make(900);  // "embed" has 23 MB
+  store_ = std::make_shared<HookedStore>();
+  states_.clear();
+  PublishOptions how;
+  how.memory_limit = uint64_t{32} << 20;
+  publisher_.emplace(Publisher::open(store_, {}, how).value());
+  publish();
+  Memory memory(model_);
+  memory.become(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  step();
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(memory.is(model_));
+  // A change outside all boxes of the next step is found as well.
+  TestTensor& embed = model_.tensors[0];
+  embed.bytes[0] ^= 1;  // one box changes
+  publish();
+  memory.bytes(0).back() ^= 1;
+  const auto repaired = replica->pull();
+  ASSERT_TRUE(repaired.ok()) << repaired.status().to_string();
+  EXPECT_TRUE(repaired->repaired);
+  EXPECT_TRUE(memory.is(model_));
+}
+
+// Halves of every matrix, by rows, from two ranks.
+TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
+  store_ = std::make_shared<HookedStore>();
+  std::vector<std::optional<Publisher>> ranks(2);
+  const auto publish_together = [&] {
+    std::vector<Status> outcomes(2);
+    std::vector<std::thread> threads;
+    for (unsigned rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto run = [&]() -> Status {
+          if (!ranks[rank]) {
+            PublishOptions how;
+            how.threads = 1;
+            how.rank = rank;
+            how.world = 2;
+            DW_ASSIGN_OR_RETURN(Publisher opened, Publisher::open(store_, {}, how));
+            ranks[rank].emplace(std::move(opened));
+          }
+          std::deque<std::vector<uint8_t>> contents;
+          std::vector<PublishTensor> own;
+          for (const TestTensor& tensor : model_.tensors) {
+            const TensorView view{tensor.name, tensor.dtype, tensor.shape, tensor.bytes};
+            if (tensor.shape.size() != 2) {
+              if (rank == 0) own.push_back({view, {}});
+              continue;
+            }
+            const uint64_t half = tensor.shape[0] / 2, rest = tensor.shape[0] - half;
+            const Box box{{rank == 0 ? 0 : half, 0}, {rank == 0 ? half : rest, tensor.shape[1]}};
+            contents.emplace_back(tensor_size_bytes(tensor.dtype, box.extent).value());
+            copy_box_out(box, tensor.dtype, tensor.shape, tensor.bytes, contents.back());
+            own.push_back({{tensor.name, tensor.dtype, tensor.shape, contents.back()}, box});
+          }
+          return ranks[rank]->publish(own).status();
+        };
+        outcomes[rank] = run();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& outcome : outcomes) ASSERT_TRUE(outcome.ok()) << outcome.to_string();
+  };
+  publish_together();
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
+  ASSERT_TRUE(replica->pull().ok());
+  EXPECT_TRUE(memory.is(model_));
+  for (int i = 0; i < 2; ++i) {
+    model_.step();
+    publish_together();
+    const auto report = replica->pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_FALSE(report->repaired);
+    EXPECT_TRUE(memory.is(model_));
+  }
+  // What such tensors hold is recognised, too.
+  auto other = open(&memory);
+  const auto report = other->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->changed);
+  EXPECT_EQ(other->version(), 2);
+}
+
+TEST_F(TensorReplicaTest, SaysWhereItIs) {
+  Memory memory(model_);
+  TensorReplicaOptions how = options();
+  how.heartbeat = true;
+  how.name = "engine-7";
+  {
+    auto replica = open(&memory, how);
+    ASSERT_TRUE(replica->pull().ok());
+  }
+  const auto beats = list_heartbeats(*store_);
+  ASSERT_TRUE(beats.ok()) << beats.status().to_string();
+  ASSERT_EQ(beats->size(), 1);
+  ASSERT_TRUE((*beats)[0].heartbeat.ok());
+  EXPECT_EQ((*beats)[0].heartbeat->name, "engine-7");
+  EXPECT_EQ((*beats)[0].heartbeat->version, 0);
+}
+
+}  // namespace
+}  // namespace deltawire::testing
