@@ -239,23 +239,31 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
 // The changes of a block lie by class; a mark per element puts them in the order of the array.
 template <class T>
 void put_in_order(const DecodeScratch& scratch, size_t n, ChunkChanges* out) {
-  static thread_local std::vector<uint64_t> marks;
-  static thread_local std::vector<T> values;
-  marks.assign((n + 63) / 64, 0);
-  if (values.size() < n) values.resize(n);
-  for (uint32_t i = 0; i < scratch.count; ++i) {
-    const uint32_t position = scratch.positions[i];
-    marks[position / 64] |= uint64_t{1} << position % 64;
-    values[position] = load_le<T>(scratch.values.data() + i * sizeof(T));
-  }
+  static thread_local std::vector<uint64_t> all_marks;
+  static thread_local std::vector<T> all_values;
+  const size_t num_words = (n + 63) / 64;
+  all_marks.assign(num_words, 0);
+  if (all_values.size() < n) all_values.resize(n);
   out->positions.resize(scratch.count);
   out->values.resize(scratch.count * sizeof(T));
-  size_t at = 0;
-  for (size_t word = 0; word < marks.size(); ++word) {
-    for (uint64_t left = marks[word]; left != 0; left &= left - 1, ++at) {
+  // Plain pointers: what is written must not make the compiler look them up again.
+  uint64_t* const marks = all_marks.data();
+  T* const values = all_values.data();
+  const uint32_t* const positions = scratch.positions.data();
+  const uint8_t* const found = scratch.values.data();
+  for (uint32_t i = 0, count = scratch.count; i < count; ++i) {
+    const uint32_t position = positions[i];
+    marks[position / 64] |= uint64_t{1} << position % 64;
+    values[position] = load_le<T>(found + i * sizeof(T));
+  }
+  uint32_t* to = out->positions.data();
+  uint8_t* value_to = out->values.data();
+  for (size_t word = 0; word < num_words; ++word) {
+    for (uint64_t left = marks[word]; left != 0; left &= left - 1) {
       const uint32_t position = uint32_t(word * 64) + uint32_t(std::countr_zero(left));
-      out->positions[at] = position;
-      store_le(out->values.data() + at * sizeof(T), values[position]);
+      *to++ = position;
+      store_le(value_to, values[position]);
+      value_to += sizeof(T);
     }
   }
 }

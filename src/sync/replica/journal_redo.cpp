@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
+#include <utility>
 
 #include "base/file.h"
 #include "base/sync_point.h"
@@ -16,7 +18,8 @@ namespace deltawire {
 namespace {
 
 constexpr uint64_t kSlabBytes = uint64_t{64} << 20;
-constexpr uint64_t kPartBytes = uint64_t{64} << 20;
+constexpr uint64_t kPartBytes = uint64_t{8} << 20;     // of payloads; a larger one stands alone
+constexpr uint64_t kQueuedBytes = uint64_t{64} << 20;  // on their way to the disk
 
 // Cuts a tensor along its first dimension that can be cut. The whole of a small one is no box.
 std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes) {
@@ -46,6 +49,33 @@ Result<Encoded> encode_absolute(Layout layout, Bytes before, Bytes after, Thread
   *codec = num_changed * (kGapBytes + layout.width) < after.size() ? CodecId::kGaps : CodecId::kRaw;
   if (num_changed == 0) return Encoded{};
   return find_codec(*codec)->encode(layout, before, after, pool);
+}
+
+Status write_part(const std::filesystem::path& path, const DeltaInfo& info,
+                  const std::vector<RedoEntry>& entries) {
+  return guard_memory([&]() -> Status {
+    std::vector<EntryRecord> records;
+    uint64_t bytes = 0;
+    for (const RedoEntry& redo : entries) {
+      records.push_back(
+          {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
+      bytes += redo.payload.size();
+    }
+    DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
+    DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+    DW_RETURN_IF_ERROR(file.allocate(header.size() + bytes));
+    DW_RETURN_IF_ERROR(
+        file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
+    uint64_t at = header.size();
+    for (const RedoEntry& redo : entries) {
+      DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
+      at += redo.payload.size();
+    }
+    DW_SYNC_POINT("replica: redo part written");
+    DW_RETURN_IF_ERROR(file.commit());
+    DW_SYNC_POINT("replica: redo part on disk");
+    return {};
+  });
 }
 
 RedoEntry entry_of(const TensorView& tensor, Box box) {
@@ -99,7 +129,7 @@ Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool
 }
 
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
-                            const BothDigests& digests,
+                            const std::optional<BothDigests>& digests,
                             const std::function<Status(RedoEntry)>& take) {
   const unsigned width = layout_of(before.dtype).width;
   size_t next = 0;  // change
@@ -118,21 +148,29 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     entry.codec = CodecId::kGaps;
     entry.num_changed = positions.size();
     redo.payload = gaps_payload(width, positions, values);
-    const bool known = entry.box.whole() && digests.before.kind == DigestKind::kXxh3_128;
-    const BothDigests own = known ? digests
-                                  : digests_around(DigestKind::kXxh3_128, width,
-                                                   before.bytes.subspan(range.offset, range.size),
-                                                   0, {positions, values});
-    entry.old_digest = own.before;
-    entry.new_digest = own.after;
+    constexpr DigestKind kKind = DigestKind::kXxh3_128;
+    if (digests && entry.box.whole() && digests->before.kind == kKind &&
+        digests->after.kind == kKind) {
+      entry.old_digest = digests->before;
+      entry.new_digest = digests->after;
+    } else {
+      const Bytes own = before.bytes.subspan(range.offset, range.size);
+      entry.old_digest = digest_of(kKind, own);
+      entry.new_digest = patched_digest(kKind, width, own, {positions, values});
+    }
     DW_RETURN_IF_ERROR(take(std::move(redo)));
   }
   return {};
 }
 
+RedoWriter::RedoWriter(std::filesystem::path folder, DeltaInfo info)
+    : folder_(std::move(folder)),
+      info_(std::move(info)),
+      queue_(1, kQueuedBytes, PublishClock(), {}) {}
+
 Status RedoWriter::add(RedoEntry entry) {
   if (!pending_.empty() && pending_bytes_ + entry.payload.size() > kPartBytes) {
-    DW_RETURN_IF_ERROR(write_part());
+    DW_RETURN_IF_ERROR(close_part());
   }
   pending_bytes_ += entry.payload.size();
   num_changed_ += entry.entry.num_changed;
@@ -140,35 +178,19 @@ Status RedoWriter::add(RedoEntry entry) {
   return {};
 }
 
-Status RedoWriter::write_part() {
+Status RedoWriter::close_part() {
   char name[32];
   std::snprintf(name, sizeof name, "redo-%05zu.safetensors", names_.size());
-  std::vector<EntryRecord> records;
-  for (const RedoEntry& redo : pending_) {
-    records.push_back(
-        {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
-  }
-  DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info_, records));
-  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(folder_ / name));
-  DW_RETURN_IF_ERROR(file.allocate(header.size() + pending_bytes_));
-  DW_RETURN_IF_ERROR(
-      file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
-  uint64_t at = header.size();
-  for (const RedoEntry& redo : pending_) {
-    DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
-    at += redo.payload.size();
-  }
-  DW_SYNC_POINT("replica: redo part written");
-  DW_RETURN_IF_ERROR(file.commit());
-  DW_SYNC_POINT("replica: redo part on disk");
   names_.emplace_back(name);
-  pending_.clear();
-  pending_bytes_ = 0;
-  return {};
+  const uint64_t bytes = std::exchange(pending_bytes_, 0);
+  auto entries = std::make_shared<std::vector<RedoEntry>>(std::exchange(pending_, {}));
+  return queue_.push(
+      bytes, [this, entries, path = folder_ / name] { return write_part(path, info_, *entries); });
 }
 
 Result<std::vector<std::string>> RedoWriter::finish() {
-  if (!pending_.empty()) DW_RETURN_IF_ERROR(write_part());
+  if (!pending_.empty()) DW_RETURN_IF_ERROR(close_part());
+  DW_RETURN_IF_ERROR(queue_.finish());
   return names_;
 }
 

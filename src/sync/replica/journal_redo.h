@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
 #include "format/delta_part.h"
+#include "sync/publisher/upload_queue.h"
 #include "sync/replica/patched_digest.h"
 
 namespace deltawire {
@@ -28,10 +30,10 @@ struct RedoEntry {
 Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool,
                          const std::function<Status(RedoEntry)>& take);
 
-// The same of changes that are known already. `digests` are the whole tensor's, around them. May
-// throw std::bad_alloc.
+// The same of changes that are known already. `digests` are the whole tensor's, if they are known.
+// May throw std::bad_alloc.
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
-                            const BothDigests& digests,
+                            const std::optional<BothDigests>& digests,
                             const std::function<Status(RedoEntry)>& take);
 
 // Where a slab's bytes lie in its tensor; Corruption when they do not lie together.
@@ -40,12 +42,13 @@ struct ByteRange {
 };
 Result<ByteRange> slab_range(const DeltaEntry& entry);
 
-// Writes entries to `folder`/redo-00000.safetensors, ... One thread.
+// Writes entries to `folder`/redo-00000.safetensors, ..., each as soon as it is full, on a thread
+// of its own: the disk works while tensors are decoded. One thread.
 class RedoWriter {
  public:
-  RedoWriter(std::filesystem::path folder, DeltaInfo info)
-      : folder_(std::move(folder)), info_(std::move(info)) {}
+  RedoWriter(std::filesystem::path folder, DeltaInfo info);
 
+  // Waits while too much is on its way to the disk.
   Status add(RedoEntry entry);
   // All parts are on disk; returns their names.
   Result<std::vector<std::string>> finish();
@@ -53,13 +56,14 @@ class RedoWriter {
   uint64_t num_changed() const noexcept { return num_changed_; }
 
  private:
-  Status write_part();
+  Status close_part();
 
-  std::filesystem::path folder_;
-  DeltaInfo info_;
+  const std::filesystem::path folder_;
+  const DeltaInfo info_;
   std::vector<RedoEntry> pending_;
   uint64_t pending_bytes_ = 0, num_changed_ = 0;
   std::vector<std::string> names_;
+  UploadQueue queue_;
 };
 
 }  // namespace deltawire

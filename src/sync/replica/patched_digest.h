@@ -14,13 +14,12 @@ struct ChangeSpan {
   Bytes values;
 };
 
+// One pass over `bytes`, through a buffer that fits the cache.
+Digest patched_digest(DigestKind kind, unsigned width, Bytes bytes, const ChangeSpan& changes);
+
+// Of an array, around its changes.
 struct BothDigests {
   Digest before, after;
 };
-
-// One pass over `bytes`, through a buffer that fits the cache. The array is
-// `[first, first + bytes.size() / width)` of the one that positions count in.
-BothDigests digests_around(DigestKind kind, unsigned width, Bytes bytes, uint64_t first,
-                           const ChangeSpan& changes);
 
 }  // namespace deltawire

@@ -1,6 +1,7 @@
 #include "sync/replica/stage.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "codec/codec.h"
 #include "codec/guard.h"
@@ -75,22 +76,25 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
   const DeltaEntry& first = slabs[0].item->entry;
   const Digest& target = job.target.manifest.digests[job.steps.index];
   const Result<Changes> changes = decode_slabs(job, slabs, pool);
-  // Decoded from other bytes than it was made for, a sound payload looks damaged.
-  const bool whole = first.box.whole() && first.old_digest->kind == target.kind;
-  if (!whole || !changes.ok()) DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
-  DW_RETURN_IF_ERROR(Status(changes.status()));
-  const BothDigests both = digests_around(target.kind, layout_of(job.held.dtype).width,
-                                          job.held.bytes, 0, {changes->positions, changes->values});
-  if (whole && both.before != *first.old_digest) {
-    return not_the_base(job.place, *slabs[0].item, both.before);
+  // The result proves the base along with the steps. Where it is wrong, the base says whose fault
+  // that is: decoded from other bytes than it was made for, a sound payload looks damaged.
+  if (!changes.ok()) {
+    DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
+    return changes.status();
   }
-  if (both.after != target) {
-    // The bytes between slabs are nobody's to prove before the result is.
-    return whole ? not_the_target(*slabs[0].item, target, both.after)
-                 : base_mismatch(job.place + ": not what the manifest says: " +
-                                 digest_difference(target, both.after));
+  const Digest got = patched_digest(target.kind, layout_of(job.held.dtype).width, job.held.bytes,
+                                    {changes->positions, changes->values});
+  if (got != target) {
+    DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
+    // What lies between slabs has no digest of its own to blame.
+    return first.box.whole()
+               ? not_the_target(*slabs[0].item, target, got)
+               : base_mismatch(job.place +
+                               ": not what the manifest says: " + digest_difference(target, got));
   }
-  return make_redo_of_changes(job.held, *changes, both, take);
+  std::optional<BothDigests> known;
+  if (first.box.whole()) known = {*first.old_digest, got};
+  return make_redo_of_changes(job.held, *changes, known, take);
 }
 
 Status stage_on_copy(const StageJob& job, ThreadPool* pool,
