@@ -6,6 +6,8 @@
 #include "codec/codec.h"
 #include "codec/guard.h"
 #include "format/layout.h"
+#include "sync/publisher/box_runs.h"
+#include "sync/tensor_digest.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -19,13 +21,6 @@ bool overlap(const Box& a, const Box& b) {
     }
   }
   return true;
-}
-
-Digest box_digest(const Box& box, DType dtype, const Shape& shape, Bytes tensor, DigestKind kind) {
-  if (box.whole()) return digest_of(kind, tensor);
-  std::vector<uint8_t> contents(tensor_size_bytes(dtype, box_shape(box, shape)).value());
-  copy_box_out(box, dtype, shape, tensor, contents);
-  return digest_of(kind, contents);
 }
 
 std::string form(DType dtype, const Shape& shape) {
@@ -103,7 +98,7 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
     if (!fresh) continue;
     touched.push_back(&entry.box);
     const Digest got =
-        box_digest(entry.box, entry.dtype, entry.shape, data, entry.old_digest->kind);
+        box_digest(entry.old_digest->kind, entry.dtype, entry.shape, data, entry.box);
     if (got != *entry.old_digest) return not_the_base(place, *item, got);
     proven->push_back(&entry.box);
   }
@@ -115,8 +110,11 @@ Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* po
     const DeltaEntry& entry = item->entry;
     const Codec& codec = *find_codec(entry.codec);
     const Layout layout = layout_of(entry.dtype);
-    if (entry.box.whole()) {
-      DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, data, pool).at(item->place));
+    const BoxRuns runs(entry.box, entry.dtype, entry.shape);
+    if (entry.box.whole() || runs.count() == 1) {  // lies together
+      const MutableBytes own =
+          data.subspan(runs.count() == 0 ? 0 : runs.position(0), runs.count() * runs.run_bytes());
+      DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, own, pool).at(item->place));
       continue;
     }
     std::vector<uint8_t> contents(entry.box_bytes());
@@ -143,7 +141,7 @@ Status check_result(const TensorSteps& steps, const Target& target,
   const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, spec.name);
   const std::vector<BoxDigest> whole = {{Box{}, target.manifest.digests[steps.index]}};
   for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
-    const Digest got = box_digest(box.box, spec.dtype, spec.shape, data, box.digest.kind);
+    const Digest got = box_digest(box.digest.kind, spec.dtype, spec.shape, data, box.box);
     if (got != box.digest) {
       return wrong_result(steps, proven, box.box, place, digest_difference(box.digest, got));
     }

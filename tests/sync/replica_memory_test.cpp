@@ -1,0 +1,128 @@
+// A replica's memory does not grow with its largest tensor.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "checkpoints.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/publisher.h"
+#include "deltawire/replica.h"
+#include "store/directory_store.h"
+
+namespace deltawire::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kTensorBytes = 1024 * kMiB;
+constexpr uint64_t kRoom = 448 * kMiB;  // beyond what a fresh process has
+
+// Memory that the process alone may write to: what copies of a tensor would be made of. Mapped
+// files are not counted.
+uint64_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmData:")) return std::stoull(line.substr(7)) * 1024;
+  }
+  return 0;
+}
+
+// Zeros that take no memory until they are written.
+class LargeTensor {
+ public:
+  LargeTensor()
+      : data_(static_cast<uint8_t*>(::mmap(nullptr, kTensorBytes, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+  ~LargeTensor() { ::munmap(data_, kTensorBytes); }
+  LargeTensor(const LargeTensor&) = delete;
+  LargeTensor& operator=(const LargeTensor&) = delete;
+
+  MutableBytes bytes() const { return {data_, kTensorBytes}; }
+  std::vector<PublishTensor> views() const {
+    return {{{"large", DType::kBF16, {1024, kTensorBytes / 2048}, bytes()}, {}}};
+  }
+
+ private:
+  uint8_t* const data_;
+};
+
+// Pulls the versions one after the other in a child whose memory is limited. What it printed, if it
+// failed.
+std::string pull_with_little_memory(const fs::path& store, const fs::path& local,
+                                    const std::vector<uint64_t>& versions) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto run = [&]() -> Status {
+      const rlimit limit{data_bytes() + kRoom, data_bytes() + kRoom};
+      if (::setrlimit(RLIMIT_DATA, &limit) != 0) return internal_error("cannot set the limit");
+      ReplicaOptions options;
+      options.threads = 2;
+      options.heartbeat = false;
+      DW_ASSIGN_OR_RETURN(Replica replica,
+                          Replica::open(std::make_shared<DirectoryStore>(store), local, options));
+      for (const uint64_t version : versions) {
+        DW_ASSIGN_OR_RETURN(const PullReport report, replica.pull(version));
+        if (report.repaired) return internal_error(report.repair_reason);
+      }
+      return {};
+    };
+    const Status status = run();
+    const std::string text = status.ok() ? "" : status.to_string();
+    if (::write(pipe[1], text.data(), text.size()) < 0) ::_exit(2);
+    ::_exit(status.ok() ? 0 : 1);
+  }
+  ::close(pipe[1]);
+  std::string text;
+  char buffer[1024];
+  for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof buffer)) > 0;) text.append(buffer, size_t(n));
+  ::close(pipe[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (status == 0) return "";
+  return text.empty() ? "ended with status " + std::to_string(status) : text;
+}
+
+bool holds(const fs::path& local, Bytes bytes) {
+  const auto checkpoint = Checkpoint::open(local);
+  if (!checkpoint.ok()) return false;
+  const Bytes own = checkpoint->find("large")->view.bytes;
+  return own.size() == bytes.size() && std::memcmp(own.data(), bytes.data(), own.size()) == 0;
+}
+
+TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
+  TempFolder folder;
+  const fs::path store = folder.path() / "store", local = folder.path() / "local";
+  LargeTensor tensor;
+  {
+    PublishOptions options;
+    options.threads = 2;
+    Publisher publisher =
+        Publisher::open(std::make_shared<DirectoryStore>(store), {}, options).value();
+    const auto publish = [&] {
+      const auto report = publisher.publish(tensor.views());
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+    };
+    publish();
+    // A few everywhere: decoded from the local bytes.
+    for (uint64_t i = 0; i < kTensorBytes; i += 4097 * 64) tensor.bytes()[i] ^= 1;
+    publish();
+    // Two steps, one of them dense in a part: decoded on a copy.
+    for (uint64_t i = 0; i < 96 * kMiB; ++i) tensor.bytes()[i] ^= uint8_t(i * 2654435761 >> 13) | 1;
+    publish();
+    for (uint64_t i = 0; i < kTensorBytes; i += 4099 * 64) tensor.bytes()[i] ^= 2;
+    publish();
+  }
+  EXPECT_EQ(pull_with_little_memory(store, local, {0, 1, 3}), "");
+  EXPECT_TRUE(holds(local, tensor.bytes()));
+}
+
+}  // namespace
+}  // namespace deltawire::testing
