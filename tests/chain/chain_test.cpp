@@ -63,6 +63,66 @@ TEST(Chain, AListingThatLagsDoesNotHideTheHead) {
   }
 }
 
+TEST(Chain, WhatComesNextIsSeenInOneRound) {
+  MadeChain made;
+  for (int i = 0; i < 6; ++i) made.add(10);
+  made.store->requests = 0;
+  auto newest = made.chain.newest_after(5);
+  ASSERT_TRUE(newest.ok()) << newest.status().to_string();
+  EXPECT_EQ(newest->version, 5);
+  EXPECT_FALSE(newest->record.has_value());
+  EXPECT_EQ(made.store->requests, 3);
+  made.store->requests = 0;
+  newest = made.chain.newest_after(4);
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(newest->version, 5);
+  ASSERT_TRUE(newest->record.has_value());
+  EXPECT_EQ(newest->record->digest, made.versions[5].digest);
+  EXPECT_EQ(made.store->requests, 3);
+  for (const uint64_t known : {0, 1, 2, 3, 6, 7, 100}) {
+    newest = made.chain.newest_after(known);
+    ASSERT_TRUE(newest.ok());
+    EXPECT_EQ(newest->version, 5) << known;
+  }
+}
+
+TEST(Chain, WhatComesNextIsSeenThoughListingsAreBehind) {
+  MadeChain made;
+  for (int i = 0; i < 6; ++i) made.add(10);
+  for (size_t shown = 0; shown < 6; ++shown) {
+    made.store->after_list = [&](std::vector<ObjectInfo>* page) {
+      std::erase_if(*page, [&](const ObjectInfo& object) {
+        return version_of_manifest(object.name).value_or(0) > shown;
+      });
+    };
+    for (uint64_t known = 0; known < 6; ++known) {
+      const auto newest = made.chain.newest_after(known);
+      ASSERT_TRUE(newest.ok());
+      EXPECT_EQ(newest->version, 5) << known << ", " << shown;
+    }
+  }
+}
+
+TEST(Chain, WhatComesNextIsSeenBehindHolesAndDamage) {
+  MadeChain made;
+  for (int i = 0; i < 8; ++i) made.add(10);
+  for (int v = 2; v < 6; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
+  for (const uint64_t known : {1, 3}) {  // pinned, and pruned itself
+    const auto newest = made.chain.newest_after(known);
+    ASSERT_TRUE(newest.ok());
+    EXPECT_EQ(newest->version, 7) << known;
+  }
+  ASSERT_TRUE(made.memory->put(manifest_name(7), MemoryBody(std::string_view("{}"))).ok());
+  const auto newest = made.chain.newest_after(6);
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(newest->version, 7);
+  EXPECT_FALSE(newest->record.has_value());
+  made.store->before = [](std::string_view call, std::string_view) {
+    return call == "list" ? unavailable("told so") : Status();
+  };
+  EXPECT_TRUE(is_failure(made.chain.newest_after(6).status(), Code::kUnavailable));
+}
+
 TEST(Chain, AVersionIsCommittedOnce) {
   MadeChain made;
   made.add(10);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "chain/counting_store.h"
 #include "chain/heartbeat.h"
 #include "store/directory_store.h"
 #include "store/memory_store.h"
@@ -306,6 +307,93 @@ TEST_P(ReplicaTest, AFileEditedBetweenPrepareAndCommitIsNotPatched) {
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(report->repaired);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
+}
+
+TEST_P(ReplicaTest, ACommitIsSeenAtOnceAndRecordedWhenItIsOnDisk) {
+  publish(1);
+  auto replica = Replica::open(chain_.store(), local(), options());
+  ASSERT_TRUE(replica->pull(0).ok());
+  ASSERT_TRUE(replica->prepare().ok());
+  auto report = replica->commit();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(replica->state()->version, 1);
+  EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
+  EXPECT_EQ(read_replica_state(local())->version, 0);
+  EXPECT_EQ(read_replica_state(local())->patching_to, 1);
+  // What a process that dies now leaves behind.
+  fs::copy(local(), local("dead"), fs::copy_options::recursive);
+  ASSERT_TRUE(replica->settle(&*report).ok());
+  EXPECT_EQ(report->phases.back().name, "record");
+  EXPECT_EQ(read_replica_state(local())->version, 1);
+  EXPECT_FALSE(read_replica_state(local())->patching_to);
+  EXPECT_FALSE(fs::exists(local() / ".deltawire/journal"));
+  ASSERT_TRUE(replica->settle().ok());  // nothing to do
+  auto next = Replica::open(chain_.store(), local("dead"), options());
+  ASSERT_TRUE(next.ok()) << next.status().to_string();
+  EXPECT_EQ(next->state()->version, 1);
+  const auto recovered = next->pull();
+  ASSERT_TRUE(recovered.ok());
+  EXPECT_TRUE(recovered->recovered);
+  EXPECT_FALSE(recovered->repaired);
+  EXPECT_TRUE(is_identical(local("dead"), chain_.checkpoint(1)));
+}
+
+TEST_P(ReplicaTest, ACommitIsSettledByTheNextStepOrTheEnd) {
+  publish(2);
+  {
+    auto replica = Replica::open(chain_.store(), local(), options());
+    ASSERT_TRUE(replica->pull(0).ok());
+    for (const uint64_t version : {1, 2}) {
+      ASSERT_TRUE(replica->prepare(version).ok());
+      ASSERT_TRUE(replica->commit().ok());
+    }
+    EXPECT_EQ(read_replica_state(local())->version, 1);
+  }
+  EXPECT_EQ(read_replica_state(local())->version, 2);
+  EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
+}
+
+// Each is decoded as it comes.
+TEST_P(ReplicaTest, ADeltaInManyParts) {
+  publish(0);
+  step(&tensors_, 1);
+  chain_.publish_delta(tensors_, "auto", 1, 100);
+  ASSERT_GT(chain_.record(1).manifest.parts.size(), 2);
+  ASSERT_TRUE(pull(0).ok());
+  const auto report = pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->repaired);
+  EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
+}
+
+TEST_P(ReplicaTest, ATensorInTwoPartsAtOnceIsRefused) {
+  publish(0);
+  ASSERT_TRUE(pull().ok());
+  step(&tensors_, 1);
+  chain_.tamper = [](Manifest* manifest) {
+    manifest->parts.push_back(manifest->parts[0]);
+    manifest->chain_bytes += manifest->parts[0].size_bytes;
+  };
+  chain_.publish_delta(tensors_);
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "covers elements"));
+  EXPECT_TRUE(is_identical(local(), chain_.checkpoint(0)));
+}
+
+TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
+  publish(0);
+  auto counted = std::make_shared<CountingStore>(chain_.store());
+  auto replica = Replica::open(counted, local(), options());
+  ASSERT_TRUE(replica->pull().ok());
+  for (uint64_t version = 1; version <= 3; ++version) {
+    step(&tensors_, version);
+    chain_.publish_delta(tensors_);
+    counted->requests = 0;
+    const auto head = replica->head();
+    ASSERT_TRUE(head.ok());
+    ASSERT_TRUE(replica->pull(*head).ok());
+    EXPECT_EQ(replica->state()->version, version);
+    EXPECT_EQ(counted->requests, 3 + chain_.record(version).manifest.parts.size());
+  }
 }
 
 // The redo record is a delta like any other.
