@@ -3,9 +3,27 @@
 #include <fmt/format.h>
 
 #include "cli/verbs.h"
+#ifdef DELTAWIRE_HAVE_CUDA
+#include "kernels/cuda/memory.h"
+#endif
 
 namespace deltawire::cli {
 namespace {
+
+// The GPU in use, or why there is none.
+nlohmann::json describe_gpu(const Context& context) {
+#ifdef DELTAWIRE_HAVE_CUDA
+  const Result<cuda::DeviceInfo> info = cuda::device_info();
+  if (info.ok()) {
+    context.say(fmt::format("* cuda: {}", info->name));
+    return info->name;
+  }
+  context.say("  cuda: compiled in, no GPU here");
+#else
+  context.say("  cuda: not compiled in");
+#endif
+  return nullptr;
+}
 
 int list(const Context& context) {
   std::vector<std::string> names;
@@ -19,7 +37,7 @@ int list(const Context& context) {
         invalid_argument(fmt::format("DELTAWIRE_KERNELS={} names none of those that run here: {}",
                                      unknown_kernels(), fmt::join(names, ", "))));
   }
-  context.emit({{"available", names}, {"chosen", kernels().name}});
+  context.emit({{"available", names}, {"chosen", kernels().name}, {"cuda", describe_gpu(context)}});
   return context.succeed();
 }
 
@@ -28,7 +46,7 @@ int list(const Context& context) {
 void add_kernels(CLI::App& app, Context& context, Run* run) {
   CLI::App* verb = make_verb(
       app, context, "kernels",
-      "List the instruction sets this machine can use; * is the one in use",
+      "List the instruction sets and GPUs this machine can use; * marks those in use",
       "  deltawire kernels\n"
       "  DELTAWIRE_KERNELS=scalar deltawire diff a.safetensors b.safetensors -o d.safetensors");
   verb->callback([&context, run] { *run = [&context] { return list(context); }; });

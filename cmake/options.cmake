@@ -1,12 +1,13 @@
 # Flags that every target of ours shares.
 add_library(deltawire_options INTERFACE)
-target_compile_options(deltawire_options INTERFACE -Wall -Wextra
-                       $<$<BOOL:${DELTAWIRE_WERROR}>:-Werror>)
+target_compile_options(deltawire_options INTERFACE
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra $<$<BOOL:${DELTAWIRE_WERROR}>:-Werror>>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall $<$<BOOL:${DELTAWIRE_WERROR}>:--Werror=all-warnings>>)
 # A header, not a flag: only what includes it is compiled again when tests are switched on or off.
 configure_file(${CMAKE_CURRENT_LIST_DIR}/faults.h.in ${PROJECT_BINARY_DIR}/generated/deltawire_faults.h)
 target_include_directories(deltawire_options INTERFACE ${PROJECT_BINARY_DIR}/generated)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(deltawire_options INTERFACE -Wno-restrict) # "x" + std::string: GCC PR 105651
+  target_compile_options(deltawire_options INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wno-restrict>) # "x" + std::string: GCC PR 105651
 endif()
 if(DELTAWIRE_SANITIZE)
   target_compile_options(deltawire_options INTERFACE -fsanitize=${DELTAWIRE_SANITIZE}

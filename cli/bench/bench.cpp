@@ -8,6 +8,8 @@
 #include "cli/bench/bound.h"
 #include "cli/bench/chain/chain_bench.h"
 #include "cli/bench/data.h"
+#include "cli/bench/device/device_bench.h"
+#include "cli/bench/device/model.h"
 #include "cli/bench/measure.h"
 #include "cli/bench/pipeline.h"
 #include "cli/bench/report.h"
@@ -35,6 +37,8 @@ struct Options {
   unsigned repeat = 3;
   std::vector<std::string> only;  // names of codecs and pipelines; empty: all
   bool quick = false, sizes = false;
+  std::string device = "cpu";
+  DeviceBenchOptions on_device;
 };
 
 bool wanted(const Options& options, const std::string& name) {
@@ -184,7 +188,8 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
       "  deltawire bench --quick                               40 MB: a look, not a result\n"
       "  deltawire bench step1.safetensors step2.safetensors   your own weights\n"
       "  deltawire bench --codec tight slime deltawire -j 8    three rows only\n"
-      "  deltawire bench --params 2B --density 0.005 --json");
+      "  deltawire bench --params 2B --density 0.005 --json\n"
+      "  deltawire bench --device cuda --model 1.7b            the GPU path");
   auto options = std::make_shared<Options>();
   auto* old_path = verb->add_option("OLD", options->old_path,
                                     "the checkpoint before; without it, weights are simulated");
@@ -210,13 +215,25 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
                    "the best of so many or, when they are quick, more, 1 to 1000 (default 3)", 1,
                    1000);
   verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
+  auto* device = verb->add_option("--device", options->device,
+                                  "cpu, or cuda: the GPU path on a real model's list of tensors");
+  offer_words(device->type_name("NAME")->check(CLI::IsMember({"cpu", "cuda"})), {"cpu", "cuda"});
+  auto* model = verb->add_option("--model", options->on_device.model,
+                                 "whose tensors with --device cuda: 8b, 1.7b or moe (default 8b)");
+  offer_words(model->type_name("NAME")->check(CLI::IsMember(device_models())), device_models());
+  model->needs(device);
   add_threads(verb, context);
   add_chain_bench(verb, context, run);
   add_versions_bench(verb, context, run);
   verb->callback([&context, run, options, verb] {
     if (!verb->get_subcommands().empty()) return;
     if (options->quick) options->params = kQuickParams;
-    *run = [&context, options] { return bench(context, *options); };
+    options->on_device.density = options->density;
+    options->on_device.repeat = options->repeat;
+    *run = [&context, options] {
+      return options->device == "cuda" ? device_bench(context, options->on_device)
+                                       : bench(context, *options);
+    };
   });
 }
 

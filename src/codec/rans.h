@@ -7,13 +7,9 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "kernels/tight_math.h"
 
 namespace deltawire {
-
-inline constexpr unsigned kProbabilityBits = 12;
-inline constexpr uint32_t kProbabilityOne = 1U << kProbabilityBits;
-inline constexpr uint32_t kRansLow = 1U << 16;  // states live in [2^16, 2^32)
-inline constexpr size_t kMaxSymbols = 160;
 
 // A static code over up to kMaxSymbols symbols; frequencies are >= 1 and sum to kProbabilityOne.
 // Each symbol carries a meaning for the decoder: a base value and a number of raw bits to add.

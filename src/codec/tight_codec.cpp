@@ -13,6 +13,7 @@
 #include "codec/leb128.h"
 #include "codec/tight_decode.h"
 #include "codec/tight_encode.h"
+#include "codec/tight_payload.h"
 #include "codec/tight_sample.h"
 
 namespace deltawire {
@@ -24,10 +25,6 @@ template <class Scratch>
 Scratch& thread_scratch() {
   static thread_local const auto kScratch = std::make_unique<Scratch>();
   return *kScratch;
-}
-
-size_t num_blocks_of(size_t n, unsigned block_log2) {
-  return (n + (size_t{1} << block_log2) - 1) >> block_log2;
 }
 
 // Neighbouring blocks go to one thread in a run: it can ask for the next one's weights in time.
@@ -88,11 +85,11 @@ class Encoder {
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
   Result<Encoded> encode_fitted(const KeyStats& keys) {
     const KeySplit split(fit_split(keys, layout_, n_));
-    const size_t num_sampled = std::min(num_blocks(), std::clamp<size_t>(num_blocks() / 16, 2, 8));
+    const std::vector<size_t> blocks = sampled_blocks(n_);
+    const size_t num_sampled = blocks.size();
     std::vector<BlockChanges<T>> sampled(num_sampled);
-    const auto sampled_block = [&](size_t i) { return i * num_blocks() / num_sampled; };
     DW_RETURN_IF_ERROR(parallel_try(pool_, num_sampled, [&](size_t i, unsigned) -> Status {
-      collect(split, sampled_block(i), &sampled[i]);
+      collect(split, blocks[i], &sampled[i]);
       return {};
     }));
     ClassStats classes;
@@ -103,7 +100,7 @@ class Encoder {
         classes.population[c] += sampled[i].population[c];
         classes.changed[c] += sampled[i].count[c];
       }
-      classes.num_elements += block_size(sampled_block(i));
+      classes.num_elements += block_size(blocks[i]);
       encode_ops<T>().count_values(sampled[i], split.split, values.get());
       total += sampled[i].total;
     }
@@ -113,7 +110,7 @@ class Encoder {
     coder->build(fit_model(split.split, classes, *values, layout_, n_), layout_.width);
     return encode_blocks(*coder, [&](size_t block, BlockChanges<T>* own) -> const BlockChanges<T>& {
       for (size_t i = 0; i < num_sampled; ++i) {
-        if (sampled_block(i) == block) return sampled[i];
+        if (blocks[i] == block) return sampled[i];
       }
       collect(split, block, own);
       return *own;
@@ -174,37 +171,16 @@ class Encoder {
   const size_t n_;
 };
 
-// A payload taken apart: its model and where each block lies. Checked, but for the blocks' insides.
 struct Parsed {
   std::unique_ptr<Coder> coder = std::make_unique<Coder>();
   std::vector<Bytes> blocks;
 };
 
 Result<Parsed> parse(Layout layout, Bytes payload, size_t n) {
-  size_t consumed = 0;
-  DW_ASSIGN_OR_RETURN(const Model model, read_model(layout, payload, &consumed));
-  const size_t num_blocks = num_blocks_of(n, model.block_log2);
-  Bytes rest = payload.subspan(consumed);
-  if (rest.size() < num_blocks) {  // a length takes a byte at least
-    return bad_payload("tight directory: blocks", num_blocks, rest.size());
-  }
-  std::vector<uint64_t> lengths(num_blocks);
-  uint64_t total = 0;
-  for (uint64_t& length : lengths) {
-    DW_RETURN_IF_ERROR(take_leb128("tight directory", &rest, &length));
-    if (length > payload.size())
-      return bad_payload("tight directory: block length", payload.size(), length);
-    total += length;
-  }
-  if (total != rest.size())
-    return bad_payload("tight directory: bytes of all blocks", rest.size(), total);
-  if (total == 0) return bad_payload("tight payload", "at least one change", "none");
+  DW_ASSIGN_OR_RETURN(Payload split, split_payload(layout, payload, n));
   Parsed parsed;
-  parsed.coder->build(model, layout.width);
-  for (const uint64_t length : lengths) {
-    parsed.blocks.push_back(rest.first(size_t(length)));
-    rest = rest.subspan(size_t(length));
-  }
+  parsed.coder->build(split.model, layout.width);
+  parsed.blocks = std::move(split.blocks);
   return parsed;
 }
 

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "codec/tight_payload.h"
+
 #define DELTAWIRE_TARGETS_OF "codec/tight_decode.cpp"
 #include "codec/foreach_target.h"
 
@@ -36,25 +38,6 @@ struct Streams {
     return info;
   }
 };
-
-bool read_count(Streams* in, const Model& model, int c, size_t n, uint32_t* count) {
-  const unsigned ones = unsigned(std::countr_one(in->bits.peek()));
-  if (!model.fitted) {
-    if (ones > kMaxBlockLog2) return false;
-    in->bits.skip(ones + 1);
-    *count = uint32_t((uint64_t{1} << ones) + in->bits.get(ones) - 1);
-  } else if (ones < kRiceLimit) {
-    const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
-    const unsigned low_bits = rice_bits(mean);
-    in->bits.skip(ones + 1);
-    const uint32_t folded = uint32_t(ones) << low_bits | uint32_t(in->bits.get(low_bits));
-    *count = (folded & 1) != 0 ? mean - (folded + 1) / 2 : mean + folded / 2;
-  } else {
-    in->bits.skip(kRiceLimit);
-    *count = uint32_t(in->bits.get(kMaxBlockLog2 + 1));
-  }
-  return *count <= n;
-}
 
 // Gaps to ascending ranks below n.
 bool read_ranks(Streams* streams, const RansTable& table, uint32_t count, size_t n,
@@ -200,17 +183,12 @@ Status decode_block(const Coder& coder, Bytes block, const uint8_t* data, size_t
 
   const Model& model = coder.model;
   const int num_classes = model.split.num_classes;
-  const uint32_t unit_classes = uint32_t(in.bits.get(unsigned(num_classes)));
-  uint32_t first[kMaxClasses] = {}, end[kMaxClasses] = {}, total = 0;
-  for (int c = 0; c < num_classes; ++c) {
-    uint32_t count;
-    if (!read_count(&in, model, c, n, &count))
-      return bad_block("a class has more changes than the block elements");
-    first[c] = total;
-    end[c] = total += count;
-    if (total > n) return bad_block("more changes than elements");
-  }
-  if (total == 0) return bad_block("present, yet without changes");
+  BlockHead head;
+  if (const char* wrong = read_block_head(model, n, &in.bits, &head)) return bad_block(wrong);
+  uint32_t first[kMaxClasses] = {};
+  const uint32_t* const end = head.end;
+  std::copy_n(end, kMaxClasses - 1, first + 1);
+  const uint32_t total = end[kMaxClasses - 1], unit_classes = head.unit_classes;
   if (scratch->positions.size() < total) scratch->positions.resize(total);
   if (scratch->values.size() < total * sizeof(T)) scratch->values.resize(total * sizeof(T));
   const uint8_t* const block_end = data + n * sizeof(T);

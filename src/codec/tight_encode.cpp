@@ -19,45 +19,6 @@ uint8_t key_of(const ClassSplit& split, T value) {
   return uint8_t(value >> split.key_shift) & split.key_mask;
 }
 
-// A value as symbols and raw bits; the mirror image of decode in tight_apply.cpp.
-template <class T>
-struct Step {
-  uint32_t token;
-  uint32_t escape = 0;  // when token is kEscapeToken
-  bool negative;
-  unsigned raw_bits = 0;
-  T raw = 0;
-};
-
-template <class T>
-Step<T> make_step(T old_value, T step) {
-  constexpr unsigned kBits = sizeof(T) * 8;
-  const T size = magnitude(step);
-  const bool flipped = ((old_value ^ T(old_value + step)) & kTopBit<T>) != 0;
-  Step<T> out{0, 0, (step & kTopBit<T>) != 0, 0, 0};
-  if constexpr (kLinearSteps<T>) {
-    if (size <= kNumSteps<T>) {
-      out.token = size - 1U;
-      return out;
-    }
-  } else if (!flipped) {
-    out.token = kBits - 1U - unsigned(std::countl_zero(size));
-    out.raw_bits = out.token;
-    out.raw = T(size & ((T{1} << out.raw_bits) - 1));
-    return out;
-  }
-  // A sign flip moves the value by half the range; what is left of the step is small again.
-  const T rest = flipped ? T(step ^ kTopBit<T>) : step;
-  const T rest_size = magnitude(rest);
-  const unsigned length = kBits - unsigned(std::countl_zero(rest_size));
-  out.token = kEscapeToken<T>;
-  out.escape = (flipped ? kBits : 0) + std::min(length, kBits - 1);
-  out.negative = (rest & kTopBit<T>) != 0;
-  out.raw_bits = length > 1 ? length - 1 : 0;
-  out.raw = T(rest_size & ((T{1} << out.raw_bits) - 1));
-  return out;
-}
-
 void put_count(BitWriter* bits, const Model& model, int c, size_t n, uint32_t count) {
   if (!model.fitted) {  // Elias gamma
     const unsigned length = 31U - unsigned(std::countl_zero(count + 1));

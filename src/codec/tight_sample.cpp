@@ -3,22 +3,21 @@
 #include <algorithm>
 
 #include "codec/elements.h"
+#include "codec/tight_payload.h"
 
 namespace deltawire::tight {
 namespace {
 
-constexpr size_t kPiece = 2048;  // elements read in one go
+constexpr size_t kPiece = kSamplePieceElements;
 
 template <class T>
 KeyStats sample(Layout layout, const uint8_t* old_data, const uint8_t* new_data, size_t n) {
-  const size_t num_pieces = (n + kPiece - 1) / kPiece;
-  const size_t taken = std::min(num_pieces, std::clamp<size_t>(n / 48, 16384, 131072) / kPiece);
+  const SampledPieces pieces = sampled_pieces(n);
   uint32_t counts[4][256] = {};  // four, so that runs of one key do not wait for each other
   uint16_t positions[kPiece + kStripElements];
   KeyStats stats;
-  for (size_t piece = 0; piece < taken; ++piece) {
-    const size_t start = (piece * num_pieces / taken) * kPiece,
-                 length = std::min(kPiece, n - start);
+  for (size_t piece = 0; piece < pieces.taken; ++piece) {
+    const size_t start = pieces.start(piece), length = std::min(kPiece, n - start);
     const uint8_t *old_piece = old_data + start * sizeof(T),
                   *new_piece = new_data + start * sizeof(T);
     const auto key_at = [&](size_t i) {
@@ -37,6 +36,19 @@ KeyStats sample(Layout layout, const uint8_t* old_data, const uint8_t* new_data,
 }
 
 }  // namespace
+
+SampledPieces sampled_pieces(size_t n) {
+  const size_t all = (n + kPiece - 1) / kPiece;
+  return {all, std::min(all, std::clamp<size_t>(n / 48, 16384, 131072) / kPiece)};
+}
+
+std::vector<size_t> sampled_blocks(size_t n) {
+  const size_t all = num_blocks_of(n, kBlockLog2);
+  const size_t taken = std::min(all, std::clamp<size_t>(all / 16, 2, 8));
+  std::vector<size_t> blocks;
+  for (size_t i = 0; i < taken; ++i) blocks.push_back(i * all / taken);
+  return blocks;
+}
 
 KeyStats sample_keys(Layout layout, Bytes old_bytes, Bytes new_bytes) {
   return with_element(layout.width, [&](auto element) {

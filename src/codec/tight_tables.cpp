@@ -76,15 +76,19 @@ const RansTable& gap_table(uint8_t q) {
   return kTables->tables[q];
 }
 
-void build_coded_table(const uint8_t* codes, uint32_t num_symbols, RansTable* table) {
+void coded_frequencies(const uint8_t* codes, uint32_t num_symbols, uint16_t* frequencies) {
   // 2^(16 + 0.4 i)
   constexpr uint32_t kRoot[5] = {65536, 86475, 114104, 150562, 198668};
   uint64_t weights[kMaxSymbols];
   for (uint32_t i = 0; i < num_symbols; ++i) {
     weights[i] = codes[i] == 0 ? 1 : uint64_t(kRoot[codes[i] % 5]) << (2 * (codes[i] / 5));
   }
-  uint16_t frequencies[kMaxSymbols];
   normalise(weights, num_symbols, frequencies);
+}
+
+void build_coded_table(const uint8_t* codes, uint32_t num_symbols, RansTable* table) {
+  uint16_t frequencies[kMaxSymbols];
+  coded_frequencies(codes, num_symbols, frequencies);
   table->build(frequencies, num_symbols, nullptr, nullptr);
 }
 

@@ -1,0 +1,26 @@
+// One piece of device memory, cut into typed pieces in turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace deltawire::cuda {
+
+class Carve {
+ public:
+  explicit Carve(uint8_t* begin) : at_(begin) {}  // null: only to learn the size
+
+  template <class T>
+  T* take(size_t count) {
+    T* const piece = reinterpret_cast<T*>(at_ + size_);
+    size_ += (count * sizeof(T) + 255) / 256 * 256;
+    return piece;
+  }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* at_;
+  size_t size_ = 0;
+};
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,84 @@
+#include "codec/cuda/device_codec.h"
+
+#include <algorithm>
+#include <map>
+
+#include "codec/checks.h"
+#include "codec/cuda/device_parts.h"
+#include "codec/cuda/workspace.h"
+
+namespace deltawire::cuda {
+namespace {
+
+Status check_codec(CodecId codec) {
+  if (codec == CodecId::kIndices || codec == CodecId::kGaps || codec == CodecId::kTight) return {};
+  const Codec* known = find_codec(codec);
+  return unsupported("codec " +
+                     std::string(known == nullptr ? "of a newer version" : known->name()) +
+                     " on a GPU; indices, gaps and tight run there");
+}
+
+Status check_layout(Layout layout, NewKind kind) {
+  DW_RETURN_IF_ERROR(check_array(layout, 0));
+  if (kind != NewKind::kSame && layout.width != 2) {
+    return invalid_argument("wider floats are compared with bf16 arrays only");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
+                                    const DeviceOptions& given, Stream stream, DeviceTimes* times) {
+  DW_RETURN_IF_ERROR(check_codec(codec));
+  Workspace own;
+  DeviceOptions options = given;
+  if (options.workspace == nullptr) options.workspace = &own;
+  std::map<std::pair<uint8_t, NewKind>, std::vector<size_t>> groups;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    DW_RETURN_IF_ERROR(check_layout(pairs[i].layout, pairs[i].kind));
+    if (pairs[i].num_elements != 0) groups[{pairs[i].layout.width, pairs[i].kind}].push_back(i);
+  }
+  std::vector<Encoded> out(pairs.size());
+  for (const auto& [kind, members] : groups) {
+    std::vector<DevicePair> group;
+    for (const size_t i : members) group.push_back(pairs[i]);
+    DW_ASSIGN_OR_RETURN(std::vector<Encoded> encoded,
+                        codec == CodecId::kTight
+                            ? encode_tight(group, options, stream, times)
+                            : encode_lists(codec, group, options, stream, times));
+    for (size_t k = 0; k < members.size(); ++k) out[members[k]] = std::move(encoded[k]);
+  }
+  return out;
+}
+
+Status apply(std::span<const DevicePatch> patches, const DeviceOptions& given, Stream stream,
+             DeviceTimes* times) {
+  Workspace own;
+  DeviceOptions options = given;
+  if (options.workspace == nullptr) options.workspace = &own;
+  std::map<std::pair<CodecId, uint8_t>, std::vector<NumberedPatch>> groups;
+  for (size_t i = 0; i < patches.size(); ++i) {
+    const DevicePatch& patch = patches[i];
+    DW_RETURN_IF_ERROR(check_codec(patch.codec).at("patch " + std::to_string(i)));
+    DW_RETURN_IF_ERROR(check_layout(patch.layout, NewKind::kSame));
+    if (patch.payload.empty()) continue;  // nothing changed
+    if (patch.num_elements == 0) {
+      return corruption("patch " + std::to_string(i) + ": changes of an empty array");
+    }
+    groups[{patch.codec, patch.layout.width}].push_back({patch, i});
+  }
+  const auto run = [&](bool write) -> Status {
+    for (const auto& [kind, group] : groups) {
+      DW_RETURN_IF_ERROR(kind.first == CodecId::kTight
+                             ? apply_tight_patches(group, options, write, stream, times)
+                             : apply_lists_patches(group, options, write, stream, times));
+    }
+    return {};
+  };
+  // One group checks itself before it writes.
+  if (groups.size() > 1 && options.all_or_nothing) DW_RETURN_IF_ERROR(run(false));
+  return run(true);
+}
+
+}  // namespace deltawire::cuda

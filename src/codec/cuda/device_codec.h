@@ -1,0 +1,60 @@
+// Codecs on arrays that live on a GPU. Payloads are the CPU's, byte for byte: what one side writes
+// the other reads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "codec/codec.h"
+#include "kernels/cuda/diff.h"
+#include "kernels/cuda/memory.h"
+
+namespace deltawire::cuda {
+
+struct DevicePair {
+  Layout layout;
+  const void* old_data = nullptr;
+  const void* new_data = nullptr;
+  uint64_t num_elements = 0;
+  NewKind kind = NewKind::kSame;  // else the layout is bf16's, and new_data is read as wider floats
+};
+
+struct DevicePatch {
+  Layout layout;
+  void* data = nullptr;
+  uint64_t num_elements = 0;
+  CodecId codec = CodecId::kTight;
+  Bytes payload;  // in host memory; pinned memory is copied faster
+};
+
+class Workspace;
+
+struct DeviceOptions {
+  size_t scratch_bytes = size_t{256} << 20;  // of device memory, beyond the arrays
+  Workspace* workspace = nullptr;            // kept from call to call; null: made for each
+  ThreadPool* pool = nullptr;                // for what the host has to do
+  // Patches that do not fit the scratch all at once are decoded twice, so that nothing is written
+  // before all of it is known to be good. Without, a bad one may leave others patched, and the
+  // error says so.
+  bool all_or_nothing = true;
+};
+
+// How long the device was busy; for benches.
+struct DeviceTimes {
+  double statistics = 0, coding = 0;  // milliseconds
+};
+
+// `indices`, `gaps` and `tight` are coded on the device. Waits for `stream` where the host must
+// decide something, and at the end.
+Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
+                                    const DeviceOptions& options, Stream stream,
+                                    DeviceTimes* times = nullptr);
+
+// Patches arrays in place. All payloads are checked before any array is written, see
+// `all_or_nothing`. Waits for `stream`.
+Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
+             DeviceTimes* times = nullptr);
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,28 @@
+// The parts that device_codec.cpp puts together, one for each family of codecs. Arrays of a call
+// have one width and one kind, and none is empty.
+#pragma once
+
+#include "codec/cuda/device_codec.h"
+
+namespace deltawire::cuda {
+
+Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
+                                          const DeviceOptions& options, Stream stream,
+                                          DeviceTimes* times);
+Result<std::vector<Encoded>> encode_tight(std::span<const DevicePair> pairs,
+                                          const DeviceOptions& options, Stream stream,
+                                          DeviceTimes* times);
+
+// A patch of the call and its number there, for messages.
+struct NumberedPatch {
+  DevicePatch patch;
+  size_t number;
+};
+// Patches of one codec and width. With `write` unset they are only checked.
+Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
+                           bool write, Stream stream, DeviceTimes* times);
+// `*fits`: all of them were checked before the first was written.
+Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
+                           bool write, Stream stream, DeviceTimes* times);
+
+}  // namespace deltawire::cuda

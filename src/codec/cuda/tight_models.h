@@ -1,0 +1,20 @@
+// Models for arrays on a device, fitted to the same samples that the CPU's encoder takes.
+#pragma once
+
+#include <vector>
+
+#include "codec/cuda/device_codec.h"
+#include "codec/tight_model.h"
+
+namespace deltawire::cuda {
+
+// Of arrays of one width and kind, none of them empty.
+Result<std::vector<tight::Model>> fit_models(std::span<const DevicePair> pairs,
+                                             const DeviceOptions& options, Stream stream);
+
+// Arrays of a single block are small, and a model of their own may cost more than it saves: which
+// of two is better has to be tried. They are fetched and left to the CPU's encoder.
+Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
+                                            const DeviceOptions& options, Stream stream);
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,75 @@
+#include "codec/tight_payload.h"
+
+#include <bit>
+
+#include "codec/checks.h"
+#include "codec/leb128.h"
+
+namespace deltawire::tight {
+namespace {
+
+bool read_count(BitReader* bits, const Model& model, int c, size_t n, uint32_t* count) {
+  const unsigned ones = unsigned(std::countr_one(bits->peek()));
+  if (!model.fitted) {
+    if (ones > kMaxBlockLog2) return false;
+    bits->skip(ones + 1);
+    *count = uint32_t((uint64_t{1} << ones) + bits->get(ones) - 1);
+  } else if (ones < kRiceLimit) {
+    const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
+    const unsigned low_bits = rice_bits(mean);
+    bits->skip(ones + 1);
+    const uint32_t folded = uint32_t(ones) << low_bits | uint32_t(bits->get(low_bits));
+    *count = (folded & 1) != 0 ? mean - (folded + 1) / 2 : mean + folded / 2;
+  } else {
+    bits->skip(kRiceLimit);
+    *count = uint32_t(bits->get(kMaxBlockLog2 + 1));
+  }
+  return *count <= n;
+}
+
+}  // namespace
+
+const char* read_block_head(const Model& model, size_t n, BitReader* in, BlockHead* head) {
+  const int num_classes = model.split.num_classes;
+  head->unit_classes = uint32_t(in->get(unsigned(num_classes)));
+  uint32_t total = 0;
+  for (int c = 0; c < int(kMaxClasses); ++c) {
+    uint32_t count = 0;
+    if (c < num_classes && !read_count(in, model, c, n, &count)) {
+      return "a class has more changes than the block elements";
+    }
+    head->end[c] = total += count;
+    if (total > n) return "more changes than elements";
+  }
+  return total == 0 ? "present, yet without changes" : nullptr;
+}
+
+Result<Payload> split_payload(Layout layout, Bytes payload, size_t n) {
+  size_t consumed = 0;
+  Payload parsed;
+  DW_ASSIGN_OR_RETURN(parsed.model, read_model(layout, payload, &consumed));
+  const size_t num_blocks = num_blocks_of(n, parsed.model.block_log2);
+  Bytes rest = payload.subspan(consumed);
+  if (rest.size() < num_blocks) {  // a length takes a byte at least
+    return bad_payload("tight directory: blocks", num_blocks, rest.size());
+  }
+  std::vector<uint64_t> lengths(num_blocks);
+  uint64_t total = 0;
+  for (uint64_t& length : lengths) {
+    DW_RETURN_IF_ERROR(take_leb128("tight directory", &rest, &length));
+    if (length > payload.size())
+      return bad_payload("tight directory: block length", payload.size(), length);
+    total += length;
+  }
+  if (total != rest.size())
+    return bad_payload("tight directory: bytes of all blocks", rest.size(), total);
+  if (total == 0) return bad_payload("tight payload", "at least one change", "none");
+  parsed.blocks.reserve(num_blocks);
+  for (const uint64_t length : lengths) {
+    parsed.blocks.push_back(rest.first(size_t(length)));
+    rest = rest.subspan(size_t(length));
+  }
+  return parsed;
+}
+
+}  // namespace deltawire::tight

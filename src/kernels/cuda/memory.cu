@@ -1,0 +1,118 @@
+#include "kernels/cuda/memory.h"
+
+#include "kernels/cuda/check.cuh"
+
+namespace deltawire::cuda {
+
+Status check_device() {
+  int count = 0;
+  DW_CUDA(cudaGetDeviceCount(&count));
+  return count > 0 ? Status() : unsupported("no GPU");
+}
+
+Result<DeviceInfo> device_info() {
+  DW_RETURN_IF_ERROR(check_device());
+  DeviceInfo info;
+  int device = 0;
+  cudaDeviceProp properties;
+  DW_CUDA(cudaGetDevice(&device));
+  DW_CUDA(cudaGetDeviceProperties(&properties, device));
+  DW_CUDA(cudaDriverGetVersion(&info.driver));
+  DW_CUDA(cudaRuntimeGetVersion(&info.runtime));
+  DW_CUDA(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+  info.name = properties.name;
+  info.multiprocessors = properties.multiProcessorCount;
+  return info;
+}
+
+Result<Buffer> Buffer::allocate(Place place, size_t num_bytes) {
+  Buffer buffer;
+  buffer.place_ = place;
+  if (num_bytes == 0) return std::move(buffer);
+  if (place == Place::kDevice) {
+    DW_CUDA(cudaMalloc(&buffer.data_, num_bytes));
+  } else {
+    DW_CUDA(cudaMallocHost(&buffer.data_, num_bytes));
+  }
+  buffer.size_ = num_bytes;
+  return std::move(buffer);
+}
+
+Buffer::~Buffer() {
+  if (data_ == nullptr) return;
+  if (place_ == Place::kDevice) {
+    (void)cudaFree(data_);
+  } else {
+    (void)cudaFreeHost(data_);
+  }
+}
+
+Result<OwnedStream> OwnedStream::create() {
+  cudaStream_t stream = nullptr;
+  DW_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return OwnedStream(stream);
+}
+
+OwnedStream::~OwnedStream() {
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+Status copy(void* to, const void* from, size_t num_bytes, Stream stream) {
+  if (num_bytes == 0) return {};
+  DW_CUDA(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, stream));
+  return {};
+}
+
+Status fill_zero(void* device, size_t num_bytes, Stream stream) {
+  if (num_bytes == 0) return {};
+  DW_CUDA(cudaMemsetAsync(device, 0, num_bytes, stream));
+  return {};
+}
+
+Status wait(Stream stream) {
+  DW_CUDA(cudaStreamSynchronize(stream));
+  return {};
+}
+
+Status follow(Stream later, Stream earlier) {
+  cudaEvent_t event = nullptr;
+  DW_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const auto pass = [&]() -> Status {
+    DW_CUDA(cudaEventRecord(event, earlier));
+    DW_CUDA(cudaStreamWaitEvent(later, event));
+    return {};
+  };
+  Status status = pass();
+  (void)cudaEventDestroy(event);  // lives on until it is passed
+  return status;
+}
+
+Result<Stopwatch> Stopwatch::create() {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  DW_CUDA(cudaEventCreate(&begin));
+  Stopwatch watch(begin, nullptr);
+  DW_CUDA(cudaEventCreate(&end));
+  watch.end_ = end;
+  return std::move(watch);
+}
+
+Stopwatch::~Stopwatch() {
+  if (begin_ != nullptr) (void)cudaEventDestroy(static_cast<cudaEvent_t>(begin_));
+  if (end_ != nullptr) (void)cudaEventDestroy(static_cast<cudaEvent_t>(end_));
+}
+
+Status Stopwatch::start(Stream stream) {
+  DW_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(begin_), stream));
+  return {};
+}
+
+Result<double> Stopwatch::stop(Stream stream) {
+  DW_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(end_), stream));
+  DW_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(end_)));
+  float milliseconds = 0;
+  DW_CUDA(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin_),
+                               static_cast<cudaEvent_t>(end_)));
+  return double(milliseconds);
+}
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,94 @@
+// Memory of a GPU and of the host it can reach, streams, and copies between them. Plain C++: no
+// CUDA header is needed to include this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "deltawire/status.h"
+
+struct CUstream_st;
+
+namespace deltawire::cuda {
+
+using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
+
+// Why a GPU cannot be used here: no driver, no device. OK if one can.
+Status check_device();
+struct DeviceInfo {
+  std::string name;
+  int multiprocessors = 0, driver = 0, runtime = 0;  // versions as 1000 x major + 10 x minor
+  size_t total_bytes = 0, free_bytes = 0;
+};
+Result<DeviceInfo> device_info();
+
+enum class Place : uint8_t { kDevice, kPinned };
+
+// Owns a piece of memory. What a stream still does with it must be over before it goes.
+class Buffer {
+ public:
+  Buffer() = default;
+  static Result<Buffer> allocate(Place place, size_t num_bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(place_, other.place_);
+    return *this;
+  }
+
+  template <class T = uint8_t>
+  T* data() const noexcept {
+    return static_cast<T*>(data_);
+  }
+  size_t size() const noexcept { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+  Place place_ = Place::kDevice;
+};
+
+class OwnedStream {
+ public:
+  static Result<OwnedStream> create();
+  ~OwnedStream();
+  OwnedStream(OwnedStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  OwnedStream& operator=(OwnedStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  Stream get() const noexcept { return stream_; }
+
+ private:
+  explicit OwnedStream(Stream stream) : stream_(stream) {}
+  Stream stream_ = nullptr;
+};
+
+// To or from the device, or within it. Host memory that is not pinned has been read when this
+// returns; pinned memory must stay until wait(), and so must whatever is written to.
+Status copy(void* to, const void* from, size_t num_bytes, Stream stream);
+Status fill_zero(void* device, size_t num_bytes, Stream stream);
+Status wait(Stream stream);
+// `later` goes on only when `earlier` has done what it was given so far.
+Status follow(Stream later, Stream earlier);
+
+// Milliseconds between two points of a stream; for benches.
+class Stopwatch {
+ public:
+  static Result<Stopwatch> create();
+  ~Stopwatch();
+  Stopwatch(Stopwatch&& other) noexcept
+      : begin_(std::exchange(other.begin_, nullptr)), end_(std::exchange(other.end_, nullptr)) {}
+  Status start(Stream stream);
+  Result<double> stop(Stream stream);  // waits
+
+ private:
+  Stopwatch(void* begin, void* end) : begin_(begin), end_(end) {}
+  void *begin_ = nullptr, *end_ = nullptr;
+};
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,72 @@
+// Decoding `tight` on the device, in four steps: gaps become ranks, ranks become positions with the
+// old values there, old values become new ones, and only then, if nothing was wrong with any block,
+// are they written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/lists.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/tight.h"
+
+namespace deltawire::cuda {
+
+// On the device: what a decoder looks symbols up in.
+struct DecodeTable {
+  uint8_t symbol_of_slot[kProbabilityOne];
+  uint32_t range[kMaxSymbols];  // frequency | start << 16
+  uint32_t num_symbols;
+};
+// Makes `count` of them. Both pointers are to device memory.
+Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count, Stream stream);
+
+struct TightDecodeArray {
+  void* data;
+  TightKeys keys;
+  uint8_t context_of_key[256];
+  uint32_t first_table;  // of its value tables: one for each context, then the escapes
+  uint32_t num_contexts;
+};
+
+// One block of a payload, with what the host has read off its front.
+struct TightDecodeBlock {
+  uint64_t bytes;          // where it begins among the payload bytes
+  uint64_t first_element;  // of its array
+  uint32_t length, array, number;
+  uint32_t num_elements;
+  uint32_t first_change;  // in the lists
+  uint32_t bits_at;       // where raw bits of gaps begin, in bits from its start
+  uint32_t unit_classes;
+  uint32_t end[kMaxClasses];  // changes of all classes up to this one
+  uint8_t q[kMaxClasses];     // the gap table of each class
+};
+
+// Where a block's streams are between two steps.
+struct TightStreams {
+  uint32_t bits, words;  // bits from the front; bytes from the front, downwards
+  uint32_t next, other;  // coder states
+};
+
+// All on the device.
+struct TightDecodeWork {
+  const TightDecodeArray* arrays;
+  const TightDecodeBlock* blocks;
+  uint32_t num_blocks;
+  const uint8_t* payload;         // with kPayloadPadding readable bytes before and after
+  const DecodeTable* gap_tables;  // 256
+  const DecodeTable* value_tables;
+  TightStreams* streams;  // one for each block
+  uint32_t* positions;    // one for each change
+  void* values;           // one for each change
+  uint32_t* order;        // one for each change: which comes next in memory, roughly
+  PatchStatus* status;
+};
+inline constexpr size_t kPayloadPadding =
+    256;  // a damaged block may be read this far past its ends
+
+// Three steps without a write to the weights, then the fourth. `width` is of all arrays.
+Status decode_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status scatter_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,150 @@
+// Pairs of arrays on a GPU and on the host, to compare both sides with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "codec/codec.h"
+#include "codec/cuda/device_codec.h"
+#include "kernels/bf16.h"
+#include "kernels/cuda/memory.h"
+
+namespace deltawire::cuda {
+
+#define SKIP_WITHOUT_GPU()                                            \
+  if (const Status device = check_device(); !device.ok()) {           \
+    GTEST_SKIP() << "skipped: no GPU (" << device.to_string() << ")"; \
+  }
+
+template <class T>
+T good(Result<T> result) {
+  EXPECT_TRUE(result.ok()) << result.status().to_string();
+  return result.ok() ? std::move(*result) : T{};
+}
+#define ASSERT_GOOD(expression)                       \
+  do {                                                \
+    const Status status_ = (expression);              \
+    ASSERT_TRUE(status_.ok()) << status_.to_string(); \
+  } while (false)
+
+inline Layout layout_of(unsigned width) {
+  switch (width) {
+    case 1:
+      return {1, 3, 0x0f};
+    case 2:
+      return {2, 7, 0xff};
+    case 4:
+      return {4, 23, 0xff};
+    default:
+      return {8, 52, 0xff};
+  }
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t operator()() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  double unit() { return double((*this)() >> 11) * 0x1p-53; }
+  double normal() {
+    return std::sqrt(-2 * std::log(unit() + 1e-300)) * std::cos(6.283185307179586 * unit());
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// What arrays hold: weights as they are, or any bits at all.
+enum class Content { kWeights, kNoise };
+
+inline uint64_t make_value(Random& random, unsigned width, Content content) {
+  if (content == Content::kNoise || width == 1) return random() >> (64 - 8 * width);
+  const float value = float(0.02 * random.normal());
+  if (width == 2) return bf16_of_f32(std::bit_cast<uint32_t>(value));
+  if (width == 4) return std::bit_cast<uint32_t>(value);
+  return std::bit_cast<uint64_t>(double(value));
+}
+
+struct HostPair {
+  unsigned width = 2;
+  std::vector<uint8_t> old_bytes, new_bytes;
+};
+
+// Each element changes with the given chance; a small step mostly, anything at times.
+inline HostPair make_pair(uint64_t seed, unsigned width, size_t n, double density,
+                          Content content = Content::kWeights) {
+  Random random(seed);
+  HostPair pair{width, std::vector<uint8_t>(n * width), std::vector<uint8_t>(n * width)};
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t old_value = make_value(random, width, content);
+    uint64_t new_value = old_value;
+    if (random.unit() < density) {
+      const uint64_t kind = random() % 100;
+      if (kind < 80) {
+        new_value = old_value + ((random() & 1) != 0 ? 1 : -1);
+      } else if (kind < 97) {
+        new_value = old_value + random() % 40 - 20;
+      } else {
+        new_value = random();
+      }
+    }
+    std::memcpy(pair.old_bytes.data() + i * width, &old_value, width);
+    std::memcpy(pair.new_bytes.data() + i * width, &new_value, width);
+  }
+  return pair;
+}
+
+// Bytes on the device, `skew` bytes off from where they would be aligned.
+class OnDevice {
+ public:
+  OnDevice() = default;
+  explicit OnDevice(const std::vector<uint8_t>& bytes, size_t skew = 0)
+      : skew_(skew), size_(bytes.size()) {
+    buffer_ = good(Buffer::allocate(Place::kDevice, size_ + skew + 64));
+    EXPECT_TRUE(copy(data(), bytes.data(), size_, nullptr).ok());
+  }
+  uint8_t* data() const { return buffer_.data() + skew_; }
+  std::vector<uint8_t> fetch() const {
+    std::vector<uint8_t> bytes(size_);
+    EXPECT_TRUE(copy(bytes.data(), data(), size_, nullptr).ok());
+    const Status done = wait(nullptr);
+    EXPECT_TRUE(done.ok()) << done.to_string();
+    return bytes;
+  }
+
+ private:
+  Buffer buffer_;
+  size_t skew_ = 0, size_ = 0;
+};
+
+// Several pairs, both sides of each on the device.
+struct DeviceBatch {
+  std::vector<HostPair> host;
+  std::vector<OnDevice> old_arrays, new_arrays;
+  std::vector<DevicePair> pairs;
+
+  void add(HostPair pair, size_t skew = 0) {
+    old_arrays.emplace_back(pair.old_bytes, skew);
+    new_arrays.emplace_back(pair.new_bytes, skew == 0 ? 0 : skew + 1);
+    pairs.push_back({layout_of(pair.width), old_arrays.back().data(), new_arrays.back().data(),
+                     pair.old_bytes.size() / pair.width});
+    host.push_back(std::move(pair));
+  }
+};
+
+// What the CPU makes of the same arrays.
+inline Encoded encode_on_cpu(CodecId codec, const HostPair& pair) {
+  return good(
+      find_codec(codec)->encode(layout_of(pair.width), pair.old_bytes, pair.new_bytes, nullptr));
+}
+
+}  // namespace deltawire::cuda
