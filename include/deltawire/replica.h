@@ -24,6 +24,7 @@ struct ReplicaOptions {
   bool heartbeat = true;       // leave LOCAL's version in the store, as far as that can be written
   std::string name;            // of this replica; empty: host and path
   std::filesystem::path trust_key;
+  uint64_t memory_limit = uint64_t{2} << 30;  // beside mapped files
   Progress progress;
 };
 

@@ -9,17 +9,15 @@
 #include <thread>
 #include <vector>
 
-namespace deltawire {
-namespace {
+#include "base/start_threads.h"
 
-// Cores this process may use: containers and taskset narrow them below the machine's count.
+namespace deltawire {
+
 unsigned usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return unsigned(std::max(1, CPU_COUNT(&set)));
   return std::max(1U, std::thread::hardware_concurrency());
 }
-
-}  // namespace
 
 struct ThreadPool::Impl {
   std::mutex mutex;
@@ -53,9 +51,9 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(unsigned num_threads) : impl_(std::make_unique<Impl>()) {
   const unsigned n = num_threads == 0 ? usable_cores() : num_threads;
-  for (unsigned worker = 1; worker < n; ++worker) {
-    impl_->threads.emplace_back([impl = impl_.get(), worker] { impl->thread_main(worker); });
-  }
+  start_threads(
+      n - 1, [impl = impl_.get()](size_t i) { impl->thread_main(unsigned(i) + 1); },
+      &impl_->threads);
 }
 
 ThreadPool::~ThreadPool() {

@@ -13,7 +13,8 @@ namespace deltawire {
 // One loop at a time: bodies must not call parallel_for of the same pool. Bodies must not throw.
 class ThreadPool {
  public:
-  explicit ThreadPool(unsigned num_threads);  // 0: one per core
+  // 0: one per core. Fewer, down to the caller alone, when the system gives no more threads.
+  explicit ThreadPool(unsigned num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -25,6 +26,9 @@ class ThreadPool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Cores this process may use: containers and taskset narrow them below the machine's count.
+unsigned usable_cores();
 
 // Runs inline when there is no pool: the form codecs use.
 inline void parallel_for(ThreadPool* pool, size_t n,

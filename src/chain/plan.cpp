@@ -54,8 +54,9 @@ bool is_obstacle(const Status& status) {
 
 class Planner {
  public:
-  Planner(const Chain& chain, const std::optional<Held>& held, uint64_t target)
-      : chain_(chain), held_(held), target_number_(target) {}
+  Planner(const Chain& chain, const std::optional<Held>& held, uint64_t target,
+          const std::set<std::string>& avoid)
+      : chain_(chain), held_(held), target_number_(target), avoid_(avoid) {}
 
   Result<Plan> run(const VersionRecord* record) {
     if (record != nullptr) {
@@ -68,7 +69,10 @@ class Planner {
       DW_RETURN_IF_ERROR(check_held(target_.digest));
       return finish({});
     }
-    if (is_next_of_held(target_number_)) {
+    const Status usable = check_parts(links_.at(target_number_).parts);
+    if (!usable.ok()) {
+      rule_out_run(target_number_, usable);
+    } else if (is_next_of_held(target_number_)) {
       const Link& link = links_.at(target_number_);
       DW_RETURN_IF_ERROR(check_held(*link.parent));
       if (link.bytes <= target_.manifest.anchor_bytes) {  // what else could be cheaper?
@@ -116,6 +120,14 @@ class Planner {
     return corruption(chain_.store().url() + "/" + edge_name(shortcuts_[shortcut]) + ": " +
                       std::string(what));
   }
+  Status check_parts(const std::vector<PartRef>& parts) const {
+    for (const PartRef& part : parts) {
+      if (avoid_.contains(part.name)) {
+        return corruption(chain_.store().url() + "/" + part.name + ": is damaged or gone");
+      }
+    }
+    return {};
+  }
   void rule_out_run(uint64_t version, Status why) {
     note(std::move(why));
     graph_.cut(version);
@@ -153,8 +165,13 @@ class Planner {
     for (size_t i = 0; i < versions.size(); ++i) {
       if (got[i].ok()) {
         const bool full = got[i]->full;
+        const Status usable = check_parts(got[i]->parts);
         links_[versions[i]] = std::move(*got[i]);
-        if (full) add_full(versions[i]);
+        if (!usable.ok()) {
+          rule_out_run(versions[i], usable);
+        } else if (full) {
+          add_full(versions[i]);
+        }
         continue;
       }
       if (!is_obstacle(got[i].status())) return got[i].status();
@@ -170,7 +187,9 @@ class Planner {
                 [&](size_t i) { got[i] = read_edge(chain_, shortcuts_[shortcuts[i]]); });
     for (size_t i = 0; i < shortcuts.size(); ++i) {
       if (got[i].ok()) {
+        const Status usable = check_parts(got[i]->parts);
         edges_[shortcuts[i]] = std::move(*got[i]);
+        if (!usable.ok()) rule_out_shortcut(shortcuts[i], usable);
         continue;
       }
       if (!is_obstacle(got[i].status())) return got[i].status();
@@ -192,7 +211,8 @@ class Planner {
   Status look_around() {
     const Manifest& m = target_.manifest;
     oldest_anchor_ = m.anchor;
-    if (links_.at(target_number_).full) add_full(target_number_);
+    const Link& own = links_.at(target_number_);
+    if (own.full && check_parts(own.parts).ok()) add_full(target_number_);
     const bool ahead_of_anchor =
         held_ && held_->version >= m.anchor && held_->version < target_number_;
     const uint64_t first = ahead_of_anchor ? held_->version + 1 : m.anchor;
@@ -444,6 +464,7 @@ class Planner {
   const Chain& chain_;
   const std::optional<Held> held_;
   const uint64_t target_number_;
+  const std::set<std::string>& avoid_;
 
   VersionRecord target_;
   std::optional<PathPoint> start_;            // the held version, when a path may begin there
@@ -463,8 +484,8 @@ class Planner {
 }  // namespace
 
 Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target,
-                           const VersionRecord* record) {
-  return Planner(chain, held, target).run(record);
+                           const VersionRecord* record, const std::set<std::string>& avoid) {
+  return Planner(chain, held, target, avoid).run(record);
 }
 
 }  // namespace deltawire

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,14 @@ struct Plan {
 // BaseMismatch when `held` is not of this chain (its manifest's digest differs): a caller may then
 // plan again from nothing. Requests are bounded by the plan's length, not by the chain's.
 //
+// `avoid` has names of parts that are known to be damaged or gone: what needs one of them is gone
+// around like a damaged record.
+//
 // What is looked at: all shortcuts from the held version (or, from nothing, from the target's
 // newest anchor) up to the target, unless they are very many; older anchors when those do not do.
 // `record`: the target's, if the caller has read it from the chain just now; null: it is read.
 Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target,
-                           const VersionRecord* record = nullptr);
+                           const VersionRecord* record = nullptr,
+                           const std::set<std::string>& avoid = {});
 
 }  // namespace deltawire

@@ -252,6 +252,45 @@ void forge(MadeChain& made, uint64_t version, const std::function<void(Manifest*
       made.memory->put(manifest_name(version), MemoryBody(serialise_manifest(m, {}).value())).ok());
 }
 
+TEST(Plan, PartsToAvoidAreGoneAround) {
+  MadeChain made;
+  made.add(1'000'000);
+  for (int i = 0; i < 4; ++i) made.add(10'000);
+  made.add_edge({}, 4, 1'000'000);
+  made.add_edge(2, 4, 100'000);
+  const auto part_of = [](uint64_t version, const char* attempt) {
+    return part_folder(version, attempt) + "part-00000.safetensors";
+  };
+  std::set<std::string> avoid = {part_of(4, "aa")};
+  const auto plan = [&](std::optional<uint64_t> held) {
+    return plan_catch_up(made.chain, held_at(made, held), 4, nullptr, avoid);
+  };
+  // By the merged delta, from where it begins; else from the anchor.
+  EXPECT_EQ(plan(2)->hops[0].kind, HopKind::kMerged);
+  ASSERT_EQ(plan(1)->hops.size(), 2U);
+  EXPECT_EQ(plan(1)->hops[1].kind, HopKind::kMerged);
+  EXPECT_EQ(plan(3)->hops[0].kind, HopKind::kAnchor);
+  EXPECT_EQ(plan(3)->notes.size(), 1U);
+  avoid.insert(part_of(4, "bb"));  // of the merged delta
+  EXPECT_EQ(plan(2)->hops[0].kind, HopKind::kAnchor);
+  EXPECT_EQ(plan({})->hops.size(), 1U);
+  avoid.insert(full_folder(4, "bb") + "part-00000.safetensors");
+  EXPECT_TRUE(is_failure(plan(3).status(), Code::kCorruption, part_of(4, "aa")));
+  EXPECT_TRUE(is_failure(plan({}).status(), Code::kCorruption, "is damaged or gone"));
+}
+
+TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
+  MadeChain made;
+  for (const bool full : {true, false, true, false}) made.add(full ? 1000 : 10, full);
+  made.add_edge(0, 3, 50);
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 1), 3, nullptr,
+                                  {full_folder(2, "aa") + "part-00000.safetensors"})
+                        .value();
+  ASSERT_EQ(plan.hops.size(), 2U);  // from the seed, by the shortcut
+  EXPECT_EQ(plan.hops[0].version, 0U);
+  EXPECT_EQ(plan.hops[1].kind, HopKind::kMerged);
+}
+
 TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
   const auto chain_of_20 = [](MadeChain& made) {
     for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);

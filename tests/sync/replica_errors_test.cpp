@@ -362,6 +362,43 @@ TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
   expect_held(1);
 }
 
+// Where another path leads to the version, it is taken; the bad part is still named.
+TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
+  publish(3);
+  chain_.add_merged(1, 3);
+  const PartRef part = chain_.record(3).manifest.parts[0];
+  for (const bool missing : {false, true}) {
+    if (missing) {
+      fs::remove(object(part));
+    } else {
+      flip(object(part), part.size_bytes / 2);
+    }
+    fs::remove_all(local());
+    // The merged delta is the cheapest from version 1; from version 2 only an anchor will do.
+    ASSERT_TRUE(pull(2).ok());
+    const Code code = missing ? Code::kNotFound : Code::kCorruption;
+    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), code, part.name));
+    expect_held(2);
+    const auto report = pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->repaired);
+    EXPECT_NE(report->repair_reason.find(part.name), std::string::npos) << report->repair_reason;
+    expect_held(3);
+    EXPECT_EQ(report->num_hops, 3U);  // the seed, version 1, the merged delta
+  }
+  // The merged delta is bad too: nothing leads to version 3, and the first one is named.
+  const auto edges = list_edges(chain_.chain(), 0, 3, 4);
+  const PartRef merged = read_edge(chain_.chain(), edges->at(0))->parts[0];
+  flip(object(merged), merged.size_bytes / 2);
+  fs::remove_all(local());
+  ASSERT_TRUE(pull(2).ok());
+  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, part.name));
+  expect_held(2);
+  chain_.add_anchor(3);
+  ASSERT_TRUE(pull().ok());
+  expect_held(3);
+}
+
 // A store whose first answer is wrong, as after a bit flip on the way.
 class FlakyStore final : public Store {
  public:

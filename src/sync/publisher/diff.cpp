@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/thread_pool.h"
 #include "format/layout.h"
 #include "sync/delta/encode_items.h"
 #include "sync/publisher/split_rows.h"
@@ -93,8 +94,16 @@ Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, T
 
 }  // namespace
 
+// Where everything changes, a codec holds six times the bytes it works on: a wave of items takes
+// up to three eighths of the limit, what is on its way to the store another quarter.
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
-  return {limit / 16, limit / 8, std::min(part_bytes, limit / 8), limit / 4};
+  return {limit / 16, limit / 16, std::min(part_bytes, limit / 16), limit / 8};
+}
+
+unsigned publish_threads(const PublishOptions& options) {
+  constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec where everything changes
+  const uint64_t wanted = options.threads == 0 ? usable_cores() : options.threads;
+  return unsigned(std::clamp<uint64_t>(options.memory_limit / 2 / kThreadBytes, 1, wanted));
 }
 
 Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors) {

@@ -48,7 +48,7 @@ struct Publisher::Impl {
       : store(std::move(store_)),
         folder(std::move(folder_)),
         options(std::move(options_)),
-        pool(options.threads) {}
+        pool(publish_threads(options)) {}
 
   const std::shared_ptr<Store> store;
   const std::filesystem::path folder;  // of the snapshot; empty: in memory

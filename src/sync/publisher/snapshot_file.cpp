@@ -6,6 +6,7 @@
 #include "base/sync_point.h"
 #include "sync/publisher/bodies.h"
 #include "sync/publisher/box_runs.h"
+#include "sync/publisher/diff.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -59,9 +60,10 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> 
   auto overlay = std::make_shared<OverlayStore>(std::move(store));
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(std::move(folder), overlay));
   ReplicaOptions replica;
-  replica.threads = options.threads;
+  replica.threads = publish_threads(options);
   replica.heartbeat = false;  // it serves nobody
   replica.trust_key = options.trust_key;
+  replica.memory_limit = options.memory_limit;
   replica.progress = options.progress;
   DW_ASSIGN_OR_RETURN(
       snapshot->replica_,

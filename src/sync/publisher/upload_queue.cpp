@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/start_threads.h"
 #include "codec/guard.h"
 
 namespace deltawire {
@@ -21,7 +22,8 @@ double PublishClock::now() const { return steady_seconds() - start_; }
 UploadQueue::UploadQueue(unsigned threads, uint64_t max_bytes, PublishClock clock,
                          KeepGoing keep_going)
     : max_bytes_(max_bytes), clock_(clock), keep_going_(std::move(keep_going)) {
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  start_threads(
+      threads, [this](size_t) { work(); }, &threads_);
 }
 
 UploadQueue::~UploadQueue() {
@@ -50,6 +52,13 @@ void UploadQueue::fail(Status status) {
 
 Status UploadQueue::push(uint64_t bytes, Job job) {
   std::unique_lock lock(mutex_);
+  if (threads_.empty()) {  // the system gives none: one after the other, here
+    lock.unlock();
+    Status status = guard_memory([&]() -> Status { return job(); });
+    lock.lock();
+    if (!status.ok()) fail(std::move(status));
+    return failure_;
+  }
   if (!wait(lock, [&] { return bytes_ == 0 || bytes_ + bytes <= max_bytes_; })) return failure_;
   bytes_ += bytes;
   waiting_.push_back({bytes, std::move(job)});

@@ -50,7 +50,8 @@ Status run_waves(const BuildContext& build,
     chosen.push_back(i);
     sizes.push_back(size_of(build, build.steps[i]));
   }
-  return Waves(std::move(sizes), Waves::Inside::kShared, build.pool, build.progress)
+  return Waves(std::move(sizes), Waves::Inside::kShared, build.pool, build.progress,
+               build.memory.wave_bytes)
       .run([&](size_t i,
                ThreadPool* inner) { return work(build.steps[chosen[i]], chosen[i], inner); },
            [&](size_t i) { return finish(chosen[i]); });
@@ -114,9 +115,9 @@ Status build_redo(const BuildContext& build, const fs::path& scratch, RedoWriter
     if (steps.entries.empty()) {
       return check_untouched(steps, build.target, place, local.bytes);
     }
-    const StageJob job{steps, build.target, place, local, scratch};
+    const StageJob job{steps, build.target, place, local, scratch, build.memory};
     return stage_tensor(job, inner, [&](RedoEntry entry) -> Status {
-      if (local.bytes.size() > kLargeTensor) {  // its entries go to disk one by one
+      if (local.bytes.size() > build.memory.large_tensor) {  // its entries go to disk one by one
         const std::lock_guard lock(mutex);
         return redo->add(std::move(entry));
       }

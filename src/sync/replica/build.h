@@ -12,6 +12,7 @@
 #include "deltawire/status.h"
 #include "sync/replica/journal_redo.h"
 #include "sync/replica/layout.h"
+#include "sync/replica/memory_shares.h"
 #include "sync/replica/tensors.h"
 
 namespace deltawire {
@@ -25,6 +26,7 @@ struct BuildContext {
   ThreadPool* pool = nullptr;
   Progress progress;
   bool sync = true;  // what is built in place is on disk when it is done
+  StageMemory memory = share_stage_memory(kUsualMemory);
 };
 
 // Bytes that building will go through: the measure of its progress.

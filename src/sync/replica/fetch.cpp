@@ -1,5 +1,6 @@
 #include "sync/replica/fetch.h"
 
+#include "base/start_threads.h"
 #include "base/sync_point.h"
 #include "codec/guard.h"
 #include "sync/replica/fetch_sink.h"
@@ -14,9 +15,8 @@ constexpr size_t kAtOnce = 8;
 
 Fetch::Fetch(Store& store, std::vector<FetchItem> items) : store_(store), items_(std::move(items)) {
   for (const FetchItem& item : items_) total_bytes_ += item.part.size_bytes;
-  for (size_t i = 0; i < std::min(kAtOnce, items_.size()); ++i) {
-    threads_.emplace_back([this] { work(); });
-  }
+  start_threads(
+      std::min(kAtOnce, items_.size()), [this](size_t) { work(); }, &threads_);
 }
 
 Fetch::~Fetch() {
@@ -34,7 +34,11 @@ void Fetch::work() {
       ready_.push_back(index);
       last_arrival_ = std::chrono::steady_clock::now();
     } else {
-      if (failure_.ok()) failure_ = std::move(status);
+      if (failure_.ok()) {
+        const bool bad = status.code() == Code::kCorruption || status.code() == Code::kNotFound;
+        if (bad) bad_item_ = index;
+        failure_ = std::move(status);
+      }
       stop_ = true;
     }
     changed_.notify_all();
@@ -63,6 +67,7 @@ Status Fetch::fetch_once(const FetchItem& item) {
 }
 
 Result<std::optional<size_t>> Fetch::next(const Progress& progress) {
+  if (threads_.empty()) work();  // the system gives none: here, once
   std::unique_lock lock(mutex_);
   while (true) {
     if (!failure_.ok()) return failure_;
@@ -88,6 +93,11 @@ Result<std::optional<size_t>> Fetch::next(const Progress& progress) {
 std::chrono::steady_clock::time_point Fetch::last_arrival() {
   const std::lock_guard lock(mutex_);
   return last_arrival_;
+}
+
+std::optional<size_t> Fetch::bad_item() {
+  const std::lock_guard lock(mutex_);
+  return bad_item_;
 }
 
 Status Fetch::finish(const Progress& progress) {

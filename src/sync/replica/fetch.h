@@ -42,6 +42,8 @@ class Fetch {
   Result<std::optional<size_t>> next(const Progress& progress);
   // Waits for all.
   Status finish(const Progress& progress);
+  // The item whose object is damaged or gone, when that is what next() failed with.
+  std::optional<size_t> bad_item();
 
   const std::vector<FetchItem>& items() const noexcept { return items_; }
   uint64_t total_bytes() const noexcept { return total_bytes_; }
@@ -66,6 +68,7 @@ class Fetch {
   std::deque<size_t> ready_;
   size_t returned_ = 0;
   Status failure_;
+  std::optional<size_t> bad_item_;
   std::chrono::steady_clock::time_point last_arrival_ = std::chrono::steady_clock::now();
   std::vector<std::thread> threads_;
 };

@@ -82,6 +82,7 @@ struct ReplicaCore {
   // replica_prepare.cpp
   Result<PullReport> prepare(std::optional<uint64_t> wanted);
   Status recover_lost_state(uint64_t wanted, PullReport* report);
+  Status attempt(bool from_nothing, uint64_t version, PullReport* report, PhaseClock* clock);
 };
 
 struct Replica::Impl : ReplicaCore {

@@ -17,18 +17,17 @@
 namespace deltawire {
 namespace {
 
-constexpr uint64_t kSlabBytes = uint64_t{64} << 20;
-constexpr uint64_t kPartBytes = uint64_t{8} << 20;     // of payloads; a larger one stands alone
-constexpr uint64_t kQueuedBytes = uint64_t{64} << 20;  // on their way to the disk
+constexpr uint64_t kPartBytes = uint64_t{8} << 20;  // of payloads, at most; a larger one stands alone
 
 // Cuts a tensor along its first dimension that can be cut. The whole of a small one is no box.
-std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes) {
+std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
+                          uint64_t slab_bytes) {
   const auto cut = std::find_if(shape.begin(), shape.end(), [](uint64_t n) { return n > 1; });
-  if (size_bytes <= kSlabBytes || cut == shape.end()) return {Box{}};
+  if (size_bytes <= slab_bytes || cut == shape.end()) return {Box{}};
   const size_t dimension = size_t(cut - shape.begin());
   const uint64_t row_bytes = std::max<uint64_t>(1, size_bytes / *cut);
   // A multiple of 8, so that packed elements are cut between bytes.
-  const uint64_t rows = std::max<uint64_t>(8, kSlabBytes / row_bytes / 8 * 8);
+  const uint64_t rows = std::max<uint64_t>(8, slab_bytes / row_bytes / 8 * 8);
   std::vector<Box> slabs;
   for (uint64_t begin = 0; begin < *cut; begin += rows) {
     Box box{Shape(shape.size(), 0), shape};
@@ -106,10 +105,10 @@ Result<ByteRange> slab_range(const DeltaEntry& entry) {
   return ByteRange{first * dtype_bits(entry.dtype) / 8, entry.box_bytes()};
 }
 
-Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool,
-                         const std::function<Status(RedoEntry)>& take) {
+Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_bytes,
+                         ThreadPool* pool, const std::function<Status(RedoEntry)>& take) {
   const Layout layout = layout_of(before.dtype);
-  for (Box& box : slabs_of(before.dtype, before.shape, after.size())) {
+  for (Box& box : slabs_of(before.dtype, before.shape, after.size(), slab_bytes)) {
     RedoEntry redo = entry_of(before, std::move(box));
     DeltaEntry& entry = redo.entry;
     DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));
@@ -129,11 +128,11 @@ Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool
 }
 
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
-                            const std::optional<BothDigests>& digests,
+                            const std::optional<BothDigests>& digests, uint64_t slab_bytes,
                             const std::function<Status(RedoEntry)>& take) {
   const unsigned width = layout_of(before.dtype).width;
   size_t next = 0;  // change
-  for (Box& box : slabs_of(before.dtype, before.shape, before.bytes.size())) {
+  for (Box& box : slabs_of(before.dtype, before.shape, before.bytes.size(), slab_bytes)) {
     RedoEntry redo = entry_of(before, std::move(box));
     DeltaEntry& entry = redo.entry;
     DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));
@@ -163,13 +162,14 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
   return {};
 }
 
-RedoWriter::RedoWriter(std::filesystem::path folder, DeltaInfo info)
+RedoWriter::RedoWriter(std::filesystem::path folder, DeltaInfo info, uint64_t memory_bytes)
     : folder_(std::move(folder)),
       info_(std::move(info)),
-      queue_(1, kQueuedBytes, PublishClock(), {}) {}
+      part_bytes_(std::min(kPartBytes, memory_bytes)),
+      queue_(1, memory_bytes, PublishClock(), {}) {}
 
 Status RedoWriter::add(RedoEntry entry) {
-  if (!pending_.empty() && pending_bytes_ + entry.payload.size() > kPartBytes) {
+  if (!pending_.empty() && pending_bytes_ + entry.payload.size() > part_bytes_) {
     DW_RETURN_IF_ERROR(close_part());
   }
   pending_bytes_ += entry.payload.size();

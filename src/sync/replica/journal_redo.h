@@ -25,15 +25,15 @@ struct RedoEntry {
 };
 
 // Hands what differs between `before` (name, dtype, shape, bytes) and `after` to `take`, in entries
-// that cover slabs of the tensor, so that no payload is much larger than 64 MiB: a slab is a range
-// of bytes. A tensor that is not larger has one entry, or none when nothing differs.
-Status make_redo_entries(const TensorView& before, Bytes after, ThreadPool* pool,
-                         const std::function<Status(RedoEntry)>& take);
+// that cover slabs of the tensor, so that no payload is much larger than `slab_bytes`: a slab is a
+// range of bytes. A tensor that is not larger has one entry, or none when nothing differs.
+Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_bytes,
+                         ThreadPool* pool, const std::function<Status(RedoEntry)>& take);
 
 // The same of changes that are known already. `digests` are the whole tensor's, if they are known.
 // May throw std::bad_alloc.
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
-                            const std::optional<BothDigests>& digests,
+                            const std::optional<BothDigests>& digests, uint64_t slab_bytes,
                             const std::function<Status(RedoEntry)>& take);
 
 // Where a slab's bytes lie in its tensor; Corruption when they do not lie together.
@@ -46,7 +46,8 @@ Result<ByteRange> slab_range(const DeltaEntry& entry);
 // of its own: the disk works while tensors are decoded. One thread.
 class RedoWriter {
  public:
-  RedoWriter(std::filesystem::path folder, DeltaInfo info);
+  // `memory_bytes`: of entries that are on their way to the disk.
+  RedoWriter(std::filesystem::path folder, DeltaInfo info, uint64_t memory_bytes);
 
   // Waits while too much is on its way to the disk.
   Status add(RedoEntry entry);
@@ -60,6 +61,7 @@ class RedoWriter {
 
   const std::filesystem::path folder_;
   const DeltaInfo info_;
+  const uint64_t part_bytes_;
   std::vector<RedoEntry> pending_;
   uint64_t pending_bytes_ = 0, num_changed_ = 0;
   std::vector<std::string> names_;

@@ -25,12 +25,16 @@ namespace {
 // One attempt to get from what is held, or from nothing, to a version.
 class Attempt {
  public:
-  Attempt(ReplicaCore& replica, PullReport* report, PhaseClock* clock)
-      : replica_(replica), report_(*report), clock_(*clock) {}
+  // `avoid`: parts that are not to be used.
+  Attempt(ReplicaCore& replica, const std::set<std::string>& avoid, PullReport* report,
+          PhaseClock* clock)
+      : replica_(replica), avoid_(avoid), report_(*report), clock_(*clock) {}
 
   // Leaves a pending step, or none when there is nothing to do. BaseMismatch: what is held is not
   // what it should be.
   Status run(bool from_nothing, uint64_t version);
+  // The part in the store that is damaged or gone, when that is what run() failed with.
+  const std::optional<std::string>& bad_part() const { return bad_part_; }
 
  private:
   Target target() const { return {plan_.target.manifest, plan_.schema}; }
@@ -50,6 +54,7 @@ class Attempt {
   Status check_held();
   Result<Checkpoint> open_held() const;
   Result<std::vector<FetchItem>> items_to_fetch() const;
+  Status note_bad_part(Fetch* fetch, Status status);
   Status fetch();
   PartFile part_file(size_t hop, size_t part) const;
   Status open_deltas();
@@ -64,6 +69,8 @@ class Attempt {
   Status finish(JournalRecord record);
 
   ReplicaCore& replica_;
+  const std::set<std::string>& avoid_;
+  std::optional<std::string> bad_part_;
   PullReport& report_;
   PhaseClock& clock_;
   Plan plan_;
@@ -92,8 +99,8 @@ Status Attempt::make_plan(bool from_nothing, uint64_t version) {
   }
   const std::optional<VersionRecord>& seen = replica_.seen;
   const bool known = seen && seen->manifest.version == version;
-  DW_ASSIGN_OR_RETURN(plan_,
-                      plan_catch_up(*replica_.chain, held, version, known ? &*seen : nullptr));
+  DW_ASSIGN_OR_RETURN(
+      plan_, plan_catch_up(*replica_.chain, held, version, known ? &*seen : nullptr, avoid_));
   DW_RETURN_IF_ERROR(check_target(target()));
   hops_ = plan_.hops;
   const auto whole =
@@ -155,11 +162,17 @@ Result<std::vector<FetchItem>> Attempt::items_to_fetch() const {
   return items;
 }
 
+Status Attempt::note_bad_part(Fetch* fetch, Status status) {
+  if (const auto item = fetch->bad_item()) bad_part_ = fetch->items()[*item].part.name;
+  return status;
+}
+
 Status Attempt::fetch() {
   clock_.begin("fetch");
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   Fetch fetch(*replica_.store, std::move(items));
-  DW_RETURN_IF_ERROR(fetch.finish(progress_of(0)));
+  Status status = fetch.finish(progress_of(0));
+  if (!status.ok()) return note_bad_part(&fetch, std::move(status));
   DW_SYNC_POINT("replica: all parts fetched");
   return {};
 }
@@ -206,7 +219,8 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
   DW_ASSIGN_OR_RETURN(info.base,
                       parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
   info.target = plan_.target.manifest.state;
-  RedoWriter redo(folder, info);
+  const StageMemory memory = share_stage_memory(replica_.options.memory_limit);
+  RedoWriter redo(folder, info, memory.slab_bytes);
   clock_.end();
   const double fetch_begin = clock_.now();
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
@@ -215,11 +229,12 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
   EagerParts eager(goal, held);
   std::optional<double> decode_begin;
   while (true) {
-    DW_ASSIGN_OR_RETURN(const std::optional<size_t> part, fetch.next(progress_of(built_bytes_)));
+    const Result<std::optional<size_t>> next = fetch.next(progress_of(built_bytes_));
+    if (!next.ok()) return note_bad_part(&fetch, next.status());
     if (!decode_begin) decode_begin = clock_.now();
-    if (!part) break;
+    if (!*next) break;
     if (hops_.size() != 1) continue;  // a tensor may change in each of several hops
-    DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(part_file(0, *part)));
+    DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(part_file(0, **next)));
     DW_RETURN_IF_ERROR(build_steps(held, ready.steps, false, fetch.received_bytes(), &redo));
   }
   DW_SYNC_POINT("replica: all parts fetched");
@@ -243,8 +258,9 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
 Status Attempt::build_steps(const Checkpoint& held, std::span<const TensorSteps> steps,
                             bool untouched_too, uint64_t fetched, RedoWriter* redo) {
   const Target goal = target();
-  const BuildContext build{goal,          held,           steps,
-                           untouched_too, &replica_.pool, progress_of(fetched + built_bytes_)};
+  BuildContext build{goal,          held,           steps,
+                     untouched_too, &replica_.pool, progress_of(fetched + built_bytes_)};
+  build.memory = share_stage_memory(replica_.options.memory_limit);
   DW_RETURN_IF_ERROR(build_redo(build, replica_.layout.work(), redo));
   built_bytes_ += build_bytes(build);
   return {};
@@ -415,6 +431,34 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
 
 }  // namespace
 
+// Goes around parts that are damaged or gone, where another path leads to the version. What is
+// wrong in the store is named if none does.
+Status ReplicaCore::attempt(bool from_nothing, uint64_t version, PullReport* report,
+                            PhaseClock* clock) {
+  constexpr size_t kMostBadParts = 16;
+  std::set<std::string> avoid;
+  Status first;
+  while (true) {
+    report->num_changed = 0;
+    Attempt own(*this, avoid, report, clock);
+    Status status = own.run(from_nothing, version);
+    if (status.ok()) {
+      if (!first.ok() && report->repair_reason.empty()) report->repair_reason = first.message();
+      report->repaired = report->repaired || !first.ok();
+      return status;
+    }
+    if (!own.bad_part()) {
+      const bool no_way = status.code() == Code::kCorruption || status.code() == Code::kNotFound;
+      return first.ok() || !no_way ? status : first;
+    }
+    if (!options.repair || avoid.size() == kMostBadParts) return status;
+    log_event(LogLevel::kWarning, "replica.repair",
+              {{"local", layout.root}, {"reason", status.message()}});
+    avoid.insert(*own.bad_part());
+    if (first.ok()) first = std::move(status);
+  }
+}
+
 // Nothing is fetched for it: the files themselves say which version they are.
 Status ReplicaCore::recover_lost_state(uint64_t wanted, PullReport* report) {
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain->head());
@@ -451,8 +495,7 @@ Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
   Status status;
   bool start_again = false;
   if (state && damage.empty()) {
-    Attempt attempt(*this, &report, &clock);
-    status = attempt.run(false, *wanted);
+    status = attempt(false, *wanted, &report, &clock);
     start_again = status.code() == Code::kBaseMismatch;
     if (start_again) report.repair_reason = status.message();
   } else if (!damage.empty()) {
@@ -466,12 +509,10 @@ Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
   }
   const bool from_nothing = (!state && damage.empty()) || (start_again && options.repair);
   if (from_nothing) {
-    report.num_changed = 0;
-    Attempt attempt(*this, &report, &clock);
-    status = attempt.run(true, *wanted);
+    status = attempt(true, *wanted, &report, &clock);
     // What is held does not count any more: whatever is wrong came from the store.
     if (status.code() == Code::kBaseMismatch) status = corruption(status.message());
-    report.repaired = !report.repair_reason.empty();
+    report.repaired = report.repaired || !report.repair_reason.empty();
   }
   if (!status.ok()) {
     pending.reset();

@@ -11,16 +11,14 @@
 
 namespace deltawire {
 
-// Copies of larger tensors live in a file, whose pages the kernel can write out.
-inline constexpr uint64_t kLargeTensor = uint64_t{256} << 20;
-
 class ScratchCopy {
  public:
-  // `number` tells copies in one folder apart. May throw std::bad_alloc.
-  static Result<ScratchCopy> make(const std::filesystem::path& folder, size_t number,
-                                  uint64_t size) {
+  // `number` tells copies in one folder apart. Larger than `in_memory`, it lives in a file, whose
+  // pages the kernel can write out. May throw std::bad_alloc.
+  static Result<ScratchCopy> make(const std::filesystem::path& folder, size_t number, uint64_t size,
+                                  uint64_t in_memory) {
     ScratchCopy copy;
-    if (size <= kLargeTensor) {
+    if (size <= in_memory) {
       copy.memory_ = std::make_unique_for_overwrite<uint8_t[]>(size);
       copy.bytes_ = {copy.memory_.get(), size_t(size)};
       return copy;

@@ -12,10 +12,6 @@
 namespace deltawire {
 namespace {
 
-// Positions take 8 bytes each while they are worked on: more of them than this take the way that
-// needs no list.
-constexpr uint64_t kMaxListBytes = uint64_t{128} << 20;
-
 // An entry and the bytes of the tensor that it patches.
 struct Slab {
   const Delta::Entry* item;
@@ -34,7 +30,8 @@ std::vector<Slab> sparse_slabs(const StageJob& job) {
     slabs.push_back({item, *range});
     list_bytes += item->entry.num_changed * (sizeof(uint64_t) + layout_of(job.held.dtype).width);
   }
-  if (list_bytes > std::min(kMaxListBytes, job.held.bytes.size() / 2)) return {};
+  // Positions take 8 bytes each while they are worked on: more take the way that needs no list.
+  if (list_bytes > std::min<uint64_t>(job.memory.list_bytes, job.held.bytes.size() / 2)) return {};
   std::sort(slabs.begin(), slabs.end(),
             [](const Slab& a, const Slab& b) { return a.range.offset < b.range.offset; });
   for (size_t i = 1; i < slabs.size(); ++i) {
@@ -94,17 +91,18 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
   }
   std::optional<BothDigests> known;
   if (first.box.whole()) known = {*first.old_digest, got};
-  return make_redo_of_changes(job.held, *changes, known, take);
+  return make_redo_of_changes(job.held, *changes, known, job.memory.slab_bytes, take);
 }
 
 Status stage_on_copy(const StageJob& job, ThreadPool* pool,
                      const std::function<Status(RedoEntry)>& take) {
   const Bytes held = job.held.bytes;
-  DW_ASSIGN_OR_RETURN(const ScratchCopy copy,
-                      ScratchCopy::make(job.scratch, job.steps.index, held.size()));
+  DW_ASSIGN_OR_RETURN(
+      const ScratchCopy copy,
+      ScratchCopy::make(job.scratch, job.steps.index, held.size(), job.memory.large_tensor));
   if (job.steps.from != nullptr) std::copy(held.begin(), held.end(), copy.bytes().begin());
   DW_RETURN_IF_ERROR(advance_tensor(job.steps, job.target, job.place, copy.bytes(), pool));
-  return make_redo_entries(job.held, copy.bytes(), pool, take);
+  return make_redo_entries(job.held, copy.bytes(), job.memory.slab_bytes, pool, take);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "deltawire/status.h"
 #include "sync/replica/journal_redo.h"
+#include "sync/replica/memory_shares.h"
 #include "sync/replica/tensors.h"
 
 namespace deltawire {
@@ -18,6 +19,7 @@ struct StageJob {
   const std::string& place;              // of the tensor, for messages
   const TensorView& held;                // what is there; stays as it is
   const std::filesystem::path& scratch;  // for copies of tensors too large for memory
+  StageMemory memory = share_stage_memory(kUsualMemory);
 };
 
 // Hands what differs between the held bytes and the target's to `take`, in entries of bounded size.

@@ -35,5 +35,12 @@ rm $part && pull
 deltawire verify sim/v2.safetensors replica
 cp good $part && pull | head -1
 
+# With an anchor it is gone around; the publisher still has the weights to make one.
+deltawire publish sim/v2.safetensors store --anchor-every 1 -q
+part=$(echo store/parts/0000000004-*/part-00000.safetensors) && truncate -s 100 $part
+pull --no-repair
+pull
+deltawire verify sim/v2.safetensors replica
+
 # Two at once: the second is told who is first.
 flock replica/.deltawire/lock deltawire pull store replica 2>&1 | sed -E 's/by .*/by <who>/'
