@@ -17,7 +17,8 @@
 namespace deltawire {
 namespace {
 
-constexpr uint64_t kPartBytes = uint64_t{8} << 20;  // of payloads, at most; a larger one stands alone
+constexpr uint64_t kPartBytes = uint64_t{8}
+                                << 20;  // of payloads, at most; a larger one stands alone
 
 // Cuts a tensor along its first dimension that can be cut. The whole of a small one is no box.
 std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
