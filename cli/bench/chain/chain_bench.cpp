@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -35,6 +36,7 @@ struct Options {
   std::string folder;  // to work in
   bool s3 = true;
   bool peers = true;
+  bool slow_start = false;
 };
 
 // Where a chain lives in one part of the bench, as each side sees it.
@@ -127,9 +129,11 @@ Followed follow_once(AnyReplica* replica, uint64_t held) {
   Followed out;
   const auto run = [&]() -> Status {
     std::optional<uint64_t> head;
-    while (!head || *head == held) {
+    while (true) {
       DW_ASSIGN_OR_RETURN(head, replica->head());
       out.seen = now_seconds();
+      if (head && *head != held) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     DW_RETURN_IF_ERROR(replica->prepare(head).status());
     DW_ASSIGN_OR_RETURN(out.report, replica->commit());
@@ -382,7 +386,7 @@ Status run_links(const Options& options, const Gateway& gateway, ChainBench* ben
   const std::string target = gateway.endpoint().substr(gateway.endpoint().rfind('/') + 1);
   const auto link = [&] {
     return WanLink::start(target, options.rate_megabytes * 1e6,
-                          options.round_trip_milliseconds / 1e3);
+                          options.round_trip_milliseconds / 1e3, options.slow_start);
   };
   const auto through = [](const WanLink& one) {
     StoreOptions store;
@@ -461,6 +465,8 @@ void add_chain_bench(CLI::App* bench, Context& context, Run* run) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--delay", options->round_trip_milliseconds, "round trip, ms (default 50)")
       ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--slow-start", options->slow_start,
+                 "connections begin slowly, and again after a pause, as TCP's do");
   verb->add_option("--repeat", options->repeat, "rounds, of which the best counts (default 3)")
       ->check(CLI::Range(1U, 100U));
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");

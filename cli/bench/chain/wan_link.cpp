@@ -63,6 +63,49 @@ class Line {
   std::atomic<uint64_t> moved_{0};
 };
 
+// How much of a connection's bytes may be unacknowledged: TCP's slow start, without losses.
+class Congestion {
+ public:
+  Congestion(bool slow_start, size_t window, Clock::duration round_trip)
+      : limit_(slow_start ? kInitial : window),
+        initial_(limit_),
+        window_(window),
+        restart_after_(round_trip + std::chrono::milliseconds(200)) {}
+
+  // Waits until `bytes` may be sent.
+  void wait_for(size_t bytes) {
+    while (true) {
+      const Clock::time_point now = Clock::now();
+      while (!sent_.empty() && sent_.front().acknowledged <= now) {
+        unacknowledged_ -= sent_.front().bytes;
+        limit_ = std::min(window_, limit_ + sent_.front().bytes);
+        last_ = sent_.front().acknowledged;
+        sent_.pop_front();
+      }
+      if (sent_.empty() && now - last_ > restart_after_) limit_ = initial_;
+      if (sent_.empty() || unacknowledged_ + bytes <= limit_) return;
+      std::this_thread::sleep_until(sent_.front().acknowledged);
+    }
+  }
+  void sent(size_t bytes, Clock::time_point acknowledged) {
+    unacknowledged_ += bytes;
+    sent_.push_back({acknowledged, bytes});
+  }
+
+ private:
+  static constexpr size_t kInitial = 10 * 1460;
+  struct Sent {
+    Clock::time_point acknowledged;
+    size_t bytes;
+  };
+  size_t limit_;
+  const size_t initial_, window_;
+  const Clock::duration restart_after_;
+  std::deque<Sent> sent_;
+  size_t unacknowledged_ = 0;
+  Clock::time_point last_ = Clock::now();
+};
+
 // Bytes on their way from one socket to another.
 class Flight {
  public:
@@ -131,17 +174,19 @@ struct WanLink::Impl {
   Line up, down;
   const Clock::duration half;
   const size_t window;
+  const bool slow_start;
   std::thread acceptor;
   std::atomic<bool> ending{false};
   std::mutex mutex;
   std::list<std::pair<Socket, Socket>> connections;
   std::vector<std::thread> threads;
 
-  Impl(double rate, double round_trip)
+  Impl(double rate, double round_trip, bool starts_slowly)
       : up(rate),
         down(rate),
         half(std::chrono::duration_cast<Clock::duration>(Seconds(round_trip / 2))),
-        window(size_t(rate * round_trip * 2) + (1 << 20)) {}
+        window(size_t(rate * round_trip * 2) + (1 << 20)),
+        slow_start(starts_slowly) {}
 
   ~Impl() {
     ending = true;
@@ -166,13 +211,16 @@ struct WanLink::Impl {
       flight.close();
       ::shutdown(to, SHUT_WR);
     });
+    Congestion congestion(slow_start, window, 2 * half);
     while (true) {
       std::vector<uint8_t> bytes(kPieceBytes);
       const ssize_t n = ::recv(from, bytes.data(), bytes.size(), 0);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) break;
       bytes.resize(size_t(n));
+      congestion.wait_for(bytes.size());
       const Clock::time_point due = std::max(line->send(bytes.size()), opened) + half;
+      congestion.sent(bytes.size(), due + half);
       if (!flight.push(std::move(bytes), due)) break;
     }
     flight.close();
@@ -204,9 +252,9 @@ struct WanLink::Impl {
 };
 
 Result<WanLink> WanLink::start(const std::string& target, double bytes_per_second,
-                               double round_trip_seconds) {
+                               double round_trip_seconds, bool slow_start) {
   const size_t colon = target.rfind(':');
-  auto impl = std::make_unique<Impl>(bytes_per_second, round_trip_seconds);
+  auto impl = std::make_unique<Impl>(bytes_per_second, round_trip_seconds, slow_start);
   impl->target.sin_family = AF_INET;
   if (colon == std::string::npos ||
       ::inet_pton(AF_INET, target.substr(0, colon).c_str(), &impl->target.sin_addr) != 1) {

@@ -14,7 +14,8 @@ Status download_in_pieces(Client* client, Slots* slots, const std::string& key, 
                           const PieceRetries& retries, Sink* sink);
 
 constexpr uint64_t kAnySize = ~uint64_t{0};
-// Below this a request costs more than it moves.
-constexpr uint64_t kMinDownloadPiece = uint64_t{1} << 20;
+// Small enough that a part of a megabyte comes over several connections: each of them begins
+// slowly.
+constexpr uint64_t kMinDownloadPiece = uint64_t{512} << 10;
 
 }  // namespace deltawire::s3
