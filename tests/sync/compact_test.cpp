@@ -47,9 +47,10 @@ class CompactTest : public ::testing::Test {
       if (alter) alter(version + 1, &model);
     }
   }
-  Result<CompactReport> compact(std::vector<uint64_t> spans) {
+  Result<CompactReport> compact(std::vector<uint64_t> spans, const std::string& codec = "auto") {
     CompactOptions options;
     options.spans = std::move(spans);
+    options.codec = codec;
     options.work.folder = folder.path() / "work";
     options.work.threads = 2;
     return compact_chain(store, options);
@@ -170,18 +171,13 @@ TEST_F(CompactTest, ChangesThatWereTakenBackAreNotTold) {
 }
 
 TEST_F(CompactTest, WhatDoesNotPayIsNotAdded) {
-  // Every version changes another eighth of the model: merged it is as large as all together, and
-  // has its own header besides.
-  make_chain(2, "raw", [](uint64_t version, Model* model) {
-    const Model first = Model::make();
-    for (size_t i = 0; i < model->tensors.size(); ++i) {
-      if (i % 2 != version % 2) model->tensors[i] = first.tensors[i];
-    }
-  });
+  // Whole tensors instead of what changed in them.
+  make_chain(2, "tight");
   const size_t before = objects_of(*store, "").size();
-  const auto report = compact({2});
+  const auto report = compact({2}, "raw");
   ASSERT_TRUE(report.ok()) << report.status().to_string();
-  if (report->merged[0].made) GTEST_SKIP() << "it paid after all";
+  ASSERT_EQ(report->merged.size(), 1U);
+  EXPECT_FALSE(report->merged[0].made);
   EXPECT_NE(report->merged[0].skipped, "");
   EXPECT_EQ(objects_of(*store, "").size(), before);
 }
