@@ -82,7 +82,7 @@ def scenarios():
     return {
         "seed": ([], lambda w: w.publish(0), 0),
         "publish": ([lambda w: w.publish(0)], lambda w: w.publish(1), 1),
-        "publish in parts": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--part-size", "4KiB"), 1),
+        "publish in parts": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--part-size", "64"), 1),
         "publish with an anchor": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--anchor-every", "1"), 1),
         "publish full": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--mode", "full"), 1),
         "resume without a snapshot": (
@@ -91,6 +91,9 @@ def scenarios():
         "first pull": ([lambda w: w.publish(0), lambda w: w.publish(1)], lambda w: w.pull(), None),
         "pull": ([lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1)],
                  lambda w: w.pull(), None),
+        "pull many parts": (
+            [lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1, "--part-size", "64")],
+            lambda w: w.pull(), None),
         "pull three versions": (
             [lambda w: w.publish(0), lambda w: w.pull(), *[lambda w, i=i: w.publish(i) for i in (1, 2, 3)]],
             lambda w: w.pull(), None),
