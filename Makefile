@@ -1,7 +1,8 @@
 # Everything a newcomer needs: `make test`, `make demo`. The rest is for those who stay.
 JOBS    ?= $(shell nproc)
 SECONDS ?= 60
-CTEST   ?= ctest -j$(JOBS)
+# Tests wait for disks and servers half of their time.
+CTEST   ?= ctest -j$(shell expr $(JOBS) \* 3 / 2)
 PASS    ?=
 
 .PHONY: help build test demo bench crashtest asan tsan fuzz format tidy clean
