@@ -9,30 +9,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/descriptor.h"
 #include "base/temporary.h"
 
 namespace deltawire {
 namespace {
-
-Status errno_status(const std::filesystem::path& path, std::string_view what) {
-  const int error = errno;
-  std::string message = path.string() + ": " + std::string(what) + ": " + std::strerror(error);
-  return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // What is written or synced between two polls: a fraction of a second on a slow disk.
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
@@ -44,16 +25,16 @@ Status ask(const Poll& poll) { return poll ? poll() : Status(); }
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: a FIFO under this name must be refused below, not waited for.
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return errno_status(path, "cannot open");
+  if (fd.get() < 0) return system_error(path, "cannot open");
   struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return errno_status(path, "cannot stat");
+  if (::fstat(fd.get(), &info) != 0) return system_error(path, "cannot stat");
   if (!S_ISREG(info.st_mode)) return invalid_argument(path.string() + ": not a regular file");
   std::shared_ptr<MappedFile> file(new MappedFile);
   file->path_ = path;
   file->size_ = size_t(info.st_size);
   if (file->size_ == 0) return file;
   void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) return errno_status(path, "cannot map");
+  if (data == MAP_FAILED) return system_error(path, "cannot map");
   ::madvise(data, file->size_, MADV_SEQUENTIAL);
   file->data_ = static_cast<const uint8_t*>(data);
   return file;
@@ -70,7 +51,7 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path,
   file.shown_ = shown.empty() ? path : shown;
   file.temporary_ = temporary_path(path);
   file.fd_ = ::open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file.fd_ < 0) return errno_status(file.shown_, "cannot create");
+  if (file.fd_ < 0) return system_error(file.shown_, "cannot create");
   return file;
 }
 
@@ -101,7 +82,7 @@ Status AtomicFile::write_at(uint64_t offset, Bytes bytes) {
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, off_t(offset + done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_status(shown_, "cannot write");
+    if (n < 0) return system_error(shown_, "cannot write");
     if (n == 0) return io_error(shown_.string() + ": cannot write: no progress");
     done += size_t(n);
   }
@@ -117,13 +98,13 @@ Status AtomicFile::allocate(uint64_t size) {
   }
   errno = error;
   if (error != 0)
-    return errno_status(shown_, "cannot take " + std::to_string(size) + " bytes of disk");
+    return system_error(shown_, "cannot take " + std::to_string(size) + " bytes of disk");
   end_ = size;
   return {};
 }
 
 Status AtomicFile::set_permissions(std::filesystem::perms bits) {
-  if (::fchmod(fd_, mode_t(bits)) != 0) return errno_status(shown_, "cannot set permissions");
+  if (::fchmod(fd_, mode_t(bits)) != 0) return system_error(shown_, "cannot set permissions");
   return {};
 }
 
@@ -138,12 +119,12 @@ Status AtomicFile::sync(const Poll& poll) {
       // told only once: here.
       const bool missing = errno == ENOSYS || errno == EINVAL || errno == ESPIPE ||
                            errno == EOPNOTSUPP || errno == EPERM;
-      if (!missing) return errno_status(shown_, "cannot sync");
+      if (!missing) return system_error(shown_, "cannot sync");
       break;
     }
     DW_RETURN_IF_ERROR(ask(poll));
   }
-  if (::fsync(fd_) != 0) return errno_status(shown_, "cannot sync");
+  if (::fsync(fd_) != 0) return system_error(shown_, "cannot sync");
   return ask(poll);
 }
 
@@ -151,7 +132,7 @@ Status AtomicFile::commit(const Poll& poll) {
   DW_RETURN_IF_ERROR(sync(poll));
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    Status status = errno_status(shown_, "cannot commit");
+    Status status = system_error(shown_, "cannot commit");
     ::unlink(temporary_.c_str());
     return status;
   }
@@ -165,7 +146,7 @@ Result<MutableFile> MutableFile::create(const std::filesystem::path& path, uint6
   uint8_t* data = nullptr;
   if (size != 0) {
     void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
-    if (mapped == MAP_FAILED) return errno_status(file.shown_, "cannot map");
+    if (mapped == MAP_FAILED) return system_error(file.shown_, "cannot map");
     data = static_cast<uint8_t*>(mapped);
   }
   return MutableFile(std::move(file), data, size);
@@ -184,7 +165,7 @@ Status MutableFile::commit(const Poll& poll) {
   for (size_t at = 0; at < size_; at += kPieceBytes) {
     DW_RETURN_IF_ERROR(ask(poll));
     if (::msync(data_ + at, std::min<size_t>(kPieceBytes, size_ - at), MS_SYNC) != 0)
-      return errno_status(file_.shown_, "cannot sync");
+      return system_error(file_.shown_, "cannot sync");
   }
   return file_.commit(poll);
 }
@@ -207,10 +188,10 @@ Status write_text_file(const std::filesystem::path& path, std::string_view text,
 
 Status sync_directory(const std::filesystem::path& path) {
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) return errno_status(path, "cannot open folder");
+  if (fd.get() < 0) return system_error(path, "cannot open folder");
   // Some network filesystems refuse fsync on folders; the rename itself is then all they offer.
   if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    return errno_status(path, "cannot sync folder");
+    return system_error(path, "cannot sync folder");
   }
   return {};
 }

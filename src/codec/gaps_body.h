@@ -24,6 +24,11 @@ struct GapsHeader {
   uint64_t body_bytes(unsigned width) const noexcept { return count * (gap_width + width); }
 };
 
+// The fewest bytes that hold every gap up to this one.
+constexpr unsigned gap_width_for(uint64_t gap) {
+  return gap <= 0xffff ? 2 : gap <= 0xffffffff ? 4 : 8;
+}
+
 // What an encoder knows before it writes.
 struct CollectedGaps {
   std::vector<ChunkChanges> chunks;

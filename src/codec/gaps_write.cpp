@@ -27,8 +27,6 @@ std::vector<ChunkPlace> place_chunks(const std::vector<ChunkChanges>& chunks) {
   return places;
 }
 
-unsigned gap_width_for(uint64_t gap) { return gap <= 0xffff ? 2 : gap <= 0xffffffff ? 4 : 8; }
-
 uint64_t first_gap(const ChunkChanges& chunk, const ChunkPlace& place) {
   return chunk.base + chunk.positions.front() - place.resume;
 }

@@ -12,6 +12,7 @@
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "codec/guard.h"
+#include "codec/indices_body.h"
 #include "codec/leb128.h"
 
 namespace deltawire {
@@ -20,10 +21,6 @@ namespace {
 constexpr size_t kBlockChanges = 65536;  // per piece of parallel work; not on disk
 
 size_t num_blocks(uint64_t count) { return (count + kBlockChanges - 1) / kBlockChanges; }
-
-unsigned position_width(uint64_t num_elements) {
-  return num_elements <= uint64_t{0x7fffffff} ? 4 : 8;
-}
 
 struct IndicesView {
   uint64_t num_elements = 0;

@@ -18,6 +18,13 @@ struct RansTable {
     uint64_t reciprocal;
     uint32_t bias;
     uint16_t frequency;
+
+    // x / f by multiplication: exact for all 32-bit x with a 64-bit rounded-up reciprocal. f = 1
+    // has none, so its quotient comes out one short and the bias makes up for it.
+    static EncodeSymbol of(uint32_t f, uint32_t start) {
+      return f == 1 ? EncodeSymbol{~uint64_t{0}, start + kProbabilityOne - 1, 1}
+                    : EncodeSymbol{~uint64_t{0} / f + 1, start, uint16_t(f)};
+    }
   };
   // frequency | start << 16 | base << 32 | raw_bits << 56
   uint64_t decode[kMaxSymbols];
@@ -34,10 +41,7 @@ struct RansTable {
       std::memset(symbol_of_slot + start, int(s), f);
       decode[s] = f | uint64_t(start) << 16 | uint64_t(base == nullptr ? s : base[s]) << 32 |
                   uint64_t(raw_bits == nullptr ? 0 : raw_bits[s]) << 56;
-      // x / f by multiplication: exact for all 32-bit x with a 64-bit rounded-up reciprocal. f = 1
-      // has none, so its quotient comes out one short and the bias makes up for it.
-      encode[s] = f == 1 ? EncodeSymbol{~uint64_t{0}, start + kProbabilityOne - 1, 1}
-                         : EncodeSymbol{~uint64_t{0} / f + 1, start, uint16_t(f)};
+      encode[s] = EncodeSymbol::of(f, start);
       start += f;
     }
   }

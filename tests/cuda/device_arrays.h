@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "codec/codec_arrays.h"
 #include "codec/cuda/device_codec.h"
 #include "kernels/bf16.h"
 #include "kernels/cuda/memory.h"
@@ -32,43 +33,19 @@ T good(Result<T> result) {
     ASSERT_TRUE(status_.ok()) << status_.to_string(); \
   } while (false)
 
-inline Layout layout_of(unsigned width) {
-  switch (width) {
-    case 1:
-      return {1, 3, 0x0f};
-    case 2:
-      return {2, 7, 0xff};
-    case 4:
-      return {4, 23, 0xff};
-    default:
-      return {8, 52, 0xff};
-  }
+// In [0, 1), and normally distributed.
+inline double unit(Random& random) { return double(random() >> 11) * 0x1p-53; }
+inline double normal(Random& random) {
+  return std::sqrt(-2 * std::log(unit(random) + 1e-300)) *
+         std::cos(6.283185307179586 * unit(random));
 }
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t operator()() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  double unit() { return double((*this)() >> 11) * 0x1p-53; }
-  double normal() {
-    return std::sqrt(-2 * std::log(unit() + 1e-300)) * std::cos(6.283185307179586 * unit());
-  }
-
- private:
-  uint64_t state_;
-};
 
 // What arrays hold: weights as they are, or any bits at all.
 enum class Content { kWeights, kNoise };
 
 inline uint64_t make_value(Random& random, unsigned width, Content content) {
   if (content == Content::kNoise || width == 1) return random() >> (64 - 8 * width);
-  const float value = float(0.02 * random.normal());
+  const float value = float(0.02 * normal(random));
   if (width == 2) return bf16_of_f32(std::bit_cast<uint32_t>(value));
   if (width == 4) return std::bit_cast<uint32_t>(value);
   return std::bit_cast<uint64_t>(double(value));
@@ -87,7 +64,7 @@ inline HostPair make_pair(uint64_t seed, unsigned width, size_t n, double densit
   for (size_t i = 0; i < n; ++i) {
     const uint64_t old_value = make_value(random, width, content);
     uint64_t new_value = old_value;
-    if (random.unit() < density) {
+    if (unit(random) < density) {
       const uint64_t kind = random() % 100;
       if (kind < 80) {
         new_value = old_value + ((random() & 1) != 0 ? 1 : -1);

@@ -11,6 +11,7 @@
 #include "chain/keys.h"
 #include "deltawire/replica.h"
 #include "store/directory_store.h"
+#include "store/forwarding_store.h"
 #include "store/memory_store.h"
 #include "sync/replica/local_state.h"
 #include "test_chain.h"
@@ -400,29 +401,16 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
 }
 
 // A store whose first answer is wrong, as after a bit flip on the way.
-class FlakyStore final : public Store {
+class FlakyStore final : public ForwardingStore {
  public:
   FlakyStore(std::shared_ptr<Store> inner, std::string victim)
-      : inner_(std::move(inner)), victim_(std::move(victim)) {}
+      : ForwardingStore(std::move(inner)), victim_(std::move(victim)) {}
   int downloads = 0;
 
-  std::string url() const override { return inner_->url(); }
-  Result<Capabilities> capabilities() override { return inner_->capabilities(); }
-  Status put(std::string_view name, const Body& body) override { return inner_->put(name, body); }
-  Status put_if_absent(std::string_view name, const Body& body) override {
-    return inner_->put_if_absent(name, body);
-  }
-  Result<ObjectInfo> stat(std::string_view name) override { return inner_->stat(name); }
-  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
-    return inner_->get(name, max_bytes);
-  }
-  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
-    return inner_->read(name, offset, out);
-  }
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
-    if (name != victim_) return inner_->download(name, size_bytes, sink);
+    if (name != victim_) return inner().download(name, size_bytes, sink);
     std::vector<uint8_t> bytes(size_bytes);
-    DW_RETURN_IF_ERROR(inner_->read(name, 0, bytes));
+    DW_RETURN_IF_ERROR(inner().read(name, 0, bytes));
     if (++downloads == 1) bytes[size_bytes / 2] ^= 4;
     // Pieces out of order, one of them twice.
     const size_t half = size_bytes / 2;
@@ -432,14 +420,8 @@ class FlakyStore final : public Store {
     if (downloads == 2) return sink->write(10, all.subspan(10, 20));
     return {};
   }
-  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
-                                       size_t limit) override {
-    return inner_->list(prefix, start_after, limit);
-  }
-  Status remove(std::string_view name) override { return inner_->remove(name); }
 
  private:
-  std::shared_ptr<Store> inner_;
   const std::string victim_;
 };
 

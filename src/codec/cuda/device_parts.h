@@ -21,7 +21,6 @@ struct NumberedPatch {
 // Patches of one codec and width. With `write` unset they are only checked.
 Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times);
-// `*fits`: all of them were checked before the first was written.
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times);
 

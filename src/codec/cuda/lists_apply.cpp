@@ -4,6 +4,7 @@
 #include "codec/cuda/patch_status.h"
 #include "codec/cuda/workspace.h"
 #include "codec/gaps_body.h"
+#include "codec/indices_body.h"
 #include "codec/leb128.h"
 #include "kernels/cuda/lists.h"
 
@@ -25,7 +26,7 @@ Result<Lists> open_payload(const DevicePatch& patch) {
     lists.entry_bytes = header.gap_width;
     lists.count = header.count;
   } else {
-    lists.entry_bytes = patch.num_elements <= uint64_t{0x7fffffff} ? 4 : 8;
+    lists.entry_bytes = position_width(patch.num_elements);
     DW_RETURN_IF_ERROR(take_leb128("change count", &lists.body, &lists.count));
     if (lists.count == 0 || lists.count > patch.num_elements) {
       return bad_payload("change count", "1 to " + std::to_string(patch.num_elements), lists.count);

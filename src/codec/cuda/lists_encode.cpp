@@ -6,6 +6,7 @@
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/workspace.h"
 #include "codec/gaps_body.h"
+#include "codec/indices_body.h"
 #include "codec/leb128.h"
 #include "kernels/cuda/lists.h"
 
@@ -32,13 +33,11 @@ struct Head {
 Head make_head(CodecId codec, uint64_t num_elements, const ArrayChanges& changes) {
   Head head;
   if (codec == CodecId::kIndices) {
-    head.entry_bytes = num_elements <= uint64_t{0x7fffffff} ? 4 : 8;
+    head.entry_bytes = position_width(num_elements);
     put_leb128(changes.count, &head.bytes);
   } else {
     GapsHeader header;
-    header.gap_width = changes.largest_gap <= 0xffff       ? 2
-                       : changes.largest_gap <= 0xffffffff ? 4
-                                                           : 8;
+    header.gap_width = gap_width_for(changes.largest_gap);
     header.count = changes.count;
     head.entry_bytes = header.gap_width;
     put_gaps_header(header, &head.bytes);

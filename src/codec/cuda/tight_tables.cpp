@@ -12,10 +12,9 @@ using tight::Model;
 void symbols_of(const uint16_t* frequencies, uint32_t count, EncodeTable* out) {
   uint32_t start = 0;
   for (uint32_t s = 0; s < count; ++s) {
-    const uint32_t f = frequencies[s];
-    out->symbols[s] = f == 1 ? EncodeSymbol{~uint64_t{0}, start + kProbabilityOne - 1, 1}
-                             : EncodeSymbol{~uint64_t{0} / f + 1, start, f};
-    start += f;
+    const auto symbol = RansTable::EncodeSymbol::of(frequencies[s], start);
+    out->symbols[s] = {symbol.reciprocal, symbol.bias, symbol.frequency};
+    start += frequencies[s];
   }
   out->num_symbols = count;
 }

@@ -43,6 +43,10 @@ struct FullSource {
   Result<std::vector<FullFile>> files() const;
 };
 
+inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
+  if (phase) report->phases.push_back(std::move(*phase));
+}
+
 struct Publisher::Impl {
   Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_)
       : store(std::move(store_)),

@@ -27,7 +27,7 @@ std::shared_ptr<const Body> OverlayStore::find(std::string_view name) const {
 
 Status OverlayStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
   const std::shared_ptr<const Body> body = find(name);
-  if (!body) return below_->read(name, offset, out);
+  if (!body) return inner().read(name, offset, out);
   if (offset > body->size() || out.size() > body->size() - offset) {
     return corruption(url() + "/" + std::string(name) + ": ends at byte " +
                       std::to_string(body->size()));
@@ -37,7 +37,7 @@ Status OverlayStore::read(std::string_view name, uint64_t offset, std::span<uint
 
 Status OverlayStore::download(std::string_view name, uint64_t size_bytes, Sink* sink) {
   const std::shared_ptr<const Body> body = find(name);
-  if (!body || body->size() != size_bytes) return below_->download(name, size_bytes, sink);
+  if (!body || body->size() != size_bytes) return inner().download(name, size_bytes, sink);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < size_bytes; at += piece.size()) {
     piece.resize(size_t(std::min(kPieceBytes, size_bytes - at)));

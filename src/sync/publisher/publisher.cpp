@@ -38,10 +38,6 @@ Status check_options(const PublishOptions& options, bool has_folder) {
   return check_encode_options(options.codec, options.digest);
 }
 
-void add_phase(std::optional<Phase> phase, PublishReport* report) {
-  if (phase) report->phases.push_back(std::move(*phase));
-}
-
 }  // namespace
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors) {

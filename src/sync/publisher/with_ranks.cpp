@@ -79,10 +79,6 @@ void describe_state_in(const NewState& state, PublishReport* report) {
   report->num_changed = state.num_changed;
 }
 
-void add_phase(std::optional<Phase> phase, PublishReport* report) {
-  if (phase) report->phases.push_back(std::move(*phase));
-}
-
 }  // namespace
 
 Result<PublishReport> Publisher::Impl::publish_with_others(Tensors tensors,

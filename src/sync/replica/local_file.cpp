@@ -12,28 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
+
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
-
-Status errno_status(const fs::path& path, std::string_view what, int error) {
-  std::string message = path.string() + ": " + std::string(what) + ": " + std::strerror(error);
-  return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
   uint64_t done = 0;
@@ -47,12 +30,12 @@ Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
   while (done < size) {
     const ssize_t n = ::pread(from, buffer.data(), buffer.size(), off_t(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return errno_status(path, "cannot copy", n < 0 ? errno : EIO);
+    if (n <= 0) return system_error(path, "cannot copy", n < 0 ? errno : EIO);
     for (ssize_t written = 0; written < n;) {
       const ssize_t w =
           ::pwrite(to, buffer.data() + written, size_t(n - written), off_t(done) + written);
       if (w < 0 && errno == EINTR) continue;
-      if (w <= 0) return errno_status(path, "cannot copy", w < 0 ? errno : EIO);
+      if (w <= 0) return system_error(path, "cannot copy", w < 0 ? errno : EIO);
       written += w;
     }
     done += uint64_t(n);
@@ -66,9 +49,9 @@ Result<PatchedFile> PatchedFile::open(const fs::path& path) {
   PatchedFile file;
   file.path_ = path;
   file.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file.fd_ < 0) return errno_status(path, "cannot open for writing", errno);
+  if (file.fd_ < 0) return system_error(path, "cannot open for writing", errno);
   struct stat info;
-  if (::fstat(file.fd_, &info) != 0) return errno_status(path, "cannot stat", errno);
+  if (::fstat(file.fd_, &info) != 0) return system_error(path, "cannot stat", errno);
   file.size_ = size_t(info.st_size);
   if (file.size_ == 0) return file;
   if (uint64_t(info.st_blocks) * 512 < file.size_) {
@@ -76,11 +59,11 @@ Result<PatchedFile> PatchedFile::open(const fs::path& path) {
     while ((error = ::posix_fallocate(file.fd_, 0, info.st_size)) == EINTR) {
     }
     if (error == ENOSPC || error == EDQUOT) {
-      return errno_status(path, "cannot take the disk space of its holes", error);
+      return system_error(path, "cannot take the disk space of its holes", error);
     }
   }
   void* data = ::mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
-  if (data == MAP_FAILED) return errno_status(path, "cannot map for writing", errno);
+  if (data == MAP_FAILED) return system_error(path, "cannot map for writing", errno);
   file.data_ = static_cast<uint8_t*>(data);
   return file;
 }
@@ -98,28 +81,28 @@ PatchedFile::~PatchedFile() {
 
 Status PatchedFile::sync() {
   if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0) {
-    return errno_status(path_, "cannot sync", errno);
+    return system_error(path_, "cannot sync", errno);
   }
   // Not every filesystem notes a write through a mapping; others look at this time too.
-  if (::futimens(fd_, nullptr) != 0) return errno_status(path_, "cannot set its time", errno);
-  if (::fsync(fd_) != 0) return errno_status(path_, "cannot sync", errno);
+  if (::futimens(fd_, nullptr) != 0) return system_error(path_, "cannot set its time", errno);
+  if (::fsync(fd_) != 0) return system_error(path_, "cannot sync", errno);
   return {};
 }
 
 Status clone_file(const fs::path& from, const fs::path& to) {
   const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
-  if (source.get() < 0) return errno_status(from, "cannot open", errno);
+  if (source.get() < 0) return system_error(from, "cannot open", errno);
   struct stat info;
-  if (::fstat(source.get(), &info) != 0) return errno_status(from, "cannot stat", errno);
+  if (::fstat(source.get(), &info) != 0) return system_error(from, "cannot stat", errno);
   const Descriptor target(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (target.get() < 0) return errno_status(to, "cannot create", errno);
+  if (target.get() < 0) return system_error(to, "cannot create", errno);
   if (::ioctl(target.get(), FICLONE, source.get()) == 0) return {};
   if (info.st_size > 0) {
     int error;
     while ((error = ::posix_fallocate(target.get(), 0, info.st_size)) == EINTR) {
     }
     if (error != 0) {
-      return errno_status(to, "cannot take " + std::to_string(info.st_size) + " bytes of disk",
+      return system_error(to, "cannot take " + std::to_string(info.st_size) + " bytes of disk",
                           error);
     }
   }
@@ -128,8 +111,8 @@ Status clone_file(const fs::path& from, const fs::path& to) {
 
 Status sync_file(const fs::path& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return errno_status(path, "cannot open", errno);
-  if (::fsync(fd.get()) != 0) return errno_status(path, "cannot sync", errno);
+  if (fd.get() < 0) return system_error(path, "cannot open", errno);
+  if (::fsync(fd.get()) != 0) return system_error(path, "cannot sync", errno);
   return {};
 }
 
