@@ -1,0 +1,208 @@
+// Weights on a GPU: compared, coded, hashed and patched where they are. Payloads and digests are
+// the CPU's, byte for byte, so that two sides need not agree on where they work.
+//
+// A build without CUDA has these functions too: they say Unsupported. Work goes to the stream it is
+// given; every function says whether it waits for it. All arrays of a call are in a few launches,
+// however many there are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/box.h"
+#include "deltawire/digest.h"
+#include "deltawire/status.h"
+#include "deltawire/tensor.h"
+
+struct CUstream_st;
+
+namespace deltawire::cuda {
+
+using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
+
+// OK where a GPU can be used; else why not: Unsupported (not built in), Device (driver, no device).
+Status available();
+
+// Contiguous, of any alignment, on the device in use. Not owned.
+struct DeviceArray {
+  DType dtype = DType::kBF16;
+  void* data = nullptr;
+  uint64_t size_bytes = 0;
+};
+
+// What an array has become. F32 and F16 may stand against BF16: they count as the bf16 that they
+// round to, to nearest even, and no rounded copy is made.
+struct NewArray {
+  DType dtype = DType::kBF16;
+  const void* data = nullptr;
+};
+
+// A new array seen as an array of dtype `as`: its own, or BF16 where it has F32 or F16.
+struct Contents {
+  NewArray array;
+  DType as = DType::kBF16;
+  uint64_t size_bytes = 0;  // as `as`
+};
+
+struct Pair {
+  DeviceArray before;
+  NewArray after;  // of as many elements
+};
+
+// The changes of one array, in host memory.
+struct Coded {
+  std::string codec;
+  std::vector<uint8_t> payload;
+  uint64_t num_changed = 0;  // elements
+};
+
+struct Patch {
+  DeviceArray array;
+  std::string codec;
+  std::span<const uint8_t> payload;  // in host memory; pinned memory is copied faster
+};
+
+// Where a piece of a tensor lies in an engine's memory: a shard, a slice of a fused tensor. Element
+// (i, j, ...) of the box, counted from its offset, is at data[i * strides[0] + j * strides[1] ...].
+struct MappedBox {
+  Box box;  // of the tensor
+  void* data = nullptr;
+  std::vector<int64_t> strides;  // in elements
+};
+
+// A tensor as checkpoints have it, of which a device holds these boxes. What lies in none of them
+// is left out. Boxes of a tensor do not overlap.
+struct MappedTensor {
+  DType dtype = DType::kBF16;
+  Shape shape;
+  std::vector<MappedBox> boxes;
+};
+
+// Absolute changes of a mapped tensor: `indices` or `gaps`. `tight` needs all old weights to be
+// read, which a shard does not have; decode it once on the host and scatter the outcome.
+struct MappedPatch {
+  const MappedTensor* tensor = nullptr;
+  std::string codec;
+  std::span<const uint8_t> payload;
+};
+
+// Where arrays differ, as lists on the device. The caller owns all memory, so that nothing here
+// needs the host: diff() can be captured into a CUDA graph and replayed.
+struct ChangeLists {
+  uint64_t* positions = nullptr;  // in their array; ascending within one
+  void* values = nullptr;         // new ones, in the width of the arrays
+  uint64_t capacity = 0;          // of both lists
+  uint64_t* first = nullptr;      // one for each array and one more: where its changes begin
+};
+
+struct ContextOptions {
+  uint64_t scratch_bytes = uint64_t{256} << 20;  // of device memory, beside the arrays
+  unsigned threads = 0;                          // of the host, for what it has to do; 0: its cores
+};
+
+class DiffPlan;
+
+// Memory, streams and tables, kept from call to call. Of the device in use when it is made. One
+// call at a time.
+class Context {
+ public:
+  static Result<Context> create(const ContextOptions& options = {});
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+
+  // `tight`, `gaps`, `indices`, or `auto`: the smallest of what the device can tell. Waits.
+  Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Pair> pairs,
+                                    Stream stream);
+  // Corruption, and nothing is written, unless every payload is sound. Waits.
+  Status apply(std::span<const Patch> patches, Stream stream);
+  // The same without a write. Waits.
+  Status check(std::span<const Patch> patches, Stream stream);
+  // Through a map; all positions are checked before the first write. Waits.
+  Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
+
+  // Of the bytes of each; xxh3-128 on the device, other kinds on the host. Waits.
+  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Contents> arrays,
+                                      Stream stream);
+  // Copies bytes out, from `offset` on. Waits.
+  Status fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out, Stream stream);
+
+  // What diff() needs to know of the arrays, put on the device once. All have one width.
+  Result<DiffPlan> plan_diff(std::span<const Pair> pairs);
+
+  struct Impl;
+  Impl& impl() noexcept { return *impl_; }
+
+ private:
+  explicit Context(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class DiffPlan {
+ public:
+  ~DiffPlan();
+  DiffPlan(DiffPlan&&) noexcept;
+  DiffPlan& operator=(DiffPlan&&) noexcept;
+
+  // One read of each array. Does not wait, and may be captured. first[n] is the number of changes
+  // whether or not there was room; without room the lists are not to be used.
+  Status diff(const ChangeLists& out, Stream stream);
+
+ private:
+  friend class Context;
+  struct Impl;
+  explicit DiffPlan(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The state that a publisher compares with, on the device or in pinned host memory. It changes in
+// advance() alone.
+class DeviceSnapshot {
+ public:
+  enum class Placement : uint8_t { kDevice, kPinned };
+
+  // The context must outlive it.
+  DeviceSnapshot(Context* context, Placement placement);
+  ~DeviceSnapshot();
+  DeviceSnapshot(DeviceSnapshot&&) noexcept;
+  DeviceSnapshot& operator=(DeviceSnapshot&&) noexcept;
+
+  using Slot = uint32_t;
+  // Holds a copy. Waits.
+  Result<Slot> add(const Contents& contents, Stream stream);
+  // The same from host memory.
+  Result<Slot> add(std::span<const uint8_t> contents, DType dtype);
+  void remove(Slot slot) noexcept;
+
+  struct Change {
+    Slot slot = 0;
+    NewArray after;
+  };
+  // A snapshot in host memory crosses the bus once, in pieces, while others are worked on. Waits.
+  Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Change> changes,
+                                    Stream stream);
+  struct Step {
+    Slot slot = 0;
+    const Coded* coded = nullptr;  // that encode() made of the slot as it is
+  };
+  // Only elements that changed are written. After a failure the slots of `steps` hold anything.
+  Status advance(std::span<const Step> steps, Stream stream);
+  // Copies a slot's bytes out. Waits.
+  Status read(Slot slot, uint64_t offset, std::span<uint8_t> out, Stream stream) const;
+
+  uint64_t device_bytes() const noexcept;
+  uint64_t host_bytes() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// From host memory to the device. Waits.
+Status send(std::span<const uint8_t> bytes, void* device, Stream stream);
+
+}  // namespace deltawire::cuda
