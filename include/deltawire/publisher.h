@@ -87,7 +87,16 @@ class Publisher {
   // tokenizer, ...) ride along in versions that are stored whole.
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
                                 const std::vector<std::filesystem::path>& extra_files = {});
-  // The same from a checkpoint on disk.
+  // publish() in two halves. capture() compares and encodes: when it returns, the tensors may
+  // change again. Parts go on their way meanwhile; finish() waits for them, commits, and lets the
+  // snapshot follow. It may be called from another thread. One at a time: InvalidArgument for a
+  // second capture(). capture() itself takes as long as publish() does where the tensors are needed
+  // to the end: versions that are stored whole (the seed, dense ones, anchors), more changes than a
+  // quarter of the memory limit, and ranks.
+  Status capture(std::span<const PublishTensor> tensors,
+                 const std::vector<std::filesystem::path>& extra_files = {});
+  Result<PublishReport> finish();
+  // publish() from a checkpoint on disk.
   Result<PublishReport> publish_checkpoint(const std::filesystem::path& checkpoint);
 
  private:

@@ -40,7 +40,7 @@ PartStreamOptions options(uint64_t part_bytes, uint64_t memory_bytes = UINT64_MA
 Status add(PartStream* stream, const std::string& name, size_t size) {
   std::vector<uint8_t> bytes(size, uint8_t(name[0]));
   DeltaEntry entry = raw_entry(name, bytes);
-  return stream->add(std::move(entry), {std::move(bytes), {}});
+  return stream->add(std::move(entry), Payload::own(std::move(bytes)));
 }
 
 TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
@@ -48,7 +48,7 @@ TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
   PartStream stream(store, options(1000), {}, {});
   const std::vector<uint8_t> viewed(1500, 9);
   for (const std::string name : {"a", "b", "c"}) ASSERT_TRUE(add(&stream, name, 400).ok());
-  ASSERT_TRUE(stream.add(raw_entry("v", viewed), {{}, viewed}).ok());  // has a part of its own
+  ASSERT_TRUE(stream.add(raw_entry("v", viewed), {viewed, nullptr}).ok());  // has a part of its own
   ASSERT_TRUE(add(&stream, "d", 10).ok());
   ASSERT_TRUE(stream.finish({"gone"}).ok());
   const std::vector<PartRef> parts = stream.parts();

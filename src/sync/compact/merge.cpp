@@ -116,7 +116,7 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
   if (zeros == ones) {  // all of it was written
     merged.codec = CodecId::kRaw;
     merged.num_changed = merged.num_elements();
-    payload.owned = std::move(zeros);
+    payload = Payload::own(std::move(zeros));
   } else {
     std::vector<uint8_t> before(zeros.size());
     mark_agreeing(layout.width, zeros, ones, before, pool);
@@ -124,7 +124,7 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
     DW_ASSIGN_OR_RETURN(auto encoded, encode_absolute(layout, before, zeros, pool));
     merged.codec = encoded.first;
     merged.num_changed = encoded.second.num_changed;
-    payload.owned = std::move(encoded.second.payload);
+    payload = Payload::own(std::move(encoded.second.payload));
   }
   *num_changed += merged.num_changed;
   return stream->add(std::move(merged), std::move(payload));

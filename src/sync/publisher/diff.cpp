@@ -17,6 +17,7 @@ namespace {
 struct Work {
   std::vector<EncodeItem> items;
   std::vector<size_t> piece_of;    // item -> piece
+  std::vector<uint64_t> begin;     // item -> its first byte in the piece
   std::vector<size_t> num_slices;  // piece -> items
   std::vector<std::shared_ptr<const void>> owners;
 };
@@ -47,6 +48,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       work->num_slices.push_back(1);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
+      work->begin.push_back(0);
       continue;
     }
     if (old->owner) work->owners.push_back(old->owner);
@@ -60,6 +62,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
+      work->begin.push_back(slice.begin);
     }
   }
   return {};
@@ -171,8 +174,14 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (!outcome.changed) return {};
     piece.changed = true;
     if (item.comparable) piece.num_changed += outcome.entry.num_changed;
-    Payload payload{std::move(outcome.payload), {}};
-    if (!item.comparable) payload.view = item.change.new_bytes;
+    const Bytes contents = item.change.new_bytes;
+    Payload payload = item.comparable ? Payload::own(std::move(outcome.payload))
+                      : job.keep      ? Payload::own({contents.begin(), contents.end()})
+                                      : Payload{contents, nullptr};
+    if (job.keep) {
+      job.keep->add(
+          {work.piece_of[i], work.begin[i], contents.size(), outcome.entry.codec, payload});
+    }
     DW_RETURN_IF_ERROR(stream->add(std::move(outcome.entry), std::move(payload)));
     diff.payload_bytes = stream->payload_bytes();
     diff.dense = diff.payload_bytes > job.give_up_bytes;

@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "deltawire/publisher.h"
+#include "sync/publisher/kept_changes.h"
 #include "sync/publisher/part_stream.h"
 #include "sync/publisher/record.h"
 #include "sync/publisher/snapshot.h"
@@ -50,6 +51,7 @@ struct DiffJob {
   ParentState parent;
   const PublishOptions& options;
   uint64_t give_up_bytes = UINT64_MAX;  // of payloads: more is dense
+  KeptChanges* keep = nullptr;          // set: the tensors may change before the parts are put
 };
 
 // Adds the entries of everything that changed to `stream`, which is the caller's to finish.

@@ -25,7 +25,7 @@ namespace deltawire {
 struct Draft {
   Manifest manifest;
   NewState state;
-  std::vector<bool> changed;  // by tensor, as published
+  std::vector<PieceRecord> pieces;  // of the tensors, as published
   // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
@@ -48,11 +48,8 @@ inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
 }
 
 struct Publisher::Impl {
-  Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_)
-      : store(std::move(store_)),
-        folder(std::move(folder_)),
-        options(std::move(options_)),
-        pool(publish_threads(options)) {}
+  Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_);
+  ~Impl();
 
   const std::shared_ptr<Store> store;
   const std::filesystem::path folder;  // of the snapshot; empty: in memory
@@ -69,10 +66,14 @@ struct Publisher::Impl {
   std::set<std::string> past_attempts;  // of ranks, that this publish is not part of
 
   Status open();
-  Result<PublishReport> publish(std::span<const PublishTensor> tensors, const FullSource& source);
+  using Tensors = std::span<const PublishTensor>;
+  Result<PublishReport> publish(Tensors tensors, const FullSource& source);
+  Status capture(Tensors tensors, const FullSource& source);
+  Result<PublishReport> finish();
 
  private:
-  using Tensors = std::span<const PublishTensor>;
+  struct Attempt;
+  std::unique_ptr<Attempt> captured;  // waits for finish()
 
   ParentState parent() const {
     return head ? ParentState{&head->manifest, &schema} : ParentState{};
@@ -89,18 +90,24 @@ struct Publisher::Impl {
   }
   Status check_free() const;
 
-  // publisher.cpp: alone
-  Result<PublishReport> publish_alone(Tensors tensors, const FullSource& source,
-                                      PublishClock clock);
+  // alone.cpp
+  Result<Attempt> begin(Tensors tensors);
+  Status make_draft(const FullSource& source, Attempt* attempt);
+  Status end(const FullSource* source, Attempt* attempt);
+  Status publish_in_one_go(const FullSource& source, Attempt* attempt);
+  bool needs_tensors(const Attempt& attempt) const;
+  PublishReport report_of(Attempt attempt) const;
+
+  // draft.cpp
   std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
-  Result<Draft> draft_delta(Tensors tensors, PublishClock clock, std::string* full_reason,
-                            PublishReport* report);
-  Result<Draft> draft_delta_or_rebuild(Tensors tensors, PublishClock clock,
+  Result<Draft> draft_delta(Tensors tensors, PublishClock clock, KeptChanges* keep,
+                            std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, PublishClock clock, KeptChanges* keep,
                                        std::string* full_reason, PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
 
-  // publisher_ranks.cpp: one of several
+  // with_ranks.cpp: one of several
   Result<PublishReport> publish_with_others(Tensors tensors, const FullSource& source,
                                             PublishClock clock);
   Result<PublishReport> lead(Tensors tensors, const FullSource& source, PublishClock clock);
@@ -117,10 +124,11 @@ struct Publisher::Impl {
                                  Draft* draft, PublishReport* report);
   Status take_over(VersionRecord record, const std::vector<PieceRecord>& pieces);
 
-  // From a draft to a version.
+  // committed.cpp: from a draft to a version
   Status complete(Draft* draft, PublishClock clock);
   Status commit(Draft* draft, PublishClock clock, PublishReport* report);
-  void advance(Tensors tensors, const Draft& draft, PublishClock clock, PublishReport* report);
+  void advance(Tensors tensors, const Draft& draft, const KeptChanges* kept, PublishClock clock,
+               PublishReport* report);
   void add_anchor_if_due(const FullSource& source, PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;
 };

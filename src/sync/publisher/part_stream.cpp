@@ -19,12 +19,12 @@ struct PartStream::Part {
   Status put(Store& store, const PartStreamOptions& options, const std::atomic<bool>& stop,
              PartRef* ref) {
     for (size_t i = 0; i < records.size(); ++i) {
-      records[i].payload_digest = digest_of(DigestKind::kXxh3_128, payloads[i].bytes());
+      records[i].payload_digest = digest_of(DigestKind::kXxh3_128, payloads[i].bytes);
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
     std::vector<Bytes> segments = {
         {reinterpret_cast<const uint8_t*>(header.data()), header.size()}};
-    for (const Payload& payload : payloads) segments.push_back(payload.bytes());
+    for (const Payload& payload : payloads) segments.push_back(payload.bytes);
     const SegmentBody body(segments);
     const StoppableBody stoppable(body, stop);
     HashingBody hashing(stoppable);
@@ -55,7 +55,7 @@ uint64_t PartStream::part_limit() const {
 }
 
 Status PartStream::add(DeltaEntry entry, Payload payload) {
-  const uint64_t bytes = payload.bytes().size();
+  const uint64_t bytes = payload.bytes.size();
   if (open_ && open_->bytes + bytes > part_limit()) DW_RETURN_IF_ERROR(close_part({}));
   if (!open_) {
     open_ = std::make_shared<Part>();
@@ -63,7 +63,7 @@ Status PartStream::add(DeltaEntry entry, Payload payload) {
     open_->info.base = options_.base;
   }
   open_->bytes += bytes;
-  open_->owned_bytes += payload.owned.size();
+  if (payload.owner) open_->owned_bytes += bytes;
   payload_bytes_ += bytes;
   open_->records.push_back({std::move(entry), bytes, {}});
   open_->payloads.push_back(std::move(payload));

@@ -13,12 +13,15 @@
 
 namespace deltawire {
 
-// Bytes of an entry: its own, or those of a tensor that outlives the stream.
+// Bytes of an entry.
 struct Payload {
-  std::vector<uint8_t> owned;
-  Bytes view;
+  Bytes bytes;
+  std::shared_ptr<const void> owner;  // null: they are a tensor's, which outlives the stream
 
-  Bytes bytes() const noexcept { return view.empty() ? Bytes(owned) : view; }
+  static Payload own(std::vector<uint8_t> bytes) {
+    auto owner = std::make_shared<const std::vector<uint8_t>>(std::move(bytes));
+    return {*owner, owner};
+  }
 };
 
 struct PartStreamOptions {

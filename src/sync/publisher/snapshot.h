@@ -12,6 +12,8 @@
 #include "deltawire/publisher.h"
 #include "sync/delta/encode_items.h"
 #include "sync/memory_state.h"
+#include "sync/publisher/kept_changes.h"
+#include "sync/publisher/record.h"
 
 namespace deltawire {
 
@@ -31,8 +33,9 @@ struct ObjectAtHand {
 struct Advance {
   uint64_t version = 0;
   std::span<const PublishTensor> tensors;
-  const std::vector<bool>& changed;  // by tensor: differs from what the snapshot holds
+  const std::vector<PieceRecord>& pieces;  // in step with the tensors
   std::vector<ObjectAtHand> at_hand;
+  const KeptChanges* kept = nullptr;  // set: the tensors hold something else by now
 };
 
 class Snapshot {
@@ -46,6 +49,8 @@ class Snapshot {
   virtual Hashing hashing() const = 0;
   // A part has been put: one that will need it to advance may keep it. From any thread.
   virtual Status keep_part(const std::string&, const Body&) { return {}; }
+  // Whether advance() needs the changes, or the tensors.
+  virtual bool needs_changes() const { return true; }
   // After the commit: becomes what was committed. After a failure it must not be used any more.
   virtual Status advance(const Advance& next) = 0;
 };
@@ -66,8 +71,11 @@ class MemorySnapshot final : public Snapshot {
  private:
   struct Piece {
     Box box;
+    bool held = false;
     MutableBytes bytes;
     std::shared_ptr<void> owner;
+
+    Status allocate(uint64_t size_bytes);
   };
   struct Tensor {
     DType dtype = DType::kU8;
@@ -75,6 +83,9 @@ class MemorySnapshot final : public Snapshot {
     std::vector<Piece> pieces;
   };
   const Piece* find_piece(const TensorView& form, const Box& box) const;
+  Status follow_tensor(const PublishTensor& tensor, bool changed, Piece* piece);
+  Status follow_changes(std::span<const KeptChange> changes, const PieceRecord& record,
+                        Piece* piece);
 
   ThreadPool* pool_;
   std::map<std::string, Tensor, std::less<>> tensors_;

@@ -39,6 +39,7 @@ class FileSnapshot final : public Snapshot {
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
   Hashing hashing() const override { return Hashing::kChecked; }
   Status keep_part(const std::string& name, const Body& body) override;
+  bool needs_changes() const override { return false; }  // the parts do
   Status advance(const Advance& next) override;
 
  private:

@@ -13,12 +13,6 @@ namespace {
 
 constexpr uint64_t kCacheShare = 8;  // of the memory limit
 
-std::vector<bool> changed_flags(const std::vector<PieceRecord>& pieces) {
-  std::vector<bool> changed;
-  for (const PieceRecord& piece : pieces) changed.push_back(piece.changed);
-  return changed;
-}
-
 uint64_t total_bytes(const std::vector<PublishRecord>& records) {
   uint64_t bytes = 0;
   for (const PublishRecord& record : records) {
@@ -101,7 +95,7 @@ Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, RankExchange* exchang
       StateDiff diff,
       diff_state({tensors, *snapshot, parent(), options, UINT64_MAX}, &pool, draft.stream.get()));
   report->phases.push_back({"diff+encode", started, clock.now()});
-  draft.changed = changed_flags(diff.record.pieces);
+  draft.pieces = diff.record.pieces;
 
   const double waiting = clock.now();
   DW_ASSIGN_OR_RETURN(std::vector<RankReport> others, exchange->collect(begin));
@@ -142,7 +136,7 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
   const double started = clock.now();
   DW_ASSIGN_OR_RETURN(PublishRecord own, hash_state(tensors, parent(), digest_kind(), &pool, {}));
   report->phases.push_back({"hash", started, clock.now()});
-  draft.changed = changed_flags(own.pieces);
+  draft.pieces = own.pieces;
   const double waiting = clock.now();
   DW_ASSIGN_OR_RETURN(std::vector<RankReport> others, exchange->collect(begin));
   report->phases.push_back({"wait for ranks", waiting, clock.now()});
@@ -215,7 +209,7 @@ Result<PublishReport> Publisher::Impl::lead(Tensors tensors, const FullSource& s
     return status;
   }
   describe_head(&report);
-  advance(tensors, *draft, clock, &report);
+  advance(tensors, *draft, nullptr, clock, &report);
   exchange.clean_up();
   return report;
 }
@@ -236,7 +230,7 @@ Result<RankReport> Publisher::Impl::report_delta(Tensors tensors, PublishClock c
   own.payload_bytes = diff.payload_bytes;
   if (!own.needs_full.empty()) return own;
   own.record = std::move(diff.record);
-  draft->changed = changed_flags(own.record.pieces);
+  draft->pieces = own.record.pieces;
   DW_RETURN_IF_ERROR(draft->stream->finish({}));
   add_phase(draft->stream->upload_phase(), report);
   own.record.parts = draft->stream->parts();
@@ -251,7 +245,7 @@ Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin
   const double started = clock.now();
   DW_ASSIGN_OR_RETURN(own.record, hash_state(tensors, parent(), digest_kind(), &pool, {}));
   report->phases.push_back({"hash", started, clock.now()});
-  draft->changed = changed_flags(own.record.pieces);
+  draft->pieces = own.record.pieces;
   std::vector<Bytes> segments;
   for (const PublishTensor& tensor : tensors) segments.push_back(tensor.view.bytes);
   const double uploading = clock.now();
@@ -340,7 +334,7 @@ Result<PublishReport> Publisher::Impl::follow(Tensors tensors, PublishClock cloc
       report.num_tensors = schema.tensors.size();
       report.num_elements = head->manifest.elements;
       report.num_changed = head->manifest.changed;
-      advance(tensors, draft, clock, &report);
+      advance(tensors, draft, nullptr, clock, &report);
       return report;
     }
   }

@@ -1,0 +1,145 @@
+// One publisher alone: in one go, or in two halves with the trainer's next step between them.
+#include <future>
+
+#include "sync/publisher/impl.h"
+
+namespace deltawire {
+namespace {
+
+constexpr uint64_t kKeptShare = 4;  // of the memory limit
+
+}  // namespace
+
+struct Publisher::Impl::Attempt {
+  PublishClock clock;
+  std::vector<PublishTensor> tensors;
+  std::optional<KeptChanges> kept;
+  PublishReport report;
+  Draft draft;
+  std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
+  bool over = false;            // all is done: the report says how it went
+};
+
+Publisher::Impl::Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_,
+                      PublishOptions options_)
+    : store(std::move(store_)),
+      folder(std::move(folder_)),
+      options(std::move(options_)),
+      pool(publish_threads(options)) {}
+Publisher::Impl::~Impl() = default;
+
+Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given) {
+  if (captured) return invalid_argument("finish() what was captured before");
+  Attempt attempt;
+  DW_ASSIGN_OR_RETURN(attempt.tensors, check_tensors(given));
+  DW_RETURN_IF_ERROR(ensure_chain());
+  if (uncertain) DW_RETURN_IF_ERROR(read_head());
+  return attempt;
+}
+
+// All that needs the tensors.
+Status Publisher::Impl::make_draft(const FullSource& source, Attempt* attempt) {
+  const Tensors tensors = attempt->tensors;
+  KeptChanges* const keep = attempt->kept ? &*attempt->kept : nullptr;
+  attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
+  std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
+  if (full_reason.empty()) {
+    DW_ASSIGN_OR_RETURN(attempt->draft, draft_delta_or_rebuild(tensors, attempt->clock, keep,
+                                                               &full_reason, &attempt->report));
+    if (full_reason.empty()) return {};
+    attempt->draft.abandon();
+  }
+  DW_ASSIGN_OR_RETURN(attempt->draft,
+                      draft_full(tensors, source, full_reason, attempt->clock, &attempt->report));
+  return {};
+}
+
+// `source`: null when the tensors have gone on.
+Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
+  Draft& draft = attempt->draft;
+  PublishReport& report = attempt->report;
+  if (draft.stream) {
+    DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
+    add_phase(draft.stream->upload_phase(), &report);
+    draft.manifest.parts = draft.stream->parts();
+  }
+  if (Status status = attempt->is_free.get(); !status.ok()) {
+    draft.abandon();
+    return status;
+  }
+  const NewState& state = draft.state;
+  report.num_tensors = state.schema.tensors.size();
+  report.num_changed_tensors = state.num_changed_tensors;
+  report.num_elements = state.num_elements;
+  report.num_changed = state.num_changed;
+  report.committed = !state.unchanged;
+  if (state.unchanged) {
+    report.version = head->manifest.version;
+    return {};
+  }
+  DW_RETURN_IF_ERROR(commit(&draft, attempt->clock, &report));
+  describe_head(&report);
+  const KeptChanges* const kept = source ? nullptr : &*attempt->kept;
+  advance(attempt->tensors, draft, kept, attempt->clock, &report);
+  if (source) add_anchor_if_due(*source, attempt->clock, &report);
+  return {};
+}
+
+PublishReport Publisher::Impl::report_of(Attempt attempt) const {
+  PublishReport report = std::move(attempt.report);
+  report.run = chain->run();
+  report.weights_bytes = bytes_of(attempt.tensors);
+  report.seconds = attempt.clock.now();
+  return report;
+}
+
+Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* attempt) {
+  if (options.world == 1) {
+    DW_RETURN_IF_ERROR(make_draft(source, attempt));
+    return end(&source, attempt);
+  }
+  DW_RETURN_IF_ERROR(check_free());
+  DW_ASSIGN_OR_RETURN(attempt->report,
+                      publish_with_others(attempt->tensors, source, attempt->clock));
+  return {};
+}
+
+Result<PublishReport> Publisher::Impl::publish(Tensors tensors, const FullSource& source) {
+  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors));
+  DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
+  return report_of(std::move(attempt));
+}
+
+// A version that is stored whole takes the tensors until the end; so do changes too many to keep.
+bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
+  if (!attempt.draft.stream) return true;
+  if (snapshot->needs_changes() && !attempt.kept->complete()) return true;
+  Manifest next;
+  next.version = next_version();
+  next.chain_bytes = head->manifest.chain_bytes + attempt.draft.stream->payload_bytes();
+  return anchor_due(options, next, anchor);
+}
+
+Status Publisher::Impl::capture(Tensors tensors, const FullSource& source) {
+  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors));
+  attempt.over = options.world != 1;
+  if (attempt.over) {
+    DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
+  } else {
+    attempt.kept.emplace(options.memory_limit / kKeptShare);
+    DW_RETURN_IF_ERROR(make_draft(source, &attempt));
+    attempt.over = needs_tensors(attempt);
+    if (attempt.over) DW_RETURN_IF_ERROR(end(&source, &attempt));
+  }
+  captured = std::make_unique<Attempt>(std::move(attempt));
+  return {};
+}
+
+Result<PublishReport> Publisher::Impl::finish() {
+  if (!captured) return invalid_argument("nothing was captured");
+  const std::unique_ptr<Attempt> attempt = std::move(captured);
+  if (!attempt->over) DW_RETURN_IF_ERROR(end(nullptr, &*attempt));
+  return report_of(std::move(*attempt));
+}
+
+}  // namespace deltawire

@@ -1,0 +1,115 @@
+// From what was put to a version, and what follows from there being one.
+#include "base/sync_point.h"
+#include "codec/guard.h"
+#include "sync/publisher/commit.h"
+#include "sync/publisher/impl.h"
+#include "sync/publisher/snapshot_file.h"
+
+namespace deltawire {
+
+// Everything that a manifest says beside its parts.
+Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
+  Manifest& manifest = draft->manifest;
+  manifest.run = chain->run();
+  manifest.version = next_version();
+  if (head) manifest.parent = head->digest;
+  manifest.created = utc_now();
+  manifest.publisher = process_name();
+  if (head && draft->state.schema == schema) {
+    manifest.schema = head->manifest.schema;  // it is there: the head names it
+  } else {
+    DW_ASSIGN_OR_RETURN(manifest.schema, chain->put_schema(draft->state.schema));
+  }
+  manifest.digest_kind = digest_kind();
+  describe_state(draft->state, &manifest);
+  manifest.codec = options.codec;
+  const uint64_t bytes = manifest.part_bytes();
+  manifest.chain_bytes = (head ? head->manifest.chain_bytes : 0) + bytes;
+  const bool full = manifest.kind == VersionKind::kFull;
+  manifest.anchor = full ? manifest.version : anchor.version;
+  manifest.anchor_bytes = full ? bytes : anchor.bytes;
+  manifest.milliseconds = uint64_t(clock.now() * 1000);
+  return {};
+}
+
+Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* report) {
+  const double begin = clock.now();
+  CommitResult result;
+  result.status = complete(draft, clock);
+  if (result.status.ok()) result = commit_version(*chain, draft->manifest, options);
+  report->phases.push_back({"commit", begin, clock.now()});
+  if (result.outcome == Outcome::kNot) {
+    draft->abandon();
+    return std::move(result.status);
+  }
+  if (result.outcome == Outcome::kUnknown) {
+    uncertain = true;
+    return std::move(result.status)
+        .at("version " + std::to_string(draft->manifest.version) +
+            " may or may not be committed; the next publish finds out");
+  }
+  head = std::move(result.record);
+  schema = draft->state.schema;
+  const Manifest& manifest = head->manifest;
+  if (manifest.kind == VersionKind::kFull) {
+    anchor = {manifest.version, manifest.anchor_bytes, manifest.chain_bytes};
+  }
+  return {};
+}
+
+// The version stands whatever happens here; a snapshot that could not follow is read again.
+void Publisher::Impl::advance(Tensors tensors, const Draft& draft, const KeptChanges* kept,
+                              PublishClock clock, PublishReport* report) {
+  const uint64_t version = head->manifest.version;
+  // What was not needed to publish is not made now, but for the seed: it is what comes next.
+  if (!snapshot && (options.full || version != 0)) return;
+  const double begin = clock.now();
+  const auto follow = [&]() -> Status {
+    if (!snapshot && !folder.empty()) {
+      DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
+                                                       draft.at_hand()));
+      return {};
+    }
+    if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
+    return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept});
+  };
+  const Status status = guard_memory(follow);  // out of memory is no reason to fail either
+  DW_SYNC_POINT("publish: snapshot advanced");
+  report->phases.push_back({"advance", begin, clock.now()});
+  if (status.ok()) return;
+  snapshot = nullptr;
+  report->warnings.push_back(
+      "the snapshot could not follow and is read from the chain next time: " + status.to_string());
+}
+
+// The version stands without it; if it cannot be made now it is still due next time.
+void Publisher::Impl::add_anchor_if_due(const FullSource& source, PublishClock clock,
+                                        PublishReport* report) {
+  const Manifest& manifest = head->manifest;
+  if (manifest.kind == VersionKind::kFull || !anchor_due(options, manifest, anchor)) return;
+  const double begin = clock.now();
+  const auto add = [&]() -> Result<uint64_t> {
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files());
+    return add_anchor(*chain, *head, std::move(files), clock, options.progress);
+  };
+  const Result<uint64_t> bytes = add();
+  report->phases.push_back({"anchor", begin, clock.now()});
+  report->anchored = bytes.ok();
+  if (bytes.ok()) {
+    anchor = {manifest.version, *bytes, manifest.chain_bytes};
+  } else {
+    report->warnings.push_back("the version could not be stored whole too, as is due: " +
+                               bytes.status().to_string());
+  }
+}
+
+void Publisher::Impl::describe_head(PublishReport* report) const {
+  const Manifest& manifest = head->manifest;
+  report->version = manifest.version;
+  report->full = manifest.kind == VersionKind::kFull;
+  report->reason = manifest.reason;
+  report->bytes = manifest.part_bytes();
+  report->num_parts = manifest.parts.size();
+}
+
+}  // namespace deltawire

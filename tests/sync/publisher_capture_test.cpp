@@ -1,0 +1,156 @@
+// A publish in two halves: what is captured is published, whatever the tensors become meanwhile.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "deltawire/publisher.h"
+#include "hooked_store.h"
+#include "published_model.h"
+
+namespace deltawire {
+namespace {
+
+using testing::change;
+using testing::head_of;
+using testing::holds;
+using testing::HookedStore;
+using testing::is_failure;
+using testing::make_tensor;
+using testing::Model;
+using testing::objects_of;
+using testing::TempFolder;
+
+class PublisherCaptureTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  Model model = Model::make();
+
+  Publisher open(const std::filesystem::path& snapshot = {}, PublishOptions options = {}) {
+    options.threads = 2;
+    auto publisher = Publisher::open(store, snapshot, options);
+    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
+    return std::move(*publisher);
+  }
+  // Captures, spoils the tensors, finishes; returns what was captured.
+  Model capture_and_spoil(Publisher* publisher) {
+    Model copy = model;
+    {
+      Model given = model;
+      const Status captured = publisher->capture(given.views());
+      EXPECT_TRUE(captured.ok()) << captured.to_string();
+      for (auto& tensor : given.tensors) std::fill(tensor.bytes.begin(), tensor.bytes.end(), 0xee);
+    }
+    Result<PublishReport> report = internal_error("not run");
+    std::thread([&] { report = publisher->finish(); }).join();  // any thread will do
+    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    if (report.ok()) {
+      EXPECT_TRUE(report->warnings.empty()) << report->warnings.front();
+      EXPECT_TRUE(holds(store, report->version, copy));
+    }
+    return copy;
+  }
+};
+
+TEST_F(PublisherCaptureTest, TensorsMayChangeBetweenTheHalves) {
+  Publisher publisher = open();
+  for (int i = 0; i < 5; ++i) {
+    capture_and_spoil(&publisher);
+    model.step();
+  }
+  EXPECT_EQ(head_of(store), 4);
+  // The snapshot has followed: what did not change is no version.
+  capture_and_spoil(&publisher);
+  auto again = publisher.publish(model.views());
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->committed);
+}
+
+TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
+  const TempFolder folder;
+  Publisher publisher = open(folder.path());
+  for (int i = 0; i < 4; ++i) {
+    capture_and_spoil(&publisher);
+    model.step();
+  }
+  EXPECT_EQ(head_of(store), 3);
+}
+
+TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
+  Publisher publisher = open();
+  capture_and_spoil(&publisher);
+  model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
+  model.tensors.push_back(make_tensor("empty", DType::kBF16, {0, 8}, 77));
+  capture_and_spoil(&publisher);
+  model.tensors.erase(model.tensors.begin() + 1);
+  model.step();
+  capture_and_spoil(&publisher);
+  model.tensors[0] = make_tensor("embed", DType::kBF16, {210, 64}, 1);
+  capture_and_spoil(&publisher);
+  model.step();
+  capture_and_spoil(&publisher);
+}
+
+TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
+  PublishOptions options;
+  options.anchor_every = 2;
+  Publisher publisher = open({}, options);
+  for (int i = 0; i < 6; ++i) {
+    capture_and_spoil(&publisher);
+    model.step(i == 3 ? 1.0 : 0.02);  // once dense
+  }
+}
+
+TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
+  PublishOptions options;
+  options.memory_limit = uint64_t{32} << 20;
+  model.tensors.push_back(make_tensor("large", DType::kU8, {12 << 20}, 9));
+  Publisher publisher = open({}, options);
+  capture_and_spoil(&publisher);
+  for (size_t i = 0; i < model.tensors.back().bytes.size() * 8 / 10; ++i) {
+    model.tensors.back().bytes[i] ^= uint8_t(i * 2654435761u >> 13);
+  }
+  capture_and_spoil(&publisher);
+  model.step();
+  capture_and_spoil(&publisher);
+}
+
+TEST_F(PublisherCaptureTest, OneAtATime) {
+  Publisher publisher = open();
+  EXPECT_TRUE(is_failure(publisher.finish().status(), Code::kInvalidArgument));
+  capture_and_spoil(&publisher);
+  model.step();
+  ASSERT_TRUE(publisher.capture(model.views()).ok());
+  EXPECT_TRUE(is_failure(publisher.capture(model.views()), Code::kInvalidArgument));
+  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kInvalidArgument));
+  ASSERT_TRUE(publisher.finish().ok());
+  EXPECT_TRUE(holds(store, 1, model));
+}
+
+TEST_F(PublisherCaptureTest, ACaptureThatIsNeverFinishedLeavesNothing) {
+  {
+    Publisher publisher = open();
+    capture_and_spoil(&publisher);
+    model.step();
+    ASSERT_TRUE(publisher.capture(model.views()).ok());
+  }
+  EXPECT_EQ(head_of(store), 0);
+  EXPECT_TRUE(objects_of(*store, "parts/").empty());
+}
+
+TEST_F(PublisherCaptureTest, AfterAFailureTheNextCarriesEverything) {
+  Publisher publisher = open();
+  capture_and_spoil(&publisher);
+  model.step();
+  store->before_put = [](std::string_view name) {
+    return name.find("manifest") != std::string_view::npos ? io_error("disk is full") : Status();
+  };
+  ASSERT_TRUE(publisher.capture(model.views()).ok());
+  EXPECT_TRUE(is_failure(publisher.finish().status(), Code::kIo));
+  store->before_put = nullptr;
+  model.step();
+  capture_and_spoil(&publisher);
+  EXPECT_EQ(head_of(store), 1);
+}
+
+}  // namespace
+}  // namespace deltawire
