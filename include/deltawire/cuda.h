@@ -187,10 +187,14 @@ class DeviceSnapshot {
                                     Stream stream);
   struct Step {
     Slot slot = 0;
-    const Coded* coded = nullptr;  // that encode() made of the slot as it is
+    std::string codec;
+    std::span<const uint8_t> payload;  // that encode() made of the slot as it is
   };
   // Only elements that changed are written. After a failure the slots of `steps` hold anything.
   Status advance(std::span<const Step> steps, Stream stream);
+  // Of what the slots hold. Waits.
+  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Slot> slots,
+                                      Stream stream) const;
   // Copies a slot's bytes out. Waits.
   Status read(Slot slot, uint64_t offset, std::span<uint8_t> out, Stream stream) const;
 
