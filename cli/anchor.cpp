@@ -46,10 +46,10 @@ int anchor(const Context& context, Options& options) {
 
 }  // namespace
 
-void add_anchor(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "anchor", "Store a version of a chain whole",
-                             "  deltawire anchor /mnt/shared/run7          the newest version\n"
-                             "  deltawire anchor s3://bucket/run7 400 --work /scratch");
+void add_anchor(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "anchor", "Store a version of a chain whole",
+                            "  deltawire anchor /mnt/shared/run7          the newest version\n"
+                            "  deltawire anchor s3://bucket/run7 400 --work /scratch");
   auto options = std::make_shared<Options>();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();

@@ -47,8 +47,8 @@ int apply(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_apply(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_apply(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "apply", "Make the new checkpoint from the old one and a delta",
       "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
       "  deltawire apply delta/ ckpt-1/ -o ckpt-2/\n\n"

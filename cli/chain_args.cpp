@@ -5,7 +5,7 @@
 
 namespace deltawire::cli {
 
-void add_chain_args(CLI::App* verb, ChainArgs* args) {
+void add_chain_args(Command* verb, ChainArgs* args) {
   verb->add_option("STORE", args->store, "a folder, or s3://BUCKET/PREFIX")->required();
   verb->add_option("--trust", args->trust,
                    "refuse records that no key in this file has signed (deltawire keygen)");

@@ -1,10 +1,10 @@
 // What verbs that look at a chain share: the store, its options, the key that is trusted.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "chain/chain.h"
+#include "cli/command.h"
 #include "cli/context.h"
 #include "deltawire/store.h"
 
@@ -16,7 +16,7 @@ struct ChainArgs {
 };
 
 // STORE, --trust and the options of stores. `args` must live until the command line is parsed.
-void add_chain_args(CLI::App* verb, ChainArgs* args);
+void add_chain_args(Command* verb, ChainArgs* args);
 // NotFound when the store holds no run.
 Result<Chain> open_chain(const ChainArgs& args);
 // The head; NotFound when nothing was published yet.

@@ -72,8 +72,8 @@ int compact(const Context& context, Options& options) {
 
 }  // namespace
 
-void add_compact(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_compact(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "compact", "Add merged deltas: late replicas fetch one instead of many",
       "  deltawire compact /mnt/shared/run7                 spans of 4, 16 and 64 versions\n"
       "  deltawire compact s3://bucket/run7 --span 8,64 --upto 512 --work /scratch");
@@ -84,7 +84,7 @@ void add_compact(CLI::App& app, Context& context, Run* run) {
   verb->add_option("--span", compact_options.spans,
                    "how many versions a merged delta spans (default 4,16,64)")
       ->delimiter(',')
-      ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 32));
+      ->between(uint64_t{2}, uint64_t{1} << 32);
   add_version(verb, "--from", &compact_options.from, "begin at this version (default 0)");
   add_version(verb, "--upto", &compact_options.upto, "end at this version (default: the newest)");
   verb->add_option("--codec", compact_options.codec,

@@ -7,23 +7,20 @@
 namespace deltawire::cli {
 namespace {
 
-bool takes_value(const CLI::Option* option) { return option->get_items_expected_max() != 0; }
-
 // "--output -o"
-std::vector<std::string> names_of(const CLI::Option* option) {
+std::vector<std::string> names_of(const Option& option) {
   std::vector<std::string> names;
-  for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.long_names()) names.push_back("--" + name);
+  for (const std::string& name : option.short_names()) names.push_back("-" + name);
   return names;
 }
 
 // What may follow the options of a verb: the words of its arguments, for those that have some.
-std::vector<std::string> arguments_of(const CLI::App& verb) {
+std::vector<std::string> arguments_of(const Command& verb) {
   std::vector<std::string> words;
-  for (const CLI::Option* option : verb.get_options()) {
-    if (!names_of(option).empty()) continue;
-    const auto& own = words_of(option);
-    words.insert(words.end(), own.begin(), own.end());
+  for (const auto& option : verb.options()) {
+    if (!names_of(*option).empty()) continue;
+    words.insert(words.end(), option->words().begin(), option->words().end());
   }
   return words;
 }
@@ -31,17 +28,17 @@ std::vector<std::string> arguments_of(const CLI::App& verb) {
 // ---- bash, and zsh through its bashcompinit. Where nothing is offered the shell completes file
 // names by itself, and quotes them.
 
-std::string bash_case(const CLI::App& verb) {
+std::string bash_case(const Command& verb) {
   std::string options, cases, valued;
-  for (const CLI::Option* option : verb.get_options()) {
-    const auto names = names_of(option);
+  for (const auto& option : verb.options()) {
+    const auto names = names_of(*option);
     for (const std::string& name : names) options += (options.empty() ? "" : " ") + name;
-    if (names.empty() || !takes_value(option)) continue;
-    if (words_of(option).empty()) {
+    if (names.empty() || !option->takes_value()) continue;
+    if (option->words().empty()) {
       for (const std::string& name : names) valued += (valued.empty() ? "" : "|") + name;
     } else {
       cases += fmt::format("        {}) words=\"{}\" ;;\n", fmt::join(names, "|"),
-                           fmt::join(words_of(option), " "));
+                           fmt::join(option->words(), " "));
     }
   }
   if (!valued.empty()) cases += fmt::format("        {}) ;;\n", valued);
@@ -50,13 +47,13 @@ std::string bash_case(const CLI::App& verb) {
       "      case $previous in\n{}"
       "        *) [[ $current == -* ]] && words=\"{}\" || words=\"{}\" ;;\n"
       "      esac ;;\n",
-      verb.get_name(), cases, options, fmt::join(arguments_of(verb), " "));
+      verb.name(), cases, options, fmt::join(arguments_of(verb), " "));
 }
 
-std::string bash(const CLI::App& app) {
+std::string bash(const Command& app) {
   std::string verbs, cases;
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    verbs += verb->get_name() + " ";
+  for (const auto& verb : app.verbs()) {
+    verbs += verb->name() + " ";
     cases += bash_case(*verb);
   }
   return fmt::format(
@@ -82,28 +79,28 @@ std::string fish_quoted(std::string text) {
   return "'" + text + "'";
 }
 
-std::string fish_option(const std::string& verb, const CLI::Option* option) {
+std::string fish_option(const std::string& verb, const Option& option) {
   std::string line = fmt::format("complete -c deltawire -n '__fish_seen_subcommand_from {}'", verb);
-  for (const std::string& name : option->get_lnames()) line += " -l " + name;
-  for (const std::string& name : option->get_snames()) line += " -s " + name;
-  const auto& words = words_of(option);
+  for (const std::string& name : option.long_names()) line += " -l " + name;
+  for (const std::string& name : option.short_names()) line += " -s " + name;
+  const auto& words = option.words();
   if (!words.empty()) {
     line +=
         fmt::format(" {} -a '{}'", names_of(option).empty() ? "-f" : "-x", fmt::join(words, " "));
-  } else if (takes_value(option)) {
+  } else if (option.takes_value()) {
     line += " -r";
   }
-  return line + " -d " + fish_quoted(option->get_description()) + "\n";
+  return line + " -d " + fish_quoted(option.description()) + "\n";
 }
 
-std::string fish(const CLI::App& app) {
+std::string fish(const Command& app) {
   std::string text;
-  for (const CLI::App* verb : app.get_subcommands({})) {
+  for (const auto& verb : app.verbs()) {
     text += fmt::format("complete -c deltawire -n __fish_use_subcommand -f -a {} -d {}\n",
-                        verb->get_name(), fish_quoted(verb->get_description()));
-    for (const CLI::Option* option : verb->get_options()) {
-      if (!names_of(option).empty() || !words_of(option).empty()) {
-        text += fish_option(verb->get_name(), option);
+                        verb->name(), fish_quoted(verb->description()));
+    for (const auto& option : verb->options()) {
+      if (!names_of(*option).empty() || !option->words().empty()) {
+        text += fish_option(verb->name(), *option);
       }
     }
   }
@@ -111,7 +108,7 @@ std::string fish(const CLI::App& app) {
   return text;
 }
 
-int print(const CLI::App& app, const Context& context, const std::string& shell) {
+int print(const Command& app, const Context& context, const std::string& shell) {
   const std::string script = shell == "fish" ? fish(app)
                              : shell == "zsh"
                                  ? "autoload -U +X bashcompinit && bashcompinit\n" + bash(app)
@@ -123,8 +120,8 @@ int print(const CLI::App& app, const Context& context, const std::string& shell)
 
 }  // namespace
 
-void add_completion(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb =
+void add_completion(Command& app, Context& context, Run* run) {
+  Command* verb =
       make_verb(app, context, "completion", "Print a completion script for your shell",
                 "  source <(deltawire completion bash)\n"
                 "  deltawire completion fish > ~/.config/fish/completions/deltawire.fish");

@@ -107,8 +107,8 @@ int diff(const Context& context, Options& options) {
 
 }  // namespace
 
-void add_diff(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_diff(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "diff", "Write what changed between two checkpoints",
       "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
@@ -128,12 +128,12 @@ void add_diff(CLI::App& app, Context& context, Run* run) {
              codec_names());
   add_choice(verb, "--digest", &options->digest, "xxh3-128 (default), blake3 or adler32",
              {"xxh3-128", "blake3", "adler32"});
-  CLI::Option* part_size =
+  Option* part_size =
       add_bytes(verb, "--part-size", &options->diff.part_bytes,
                 "start a new part of a folder at this size, e.g. 256MiB or 1GB (default 1GiB)");
   add_threads(verb, context);
   verb->callback([&context, run, options, part_size] {
-    options->sized_parts = part_size->count() != 0;
+    options->sized_parts = part_size->given();
     *run = [&context, options] { return diff(context, *options); };
   });
 }

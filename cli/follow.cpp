@@ -135,8 +135,8 @@ int follow(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_follow(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_follow(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
       "  deltawire follow /shared/run ckpt/\n"
       "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"

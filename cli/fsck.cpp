@@ -71,14 +71,14 @@ int fsck(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_fsck(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "fsck",
-                             "Check a whole chain: records, links, parts, orphans; exit 6 if it is "
-                             "damaged",
-                             "  deltawire fsck s3://bucket/run\n"
-                             "  deltawire fsck store --quick       parts are there, not what is in "
-                             "them\n"
-                             "  deltawire fsck store --trust trainer.pub");
+void add_fsck(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "fsck",
+                            "Check a whole chain: records, links, parts, orphans; exit 6 if it is "
+                            "damaged",
+                            "  deltawire fsck s3://bucket/run\n"
+                            "  deltawire fsck store --quick       parts are there, not what is in "
+                            "them\n"
+                            "  deltawire fsck store --trust trainer.pub");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   verb->add_flag("--quick", options->quick, "do not read parts");

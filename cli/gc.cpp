@@ -88,8 +88,8 @@ int gc(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_gc(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_gc(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "gc", "Remove old versions; what pins and readers need stays",
       "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
       "  deltawire gc s3://bucket/run --keep 200 --grace 6h      run it now and then, say hourly");

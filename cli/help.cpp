@@ -7,17 +7,14 @@
 namespace deltawire::cli {
 namespace {
 
-std::string help_of(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    if (verb->get_name() == name) {
-      return verb->get_formatter()->make_help(verb, app.get_name() + " " + name,
-                                              CLI::AppFormatMode::Normal);
-    }
+std::string help_of(const Command& app, const std::string& name) {
+  for (const auto& verb : app.verbs()) {
+    if (verb->name() == name) return verb->help(app.name() + " " + name);
   }
-  return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
+  return app.help(app.name());
 }
 
-int print(const CLI::App& app, const Context& context, const std::string& name) {
+int print(const Command& app, const Context& context, const std::string& name) {
   std::string text = help_of(app, name);
   text.erase(text.find_last_not_of('\n') + 1);
   context.emit({{"verb", name}, {"help", text}});
@@ -27,13 +24,13 @@ int print(const CLI::App& app, const Context& context, const std::string& name) 
 
 }  // namespace
 
-void add_help(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "help", "Explain deltawire, or one verb",
-                             "  deltawire help\n"
-                             "  deltawire help diff");
+void add_help(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "help", "Explain deltawire, or one verb",
+                            "  deltawire help\n"
+                            "  deltawire help diff");
   auto name = std::make_shared<std::string>();
   std::vector<std::string> verbs;
-  for (const CLI::App* one : app.get_subcommands({})) verbs.push_back(one->get_name());
+  for (const auto& one : app.verbs()) verbs.push_back(one->name());
   add_choice(verb, "VERB", name.get(), "the verb to explain (default: what they all are)", verbs);
   verb->callback([&app, &context, run, name] {
     *run = [&app, &context, name] { return print(app, context, *name); };

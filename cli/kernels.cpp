@@ -43,8 +43,8 @@ int list(const Context& context) {
 
 }  // namespace
 
-void add_kernels(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_kernels(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "kernels",
       "List the instruction sets and GPUs this machine can use; * marks those in use",
       "  deltawire kernels\n"

@@ -17,8 +17,8 @@ int keygen(const Context& context, const std::string& out) {
 
 }  // namespace
 
-void add_keygen(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb =
+void add_keygen(Command& app, Context& context, Run* run) {
+  Command* verb =
       make_verb(app, context, "keygen", "Make a pair of keys that sign and check versions",
                 "  deltawire keygen -o trainer\n"
                 "  deltawire publish ckpt s3://bucket/run --sign-key trainer\n"

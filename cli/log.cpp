@@ -141,10 +141,10 @@ int log(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_log(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "log", "List the versions of a chain, newest first",
-                             "  deltawire log s3://bucket/run\n"
-                             "  deltawire log store -n 100 --json");
+void add_log(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "log", "List the versions of a chain, newest first",
+                            "  deltawire log s3://bucket/run\n"
+                            "  deltawire log store -n 100 --json");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   add_whole_number(verb, "-n,--count", &options->count, "versions to list (default 20; 0: all)", 0,

@@ -18,9 +18,9 @@ void write_line(std::string line) {
 
 }  // namespace
 
-void add_log_options(CLI::App* verb, LogOptions* options, LogLevel usual) {
+void add_log_options(Command* verb, LogOptions* options, LogLevel usual) {
   options->level = usual;
-  verb->add_option_function<std::string>(
+  verb->add_parsed(
           "--log-level",
           [options](const std::string& name) { options->level = *parse_log_level(name); },
           "events on stderr from this level up: debug, info, warning, error or off (default " +
@@ -29,7 +29,7 @@ void add_log_options(CLI::App* verb, LogOptions* options, LogLevel usual) {
       ->check([](const std::string& name) {
         return parse_log_level(name) ? "" : "\"" + name + "\" is not a level";
       });
-  verb->add_option_function<std::string>(
+  verb->add_parsed(
           "--log-format", [options](const std::string& name) { options->json = name == "json"; },
           "text (default) or json: one object per line")
       ->type_name("FORMAT")

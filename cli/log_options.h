@@ -1,10 +1,10 @@
 // --log-level and --log-format: structured events on stderr.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/log.h"
+#include "cli/command.h"
 
 namespace deltawire::cli {
 
@@ -14,7 +14,7 @@ struct LogOptions {
 };
 
 // `usual` is the level without --log-level: info for verbs that run on, warning for others.
-void add_log_options(CLI::App* verb, LogOptions* options, LogLevel usual = LogLevel::kWarning);
+void add_log_options(Command* verb, LogOptions* options, LogLevel usual = LogLevel::kWarning);
 
 // From now on events go to stderr, one line each, also while a progress bar is drawn there.
 void start_log(const LogOptions& options);

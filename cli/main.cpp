@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <new>
-#include <sstream>
 
 #include "cli/options.h"
 #include "cli/suggest.h"
@@ -14,16 +13,16 @@
 
 namespace deltawire::cli {
 
-CLI::App* make_verb(CLI::App& app, Context& context, const std::string& name,
-                    const std::string& description, const std::string& examples) {
-  CLI::App* verb = app.add_subcommand(name, description);
-  verb->footer("Examples:\n" + examples);
+Command* make_verb(Command& app, Context& context, const std::string& name,
+                   const std::string& description, const std::string& examples) {
+  Command* verb = app.add_verb(name, description);
+  verb->set_footer("Examples:\n" + examples);
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
   return verb;
 }
 
-void add_threads(CLI::App* verb, Context& context) {
+void add_threads(Command* verb, Context& context) {
   add_whole_number(verb, "-j,--threads", &context.threads,
                    "threads to use, 1 to 1024 (default: one per core)", 1, 1024);
 }
@@ -64,47 +63,47 @@ std::string did_you_mean(const std::string& word) {
   return word.empty() ? "" : fmt::format(", did you mean {}?", word);
 }
 
-Status no_such_verb(const CLI::App& app, const std::string& typed) {
+Status no_such_verb(const Command& app, const std::string& typed) {
   std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  for (const auto& verb : app.verbs()) verbs.push_back(verb->name());
   return invalid_argument(fmt::format("there is no verb {}{}; see deltawire --help", quote(typed),
                                       did_you_mean(nearest_word(typed, verbs))));
 }
 
 // What was typed that looks like an option and is none: it explains most of what else is wrong.
-std::string unknown_option(const CLI::App& app) {
-  for (const std::string& word : app.remaining(true)) {
+std::string unknown_option(const Command& app) {
+  for (const std::string& word : app.remaining()) {
     if (word.size() > 1 && word[0] == '-') return word.substr(0, word.find('='));
   }
   return {};
 }
 
-std::string describe(const CLI::App& verb, const CLI::ParseError& error) {
+std::string describe(const Command& verb, const Parsed& mistake) {
   if (const std::string typed = unknown_option(verb); !typed.empty()) {
     std::vector<std::string> names;
-    for (const CLI::Option* option : verb.get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const auto& option : verb.options()) {
+      for (const std::string& name : option->long_names()) names.push_back("--" + name);
     }
     return fmt::format("there is no option {}{}", quote(typed),
                        did_you_mean(nearest_word(typed, names)));
   }
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    const auto words = verb.remaining(true);
+  if (mistake.kind == Parsed::Kind::kTooMany) {
+    const auto words = verb.remaining();
     return fmt::format("an argument too many: {}", words.empty() ? "" : quote(words[0]));
   }
-  return error.what();
+  return mistake.text;
 }
 
-Status bad_command_line(const CLI::App& app, const CLI::ParseError& error) {
-  const auto chosen = app.get_subcommands();
-  const CLI::App& verb = chosen.empty() ? app : *chosen[0];
-  return invalid_argument(fmt::format("{}; see deltawire {}--help", describe(verb, error),
-                                      chosen.empty() ? "" : verb.get_name() + " "));
+Status bad_command_line(const Command& app, const Parsed& mistake) {
+  const Command* const chosen = app.chosen();
+  const Command& verb = chosen == nullptr ? app : *chosen;
+  return invalid_argument(fmt::format("{}; see deltawire {}--help", describe(verb, mistake),
+                                      chosen == nullptr ? "" : verb.name() + " "));
 }
 
 // Those that look at weights run on kernels; the rest must work to find out what went wrong.
-Status check_kernels(const CLI::App& verb) {
-  const std::string& name = verb.get_name();
+Status check_kernels(const Command& verb) {
+  const std::string& name = verb.name();
   if (unknown_kernels().empty() || name == "kernels" || name == "help" || name == "completion") {
     return {};
   }
@@ -115,10 +114,10 @@ Status check_kernels(const CLI::App& verb) {
 int run_command_line(int argc, char** argv) {
   Context context;
   Run run;
-  CLI::App app("deltawire ships only the weights that changed, bit-exact.", "deltawire");
-  app.set_version_flag("--version", "deltawire " + std::string(version()));
-  app.require_subcommand(1);
-  app.footer(
+  Command app("deltawire ships only the weights that changed, bit-exact.", "deltawire");
+  app.set_version("deltawire " + std::string(version()));
+  app.require_verb();
+  app.set_footer(
       "`deltawire VERB --help` explains a verb, with examples.\n"
       "Exit status: 0 done; 1 verify found a difference; 2 bad arguments; 3 unsupported; 4 not "
       "found;\n"
@@ -128,24 +127,25 @@ int run_command_line(int argc, char** argv) {
   // Mistakes are told in the form that was asked for, wherever they are.
   context.json = std::any_of(argv, argv + argc,
                              [](const char* word) { return std::string_view(word) == "--json"; });
-  const auto verbs = app.get_subcommands({});
   const auto is_verb = [&](std::string_view name) {
-    return std::any_of(verbs.begin(), verbs.end(),
-                       [&](const CLI::App* verb) { return verb->get_name() == name; });
+    return std::any_of(app.verbs().begin(), app.verbs().end(),
+                       [&](const auto& verb) { return verb->name() == name; });
   };
   if (argc > 1 && argv[1][0] != '-' && !is_verb(argv[1])) {
     return context.fail(no_such_verb(app, argv[1]));
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return context.fail(bad_command_line(app, error));
-    std::ostringstream text;  // --help, --version
-    const int status = app.exit(error, text, text);
-    print_out(text.str());
-    return status;
+  const Parsed parsed = app.parse({argv + std::min(argc, 1), argv + argc});
+  switch (parsed.kind) {
+    case Parsed::Kind::kDone:
+      break;
+    case Parsed::Kind::kText:
+      print_out(parsed.text);
+      return context.succeed();
+    case Parsed::Kind::kMistake:
+    case Parsed::Kind::kTooMany:
+      return context.fail(bad_command_line(app, parsed));
   }
-  if (Status status = check_kernels(*app.get_subcommands()[0]); !status.ok()) {
+  if (Status status = check_kernels(*app.chosen()); !status.ok()) {
     return context.fail(status);
   }
   listen_for_interrupts();

@@ -7,7 +7,7 @@
 
 namespace deltawire::cli {
 
-void add_metrics_options(CLI::App* verb, MetricsOptions* options) {
+void add_metrics_options(Command* verb, MetricsOptions* options) {
   add_whole_number(verb, "--metrics-port", &options->port,
                    "serve GET /metrics for Prometheus on this port (0: any that is free)", 0, 65535)
       ->type_name("PORT");

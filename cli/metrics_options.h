@@ -1,11 +1,11 @@
 // --metrics-port and --metrics-address: numbers for Prometheus while a verb runs.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/metrics/server.h"
 
 namespace deltawire::cli {
@@ -15,7 +15,7 @@ struct MetricsOptions {
   std::string address = "127.0.0.1";
 };
 
-void add_metrics_options(CLI::App* verb, MetricsOptions* options);
+void add_metrics_options(Command* verb, MetricsOptions* options);
 
 // Serves metrics() until the result is destroyed; null when nobody asked. Logs where
 // ("metrics.listening").

@@ -8,19 +8,17 @@
 
 namespace deltawire::cli {
 
-void add_notify_options(CLI::App* verb, NotifyOptions* options) {
+void add_notify_options(Command* verb, NotifyOptions* options) {
   verb->add_option("--notify", options->notify,
                    "pause, reload and resume an engine: sglang=URL or vllm=URL; may be repeated. "
                    "A key comes from DELTAWIRE_ENGINE_API_KEY")
       ->type_name("KIND=URL")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->repeatable();
   verb->add_option("--exec", options->exec,
                    "run a shell command when there is a new version; it finds DELTAWIRE_VERSION, "
                    "_RUN, _PATH and _PHASE in its environment; may be repeated")
       ->type_name("COMMAND")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->repeatable();
   add_seconds(verb, "--notify-timeout", &options->timeout_seconds,
               "that one call of an engine or one command may take (default 300)", 0.001, 86400);
   add_whole_number(verb, "--notify-retries", &options->retries,

@@ -1,10 +1,10 @@
 // --notify, --exec and their limits: which engines are told about new weights, and what came of it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/context.h"
 #include "deltawire/status.h"
 #include "engine/notifier.h"
@@ -17,7 +17,7 @@ struct NotifyOptions {
   unsigned retries = CallLimits().retries;
 };
 
-void add_notify_options(CLI::App* verb, NotifyOptions* options);
+void add_notify_options(Command* verb, NotifyOptions* options);
 
 // Reads the engines' key from DELTAWIRE_ENGINE_API_KEY. Without options: a notifier without
 // engines.

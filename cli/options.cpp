@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 
 #include "cli/units.h"
 #include "tensor/text.h"
@@ -13,20 +12,13 @@
 namespace deltawire::cli {
 namespace {
 
-using WordsByOption = std::map<const CLI::Option*, std::vector<std::string>>;
-
-WordsByOption& all_words() {
-  static WordsByOption words;
-  return words;
-}
-
 constexpr uint64_t kMostVersion = 9'999'999'999;  // what names of objects have room for
 
 [[noreturn]] void refuse(const std::string& names, const std::string& expected,
                          const std::string& got) {
   // "-j,--threads": the long name says more.
   const std::string name = names.substr(names.rfind(',') + 1);
-  throw CLI::ValidationError(name, fmt::format("expected {}, got {}", expected, quote(got)));
+  refuse_value(name, fmt::format("expected {}, got {}", expected, quote(got)));
 }
 
 bool parse_decimal(const std::string& text, uint64_t* value) {
@@ -43,9 +35,9 @@ bool parse_real(const std::string& text, double* value) {
 
 }  // namespace
 
-CLI::Option* add_whole_number(CLI::App* verb, const std::string& names,
-                              std::function<void(uint64_t)> store, const std::string& description,
-                              uint64_t least, uint64_t most) {
+Option* add_whole_number(Command* verb, const std::string& names,
+                         std::function<void(uint64_t)> store, const std::string& description,
+                         uint64_t least, uint64_t most) {
   const auto parse = [=](const std::string& text) {
     uint64_t number = 0;
     if (!parse_decimal(text, &number) || number < least || number > most) {
@@ -53,11 +45,11 @@ CLI::Option* add_whole_number(CLI::App* verb, const std::string& names,
     }
     store(number);
   };
-  return verb->add_option_function<std::string>(names, parse, description)->type_name("N");
+  return verb->add_parsed(names, parse, description)->type_name("N");
 }
 
-CLI::Option* add_version(CLI::App* verb, const std::string& names,
-                         std::function<void(uint64_t)> store, const std::string& description) {
+Option* add_version(Command* verb, const std::string& names, std::function<void(uint64_t)> store,
+                    const std::string& description) {
   const auto parse = [=](const std::string& text) {
     uint64_t number = 0;
     if (!parse_number(text, &number) || number > kMostVersion) {
@@ -65,21 +57,21 @@ CLI::Option* add_version(CLI::App* verb, const std::string& names,
     }
     store(number);
   };
-  return verb->add_option_function<std::string>(names, parse, description)->type_name("N");
+  return verb->add_parsed(names, parse, description)->type_name("N");
 }
 
-CLI::Option* add_share(CLI::App* verb, const std::string& names, double* value,
-                       const std::string& description, double least, double most) {
+Option* add_share(Command* verb, const std::string& names, double* value,
+                  const std::string& description, double least, double most) {
   const auto parse = [=](const std::string& text) {
     if (!parse_real(text, value) || !(*value > least) || *value > most) {
       refuse(names, fmt::format("a number above {} and at most {}", least, most), text);
     }
   };
-  return verb->add_option_function<std::string>(names, parse, description)->type_name("X");
+  return verb->add_parsed(names, parse, description)->type_name("X");
 }
 
-CLI::Option* add_seconds(CLI::App* verb, const std::string& names, double* value,
-                         const std::string& description, double least, double most) {
+Option* add_seconds(Command* verb, const std::string& names, double* value,
+                    const std::string& description, double least, double most) {
   const auto parse = [=](const std::string& text) {
     double seconds = 0;
     if (!parse_real(text, &seconds) || seconds < least || seconds > most) {
@@ -87,11 +79,11 @@ CLI::Option* add_seconds(CLI::App* verb, const std::string& names, double* value
     }
     *value = seconds;
   };
-  return verb->add_option_function<std::string>(names, parse, description)->type_name("SECONDS");
+  return verb->add_parsed(names, parse, description)->type_name("SECONDS");
 }
 
-CLI::Option* add_bytes(CLI::App* verb, const std::string& names, uint64_t* value,
-                       const std::string& description) {
+Option* add_bytes(Command* verb, const std::string& names, uint64_t* value,
+                  const std::string& description) {
   const auto parse = [=](const std::string& text) {
     const Result<uint64_t> bytes = parse_bytes(text);
     if (!bytes.ok() || *bytes == 0) {
@@ -99,30 +91,18 @@ CLI::Option* add_bytes(CLI::App* verb, const std::string& names, uint64_t* value
     }
     *value = *bytes;
   };
-  return verb->add_option_function<std::string>(names, parse, description)->type_name("SIZE");
+  return verb->add_parsed(names, parse, description)->type_name("SIZE");
 }
 
-CLI::Option* add_choice(CLI::App* verb, const std::string& names, std::string* value,
-                        const std::string& description, const std::vector<std::string>& words) {
+Option* add_choice(Command* verb, const std::string& names, std::string* value,
+                   const std::string& description, const std::vector<std::string>& words) {
   const auto parse = [=](const std::string& text) {
     if (std::find(words.begin(), words.end(), text) == words.end()) {
       refuse(names, fmt::format("one of {}", fmt::join(words, ", ")), text);
     }
     *value = text;
   };
-  CLI::Option* option = verb->add_option_function<std::string>(names, parse, description);
-  offer_words(option->type_name("NAME"), words);
-  return option;
-}
-
-const std::vector<std::string>& words_of(const CLI::Option* option) {
-  static const std::vector<std::string> kNone;
-  const auto found = all_words().find(option);
-  return found == all_words().end() ? kNone : found->second;
-}
-
-void offer_words(const CLI::Option* option, std::vector<std::string> words) {
-  all_words()[option] = std::move(words);
+  return verb->add_parsed(names, parse, description)->type_name("NAME")->offer(words);
 }
 
 }  // namespace deltawire::cli

@@ -27,7 +27,7 @@ int change_pin(const Context& context, const Options& options, bool pinned) {
   return context.succeed();
 }
 
-void add(CLI::App* verb, Context& context, Run* run, bool pinned) {
+void add(Command* verb, Context& context, Run* run, bool pinned) {
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   add_version(verb, "VERSION", &options->version, "its number")->required();
@@ -38,13 +38,13 @@ void add(CLI::App* verb, Context& context, Run* run, bool pinned) {
 
 }  // namespace
 
-void add_pin(CLI::App& app, Context& context, Run* run) {
+void add_pin(Command& app, Context& context, Run* run) {
   add(make_verb(app, context, "pin", "Keep a version, and what leads to it, whatever gc removes",
                 "  deltawire pin s3://bucket/run 400"),
       context, run, true);
 }
 
-void add_unpin(CLI::App& app, Context& context, Run* run) {
+void add_unpin(Command& app, Context& context, Run* run) {
   add(make_verb(app, context, "unpin", "Leave a pinned version to retention again",
                 "  deltawire unpin s3://bucket/run 400"),
       context, run, false);

@@ -93,8 +93,8 @@ int run_plan(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb =
+void add_plan(Command& app, Context& context, Run* run) {
+  Command* verb =
       make_verb(app, context, "plan", "Say what a replica would fetch to reach a version",
                 "  deltawire plan s3://bucket/run                    a new replica, to the head\n"
                 "  deltawire plan s3://bucket/run --from 12          one that holds version 12\n"

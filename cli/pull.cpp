@@ -32,8 +32,8 @@ int pull(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_pull(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb =
+void add_pull(Command& app, Context& context, Run* run) {
+  Command* verb =
       make_verb(app, context, "pull", "Bring a local checkpoint to a version of a chain",
                 "  deltawire pull /shared/run ckpt/\n"
                 "  deltawire pull s3://bucket/run ckpt/ --version 12\n"

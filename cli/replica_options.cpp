@@ -17,7 +17,7 @@ std::string from_to(const PullReport& report) {
 
 }  // namespace
 
-void add_replica_options(CLI::App* verb, Context& context, ReplicaVerbOptions* options,
+void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
                          LogLevel usual) {
   verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, or a folder")->required();
   verb->add_option("LOCAL", options->local,

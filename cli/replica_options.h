@@ -2,10 +2,10 @@
 // engines told about it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/context.h"
 #include "cli/log_options.h"
 #include "cli/notify_options.h"
@@ -24,7 +24,7 @@ struct ReplicaVerbOptions {
   LogOptions log;
 };
 
-void add_replica_options(CLI::App* verb, Context& context, ReplicaVerbOptions* options,
+void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
                          LogLevel usual);
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
                              Progress progress);

@@ -134,10 +134,10 @@ int show(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_show(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "show", "Show what the records say about one version",
-                             "  deltawire show s3://bucket/run 12\n"
-                             "  deltawire show store 12 --tensors");
+void add_show(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "show", "Show what the records say about one version",
+                            "  deltawire show s3://bucket/run 12\n"
+                            "  deltawire show store 12 --tensors");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   add_version(verb, "VERSION", &options->version, "its number")->required();

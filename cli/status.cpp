@@ -154,8 +154,8 @@ int status(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_status(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb =
+void add_status(Command& app, Context& context, Run* run) {
+  Command* verb =
       make_verb(app, context, "status", "Say which version is where: local checkpoints, stores",
                 "  deltawire status ckpt/\n"
                 "  deltawire status s3://bucket/run       head, and every replica with its lag\n"

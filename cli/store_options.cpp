@@ -13,14 +13,14 @@ constexpr const char* kGroup = "Store";
 uint64_t parse_rate(std::string text) {
   if (text.ends_with("/s")) text.resize(text.size() - 2);
   const Result<uint64_t> rate = parse_bytes(text);
-  if (!rate.ok()) throw CLI::ValidationError("--rate-limit", rate.status().message());
-  if (*rate == 0) throw CLI::ValidationError("--rate-limit", "must be more than 0");
+  if (!rate.ok()) refuse_value("--rate-limit", rate.status().message());
+  if (*rate == 0) refuse_value("--rate-limit", "must be more than 0");
   return *rate;
 }
 
 }  // namespace
 
-void add_store_options(CLI::App* verb, StoreOptions* options) {
+void add_store_options(Command* verb, StoreOptions* options) {
   verb->add_option("--endpoint", options->endpoint, "S3: https://HOST:PORT (default: AWS)")
       ->group(kGroup);
   verb->add_option("--region", options->region, "S3: region (default: AWS_REGION, then us-east-1)")
@@ -40,7 +40,7 @@ void add_store_options(CLI::App* verb, StoreOptions* options) {
   add_whole_number(verb, "--retries", &options->retries,
                    "tries again after a failure that may pass (default 6)", 0, 1000)
       ->group(kGroup);
-  verb->add_option_function<std::string>(
+  verb->add_parsed(
           "--rate-limit",
           [options](const std::string& text) { options->max_bytes_per_second = parse_rate(text); },
           "bytes per second, both ways together: 100MB, 10MiB (default: no limit)")

@@ -75,11 +75,11 @@ int verify(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "verify",
-                             "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
-                             "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
-                             "  deltawire verify a.safetensors b.safetensors --json");
+void add_verify(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "verify",
+                            "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
+                            "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
+                            "  deltawire verify a.safetensors b.safetensors --json");
   auto options = std::make_shared<Options>();
   verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
   verb->add_option("B", options->b, "another")->required();

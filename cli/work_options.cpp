@@ -2,7 +2,7 @@
 
 namespace deltawire::cli {
 
-void add_work_options(CLI::App* verb, WorkOptions* options) {
+void add_work_options(Command* verb, WorkOptions* options) {
   verb->add_option("--work", options->folder,
                    "folder for states of the model meanwhile (default: the system's for "
                    "temporary files)");

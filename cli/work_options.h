@@ -1,12 +1,11 @@
 // The options of verbs that work on a chain without its trainer.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
+#include "cli/command.h"
 #include "sync/chain_state.h"
 
 namespace deltawire::cli {
 
-void add_work_options(CLI::App* verb, WorkOptions* options);
+void add_work_options(Command* verb, WorkOptions* options);
 
 }  // namespace deltawire::cli

@@ -181,8 +181,8 @@ int bench(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_bench(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "bench", "Measure every codec, and what peers do, on this machine",
       "  deltawire bench                                       1 GB of simulated weights\n"
       "  deltawire bench --quick                               40 MB: a look, not a result\n"
@@ -205,28 +205,28 @@ void add_bench(CLI::App& app, Context& context, Run* run) {
                                 "of the simulation, 0 to 2^64 - 1 (default 1)", 0, UINT64_MAX);
   auto* quick =
       verb->add_flag("--quick", options->quick, "a model of 20M parameters: a look, not a result");
-  for (CLI::Option* option : {params, density, seed, quick}) option->excludes(old_path);
+  for (Option* option : {params, density, seed, quick}) option->excludes(old_path);
   quick->excludes(params);
   auto* only =
       verb->add_option("--codec", options->only,
                        "only these: auto, a codec, or one of trl-v1, slime-gen1, slime, deltawire");
-  offer_words(only->type_name("NAME"), names_of_rows());
+  only->type_name("NAME")->offer(names_of_rows());
   add_whole_number(verb, "--repeat", &options->repeat,
                    "the best of so many or, when they are quick, more, 1 to 1000 (default 3)", 1,
                    1000);
   verb->add_flag("--sizes", options->sizes, "bytes only: no timing");
   auto* device = verb->add_option("--device", options->device,
                                   "cpu, or cuda: the GPU path on a real model's list of tensors");
-  offer_words(device->type_name("NAME")->check(CLI::IsMember({"cpu", "cuda"})), {"cpu", "cuda"});
+  device->type_name("NAME")->one_of({"cpu", "cuda"});
   auto* model = verb->add_option("--model", options->on_device.model,
                                  "whose tensors with --device cuda: 8b, 1.7b or moe (default 8b)");
-  offer_words(model->type_name("NAME")->check(CLI::IsMember(device_models())), device_models());
+  model->type_name("NAME")->one_of(device_models());
   model->needs(device);
   add_threads(verb, context);
   add_chain_bench(verb, context, run);
   add_versions_bench(verb, context, run);
   verb->callback([&context, run, options, verb] {
-    if (!verb->get_subcommands().empty()) return;
+    if (verb->chosen() != nullptr) return;
     if (options->quick) options->params = kQuickParams;
     options->on_device.density = options->density;
     options->on_device.repeat = options->repeat;

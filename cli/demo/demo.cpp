@@ -316,8 +316,8 @@ int demo(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_demo(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_demo(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "demo",
       "The main job in under a minute: a trainer, three replicas, a crash, and the proof",
       "  deltawire demo                    a store in a folder\n"

@@ -14,11 +14,11 @@ int inspect(const Context& context, const InspectOptions& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(app, context, "inspect", "Show what is in a checkpoint or a delta",
-                             "  deltawire inspect delta.safetensors\n"
-                             "  deltawire inspect delta.safetensors --base step1.safetensors\n"
-                             "  deltawire inspect ckpt-1/ --tensor model.norm.weight --json");
+void add_inspect(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(app, context, "inspect", "Show what is in a checkpoint or a delta",
+                            "  deltawire inspect delta.safetensors\n"
+                            "  deltawire inspect delta.safetensors --base step1.safetensors\n"
+                            "  deltawire inspect ckpt-1/ --tensor model.norm.weight --json");
   auto options = std::make_shared<InspectOptions>();
   verb->add_option("PATH", options->path,
                    "a checkpoint or a delta: a .safetensors file or a folder")

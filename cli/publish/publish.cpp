@@ -34,8 +34,8 @@ int publish(const Context& context, PublishVerbOptions& options) {
 
 }  // namespace
 
-void add_publish(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_publish(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "publish", "Publish a checkpoint as the next version of a chain",
       "  deltawire publish step-100/ /mnt/shared/run7     first: the seed; later: what changed\n"
       "  deltawire publish step-200/ s3://bucket/run7 --endpoint https://s3.example\n"

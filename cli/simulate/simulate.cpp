@@ -100,8 +100,8 @@ int simulate(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Context& context, Run* run) {
-  CLI::App* verb = make_verb(
+void add_simulate(Command& app, Context& context, Run* run) {
+  Command* verb = make_verb(
       app, context, "simulate", "Write checkpoints that change the way RL training changes them",
       "  deltawire simulate -o run/                            100M parameters, v0 and v1\n"
       "  deltawire simulate --params 1.7B --steps 4 --density 0.012 --seed 7 -o run/\n"

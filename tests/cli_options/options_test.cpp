@@ -1,5 +1,7 @@
 // The options that verbs share: what they accept, what they make of it, what they print.
 #include <cstdlib>
+#include <iterator>
+#include <sstream>
 
 #include "base/metrics.h"
 #include "cli/log_options.h"
@@ -14,24 +16,20 @@ namespace {
 using testing::HttpScript;
 using testing::is_failure;
 
-// What CLI11 says about a command line; empty when it is fine.
-std::string parse(CLI::App* app, const std::string& line) {
-  try {
-    app->parse(line, false);
-  } catch (const CLI::ParseError& error) {
-    return error.what();
-  }
-  return {};
+// What is wrong with a command line; empty when it is fine.
+std::string parse(Command* app, const std::string& line) {
+  std::istringstream words(line);
+  return app->parse({std::istream_iterator<std::string>(words), {}}).text;
 }
 
 TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
-  CLI::App app;
+  Command app;
   NotifyOptions options;
   add_notify_options(&app, &options);
-  EXPECT_EQ(parse(&app,
-                  "--notify sglang=http://a:1 --exec 'x y' --notify vllm=http://b:2 "
-                  "--notify-timeout 1.5 --notify-retries 0"),
-            "");
+  const Parsed parsed =
+      app.parse({"--notify", "sglang=http://a:1", "--exec", "x y", "--notify", "vllm=http://b:2",
+                 "--notify-timeout", "1.5", "--notify-retries", "0"});
+  EXPECT_EQ(parsed.text, "");
   EXPECT_EQ(options.timeout_seconds, 1.5);
   EXPECT_EQ(options.retries, 0U);
   auto notifier = make_notifier(options);
@@ -48,7 +46,7 @@ TEST(NotifyOptions, WithoutThemThereAreNoEngines) {
 TEST(NotifyOptions, SayWhatIsWrong) {
   for (const char* line : {"--notify-timeout 0", "--notify-timeout -1", "--notify-timeout x",
                            "--notify-retries 101", "--notify-retries -1", "--notify"}) {
-    CLI::App app;
+    Command app;
     NotifyOptions options;
     add_notify_options(&app, &options);
     EXPECT_NE(parse(&app, line), "") << line;
@@ -110,7 +108,7 @@ class LogOptionsTest : public ::testing::Test {
  protected:
   // What two events leave on stderr under a command line.
   std::string events_with(const std::string& line, LogLevel usual = LogLevel::kWarning) {
-    CLI::App app;
+    Command app;
     LogOptions options;
     add_log_options(&app, &options, usual);
     EXPECT_EQ(parse(&app, line), "");
@@ -141,7 +139,7 @@ TEST_F(LogOptionsTest, LevelsAndFormats) {
 
 TEST_F(LogOptionsTest, UnknownNamesAreRefused) {
   for (const char* line : {"--log-level loud", "--log-format xml", "--log-level"}) {
-    CLI::App app;
+    Command app;
     LogOptions options;
     add_log_options(&app, &options);
     EXPECT_NE(parse(&app, line), "") << line;
@@ -149,7 +147,7 @@ TEST_F(LogOptionsTest, UnknownNamesAreRefused) {
 }
 
 TEST(MetricsOptions, ServeOnlyWhenAsked) {
-  CLI::App app;
+  Command app;
   MetricsOptions options;
   add_metrics_options(&app, &options);
   EXPECT_EQ(parse(&app, ""), "");
@@ -165,7 +163,7 @@ TEST(MetricsOptions, ServeOnlyWhenAsked) {
 
 TEST(MetricsOptions, SayWhatIsWrong) {
   for (const char* line : {"--metrics-port 65536", "--metrics-port -1", "--metrics-port x"}) {
-    CLI::App app;
+    Command app;
     MetricsOptions options;
     add_metrics_options(&app, &options);
     EXPECT_NE(parse(&app, line), "") << line;

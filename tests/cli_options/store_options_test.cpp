@@ -7,15 +7,14 @@ namespace {
 
 // What a command line makes of the defaults; the complaint in `*error` when it is refused.
 StoreOptions parse(std::vector<std::string> words, std::string* error = nullptr) {
-  CLI::App app;
+  Command app;
   StoreOptions options;
   add_store_options(&app, &options);
-  std::reverse(words.begin(), words.end());  // as CLI11 takes them
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& complaint) {
-    if (error == nullptr) ADD_FAILURE() << complaint.what();
-    if (error != nullptr) *error = complaint.what();
+  const Parsed parsed = app.parse(std::move(words));
+  if (error != nullptr) {
+    *error = parsed.text;
+  } else {
+    EXPECT_EQ(parsed.text, "");
   }
   return options;
 }

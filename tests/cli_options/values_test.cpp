@@ -9,18 +9,11 @@ namespace deltawire::cli {
 namespace {
 
 // What is said about `--x TEXT`; empty when it is taken.
-std::string parse(CLI::App* app, const std::string& text) {
-  try {
-    app->parse(std::vector<std::string>{text, "--x"});  // from the last to the first
-  } catch (const CLI::ParseError& error) {
-    return error.what();
-  }
-  return {};
-}
+std::string parse(Command* app, const std::string& text) { return app->parse({"--x", text}).text; }
 
 TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
   uint64_t value = 7;
-  CLI::App app;
+  Command app;
   add_whole_number(&app, "-y,--x", &value, "", 0, UINT64_MAX);
   EXPECT_EQ(parse(&app, "0"), "");
   EXPECT_EQ(value, 0U);
@@ -37,7 +30,7 @@ TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
 
 TEST(Version, MayHaveTheZerosOfItsName) {
   std::optional<uint64_t> value;
-  CLI::App app;
+  Command app;
   add_version(&app, "--x", &value, "");
   EXPECT_EQ(parse(&app, "0000000012"), "");
   EXPECT_EQ(value, 12U);
@@ -51,7 +44,7 @@ TEST(Version, MayHaveTheZerosOfItsName) {
 
 TEST(Seconds, MayHaveAFraction) {
   double value = 7;
-  CLI::App app;
+  Command app;
   add_seconds(&app, "--x", &value, "", 0.01, 86400);
   EXPECT_EQ(parse(&app, "0.25"), "");
   EXPECT_EQ(value, 0.25);
@@ -66,7 +59,7 @@ TEST(Seconds, MayHaveAFraction) {
 
 TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
   unsigned threads = 0;
-  CLI::App app;
+  Command app;
   add_whole_number(&app, "--x", &threads, "", 1, 1024);
   EXPECT_EQ(parse(&app, "1024"), "");
   EXPECT_EQ(threads, 1024U);
@@ -77,7 +70,7 @@ TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
 
 TEST(Share, IsAboveItsLeastAndAtMostItsMost) {
   double value = 0;
-  CLI::App app;
+  Command app;
   add_share(&app, "--x", &value, "", 0, 0.5);
   EXPECT_EQ(parse(&app, "0.5"), "");
   EXPECT_EQ(parse(&app, "1e-3"), "");
@@ -90,13 +83,13 @@ TEST(Share, IsAboveItsLeastAndAtMostItsMost) {
 
 TEST(Choice, NamesWhatThereIs) {
   std::string value;
-  CLI::App app;
-  const CLI::Option* option = add_choice(&app, "--x", &value, "", {"auto", "tight"});
-  EXPECT_EQ(words_of(option), (std::vector<std::string>{"auto", "tight"}));
+  Command app;
+  const Option* option = add_choice(&app, "--x", &value, "", {"auto", "tight"});
+  EXPECT_EQ(option->words(), (std::vector<std::string>{"auto", "tight"}));
   EXPECT_EQ(parse(&app, "tight"), "");
   EXPECT_EQ(value, "tight");
   EXPECT_EQ(parse(&app, "Tight"), "--x: expected one of auto, tight, got \"Tight\"");
-  EXPECT_TRUE(words_of(app.get_help_ptr()).empty());
+  EXPECT_TRUE(app.options().front()->words().empty());  // --help
 }
 
 TEST(Units, CountsAndBytesDifferInALoneB) {

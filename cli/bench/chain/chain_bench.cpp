@@ -448,10 +448,10 @@ int chain_bench(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_chain_bench(CLI::App* bench, Context& context, Run* run) {
-  CLI::App* verb = bench->add_subcommand(
-      "chain", "Measure publish-to-applied over a folder, S3 and a wide-area link");
-  verb->footer(
+void add_chain_bench(Command* bench, Context& context, Run* run) {
+  Command* verb =
+      bench->add_verb("chain", "Measure publish-to-applied over a folder, S3 and a wide-area link");
+  verb->set_footer(
       "Examples:\n"
       "  deltawire bench chain                        1 GB of weights; starts its own Ceph RADOS "
       "Gateway\n"
@@ -460,15 +460,15 @@ void add_chain_bench(CLI::App* bench, Context& context, Run* run) {
   auto options = std::make_shared<Options>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 500M)");
   verb->add_option("--density", options->density, "share that the step changes (default 0.012)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->between(0.0, 1.0);
   verb->add_option("--rate", options->rate_megabytes, "of the link, MB/s (default 100)")
-      ->check(CLI::PositiveNumber);
+      ->positive();
   verb->add_option("--delay", options->round_trip_milliseconds, "round trip, ms (default 50)")
-      ->check(CLI::NonNegativeNumber);
+      ->not_negative();
   verb->add_flag("--slow-start", options->slow_start,
                  "connections begin slowly, and again after a pause, as TCP's do");
   verb->add_option("--repeat", options->repeat, "rounds, of which the best counts (default 3)")
-      ->check(CLI::Range(1U, 100U));
+      ->between(1U, 100U);
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");
   verb->add_flag("!--no-s3", options->s3, "over a folder only");
   verb->add_flag("!--no-peers", options->peers, "without slime's pipeline and the full copy");

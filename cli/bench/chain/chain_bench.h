@@ -2,12 +2,10 @@
 // over a wide-area link; against slime's pipeline and a full copy on the same data in the same run.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
 
-void add_chain_bench(CLI::App* bench, Context& context, Run* run);
+void add_chain_bench(Command* bench, Context& context, Run* run);
 
 }  // namespace deltawire::cli

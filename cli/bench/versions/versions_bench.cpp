@@ -202,10 +202,10 @@ int versions_bench(const Context& context, const Options& options) {
 
 }  // namespace
 
-void add_versions_bench(CLI::App* bench, Context& context, Run* run) {
-  CLI::App* verb = bench->add_subcommand(
-      "versions", "Measure what the age of a chain and the number of tensors cost");
-  verb->footer(
+void add_versions_bench(Command* bench, Context& context, Run* run) {
+  Command* verb =
+      bench->add_verb("versions", "Measure what the age of a chain and the number of tensors cost");
+  verb->set_footer(
       "Examples:\n"
       "  deltawire bench versions                     10, 1,000 and 100,000 versions; 50,000 "
       "tensors\n"
@@ -213,10 +213,10 @@ void add_versions_bench(CLI::App* bench, Context& context, Run* run) {
   auto options = std::make_shared<Options>();
   verb->add_option("--versions", options->versions,
                    "lengths of chains (default 10 1000 100000), at most 1000000")
-      ->check(CLI::Range(1, 1'000'000))
+      ->between(1, 1'000'000)
       ->type_name("N");
   verb->add_option("--tensors", options->tensors, "of the model whose records are measured (50000)")
-      ->check(CLI::Range(1, 1'000'000))
+      ->between(1, 1'000'000)
       ->type_name("N");
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");

@@ -3,12 +3,10 @@
 // records of a model of many tensors.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
 
-void add_versions_bench(CLI::App* bench, Context& context, Run* run);
+void add_versions_bench(Command* bench, Context& context, Run* run);
 
 }  // namespace deltawire::cli

@@ -1,0 +1,112 @@
+// The command line: a program, its verbs, their options. CLI11 does the work, in command.cpp alone:
+// its headers cost every file that includes them seconds to compile.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace deltawire::cli {
+
+// An option, a flag or an argument. Belongs to its command; calls can be chained.
+class Option {
+ public:
+  Option* required();
+  Option* group(const std::string& heading);   // in --help; none: not shown there
+  Option* type_name(const std::string& name);  // what --help calls its value
+  Option* delimiter(char between);             // several values in one word
+  Option* repeatable();                        // one value each time, all are kept
+  Option* needs(Option* other);
+  Option* excludes(Option* other);
+
+  // What is wrong with a value; empty: nothing.
+  Option* check(std::function<std::string(const std::string&)> complaint);
+  template <class T>  // int, unsigned, uint64_t, double
+  Option* between(T least, T most);
+  Option* positive();
+  Option* not_negative();
+  Option* one_of(const std::vector<std::string>& words);
+  // So that completion offers them, for an option that checks by itself.
+  Option* offer(std::vector<std::string> words);
+
+  bool given() const;
+  bool takes_value() const;
+  const std::vector<std::string>& long_names() const;   // "output"
+  const std::vector<std::string>& short_names() const;  // "o"
+  const std::string& description() const;
+  const std::vector<std::string>& words() const { return words_; }  // offered; mostly none
+
+ private:
+  friend class Command;
+  explicit Option(CLI::Option* option) : option_(option) {}
+  CLI::Option* const option_;
+  std::vector<std::string> words_;
+};
+
+// What came of a command line.
+struct Parsed {
+  enum class Kind {
+    kDone,     // values are stored, the callback of the chosen verb was called
+    kText,     // --help or --version: `text` is what to print
+    kMistake,  // `text` says what is wrong
+    kTooMany,  // a mistake: there are words left that nothing takes
+  };
+  Kind kind = Kind::kDone;
+  std::string text;
+};
+
+// A program, or one of its verbs. What options store to must live until the command line is parsed.
+class Command {
+ public:
+  explicit Command(const std::string& description = "", const std::string& name = "");
+  ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  Command* add_verb(const std::string& name, const std::string& description);
+  void require_verb();                        // one, and no more
+  void set_version(const std::string& text);  // what --version prints
+  void set_footer(const std::string& text);
+
+  // "-o,--output" is an option, "CKPT" an argument.
+  template <class T>  // std::string, path, unsigned, uint64_t, double, vector of string or uint64_t
+  Option* add_option(const std::string& names, T& value, const std::string& description);
+  // `take` may refuse_value().
+  Option* add_parsed(const std::string& names, std::function<void(const std::string&)> take,
+                     const std::string& description);
+  // "!--no-x" clears it.
+  Option* add_flag(const std::string& names, bool& value, const std::string& description);
+
+  void callback(std::function<void()> when_chosen);
+  void final_callback(std::function<void()> when_chosen);  // after those of the verbs around it
+
+  Parsed parse(std::vector<std::string> words);
+  std::vector<std::string> remaining() const;  // words that nothing took
+  const Command* chosen() const;               // the verb that was named; null: none
+
+  const std::string& name() const;
+  std::string description() const;
+  std::string help(const std::string& called) const;  // `called`: name and those around it
+  const std::vector<std::unique_ptr<Command>>& verbs() const { return verbs_; }
+  const std::vector<std::unique_ptr<Option>>& options() const { return options_; }
+
+ private:
+  explicit Command(CLI::App* app);
+  Option* keep(CLI::Option* option);
+
+  std::unique_ptr<CLI::App> owned_;  // of a program; those of verbs belong to it
+  CLI::App* const app_;
+  std::vector<std::unique_ptr<Command>> verbs_;
+  std::vector<std::unique_ptr<Option>> options_;
+};
+
+// For add_parsed(): ends parsing with a mistake that names the option.
+[[noreturn]] void refuse_value(const std::string& option, const std::string& why);
+
+}  // namespace deltawire::cli
