@@ -1,5 +1,7 @@
 #include "sync/delta/base_check.h"
 
+#include <algorithm>
+
 #include "sync/waves.h"
 #include "tensor/text.h"
 
@@ -7,9 +9,8 @@ namespace deltawire {
 namespace {
 
 // The entry's old digest against the base's tensor; boxes are cut out first.
-Status check_entry(const Checkpoint& base, const Delta::Entry& item, const Digest* whole) {
+Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item, const Digest* whole) {
   const DeltaEntry& entry = item.entry;
-  const CheckpointTensor* tensor = base.find(entry.tensor);
   if (tensor == nullptr) return base_mismatch(item.place + ": the base has no such tensor");
   if (tensor->view.dtype != entry.dtype || tensor->view.shape != entry.shape) {
     return base_mismatch(item.place + ": expected " + std::string(dtype_name(entry.dtype)) + " " +
@@ -32,15 +33,25 @@ Status check_entry(const Checkpoint& base, const Delta::Entry& item, const Diges
 
 }  // namespace
 
-Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta& delta,
-                                            ThreadPool* pool, const Progress& progress) {
-  const auto tensors = base.tensors();
+const CheckpointTensor* find_tensor(std::span<const CheckpointTensor> tensors,
+                                    std::string_view name) {
+  const auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                      [](const CheckpointTensor& tensor, std::string_view wanted) {
+                                        return tensor.view.name < wanted;
+                                      });
+  return found != tensors.end() && found->view.name == name ? &*found : nullptr;
+}
+
+Result<std::vector<TensorState>> check_base(const std::string& place,
+                                            std::span<const CheckpointTensor> tensors,
+                                            const Delta& delta, ThreadPool* pool,
+                                            const Progress& progress) {
   const DigestKind kind = delta.info.digest_kind, state_kind = state_digest_kind(kind);
   std::vector<TensorState> states(tensors.size());
   std::vector<Digest> whole(tensors.size());  // of the kind that entries carry, where there are any
   std::vector<bool> patched(tensors.size());
   for (const Delta::Entry& item : delta.entries) {
-    const CheckpointTensor* tensor = base.find(item.entry.tensor);
+    const CheckpointTensor* tensor = find_tensor(tensors, item.entry.tensor);
     if (tensor != nullptr) patched[size_t(tensor - tensors.data())] = true;
   }
   std::vector<uint64_t> sizes;
@@ -59,9 +70,9 @@ Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta&
 
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) continue;
-    const CheckpointTensor* tensor = base.find(item.entry.tensor);
+    const CheckpointTensor* tensor = find_tensor(tensors, item.entry.tensor);
     DW_RETURN_IF_ERROR(check_entry(
-        base, item, tensor == nullptr ? nullptr : &whole[size_t(tensor - tensors.data())]));
+        tensor, item, tensor == nullptr ? nullptr : &whole[size_t(tensor - tensors.data())]));
   }
   const Digest got = state_digest(states);
   if (got != delta.info.base) {
@@ -70,7 +81,7 @@ Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta&
             ? ", though every tensor it patches is: a tensor that it leaves alone differs, is "
               "missing or is new"
             : ", though the " + std::string(digest_name(kind)) + " of every tensor it patches is";
-    return base_mismatch(base.path().string() + ": not the state the delta was made from" + where +
+    return base_mismatch(place + ": not the state the delta was made from" + where +
                          "; state digest expected " + delta.info.base.hex() + ", got " + got.hex());
   }
   return states;

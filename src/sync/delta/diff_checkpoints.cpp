@@ -5,8 +5,8 @@
 #include "base/thread_pool.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
-#include "format/state_digest.h"
 #include "sync/delta/delta_writer.h"
+#include "sync/delta/diff_states.h"
 #include "sync/delta/encode_items.h"
 #include "sync/delta/open_checkpoint.h"
 #include "sync/delta/output.h"
@@ -16,41 +16,10 @@
 namespace deltawire {
 namespace {
 
-EncodeOptions encode_options(const DiffOptions& options, Tracker* tracker) {
-  return {options.codec, options.digest, Hashing::kAll, UINT64_MAX, tracker->stage()};
-}
-
-bool same_form(const TensorView& a, const TensorView& b) {
-  return a.dtype == b.dtype && a.shape == b.shape;
-}
-
-std::vector<EncodeItem> pair_up(const Checkpoint& old_checkpoint,
-                                const Checkpoint& new_checkpoint) {
-  std::vector<EncodeItem> items;
-  for (const CheckpointTensor& tensor : new_checkpoint.tensors()) {
-    const CheckpointTensor* before = old_checkpoint.find(tensor.view.name);
-    EncodeItem item;
-    item.change = {tensor.view.name, tensor.view.dtype, tensor.view.shape, {}, {},
-                   tensor.view.bytes};
-    item.comparable = before != nullptr && same_form(before->view, tensor.view);
-    if (item.comparable) item.change.old_bytes = before->view.bytes;
-    items.push_back(std::move(item));
-  }
-  return items;
-}
-
-// Tensors of the old checkpoint that have no counterpart still count in the digest of the base.
-Status add_unpaired(const Checkpoint& old_checkpoint, const Checkpoint& new_checkpoint,
-                    DigestKind digest, std::vector<TensorState>* base,
-                    std::vector<std::string>* removed) {
-  for (const CheckpointTensor& tensor : old_checkpoint.tensors()) {
-    const CheckpointTensor* after = new_checkpoint.find(tensor.view.name);
-    if (after != nullptr && same_form(after->view, tensor.view)) continue;
-    base->push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape,
-                     digest_of(state_digest_kind(digest), tensor.view.bytes)});
-    if (after == nullptr) removed->push_back(tensor.view.name);
-  }
-  return {};
+std::vector<TensorView> views_of(const Checkpoint& checkpoint) {
+  std::vector<TensorView> views;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) views.push_back(tensor.view);
+  return views;
 }
 
 // The keys of `__metadata__` whose values are not the same in both, whichever file they stand in.
@@ -80,19 +49,6 @@ Status refuse_checkpoint_as_output(const std::filesystem::path& out, const Check
   return refuse_input(out, input.path(), files);
 }
 
-void count(const EncodedItem& outcome, bool comparable, DiffReport* report) {
-  ++report->num_tensors;
-  if (comparable) {
-    report->num_elements += outcome.entry.num_elements();
-    report->num_changed += outcome.entry.num_changed;
-    report->num_changed_tensors += outcome.changed;
-  } else {
-    ++report->num_added;
-    report->whole_bytes += outcome.entry.box_bytes();
-  }
-  report->weights_bytes += outcome.entry.box_bytes();
-}
-
 }  // namespace
 
 Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
@@ -106,32 +62,16 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
   Tracker tracker(options.progress, new_checkpoint.data_bytes());
   DW_ASSIGN_OR_RETURN(DeltaWriter writer,
                       DeltaWriter::create(out, options.part_bytes, tracker.poll()));
-  const std::vector<EncodeItem> items = pair_up(old_checkpoint, new_checkpoint);
-  DiffReport report;
-  report.metadata_changed = different_metadata(old_checkpoint, new_checkpoint);
-  std::vector<TensorState> base, target;
-  const auto take = [&](size_t i, EncodedItem outcome) -> Status {
-    const bool comparable = items[i].comparable;
-    const DeltaEntry& entry = outcome.entry;
-    count(outcome, comparable, &report);
-    if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_state});
-    target.push_back({entry.tensor, entry.dtype, entry.shape, outcome.new_state});
-    if (!outcome.changed) return {};
-    if (!comparable) {
-      outcome.payload.assign(items[i].change.new_bytes.begin(), items[i].change.new_bytes.end());
-    }
-    return writer.add(std::move(outcome.entry), std::move(outcome.payload));
-  };
   ThreadPool pool(options.threads);
-  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options, &tracker), &pool, take));
-  DeltaInfo info;
-  info.digest_kind = options.digest;
-  DW_RETURN_IF_ERROR(
-      add_unpaired(old_checkpoint, new_checkpoint, options.digest, &base, &info.removed));
-  info.base = report.base = state_digest(std::move(base));
-  info.target = report.target = state_digest(std::move(target));
-  DW_RETURN_IF_ERROR(writer.finish(info));
-  report.num_removed = info.removed.size();
+  DW_ASSIGN_OR_RETURN(
+      StateDiff diff,
+      diff_states(views_of(old_checkpoint), views_of(new_checkpoint), options, tracker.stage(),
+                  &pool, [&](DeltaEntry entry, std::vector<uint8_t> payload) {
+                    return writer.add(std::move(entry), std::move(payload));
+                  }));
+  DW_RETURN_IF_ERROR(writer.finish(diff.info));
+  DiffReport report = std::move(diff.report);
+  report.metadata_changed = different_metadata(old_checkpoint, new_checkpoint);
   report.delta_bytes = writer.bytes_written();
   report.num_parts = writer.num_parts();
   return report;
@@ -163,12 +103,14 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
   DW_ASSIGN_OR_RETURN(DeltaWriter writer, DeltaWriter::create(out, UINT64_MAX, tracker.poll()));
   DiffReport report;
   const auto take = [&](size_t, EncodedItem outcome) -> Status {
-    count(outcome, true, &report);
+    count_entry(outcome.entry, true, outcome.changed, &report);
     if (!outcome.changed) return {};
     return writer.add(std::move(outcome.entry), std::move(outcome.payload));
   };
   ThreadPool pool(options.threads);
-  DW_RETURN_IF_ERROR(encode_items(items, encode_options(options, &tracker), &pool, take));
+  DW_RETURN_IF_ERROR(encode_items(
+      items, {options.codec, options.digest, Hashing::kAll, UINT64_MAX, tracker.stage()}, &pool,
+      take));
   report.base = base;
   report.target = target;
   DW_RETURN_IF_ERROR(writer.finish({options.digest, base, target, {}}));

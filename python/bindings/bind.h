@@ -1,0 +1,15 @@
+// One function per topic; module.cpp calls them all.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace deltawire::python {
+
+void bind_publisher(nanobind::module_& module);
+void bind_replica(nanobind::module_& module);
+void bind_tensor_replica(nanobind::module_& module);
+void bind_checkpoints(nanobind::module_& module);
+void bind_delta(nanobind::module_& module);
+void bind_chain(nanobind::module_& module);
+
+}  // namespace deltawire::python

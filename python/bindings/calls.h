@@ -1,0 +1,128 @@
+// How Python calls into the library: without the GIL, one call at a time, in the process that made
+// the object.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "raised.h"
+#include "status.h"
+#include "watcher.h"
+
+namespace deltawire::python {
+
+// Runs `body`, which touches nothing of Python's, and lets other Python threads run meanwhile.
+template <class Body>
+auto without_gil(Body&& body) {
+  const nb::gil_scoped_release released;
+  return body();
+}
+
+// What Python raised during a call comes before the Cancelled that it caused.
+template <class Outcome>
+void end_call(const Outcome& outcome, Watcher* watcher) {
+  watcher->rethrow();
+  if constexpr (requires { outcome.ok(); }) {
+    if (!outcome.ok()) return;  // what is behind it is asked for when it is raised
+  }
+  forget_raised();
+}
+
+// A single call that is watched.
+template <class Body>
+auto watched(nb::object callback, Body&& body) {
+  Watcher watcher(std::move(callback));
+  auto result = without_gil([&] { return body(watcher.progress()); });
+  end_call(result, &watcher);
+  return result;
+}
+
+// An object of the library that belongs to a Python object.
+//
+// A forked child has its memory, but not its threads: there it can only be refused and, when it
+// goes, left alone, for its destructor would wait for threads that do not exist.
+template <class T>
+class Owned {
+ public:
+  // `open(progress)` makes it.
+  template <class Open>
+  Owned(const char* what, nb::object callback, Open&& open)
+      : what_(what), watcher_(std::move(callback)), process_(getpid()) {
+    Result<T> opened = without_gil([&] { return open(watcher_.progress()); });
+    end_call(opened, &watcher_);
+    value_ = std::make_unique<T>(unwrap(std::move(opened)));
+  }
+  ~Owned() {
+    if (getpid() != process_) {
+      static_cast<void>(value_.release());
+    } else {
+      without_gil([&] { value_.reset(); });
+    }
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+
+  // body(value) -> Status or Result, without the GIL. A second thread waits for the first.
+  template <class Body>
+  auto call(Body&& body) {
+    check_process();
+    auto result = without_gil([&] {
+      const Turn turn(this);
+      if (!value_) throw StatusError(invalid_argument(std::string(what_) + " is closed"));
+      return body(*value_);
+    });
+    end_call(result, &watcher_);
+    return result;
+  }
+
+  void close() {
+    check_process();
+    without_gil([&] {
+      const Turn turn(this);
+      value_.reset();
+    });
+  }
+  bool closed() const noexcept { return value_ == nullptr; }
+
+ private:
+  class Turn {
+   public:
+    explicit Turn(Owned* owned) : owned_(*owned) {
+      if (owned_.caller_ == std::this_thread::get_id()) {
+        throw StatusError(invalid_argument(std::string(owned_.what_) +
+                                           " is at work: its own callbacks cannot call it"));
+      }
+      owned_.mutex_.lock();
+      owned_.caller_ = std::this_thread::get_id();
+    }
+    ~Turn() {
+      owned_.caller_ = std::thread::id();
+      owned_.mutex_.unlock();
+    }
+
+   private:
+    Owned& owned_;
+  };
+
+  void check_process() const {
+    if (getpid() == process_) return;
+    throw StatusError(
+        invalid_argument(std::string(what_) + " was made by process " + std::to_string(process_) +
+                         " and cannot be used in a child that it forked: make one there"));
+  }
+
+  const char* what_;
+  Watcher watcher_;
+  const pid_t process_;
+  std::unique_ptr<T> value_;
+  std::mutex mutex_;
+  std::atomic<std::thread::id> caller_;
+};
+
+}  // namespace deltawire::python

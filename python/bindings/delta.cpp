@@ -1,0 +1,84 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "calls.h"
+#include "deltawire/tensor_delta.h"
+#include "digests.h"
+#include "reports.h"
+#include "tensors.h"
+
+namespace deltawire::python {
+namespace {
+
+using std::filesystem::path;
+
+TensorDelta diff(const std::vector<const Tensor*>& old_tensors,
+                 const std::vector<const Tensor*>& new_tensors, const std::string& codec,
+                 const std::string& digest, unsigned threads, nb::object progress) {
+  const auto before = to_views(old_tensors), after = to_views(new_tensors);
+  DiffOptions options{codec, digest_kind(digest), threads, kDefaultPartBytes, {}};
+  return unwrap(watched(std::move(progress), [&](Progress watch) {
+    options.progress = std::move(watch);
+    return TensorDelta::diff(before, after, options);
+  }));
+}
+
+Report apply(const TensorDelta& self, const std::vector<const Tensor*>& tensors, unsigned threads,
+             nb::object progress) {
+  const auto state = to_patch(tensors);
+  return to_python(unwrap(watched(std::move(progress), [&](Progress watch) {
+    return self.apply(state, {threads, std::move(watch)});
+  })));
+}
+
+Report to_python(const TensorDeltaEntry& entry) {
+  Report out;
+  out["tensor"] = entry.tensor;
+  out["dtype"] = dtype_name(entry.dtype);
+  out["shape"] = entry.shape;
+  out["offset"] = entry.box.offset;
+  out["extent"] = entry.box.extent;
+  out["codec"] = entry.codec;
+  out["whole"] = entry.whole;
+  out["num_changed"] = entry.num_changed;
+  out["num_elements"] = entry.num_elements;
+  out["bytes"] = entry.payload_bytes;
+  return out;
+}
+
+}  // namespace
+
+void bind_delta(nb::module_& module) {
+  nb::class_<TensorDelta>(module, "Delta")
+      .def_prop_ro("entries",
+                   [](const TensorDelta& self) {
+                     std::vector<Report> entries;
+                     for (const auto& entry : self.entries()) entries.push_back(to_python(entry));
+                     return entries;
+                   })
+      .def_prop_ro("removed", &TensorDelta::removed)
+      .def_prop_ro("base", [](const TensorDelta& self) { return self.base().hex(); })
+      .def_prop_ro("target", [](const TensorDelta& self) { return self.target().hex(); })
+      .def_prop_ro("bytes", &TensorDelta::payload_bytes)
+      .def(
+          "save",
+          [](const TensorDelta& self, const path& out, uint64_t part_bytes) {
+            DiffOptions options;
+            options.part_bytes = part_bytes;
+            check(without_gil([&] { return self.save(out, options); }));
+          },
+          nb::arg("path"), nb::arg("part_bytes"))
+      .def("apply", &apply, nb::arg("tensors"), nb::kw_only(), nb::arg("threads"),
+           nb::arg("progress").none());
+  module.def("diff", &diff, nb::arg("old"), nb::arg("new"), nb::kw_only(), nb::arg("codec"),
+             nb::arg("digest"), nb::arg("threads"), nb::arg("progress").none());
+  module.def(
+      "load_delta",
+      [](const path& path) { return unwrap(without_gil([&] { return TensorDelta::open(path); })); },
+      nb::arg("path"));
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,25 @@
+#include <deltawire_faults.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string_view.h>
+
+#include "bind.h"
+#include "deltawire/version.h"
+#include "status.h"
+#include "stores.h"
+#include "tensors.h"
+
+NB_MODULE(_core, module) {
+  using namespace deltawire::python;
+  nb::set_leak_warnings(DELTAWIRE_FAULTS);  // for those who work on it, not for those who use it
+  module.doc() = "The C++ library. The package `deltawire` is what people use.";
+  module.attr("__version__") = deltawire::version();
+  bind_status(module);
+  bind_tensors(module);
+  bind_stores(module);
+  bind_publisher(module);
+  bind_replica(module);
+  bind_tensor_replica(module);
+  bind_checkpoints(module);
+  bind_delta(module);
+  bind_chain(module);
+}

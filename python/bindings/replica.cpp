@@ -1,0 +1,127 @@
+#include "deltawire/replica.h"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "bind.h"
+#include "calls.h"
+#include "reports.h"
+#include "stores.h"
+#include "sync/replica/follow_watch.h"
+
+namespace deltawire::python {
+namespace {
+
+using ReplicaHandle = Owned<Replica>;
+using MaybeVersion = std::optional<uint64_t>;
+
+void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::filesystem::path& local,
+                  unsigned threads, bool repair, bool copy_on_write, unsigned keep_versions,
+                  bool verify_all, bool heartbeat, const std::string& name,
+                  const std::filesystem::path& trust_key, uint64_t memory_limit,
+                  nb::object progress) {
+  ReplicaOptions options;
+  options.threads = threads;
+  options.repair = repair;
+  options.copy_on_write = copy_on_write;
+  options.keep_versions = keep_versions;
+  options.verify_all = verify_all;
+  options.heartbeat = heartbeat;
+  options.name = name;
+  options.trust_key = trust_key;
+  options.memory_limit = memory_limit;
+  new (self) ReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
+    options.progress = std::move(watch);
+    return Replica::open(store.get(), local, options);
+  });
+}
+
+std::optional<Report> state_of(ReplicaHandle& self) {
+  const std::optional<ReplicaState> state =
+      self.call([](Replica& replica) { return replica.state(); });
+  if (!state) return {};
+  return to_python(*state);
+}
+
+// Python's deltawire._core.Watch: sleeps until something may have been published.
+class Watch {
+ public:
+  explicit Watch(const StoreHandle& store) : store_(store.get()), watch_(*store_) {}
+
+  void wait(double seconds) {
+    std::optional<nb::python_error> raised;
+    without_gil([&] {
+      watch_.wait(seconds, [&] {
+        const nb::gil_scoped_acquire gil;
+        if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
+        return raised.has_value();
+      });
+    });
+    if (raised) throw nb::python_error(std::move(*raised));
+  }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  FollowWatch watch_;
+};
+
+}  // namespace
+
+void bind_replica(nb::module_& module) {
+  nb::class_<ReplicaHandle>(module, "Replica")
+      .def("__init__", &open_replica, nb::arg("store"), nb::arg("local"), nb::kw_only(),
+           nb::arg("threads"), nb::arg("repair"), nb::arg("copy_on_write"),
+           nb::arg("keep_versions"), nb::arg("verify_all"), nb::arg("heartbeat"), nb::arg("name"),
+           nb::arg("trust_key"), nb::arg("memory_limit"), nb::arg("progress").none())
+      .def_prop_ro("state", &state_of)
+      .def("head",
+           [](ReplicaHandle& self) {
+             return unwrap(self.call([](Replica& replica) { return replica.head(); }));
+           })
+      .def(
+          "prepare",
+          [](ReplicaHandle& self, MaybeVersion version) {
+            return to_python(
+                unwrap(self.call([&](Replica& replica) { return replica.prepare(version); })));
+          },
+          nb::arg("version").none())
+      .def("commit",
+           [](ReplicaHandle& self) {
+             return to_python(unwrap(self.call([](Replica& replica) { return replica.commit(); })));
+           })
+      .def("settle",
+           [](ReplicaHandle& self) {
+             check(self.call([](Replica& replica) { return replica.settle(); }));
+           })
+      .def(
+          "pull",
+          [](ReplicaHandle& self, MaybeVersion version) {
+            return to_python(
+                unwrap(self.call([&](Replica& replica) { return replica.pull(version); })));
+          },
+          nb::arg("version").none())
+      .def(
+          "set_serving",
+          [](ReplicaHandle& self, MaybeVersion version) {
+            check(self.call([&](Replica& replica) { return replica.set_serving(version); }));
+          },
+          nb::arg("version").none())
+      .def("close", &ReplicaHandle::close)
+      .def_prop_ro("closed", &ReplicaHandle::closed);
+
+  module.def(
+      "read_replica_state",
+      [](const std::filesystem::path& local) {
+        return to_python(unwrap(without_gil([&] { return read_replica_state(local); })));
+      },
+      nb::arg("local"));
+
+  nb::class_<Watch>(module, "Watch")
+      .def(nb::init<const StoreHandle&>(), nb::arg("store"))
+      .def("wait", &Watch::wait, nb::arg("seconds"));
+  module.def("follow_jitter", &follow_jitter, nb::arg("interval"));
+  module.def("follow_backoff", &follow_backoff, nb::arg("failures"), nb::arg("interval"));
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,56 @@
+#include "status.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include "raised.h"
+
+namespace deltawire::python {
+namespace {
+
+nb::object errors(const char* function) {
+  return nb::module_::import_("deltawire.errors").attr(function);
+}
+
+void raise(const Status& status) {
+  const nb::object cause = raised_behind(status);
+  if (cause.is_valid() && PyExceptionInstance_Check(cause.ptr()) &&
+      !PyObject_IsInstance(cause.ptr(), PyExc_Exception)) {
+    PyErr_SetObject(cause.type().ptr(), cause.ptr());  // KeyboardInterrupt, SystemExit: as they are
+    return;
+  }
+  const nb::object error = errors("from_status")(int(status.code()), status.message());
+  if (cause.is_valid()) PyException_SetCause(error.ptr(), nb::object(cause).release().ptr());
+  PyErr_SetObject(error.type().ptr(), error.ptr());
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const StatusError& error) {
+    try {
+      raise(error.status());
+    } catch (nb::python_error& failed) {
+      failed.restore();
+    }
+  }
+}
+
+}  // namespace
+
+Status status_from(nb::handle exception) {
+  try {
+    const nb::object answer = errors("to_status")(exception);
+    return Status(Code(nb::cast<int>(answer[0])), nb::cast<std::string>(answer[1]));
+  } catch (nb::python_error& failed) {
+    return internal_error(failed.what());
+  }
+}
+
+void bind_status(nb::module_& module) {
+  nb::register_exception_translator(translate);
+  module.def(
+      "code_name", [](int code) { return code_name(Code(code)); }, nb::arg("code"));
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,118 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "calls.h"
+#include "stores.h"
+
+namespace deltawire::python {
+namespace {
+
+using Info = std::tuple<std::string, uint64_t, int64_t>;
+
+Info info_of(const ObjectInfo& info) { return {info.name, info.size_bytes, info.modified}; }
+
+nb::bytes get(const StoreHandle& handle, const std::string& name, uint64_t offset,
+              std::optional<uint64_t> length) {
+  const std::shared_ptr<Store> store = handle.get();
+  const uint64_t size = unwrap(without_gil([&] { return store->stat(name); })).size_bytes;
+  const uint64_t begin = std::min(offset, size);
+  const uint64_t count = std::min(length.value_or(size), size - begin);
+  nb::bytes bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(count)));
+  if (!bytes.is_valid()) throw nb::python_error();
+  // Nobody else has seen it yet.
+  const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(PyBytes_AsString(bytes.ptr())), count);
+  check(without_gil([&] { return store->read(name, begin, out); }));
+  return bytes;
+}
+
+template <Status (Store::*kPut)(std::string_view, const Body&)>
+void put(const StoreHandle& handle, const std::string& name, nb::bytes data) {
+  const std::shared_ptr<Store> store = handle.get();
+  const std::string_view text(data.c_str(), data.size());
+  check(without_gil([&] { return ((*store).*kPut)(name, MemoryBody(text)); }));
+}
+
+}  // namespace
+
+const std::shared_ptr<Store>& StoreHandle::get() const {
+  if (getpid() != process_) {
+    throw StatusError(invalid_argument(store_->url() + ": opened by process " +
+                                       std::to_string(process_) +
+                                       "; a child that it forked opens its own"));
+  }
+  return store_;
+}
+
+void bind_stores(nb::module_& module) {
+  nb::class_<StoreHandle>(module, "Store")
+      .def_prop_ro("url", [](const StoreHandle& self) { return self.get()->url(); })
+      .def_prop_ro(
+          "can_put_if_absent",
+          [](const StoreHandle& self) {
+            const std::shared_ptr<Store> store = self.get();
+            return unwrap(without_gil([&] { return store->capabilities(); })).put_if_absent;
+          })
+      .def("put", &put<&Store::put>, nb::arg("name"), nb::arg("data"))
+      .def("put_if_absent", &put<&Store::put_if_absent>, nb::arg("name"), nb::arg("data"))
+      .def("get", &get, nb::arg("name"), nb::arg("offset"), nb::arg("length").none())
+      .def(
+          "stat",
+          [](const StoreHandle& self, const std::string& name) {
+            const std::shared_ptr<Store> store = self.get();
+            return info_of(unwrap(without_gil([&] { return store->stat(name); })));
+          },
+          nb::arg("name"))
+      .def(
+          "list",
+          [](const StoreHandle& self, const std::string& prefix, const std::string& start_after,
+             size_t limit) {
+            const std::shared_ptr<Store> store = self.get();
+            std::vector<Info> infos;
+            for (const ObjectInfo& info :
+                 unwrap(without_gil([&] { return store->list(prefix, start_after, limit); }))) {
+              infos.push_back(info_of(info));
+            }
+            return infos;
+          },
+          nb::arg("prefix"), nb::arg("start_after"), nb::arg("limit"))
+      .def(
+          "remove",
+          [](const StoreHandle& self, const std::string& name) {
+            const std::shared_ptr<Store> store = self.get();
+            check(without_gil([&] { return store->remove(name); }));
+          },
+          nb::arg("name"));
+
+  module.def(
+      "open_store",
+      [](const std::string& url, const std::string& endpoint, const std::string& region,
+         bool virtual_host, const std::string& ca_file, unsigned connections,
+         uint64_t multipart_bytes, double call_timeout_seconds, unsigned retries,
+         uint64_t max_bytes_per_second, const std::string& inject) {
+        StoreOptions options;
+        options.endpoint = endpoint;
+        options.region = region;
+        options.virtual_host = virtual_host;
+        options.ca_file = ca_file;
+        options.connections = connections;
+        options.multipart_bytes = multipart_bytes;
+        options.call_timeout_seconds = call_timeout_seconds;
+        options.retries = retries;
+        options.max_bytes_per_second = max_bytes_per_second;
+        options.inject = inject;
+        return StoreHandle(unwrap(without_gil([&] { return open_store(url, options); })));
+      },
+      nb::arg("url"), nb::arg("endpoint"), nb::arg("region"), nb::arg("virtual_host"),
+      nb::arg("ca_file"), nb::arg("connections"), nb::arg("multipart_bytes"),
+      nb::arg("call_timeout_seconds"), nb::arg("retries"), nb::arg("max_bytes_per_second"),
+      nb::arg("inject"));
+  module.def(
+      "adapt_store", [](nb::object store) { return StoreHandle(adapt_store(std::move(store))); },
+      nb::arg("store"));
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,37 @@
+// Arrays of any framework as tensors, without a copy.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/publisher.h"
+#include "deltawire/tensor_replica.h"
+
+namespace deltawire::python {
+
+namespace nb = nanobind;
+
+// Python's deltawire._core.Tensor: keeps its array alive. What is published may be read-only; what
+// a replica writes may not.
+struct Tensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the whole tensor
+  Box box;      // what the bytes are of it
+  std::span<uint8_t> bytes;
+  bool writable = false;
+  nb::ndarray<nb::ro> array;  // whose bytes they are
+};
+
+std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors);
+std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors);
+// InvalidArgument for boxes and arrays that cannot be written.
+std::vector<HostTensor> to_patch(const std::vector<const Tensor*>& tensors);
+
+void bind_tensors(nb::module_& module);
+
+}  // namespace deltawire::python

@@ -1,0 +1,101 @@
+"""Keeps inference replicas bit-identical to a trainer by shipping only the weights that changed.
+
+A trainer publishes, replicas follow; a store (a folder, a bucket) is all they share:
+
+>>> import numpy as np, deltawire as dw
+>>> weights = {"w": np.zeros(1000, np.float32)}
+>>> publisher = dw.Publisher("memory:example", weights)
+>>> publisher.publish()
+Version(number=0, full, 4.00 kB, "seed")
+>>> weights["w"][7] = 1.5
+>>> publisher.publish()
+Version(number=1, 1 of 1,000 changed (0.100 %), 409 B)
+
+>>> mine = {"w": np.empty(1000, np.float32)}
+>>> replica = dw.TensorReplica("memory:example", mine)
+>>> replica.pull().version
+1
+>>> mine["w"][7]
+np.float32(1.5)
+
+numpy is enough; torch tensors are taken wherever arrays are. `deltawire.torch` and others adapt whole models.
+"""
+
+from deltawire._core import __version__
+from deltawire.chain import Chain, Manifest, Part, TensorSpec
+from deltawire.checkpoints import apply_delta, diff_checkpoints, verify
+from deltawire.delta import Delta, Entry, diff, load
+from deltawire.errors import (
+    BaseMismatch,
+    Cancelled,
+    Conflict,
+    Corruption,
+    DeviceError,
+    Error,
+    InternalError,
+    InvalidArgument,
+    IoError,
+    NotFound,
+    OutOfMemory,
+    Unavailable,
+    Unsupported,
+)
+from deltawire.publisher import Publisher
+from deltawire.replica import Replica, read_replica_state
+from deltawire.reports import (
+    Applied,
+    Difference,
+    Diffed,
+    Phase,
+    Pull,
+    ReplicaState,
+    Verified,
+    Version,
+)
+from deltawire.stores import ObjectInfo, Store, open_store
+from deltawire.tensor_replica import TensorReplica
+from deltawire.tensors import Tensor
+
+__all__ = [
+    "Applied",
+    "BaseMismatch",
+    "Cancelled",
+    "Chain",
+    "Conflict",
+    "Corruption",
+    "Delta",
+    "DeviceError",
+    "Diffed",
+    "Difference",
+    "Entry",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "IoError",
+    "Manifest",
+    "NotFound",
+    "ObjectInfo",
+    "OutOfMemory",
+    "Part",
+    "Phase",
+    "Publisher",
+    "Pull",
+    "Replica",
+    "ReplicaState",
+    "Store",
+    "Tensor",
+    "TensorReplica",
+    "TensorSpec",
+    "Unavailable",
+    "Unsupported",
+    "Verified",
+    "Version",
+    "__version__",
+    "apply_delta",
+    "diff",
+    "diff_checkpoints",
+    "load",
+    "open_store",
+    "read_replica_state",
+    "verify",
+]

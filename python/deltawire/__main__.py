@@ -1,0 +1,3 @@
+from deltawire.cli import main
+
+main()

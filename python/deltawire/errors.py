@@ -1,0 +1,153 @@
+"""Errors: one class for each code of the library, all of them `Error`.
+
+>>> import deltawire as dw
+>>> try:
+...     dw.verify("/nowhere/a.safetensors", "/nowhere/b.safetensors")
+... except dw.NotFound as error:
+...     print(error)
+...     print(error.code, error.exit_status, error.place)
+not found: /nowhere/a.safetensors: no such file or folder
+not found 4 /nowhere/a.safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import ClassVar
+
+from deltawire import _core
+
+
+class Error(Exception):
+    """Anything that deltawire reports. Only `Unavailable` is worth a retry."""
+
+    exit_status: ClassVar[int] = 13
+    """What the command line tool exits with."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    @property
+    def code(self) -> str:
+        """The words for it in messages and JSON: "base mismatch"."""
+        return str(_core.code_name(self.exit_status))
+
+    @property
+    def tensor(self) -> str | None:
+        """The tensor that the message names, if it names one."""
+        found = re.search(r'tensor ("(?:[^"\\]|\\.)*")', self.message)
+        return str(json.loads(found[1])) if found else None
+
+    @property
+    def place(self) -> str | None:
+        """The file, object or tensor that the message begins with, if it begins with one."""
+        found = re.match(r'((?:\S*[/.]\S*)?(?:(?:, )?tensor "(?:[^"\\]|\\.)*")?): ', self.message)
+        return (found[1] or None) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}" if self.message else self.code
+
+
+class InvalidArgument(Error, ValueError):
+    """What was asked for makes no sense."""
+
+    exit_status = 2
+
+
+class Unsupported(Error):
+    """This build, this store or this format cannot do it."""
+
+    exit_status = 3
+
+
+class NotFound(Error, LookupError):
+    """A file, object, version or run is not there."""
+
+    exit_status = 4
+
+
+class Conflict(Error):
+    """Somebody else was first, or holds the lock."""
+
+    exit_status = 5
+
+
+class Corruption(Error):
+    """Bytes are not what their digest says."""
+
+    exit_status = 6
+
+
+class BaseMismatch(Error):
+    """The weights are not what the delta was made from; nothing was written."""
+
+    exit_status = 7
+
+
+class IoError(Error, OSError):
+    """A disk or a file says no."""
+
+    exit_status = 8
+
+
+class Unavailable(Error):
+    """The store or the network failed; the next try may not."""
+
+    exit_status = 9
+
+
+class OutOfMemory(Error, MemoryError):
+    """There is not enough memory."""
+
+    exit_status = 10
+
+
+class DeviceError(Error):
+    """A GPU says no."""
+
+    exit_status = 11
+
+
+class Cancelled(Error):
+    """A progress callback returned False."""
+
+    exit_status = 12
+
+
+class InternalError(Error):
+    """A bug, in deltawire or in a store written in Python."""
+
+    exit_status = 13
+
+
+_BY_CODE: dict[int, type[Error]] = {kind.exit_status: kind for kind in Error.__subclasses__()}
+
+# What exceptions of stores that are written in Python mean; the first that fits.
+_MEANINGS: tuple[tuple[type[BaseException], type[Error]], ...] = (
+    (KeyboardInterrupt, Cancelled),
+    (FileNotFoundError, NotFound),
+    (FileExistsError, Conflict),
+    (ConnectionError, Unavailable),
+    (TimeoutError, Unavailable),
+    (NotImplementedError, Unsupported),
+    (MemoryError, OutOfMemory),
+    (OSError, IoError),
+)
+
+
+def from_status(code: int, message: str) -> Error:
+    """The exception for a code. Called by the extension."""
+    return _BY_CODE.get(code, InternalError)(message)
+
+
+def to_status(exception: BaseException) -> tuple[int, str]:
+    """Code and message of what Python code raised. Called by the extension."""
+    if isinstance(exception, Error):
+        return exception.exit_status, exception.message
+    text = f"{type(exception).__name__}: {exception}"
+    for kind, meaning in _MEANINGS:
+        if isinstance(exception, kind):
+            return meaning.exit_status, text
+    return InternalError.exit_status, text

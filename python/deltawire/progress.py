@@ -1,0 +1,39 @@
+"""Progress of long calls: `progress=True` shows a bar, a callable is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Union
+
+Callback = Callable[[int, int], Union[bool, None]]
+"""Called now and then with bytes done and bytes to do; returning False cancels, and so does an exception."""
+
+Progress = Union[bool, Callback]
+"""`True`: a tqdm bar, where tqdm is installed."""
+
+
+def callback_of(progress: Progress, label: str) -> Callback | None:
+    """What the extension is to call; None: nothing."""
+    if callable(progress):
+        return progress
+    return _bar(label) if progress else None
+
+
+def _bar(label: str) -> Callback | None:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    bar = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(desc=label, total=total, unit="B", unit_scale=True, leave=False)
+        bar.total = total
+        bar.update(done - bar.n)
+        if done >= total:
+            bar.close()
+            bar = None
+
+    return show

@@ -1,0 +1,120 @@
+"""The trainer's side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+
+from deltawire import _core
+from deltawire.errors import InvalidArgument
+from deltawire.progress import Progress, callback_of
+from deltawire.reports import Version
+from deltawire.stores import StoreLike, store_handle
+from deltawire.tensors import Named, Source, readable
+
+
+class Publisher:
+    """Turns successive states of a model into versions of a chain.
+
+    It holds a snapshot, the last committed state: in memory, or in the folder `snapshot`, where a restarted trainer finds it.
+    What differs from it is what a version carries; after any failure the next one carries everything. Elements are compared as
+    bits. Arrays are read where they lie; only those whose elements are apart (transposed, expanded) are copied.
+
+    >>> import numpy as np, deltawire as dw
+    >>> weights = {"w": np.ones((4, 4), np.float16)}
+    >>> with dw.Publisher("memory:publisher", weights) as publisher:
+    ...     first = publisher.publish()
+    ...     weights["w"][0, 0] = 2
+    ...     second = publisher.publish()
+    >>> first.number, first.full, second.number, second.num_changed, second.density
+    (0, True, 1, 1, 0.0625)
+    """
+
+    def __init__(
+        self,
+        store: StoreLike,
+        tensors: Source | None = None,
+        *,
+        snapshot: str | os.PathLike[str] | None = None,
+        codec: str = "auto",
+        digest: str = "xxh3-128",
+        threads: int = 0,
+        part_bytes: int = 64 << 20,
+        memory_limit: int = 2 << 30,
+        full: bool = False,
+        anchor_every: int = 0,
+        anchor_by_bytes: bool = True,
+        single_writer: bool = False,
+        sign_key: str | os.PathLike[str] = "",
+        trust_key: str | os.PathLike[str] = "",
+        hook_before_commit: str = "",
+        hook_timeout_seconds: float = 600,
+        rank: int = 0,
+        world: int = 1,
+        rank_timeout_seconds: float = 600,
+        progress: Progress = False,
+    ) -> None:
+        """Open the chain at `store`, or make a run there at the first publish.
+
+        `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, or a callable that gives one (an
+        iterable of pairs will do). `full` stores every version whole; else a version is also stored whole every
+        `anchor_every` versions and, with `anchor_by_bytes`, when the deltas since have outgrown it. `single_writer` allows a
+        store without conditional put. `memory_limit` bounds what publishing takes beside the snapshot.
+
+        Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in.
+        """
+        self._tensors = tensors
+        self._core = _core.Publisher(
+            store_handle(store),
+            os.fspath(snapshot or ""),
+            codec=codec,
+            digest=digest,
+            threads=threads,
+            part_bytes=part_bytes,
+            memory_limit=memory_limit,
+            full=full,
+            anchor_every=anchor_every,
+            anchor_by_bytes=anchor_by_bytes,
+            single_writer=single_writer,
+            sign_key=os.fspath(sign_key),
+            trust_key=os.fspath(trust_key),
+            hook_before_commit=hook_before_commit,
+            hook_timeout_seconds=hook_timeout_seconds,
+            rank=rank,
+            world=world,
+            rank_timeout_seconds=rank_timeout_seconds,
+            progress=callback_of(progress, "publish"),
+        )
+
+    @property
+    def run(self) -> str:
+        """The run's id; empty until there is one."""
+        return self._core.run
+
+    def publish(self, tensors: Named | None = None, extra_files: Sequence[str | os.PathLike[str]] = ()) -> Version:
+        """Publish a state, all tensors of the model: those given here, or those given to the constructor.
+
+        `extra_files` (config.json, tokenizer, ...) ride along in versions that are stored whole. `Conflict` when another
+        publisher was first: publish again to go on from its version.
+        """
+        source = self._tensors if tensors is None else tensors
+        if source is None:
+            raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
+        return Version.of(self._core.publish(readable(source), [os.fspath(file) for file in extra_files]))
+
+    def publish_checkpoint(self, checkpoint: str | os.PathLike[str]) -> Version:
+        """Publish a checkpoint on disk: a safetensors file or a folder."""
+        return Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
+
+    def close(self) -> None:
+        """Let go of snapshot and store. A second time does nothing."""
+        self._core.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,27 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def store() -> str:
+    """A store of its own, in memory."""
+    return f"memory:test-{next(_numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Tests leave no thread of Python's behind."""
+    import threading
+
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+    assert not left
