@@ -81,6 +81,14 @@ class Owned {
     return result;
   }
 
+  // InvalidArgument in a forked child.
+  void check_process() const {
+    if (getpid() == process_) return;
+    throw StatusError(
+        invalid_argument(std::string(what_) + " was made by process " + std::to_string(process_) +
+                         " and cannot be used in a child that it forked: make one there"));
+  }
+
   void close() {
     check_process();
     without_gil([&] {
@@ -109,13 +117,6 @@ class Owned {
    private:
     Owned& owned_;
   };
-
-  void check_process() const {
-    if (getpid() == process_) return;
-    throw StatusError(
-        invalid_argument(std::string(what_) + " was made by process " + std::to_string(process_) +
-                         " and cannot be used in a child that it forked: make one there"));
-  }
 
   const char* what_;
   Watcher watcher_;

@@ -12,7 +12,7 @@ NB_MODULE(_core, module) {
   using namespace deltawire::python;
   nb::set_leak_warnings(DELTAWIRE_FAULTS);  // for those who work on it, not for those who use it
   module.doc() = "The C++ library. The package `deltawire` is what people use.";
-  module.attr("__version__") = deltawire::version();
+  module.def("version", &deltawire::version);
   bind_status(module);
   bind_tensors(module);
   bind_stores(module);

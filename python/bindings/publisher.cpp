@@ -73,12 +73,27 @@ void bind_publisher(nb::module_& module) {
           },
           nb::arg("tensors"), nb::arg("extra_files"))
       .def(
+          "capture",
+          [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
+             const Paths& extra_files) {
+            const std::vector<PublishTensor> wanted = to_publish(tensors);
+            check(self.call(
+                [&](Publisher& publisher) { return publisher.capture(wanted, extra_files); }));
+          },
+          nb::arg("tensors"), nb::arg("extra_files"))
+      .def("finish",
+           [](PublisherHandle& self) {
+             return to_python(
+                 unwrap(self.call([](Publisher& publisher) { return publisher.finish(); })));
+           })
+      .def(
           "publish_checkpoint",
           [](PublisherHandle& self, const std::filesystem::path& checkpoint) {
             return to_python(unwrap(self.call(
                 [&](Publisher& publisher) { return publisher.publish_checkpoint(checkpoint); })));
           },
           nb::arg("checkpoint"))
+      .def("check_process", &PublisherHandle::check_process)
       .def("close", &PublisherHandle::close)
       .def_prop_ro("closed", &PublisherHandle::closed);
 }

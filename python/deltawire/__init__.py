@@ -6,10 +6,10 @@ A trainer publishes, replicas follow; a store (a folder, a bucket) is all they s
 >>> weights = {"w": np.zeros(1000, np.float32)}
 >>> publisher = dw.Publisher("memory:example", weights)
 >>> publisher.publish()
-Version(number=0, full, 4.00 kB, "seed")
+Version(number=0, full, 4.10 kB, "seed")
 >>> weights["w"][7] = 1.5
 >>> publisher.publish()
-Version(number=1, 1 of 1,000 changed (0.100 %), 409 B)
+Version(number=1, 1 of 1,000 changed (0.100 %), 296 B)
 
 >>> mine = {"w": np.empty(1000, np.float32)}
 >>> replica = dw.TensorReplica("memory:example", mine)
@@ -21,7 +21,7 @@ np.float32(1.5)
 numpy is enough; torch tensors are taken wherever arrays are. `deltawire.torch` and others adapt whole models.
 """
 
-from deltawire._core import __version__
+from deltawire._core import version as _version
 from deltawire.chain import Chain, Manifest, Part, TensorSpec
 from deltawire.checkpoints import apply_delta, diff_checkpoints, verify
 from deltawire.delta import Delta, Entry, diff, load
@@ -44,8 +44,8 @@ from deltawire.publisher import Publisher
 from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import (
     Applied,
-    Difference,
     Diffed,
+    Difference,
     Phase,
     Pull,
     ReplicaState,
@@ -55,6 +55,8 @@ from deltawire.reports import (
 from deltawire.stores import ObjectInfo, Store, open_store
 from deltawire.tensor_replica import TensorReplica
 from deltawire.tensors import Tensor
+
+__version__ = _version()
 
 __all__ = [
     "Applied",

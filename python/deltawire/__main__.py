@@ -1,3 +1,5 @@
+"""`python -m deltawire`: the command line tool."""
+
 from deltawire.cli import main
 
 main()

@@ -63,7 +63,5 @@ def verify(a: Path, b: Path, *, threads: int = 0, progress: Progress = False) ->
     Verified(bit-identical: 1 tensor, 4 elements)
     """
     return Verified.of(
-        _core.verify_checkpoints(
-            os.fspath(a), os.fspath(b), threads=threads, progress=callback_of(progress, "verify")
-        )
+        _core.verify_checkpoints(os.fspath(a), os.fspath(b), threads=threads, progress=callback_of(progress, "verify"))
     )

@@ -45,12 +45,8 @@ class Entry:
 
     def __repr__(self) -> str:
         box = f" box {list(self.offset)}+{list(self.extent)}" if self.offset else ""
-        changed = (
-            "whole" if self.whole else f"{self.num_changed:,} changed ({percent(self.num_changed, self.num_elements)})"
-        )
-        return (
-            f"{self.tensor}  {self.dtype} {list(self.shape)}{box}  {changed}  {human_bytes(self.bytes)}  {self.codec}"
-        )
+        changed = "whole" if self.whole else f"{self.num_changed:,} changed ({percent(self.num_changed, self.num_elements)})"
+        return f"{self.tensor}  {self.dtype} {list(self.shape)}{box}  {changed}  {human_bytes(self.bytes)}  {self.codec}"
 
 
 class Delta:
@@ -92,9 +88,7 @@ class Delta:
         Nothing is written before everything is decoded and proven: `BaseMismatch` when the arrays hold another state.
         `InvalidArgument` when tensors come, go or change their form; that is for `apply_delta`.
         """
-        return Applied(
-            **self._core.apply(writable(tensors), threads=threads, progress=callback_of(progress, "apply"))
-        )
+        return Applied(**self._core.apply(writable(tensors), threads=threads, progress=callback_of(progress, "apply")))
 
     def save(self, path: str | os.PathLike[str], *, part_bytes: int = 1 << 30) -> None:
         """Write one file when the name ends in ".safetensors", else a folder of parts. It appears whole or not at all."""
@@ -136,8 +130,8 @@ def diff(
     >>> new["w"][[3, 5]] = 1
     >>> delta = dw.diff(old, new)
     >>> delta
-    Delta(1 tensor, 2 of 1,000 elements changed (0.200 %), 12 B)
-      w  F32 [1000]  2 changed (0.200 %)  12 B  gaps
+    Delta(1 tensor, 2 of 1,000 elements changed (0.200 %), 14 B)
+      w  F32 [1000]  2 changed (0.200 %)  14 B  gaps
     >>> delta.apply_(old)
     Applied(1 of 2 tensors patched, 2 elements)
     >>> np.array_equal(old["w"], new["w"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Union
 
-Callback = Callable[[int, int], Union[bool, None]]
+Callback = Callable[[int, int], bool | None]
 """Called now and then with bytes done and bytes to do; returning False cancels, and so does an exception."""
 
-Progress = Union[bool, Callback]
+Progress = bool | Callback
 """`True`: a tqdm bar, where tqdm is installed."""
 
 

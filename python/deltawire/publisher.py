@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
+from concurrent.futures import Future
 from types import TracebackType
+from typing import Literal, overload
 
 from deltawire import _core
 from deltawire.errors import InvalidArgument
+from deltawire.flight import Flight
 from deltawire.progress import Progress, callback_of
 from deltawire.reports import Version
 from deltawire.stores import StoreLike, store_handle
@@ -65,6 +69,8 @@ class Publisher:
         Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in.
         """
         self._tensors = tensors
+        self._flight = Flight()
+        weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
             store_handle(store),
             os.fspath(snapshot or ""),
@@ -92,29 +98,79 @@ class Publisher:
         """The run's id; empty until there is one."""
         return self._core.run
 
-    def publish(self, tensors: Named | None = None, extra_files: Sequence[str | os.PathLike[str]] = ()) -> Version:
+    @overload
+    def publish(
+        self,
+        tensors: Named | None = None,
+        extra_files: Sequence[str | os.PathLike[str]] = (),
+        *,
+        wait: Literal[True] = True,
+    ) -> Version: ...
+
+    @overload
+    def publish(
+        self,
+        tensors: Named | None = None,
+        extra_files: Sequence[str | os.PathLike[str]] = (),
+        *,
+        wait: Literal[False],
+    ) -> Future[Version]: ...
+
+    def publish(
+        self,
+        tensors: Named | None = None,
+        extra_files: Sequence[str | os.PathLike[str]] = (),
+        *,
+        wait: bool = True,
+    ) -> Version | Future[Version]:
         """Publish a state, all tensors of the model: those given here, or those given to the constructor.
 
         `extra_files` (config.json, tokenizer, ...) ride along in versions that are stored whole. `Conflict` when another
         publisher was first: publish again to go on from its version.
+
+        With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
+        future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and
+        raises what went wrong with it unless its future was asked.
+
+        >>> import numpy as np, deltawire as dw
+        >>> weights = {"w": np.zeros(100)}
+        >>> with dw.Publisher("memory:in-background", weights) as publisher:
+        ...     seed = publisher.publish()
+        ...     weights["w"] += 1
+        ...     future = publisher.publish(wait=False)
+        ...     weights["w"] += 1                              # the next step: not part of version 1
+        ...     future.result().number
+        1
         """
         source = self._tensors if tensors is None else tensors
         if source is None:
             raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
-        return Version.of(self._core.publish(readable(source), [os.fspath(file) for file in extra_files]))
+        self._land()
+        wanted, files = readable(source), [os.fspath(file) for file in extra_files]
+        if wait:
+            return Version.of(self._core.publish(wanted, files))
+        self._core.capture(wanted, files)
+        core = self._core
+        return self._flight.start(lambda: Version.of(core.finish()))
 
     def publish_checkpoint(self, checkpoint: str | os.PathLike[str]) -> Version:
         """Publish a checkpoint on disk: a safetensors file or a folder."""
+        self._land()
         return Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
 
     def close(self) -> None:
-        """Let go of snapshot and store. A second time does nothing."""
-        self._core.close()
+        """Wait for the version that is on its way, then let go of snapshot and store. A second time does nothing."""
+        try:
+            self._land()
+        finally:
+            self._core.close()
+
+    def _land(self) -> None:
+        self._core.check_process()  # a forked child has no thread to wait for
+        self._flight.land()
 
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()

@@ -66,10 +66,7 @@ class Version:
         if self.full:
             return f'Version(number={self.number}, full, {size}, "{self.reason}")'
         share = percent(self.num_changed, self.num_elements)
-        return (
-            f"Version(number={self.number}, {self.num_changed:,} of {self.num_elements:,} "
-            f"changed ({share}), {size})"
-        )
+        return f"Version(number={self.number}, {self.num_changed:,} of {self.num_elements:,} changed ({share}), {size})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,10 +107,7 @@ class Pull:
             return f"Pull(version={self.version}, was there)"
         before = "nothing" if self.from_version is None else str(self.from_version)
         repaired = f', repaired: "{self.repair_reason}"' if self.repaired else ""
-        return (
-            f"Pull(version={self.version}, from {before}, {human_bytes(self.bytes)} "
-            f"in {self.seconds:.3g} s{repaired})"
-        )
+        return f"Pull(version={self.version}, from {before}, {human_bytes(self.bytes)} in {self.seconds:.3g} s{repaired})"
 
 
 @dataclass(frozen=True)

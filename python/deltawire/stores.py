@@ -53,7 +53,7 @@ class Store(ABC):
     ...         self.objects.pop(name, None)
     >>> store = DictStore()
     >>> dw.Publisher(store, {"w": np.arange(4)}).publish()
-    Version(number=0, full, 136 B, "seed")
+    Version(number=0, full, 128 B, "seed")
     >>> dw.Chain(store).head
     0
     """

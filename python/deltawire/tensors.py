@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from deltawire import _core
 from deltawire.errors import InvalidArgument, Unsupported
@@ -26,7 +26,7 @@ class Tensor:
     >>> bits = np.array([[0x3F80, 0x4000]], np.uint16)            # 1.0 and 2.0 in bfloat16
     >>> dw.diff({"w": dw.Tensor(bits, "BF16")}, {"w": dw.Tensor(bits + 1, "BF16")})
     Delta(1 tensor, 2 of 2 elements changed (100.000 %), 4 B)
-      w  BF16 [1, 2]  2 changed (100.000 %)  4 B  gaps
+      w  BF16 [1, 2]  2 changed (100.000 %)  4 B  raw
     """
 
     array: Any
@@ -35,10 +35,10 @@ class Tensor:
     offset: Sequence[int] | None = None
 
 
-Named = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]
+Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """A model: names and arrays."""
 
-Source = Union[Named, Callable[[], Named]]
+Source = Named | Callable[[], Named]
 """A model, or what gives one whenever it is called."""
 
 # Names that numpy (with ml_dtypes) and torch have for dtypes which DLPack or the buffer protocol may not carry.

@@ -7,12 +7,13 @@ def human_bytes(count: float) -> str:
     """Three digits and a unit: "4.00 kB"."""
     if count < 1000:
         return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
+    units = ["TB", "GB", "MB", "kB"]
+    count /= 1000
+    while count >= 999.5 and len(units) > 1:
         count /= 1000
-        if count < 999.5:
-            break
+        units.pop()
     digits = 2 if count < 9.995 else 1 if count < 99.95 else 0
-    return f"{count:.{digits}f} {unit}"
+    return f"{count:.{digits}f} {units[-1]}"
 
 
 def percent(part: float, whole: float) -> str:

@@ -6,8 +6,9 @@ import doctest
 import importlib
 import pkgutil
 
-import deltawire
 import pytest
+
+import deltawire
 
 MODULES = ["deltawire", *(f"deltawire.{module.name}" for module in pkgutil.iter_modules(deltawire.__path__))]
 

@@ -1,0 +1,52 @@
+"""States of models in numpy, one array for each dtype that there is."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+import deltawire as dw
+
+# safetensors' name, and the array type that numpy or ml_dtypes has for it.
+ARRAY_DTYPES = {
+    "BOOL": np.bool_,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    "I16": np.int16,
+    "U16": np.uint16,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "F32": np.float32,
+    "C64": np.complex64,
+    "F64": np.float64,
+    "I64": np.int64,
+    "U64": np.uint64,
+}
+
+# Those that no array type has: given as bytes.
+BYTE_DTYPES = ("F4", "F6_E2M3", "F6_E3M2")
+
+
+def random_array(random: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Any bits at all: NaNs with payloads, infinities, both zeros."""
+    kind = np.dtype(ARRAY_DTYPES[dtype])
+    if dtype == "BOOL":
+        return random.integers(0, 2, shape).astype(np.bool_)
+    count = int(np.prod(shape)) * kind.itemsize
+    return np.frombuffer(bytearray(random.bytes(count)), kind).reshape(shape)
+
+
+def bits(state: dict[str, object]) -> dict[str, bytes]:
+    """What a state is, bit for bit."""
+    arrays = {name: value.array if isinstance(value, dw.Tensor) else value for name, value in state.items()}
+    return {name: np.asarray(array).tobytes() for name, array in arrays.items()}
+
+
+def blank(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Room for a replica of a state."""
+    return {name: np.zeros_like(array) for name, array in state.items()}

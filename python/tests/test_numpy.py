@@ -1,0 +1,237 @@
+"""Trainer and replicas on numpy arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from states import ARRAY_DTYPES, BYTE_DTYPES, bits, blank, random_array
+
+import deltawire as dw
+
+
+@pytest.fixture
+def weights() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    return {
+        "model.layers.0.w": random.standard_normal((64, 32), np.float32),
+        "model.layers.0.b": random.standard_normal(32, np.float32),
+        "model.layers.1.w": random.standard_normal((32, 64), np.float32),
+    }
+
+
+def test_versions_count_what_changed(store: str, weights: dict[str, np.ndarray]) -> None:
+    publisher = dw.Publisher(store, weights)
+    seed = publisher.publish()
+    assert (seed.number, seed.full, seed.reason, seed.committed) == (0, True, "seed", True)
+    assert seed.num_tensors == 3
+    weights["model.layers.0.w"][3, 5] += 1
+    weights["model.layers.1.w"][0, :4] += 1
+    second = publisher.publish()
+    assert (second.number, second.full, second.num_changed, second.num_changed_tensors) == (1, False, 5, 2)
+    assert second.density == 5 / (64 * 32 * 2 + 32)
+    assert 0 < second.bytes < seed.bytes
+    assert second.run == seed.run == publisher.run
+    assert publisher.publish().committed is False
+
+
+def test_replicas_in_files_and_in_memory_follow(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    mine = blank(weights)
+    with dw.Replica(store, tmp_path / "replica") as files, dw.TensorReplica(store, mine) as memory:
+        assert files.version is None
+        assert memory.version is None
+        for step in range(4):
+            weights["model.layers.0.b"][step] = step + 100
+            version = publisher.publish()
+            assert files.head == memory.head == version.number
+            pulled = files.pull()
+            assert (pulled.version, pulled.changed) == (version.number, True)
+            assert pulled.path == tmp_path / "replica"
+            assert memory.pull().version == memory.version == version.number
+            assert bits(mine) == bits(weights)
+        assert files.pull().changed is False
+        assert files.pull(2).from_version == 4
+        assert files.state.version == 2
+        assert files.state.run == publisher.run
+    assert dw.read_replica_state(tmp_path / "replica").version == 2
+
+
+def test_prepare_leaves_everything_alone_until_commit(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
+    dw.Publisher(store, weights).publish()
+    mine = blank(weights)
+    replica = dw.TensorReplica(store, mine)
+    assert replica.prepare().version == 0
+    assert bits(mine) == bits(blank(weights))
+    replica.commit()
+    assert bits(mine) == bits(weights)
+    with dw.Replica(store, tmp_path) as files:
+        files.prepare()
+        assert not (tmp_path / "model.safetensors").exists()
+        files.commit()
+        files.settle()
+        assert (tmp_path / "model.safetensors").exists()
+
+
+def test_follow_gives_each_new_version(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    seen = []
+    with dw.Replica(store, tmp_path) as replica:
+        for pulled in replica.follow(interval=0.01, until=3):
+            seen.append(pulled.version)
+            weights["model.layers.0.b"] += 1
+            publisher.publish()
+        assert seen == [0, 1, 2, 3]
+        assert [pulled.version for pulled in replica.follow(interval=0.01, timeout=0.05)] == [4]
+
+
+def test_follow_waits_for_a_run(store: str, weights: dict[str, np.ndarray]) -> None:
+    replica = dw.TensorReplica(store, blank(weights))
+    assert list(replica.follow(interval=0.01, timeout=0.05)) == []
+    dw.Publisher(store, weights).publish()
+    assert [pulled.version for pulled in replica.follow(interval=0.01, until=0)] == [0]
+
+
+@pytest.mark.parametrize("dtype", ARRAY_DTYPES)
+def test_every_dtype_of_arrays(store: str, dtype: str) -> None:
+    random = np.random.default_rng(7)
+    weights = {"w": random_array(random, dtype, (40, 50)), "scalar": random_array(random, dtype, ())}
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    chain = dw.Chain(store)
+    assert chain.tensors(0) == [dw.TensorSpec("scalar", dtype, ()), dw.TensorSpec("w", dtype, (40, 50))]
+    mine = blank(weights)
+    replica = dw.TensorReplica(store, mine)
+    replica.pull()
+    assert bits(mine) == bits(weights)
+    weights["w"][::7] = random_array(random, dtype, weights["w"][::7].shape)
+    publisher.publish()
+    replica.pull()
+    assert bits(mine) == bits(weights)
+
+
+@pytest.mark.parametrize("dtype", BYTE_DTYPES)
+def test_every_dtype_of_bytes(store: str, dtype: str) -> None:
+    packed = np.arange(96, dtype=np.uint8).reshape(4, 24)
+    dw.Publisher(store, {"w": dw.Tensor(packed, dtype)}).publish()
+    [spec] = dw.Chain(store).tensors(0)
+    assert spec == dw.TensorSpec("w", dtype, (4, {"F4": 48}.get(dtype, 32)))
+    mine = {"w": dw.Tensor(np.zeros_like(packed), dtype)}
+    dw.TensorReplica(store, mine).pull()
+    assert bits(mine) == {"w": packed.tobytes()}
+
+
+def test_raw_views_say_their_dtype(store: str) -> None:
+    halves = np.arange(12, dtype=np.uint16).reshape(3, 4)
+    dw.Publisher(store, {"a": dw.Tensor(halves, "BF16"), "b": dw.Tensor(halves.view(np.uint8), "BF16")}).publish()
+    assert [(spec.dtype, spec.shape) for spec in dw.Chain(store).tensors(0)] == [("BF16", (3, 4))] * 2
+
+
+def test_models_come_as_pairs_and_from_callables(store: str) -> None:
+    step = iter(range(3))
+    publisher = dw.Publisher(store, lambda: (("w", np.full(4, value)) for value in [next(step)]))
+    assert [publisher.publish().number for _ in range(3)] == [0, 1, 2]
+    assert publisher.publish([("w", np.full(4, 9))]).number == 3
+
+
+def test_boxes_make_one_tensor(store: str) -> None:
+    whole = np.arange(24.0).reshape(4, 6)
+    publisher = dw.Publisher(store)
+    publisher.publish({"w": dw.Tensor(whole, shape=(4, 6), offset=(0, 0))})
+    mine = {"w": np.zeros((4, 6))}
+    dw.TensorReplica(store, mine).pull()
+    assert bits(mine) == {"w": whole.tobytes()}
+
+
+def test_arrays_that_lie_apart_are_copied_by_publishers(store: str) -> None:
+    weights = {"t": np.arange(12.0).reshape(3, 4).T, "strided": np.arange(10)[::2], "wide": np.broadcast_to(1.0, (2, 3))}
+    dw.Publisher(store, weights).publish()
+    mine = {name: np.zeros(array.shape, array.dtype) for name, array in weights.items()}
+    dw.TensorReplica(store, mine).pull()
+    assert bits(mine) == bits(weights)
+
+
+def test_arrays_that_lie_apart_are_refused_by_replicas(store: str) -> None:
+    with pytest.raises(dw.InvalidArgument, match='tensor "t": its elements do not lie one after the other'):
+        dw.TensorReplica(store, {"t": np.zeros((3, 4)).T})
+
+
+def test_read_only_arrays_are_published_and_not_patched(store: str) -> None:
+    fixed = np.arange(4)
+    fixed.flags.writeable = False
+    dw.Publisher(store, {"w": fixed}).publish()
+    with pytest.raises(dw.InvalidArgument, match=r'tensor "w": numpy\.ndarray cannot be written'):
+        dw.TensorReplica(store, {"w": fixed})
+
+
+def test_nothing_is_copied() -> None:
+    from deltawire import tensors
+
+    for dtype in ARRAY_DTYPES:
+        array = np.zeros((3, 4), ARRAY_DTYPES[dtype])
+        for wrap in tensors.readable, tensors.writable:
+            [tensor] = wrap({"w": array})
+            assert (tensor.address, tensor.size_bytes, tensor.dtype) == (array.ctypes.data, array.nbytes, dtype)
+
+
+def test_buffers_and_dlpack(store: str) -> None:
+    import array
+
+    class Dlpack:
+        def __init__(self, inner: np.ndarray) -> None:
+            self.inner = inner
+
+        def __dlpack__(self, **kwargs: object) -> object:
+            return self.inner.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> object:
+            return self.inner.__dlpack_device__()
+
+    weights = {"a": array.array("f", [1, 2, 3]), "b": memoryview(b"bytes"), "c": Dlpack(np.arange(3.0))}
+    dw.Publisher(store, weights).publish()
+    assert [spec.dtype for spec in dw.Chain(store).tensors(0)] == ["F32", "U8", "F64"]
+    mine = {"a": array.array("f", [0] * 3), "b": bytearray(5), "c": np.zeros(3)}
+    dw.TensorReplica(store, mine).pull()
+    assert mine["a"].tolist() == [1, 2, 3]
+    assert mine["b"] == b"bytes"
+    assert mine["c"].tolist() == [0, 1, 2]
+
+
+def test_a_model_without_arrays_is_refused(store: str) -> None:
+    with pytest.raises(dw.InvalidArgument, match=r'tensor "w": builtins\.list is no array'):
+        dw.Publisher(store, {"w": [1, 2]}).publish()
+    with pytest.raises(dw.Unsupported, match="no dtype of the safetensors format"):
+        dw.Publisher(store, {"w": np.zeros(3, np.complex128)}).publish()
+    with pytest.raises(dw.InvalidArgument, match="no tensors"):
+        dw.Publisher(store).publish()
+
+
+def test_a_snapshot_in_a_folder_outlives_its_publisher(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
+    for number in range(3):
+        weights["model.layers.0.b"][number] += 1
+        with dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot") as publisher:
+            version = publisher.publish()
+        assert (version.number, version.full) == (number, number == 0)
+    assert dw.Chain(tmp_path / "store").head == 2
+
+
+def test_checkpoints_on_disk(tmp_path: Path, store: str, weights: dict[str, np.ndarray]) -> None:
+    publisher = dw.Publisher(store, weights)
+    for folder in "old", "new":
+        publisher.publish()
+        with dw.Replica(store, tmp_path / folder) as replica:
+            replica.pull()
+        weights["model.layers.0.b"] += 1
+    old, new, delta = tmp_path / "old", tmp_path / "new", tmp_path / "delta.safetensors"
+    assert dw.diff_checkpoints(old, new, delta).num_changed == 32
+    assert dw.apply_delta(delta, old, tmp_path / "made").num_patched == 1
+    assert dw.verify(new, tmp_path / "made")
+    different = dw.verify(old, new)
+    assert not different
+    assert [item.tensor for item in different.differences] == ["model.layers.0.b"]
+    assert different.differences[0].coordinate == (0,)
+    publisher.publish()
+    assert publisher.publish_checkpoint(new).number == 3
