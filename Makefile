@@ -16,9 +16,9 @@ build:   ## the library and build/deltawire
 	@cmake --build --preset release -j$(JOBS)
 
 test:    ## build and run every test
-	@scripts/setup build test s3 && scripts/venv build/venv
+	@scripts/setup build python test s3 && scripts/venv build/venv build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j$(JOBS)
+	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
 	@$(CTEST) --preset release
 
 demo: build  ## a trainer, three replicas, a crash, the proof: under a minute

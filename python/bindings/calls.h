@@ -96,6 +96,7 @@ class Owned {
       value_.reset();
     });
   }
+  nb::object& callback() noexcept { return watcher_.callback(); }
   bool closed() const noexcept { return value_ == nullptr; }
 
  private:
@@ -125,5 +126,27 @@ class Owned {
   std::mutex mutex_;
   std::atomic<std::thread::id> caller_;
 };
+
+// Lets Python's collector see the callback: it often belongs to what holds the object itself.
+template <class T>
+struct Collected {
+  static int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Owned<T>>(self)->callback().ptr());
+    return 0;
+  }
+  static int clear(PyObject* self) {
+    nb::inst_ptr<Owned<T>>(self)->callback() = nb::none();
+    return 0;
+  }
+  static inline PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                                       {0, nullptr}};
+};
+
+template <class T>
+nb::class_<Owned<T>> bind_owned(nb::module_& module, const char* name) {
+  return nb::class_<Owned<T>>(module, name, nb::type_slots(Collected<T>::slots));
+}
 
 }  // namespace deltawire::python

@@ -93,7 +93,7 @@ Result<std::vector<uint64_t>> versions_of(const Chain& chain) {
 }  // namespace
 
 void bind_chain(nb::module_& module) {
-  nb::class_<ChainHandle>(module, "Chain")
+  bind_owned<Chain>(module, "Chain")
       .def(
           "__init__",
           [](ChainHandle* self, const StoreHandle& store, const std::filesystem::path& trust_key) {

@@ -51,7 +51,7 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
 }  // namespace
 
 void bind_publisher(nb::module_& module) {
-  nb::class_<PublisherHandle>(module, "Publisher")
+  bind_owned<Publisher>(module, "Publisher")
       .def("__init__", &open_publisher, nb::arg("store"), nb::arg("snapshot"), nb::kw_only(),
            nb::arg("codec"), nb::arg("digest"), nb::arg("threads"), nb::arg("part_bytes"),
            nb::arg("memory_limit"), nb::arg("full"), nb::arg("anchor_every"),

@@ -69,7 +69,7 @@ class Watch {
 }  // namespace
 
 void bind_replica(nb::module_& module) {
-  nb::class_<ReplicaHandle>(module, "Replica")
+  bind_owned<Replica>(module, "Replica")
       .def("__init__", &open_replica, nb::arg("store"), nb::arg("local"), nb::kw_only(),
            nb::arg("threads"), nb::arg("repair"), nb::arg("copy_on_write"),
            nb::arg("keep_versions"), nb::arg("verify_all"), nb::arg("heartbeat"), nb::arg("name"),

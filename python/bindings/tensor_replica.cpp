@@ -42,7 +42,7 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
 
 // The tensors outlive the replica: the Python class that holds it holds them too.
 void bind_tensor_replica(nb::module_& module) {
-  nb::class_<TensorReplicaHandle>(module, "TensorReplica")
+  bind_owned<TensorReplica>(module, "TensorReplica")
       .def("__init__", &open_tensor_replica, nb::arg("store"), nb::arg("tensors"), nb::kw_only(),
            nb::arg("threads"), nb::arg("repair"), nb::arg("verify_all"), nb::arg("check_commit"),
            nb::arg("heartbeat"), nb::arg("name"), nb::arg("scratch"), nb::arg("trust_key"),

@@ -23,6 +23,8 @@ class Watcher {
   Progress progress() {
     return [this](uint64_t done, uint64_t total) { return ask(done, total); };
   }
+  nb::object& callback() noexcept { return callback_; }
+
   // When a call has ended, with the GIL: throws what Python raised during it.
   void rethrow();
 

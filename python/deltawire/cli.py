@@ -6,8 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+PROGRAM = Path(__file__).parent / "bin" / "deltawire"
+
 
 def main() -> None:
     """Become the program `deltawire`."""
-    program = Path(__file__).parent / "bin" / "deltawire"
-    os.execv(program, ["deltawire", *sys.argv[1:]])
+    os.execv(PROGRAM, ["deltawire", *sys.argv[1:]])

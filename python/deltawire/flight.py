@@ -62,9 +62,10 @@ class Flight:
 
     def report(self) -> None:
         """When nobody is left to raise it to, a failure is logged."""
-        outcome = self._outcome
-        if outcome is None or outcome.asked:
-            return
-        error = outcome.exception()
-        if error is not None:
-            log.error("the last version was not published: %s", error)
+        if self._outcome is not None:
+            self._outcome.add_done_callback(_log_failure)
+
+
+def _log_failure(outcome: Future[Version]) -> None:
+    if not getattr(outcome, "asked", False) and (error := outcome.exception()) is not None:
+        log.error("the last version was not published: %s", error)

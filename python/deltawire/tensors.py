@@ -113,6 +113,8 @@ def _torch_bytes(torch: Any, name: str, tensor: Any, copy: bool) -> tuple[Any, s
     tensor = tensor.detach()
     if tensor.device.type != "cpu":
         raise Unsupported(f'tensor "{name}": is on {tensor.device}, not in host memory')
+    if tensor.layout != torch.strided:
+        raise Unsupported(f'tensor "{name}": is {str(tensor.layout).removeprefix("torch.")}, not strided')
     if copy:
         tensor = tensor.resolve_conj().resolve_neg().contiguous()
     elif tensor.is_conj() or tensor.is_neg():

@@ -1,0 +1,140 @@
+"""publish(wait=False): the trainer goes on, and nothing that goes wrong is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+from states import bits, blank
+from test_stores import DictStore
+
+import deltawire as dw
+
+
+class GatedStore(DictStore):
+    """Commits wait until the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.before = self.wait
+
+    def wait(self, call: str, name: str) -> None:
+        if call == "put_if_absent":
+            assert self.gate.wait(10)
+
+
+@pytest.fixture
+def weights() -> dict[str, np.ndarray]:
+    return {"w": np.zeros(50_000, np.float32)}
+
+
+def test_the_arrays_may_change_at_once(weights: dict[str, np.ndarray]) -> None:
+    store = GatedStore()
+    mine = blank(weights)
+    with dw.Publisher(store, weights) as publisher:
+        publisher.publish()
+        store.gate.clear()
+        weights["w"][::100] = 1
+        wanted = bits(weights)
+        future = publisher.publish(wait=False)
+        weights["w"][::100] = 2
+        assert not future.done()
+        assert dw.Chain(store).head == 0
+        store.gate.set()
+        assert future.result().number == 1
+        dw.TensorReplica(store, mine).pull()
+        assert bits(mine) == wanted
+        assert publisher.publish().num_changed == 500
+
+
+def test_the_next_call_waits_for_the_one_before(weights: dict[str, np.ndarray]) -> None:
+    store = GatedStore()
+    with dw.Publisher(store, weights) as publisher:
+        futures = []
+        for step in range(5):
+            weights["w"][step] = 1
+            futures.append(publisher.publish(wait=False))
+        assert [future.result().number for future in futures] == [0, 1, 2, 3, 4]
+    assert dw.Chain(store).head == 4
+
+
+def test_closing_waits(weights: dict[str, np.ndarray]) -> None:
+    store = GatedStore()
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    store.gate.clear()
+    weights["w"][0] = 1
+    publisher.publish(wait=False)
+    threading.Timer(0.05, store.gate.set).start()
+    publisher.close()
+    assert dw.Chain(store).head == 1
+
+
+def break_commits(store: DictStore) -> None:
+    def fail(call: str, name: str) -> None:
+        if call == "put_if_absent":
+            raise PermissionError("not today")
+
+    store.before = fail
+
+
+def test_a_failure_surfaces_at_the_next_call_and_nothing_is_missing_after_it(weights: dict[str, np.ndarray]) -> None:
+    store = DictStore()
+    mine = blank(weights)
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    works = store.before
+    break_commits(store)
+    weights["w"][:10] = 1
+    publisher.publish(wait=False)
+    with pytest.raises(dw.IoError, match="not today"):
+        publisher.publish(wait=False)
+    store.before = works
+    assert publisher.publish().num_changed == 10
+    dw.TensorReplica(store, mine).pull()
+    assert bits(mine) == bits(weights)
+
+
+def test_a_failure_that_was_asked_for_is_not_raised_again(weights: dict[str, np.ndarray]) -> None:
+    store = DictStore()
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    works = store.before
+    break_commits(store)
+    weights["w"][:10] = 1
+    with pytest.raises(dw.IoError):
+        publisher.publish(wait=False).result()
+    store.before = works
+    assert publisher.publish().number == 1
+
+
+def test_close_raises_what_nobody_asked_for(weights: dict[str, np.ndarray]) -> None:
+    store = DictStore()
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    break_commits(store)
+    weights["w"][:10] = 1
+    publisher.publish(wait=False)
+    with pytest.raises(dw.IoError):
+        publisher.close()
+    with pytest.raises(dw.InvalidArgument, match="closed"):
+        publisher.publish()
+
+
+def test_a_failure_of_a_forgotten_publisher_is_logged(weights: dict[str, np.ndarray], caplog: pytest.LogCaptureFixture) -> None:
+    store = DictStore()
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    break_commits(store)
+    weights["w"][:10] = 1
+    publisher.publish(wait=False)
+    with caplog.at_level(logging.ERROR, "deltawire"):
+        del publisher
+        for thread in threading.enumerate():
+            if thread.name == "deltawire-publish":
+                thread.join()
+    assert "the last version was not published: i/o error" in caplog.text

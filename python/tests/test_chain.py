@@ -1,0 +1,86 @@
+"""Looking at a chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deltawire as dw
+
+
+@pytest.fixture
+def chain(store: str) -> dw.Chain:
+    """A seed and eleven small steps in two layers."""
+    weights = {f"model.layers.{i}.w": np.zeros((10, 10)) for i in range(2)} | {"lm_head.weight": np.zeros(5)}
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    for step in range(11):
+        weights["model.layers.0.w"].flat[: step + 1] += 1
+        weights["model.layers.1.w"][0] += 1
+        publisher.publish()
+    return dw.Chain(store)
+
+
+def test_manifests(chain: dw.Chain) -> None:
+    assert chain.versions == list(range(12))
+    assert chain.head == 11
+    seed, first, last = chain[0], chain[1], chain[-1]
+    assert (seed.full, seed.base, seed.reason, seed.parent) == (True, None, "seed", "")
+    assert (first.full, first.base, first.parent) == (False, 0, seed.manifest)
+    assert (first.num_changed, first.num_elements) == (11, 205)
+    assert first.density == 11 / 205
+    assert [part.size_bytes for part in first.parts] == [first.bytes]
+    assert last.version == 11
+    assert last.chain_bytes == sum(manifest.bytes for manifest in chain)
+    assert {manifest.run for manifest in chain} == {chain.run}
+    with pytest.raises(IndexError):
+        chain[-13]
+
+
+def test_changes_by_tensor(chain: dw.Chain) -> None:
+    assert chain.changes(0) == {}
+    assert chain.changes(3) == {"model.layers.0.w": 0.03, "model.layers.1.w": 0.1}
+
+
+def test_it_is_readable(chain: dw.Chain) -> None:
+    lines = repr(chain).splitlines()
+    assert lines[0].startswith('Chain("memory:')
+    assert lines[0].endswith("12 versions)")
+    assert lines[1] == "   ...  2 more"
+    assert len(lines) == 12
+    assert lines[-1].split()[0] == "11"
+
+
+def test_plots(chain: dw.Chain, tmp_path: Path, store: str) -> None:
+    pytest.importorskip("matplotlib")
+    figure = chain.plot()
+    density, size, heat, *_ = figure.axes
+    assert len(density.lines[0].get_xdata()) == 11
+    assert len(size.patches) == 12
+    assert [label.get_text() for label in heat.get_yticklabels()] == ["layers.0", "layers.1"]
+    assert heat.images[0].get_array().shape == (2, 11)
+    figure.savefig(tmp_path / "chain.png")
+    assert len(chain.plot(last=3).axes[1].patches) == 3
+
+
+def test_plots_of_a_seed(store: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    dw.Publisher(store, {"w": np.zeros(3)}).publish()
+    dw.Chain(store).plot().savefig(tmp_path / "seed.png")
+
+
+def test_keys(tmp_path: Path, store: str) -> None:
+    import subprocess
+
+    from deltawire.cli import PROGRAM
+
+    if not PROGRAM.exists():
+        pytest.skip("the command line tool is not built")
+    subprocess.run([PROGRAM, "keygen", "-o", tmp_path / "key"], check=True, capture_output=True)
+    subprocess.run([PROGRAM, "keygen", "-o", tmp_path / "other"], check=True, capture_output=True)
+    dw.Publisher(store, {"w": np.zeros(3)}, sign_key=tmp_path / "key").publish()
+    assert len(dw.Chain(store, trust_key=tmp_path / "key.pub")) == 1
+    with pytest.raises(dw.Corruption):
+        dw.Chain(store, trust_key=tmp_path / "other.pub")[0]

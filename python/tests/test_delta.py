@@ -1,0 +1,107 @@
+"""Deltas between states in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from states import ARRAY_DTYPES, bits, random_array
+
+import deltawire as dw
+
+
+def two_states(seed: int = 1) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """All dtypes; in each tensor a few elements differ, in some none and in some all."""
+    random = np.random.default_rng(seed)
+    old = {f"{dtype}.{count}": random_array(random, dtype, (count,)) for dtype in ARRAY_DTYPES for count in (0, 1, 3000)}
+    new = {name: array.copy() for name, array in old.items()}
+    for name, array in new.items():
+        dtype = name.split(".")[0]
+        if dtype == "I16":
+            continue
+        chosen = random.random(len(array)) < (1 if dtype == "F16" else 0.01)
+        array[chosen] = random_array(random, dtype, (int(chosen.sum()),))
+    return old, new
+
+
+@pytest.mark.parametrize("codec", ["auto", "tight", "gaps", "gaps-zstd", "xor-zstd", "overwrite-zstd", "indices", "raw"])
+def test_every_codec_makes_the_new_state(codec: str, tmp_path: Path) -> None:
+    old, new = two_states()
+    delta = dw.diff(old, new, codec=codec)
+    assert not any(entry.tensor.startswith("I16") for entry in delta)
+    delta.save(tmp_path / "delta.safetensors")
+    delta.save(tmp_path / "parts", part_bytes=1000)
+    for source in delta, dw.load(tmp_path / "delta.safetensors"), dw.load(tmp_path / "parts"):
+        state = {name: array.copy() for name, array in old.items()}
+        applied = source.apply_(state)
+        assert bits(state) == bits(new)
+        assert applied.num_patched == len(delta)
+        assert applied.num_changed == delta.num_changed
+        assert applied.target == delta.target
+        assert (source.base, source.target, len(source)) == (delta.base, delta.target, len(delta))
+
+
+@pytest.mark.parametrize("digest", ["xxh3-128", "adler32", "sha-256"])
+def test_every_digest_proves_it(digest: str) -> None:
+    old, new = two_states()
+    dw.diff(old, new, digest=digest).apply_(old)
+    assert bits(old) == bits(new)
+
+
+def test_entries_say_what_changed() -> None:
+    old = {"a": np.zeros((10, 10), np.float16), "b": np.zeros(5)}
+    new = {"a": old["a"].copy(), "b": old["b"]}
+    new["a"][0, :3] = 1
+    delta = dw.diff(old, new)
+    [entry] = delta
+    assert (entry.tensor, entry.dtype, entry.shape) == ("a", "F16", (10, 10))
+    assert (entry.num_changed, entry.num_elements, entry.density) == (3, 100, 0.03)
+    assert (entry.whole, entry.offset) == (False, ())
+    assert entry.bytes == delta.bytes
+    assert repr(delta).splitlines()[0] == f"Delta(1 tensor, 3 of 100 elements changed (3.000 %), {delta.bytes} B)"
+
+
+def test_long_deltas_are_shown_in_short() -> None:
+    old = {f"w{i:02}": np.zeros(3) for i in range(14)}
+    lines = repr(dw.diff(old, {name: array + 1 for name, array in old.items()})).splitlines()
+    assert len(lines) == 12
+    assert lines[-1] == "  ... and 4 more"
+
+
+def test_tensors_that_come_and_go_are_for_checkpoints(tmp_path: Path) -> None:
+    came = dw.diff({"a": np.zeros(3)}, {"a": np.zeros(3), "b": np.ones(3)})
+    assert [(entry.tensor, entry.whole) for entry in came] == [("b", True)]
+    went = dw.diff({"a": np.zeros(3), "b": np.ones(3)}, {"a": np.zeros(3)})
+    assert went.removed == ("b",)
+    assert repr(went).endswith("b  removed")
+    for delta in came, went:
+        with pytest.raises(dw.InvalidArgument) as caught:
+            delta.apply_({"a": np.zeros(3), "b": np.ones(3)})
+        assert caught.value.tensor == "b"
+
+
+def test_the_delta_is_what_the_command_line_would_write(tmp_path: Path, store: str) -> None:
+    old, new = two_states()
+    publisher = dw.Publisher(store)
+    for name, state in ("old", old), ("new", new):
+        publisher.publish(state)
+        with dw.Replica(store, tmp_path / name) as replica:
+            replica.pull()
+    dw.diff_checkpoints(tmp_path / "old", tmp_path / "new", tmp_path / "a.safetensors")
+    dw.diff(old, new).save(tmp_path / "b.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_nothing_changed() -> None:
+    state = {"w": np.zeros(3)}
+    delta = dw.diff(state, state)
+    assert (len(delta), delta.base) == (0, delta.target)
+    assert delta.apply_(state).num_patched == 0
+
+
+def test_a_read_only_array_is_not_patched() -> None:
+    fixed = np.zeros(3)
+    fixed.flags.writeable = False
+    with pytest.raises(dw.InvalidArgument, match="cannot be written"):
+        dw.diff({"w": fixed}, {"w": np.ones(3)}).apply_({"w": fixed})

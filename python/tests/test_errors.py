@@ -1,0 +1,139 @@
+"""Errors are exceptions of one table, and say where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deltawire as dw
+from deltawire import errors
+
+STATUS_H = Path(__file__).parents[2] / "include/deltawire/status.h"
+
+
+def test_the_table_is_the_librarys() -> None:
+    codes = {int(number): name for name, number in re.findall(r"\bk(\w+) = (\d+),", STATUS_H.read_text()) if number != "0"}
+    ours = {kind.exit_status: kind.__name__ for kind in dw.Error.__subclasses__()}
+    assert {number: name.removesuffix("Error") for number, name in ours.items()} == codes
+    for number in codes:
+        assert type(errors.from_status(number, "x")).exit_status == number
+    assert set(ours.values()) < set(dw.__all__)
+
+
+def test_errors_are_also_what_python_calls_them() -> None:
+    assert issubclass(dw.InvalidArgument, ValueError)
+    assert issubclass(dw.NotFound, LookupError)
+    assert issubclass(dw.IoError, OSError)
+    assert issubclass(dw.OutOfMemory, MemoryError)
+
+
+@pytest.mark.parametrize(
+    ("message", "tensor", "place"),
+    [
+        ('v1/part-00002, tensor "layers.7.up": xxh3-128 expected', "layers.7.up", 'v1/part-00002, tensor "layers.7.up"'),
+        ('tensor "a\\"b": is given twice', 'a"b', 'tensor "a\\"b"'),
+        ("s3://bucket/run/manifests/1.json: cut short", None, "s3://bucket/run/manifests/1.json"),
+        ('codec "x" is not known; known: auto', None, None),
+        ("", None, None),
+    ],
+)
+def test_messages_name_tensor_and_place(message: str, tensor: str | None, place: str | None) -> None:
+    error = dw.Corruption(message)
+    assert (error.tensor, error.place) == (tensor, place)
+    assert str(error) == (f"corruption: {message}" if message else "corruption")
+
+
+def test_a_wrong_base_is_refused_before_a_byte_is_written() -> None:
+    old, new = {"w": np.zeros(100)}, {"w": np.ones(100)}
+    delta = dw.diff(old, new)
+    other = {"w": np.full(100, 7.0)}
+    with pytest.raises(dw.BaseMismatch) as caught:
+        delta.apply_(other)
+    assert caught.value.tensor == "w"
+    assert caught.value.code == "base mismatch"
+    assert caught.value.exit_status == 7
+    assert (other["w"] == 7).all()
+
+
+def test_a_damaged_delta_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "delta.safetensors"
+    dw.diff({"w": np.zeros(100)}, {"w": np.ones(100)}).save(path)
+    damaged = bytearray(path.read_bytes())
+    damaged[-3] ^= 4
+    path.write_bytes(damaged)
+    with pytest.raises(dw.Corruption) as caught:
+        dw.load(path)
+    assert caught.value.place == str(path)
+
+
+def test_what_is_not_there(tmp_path: Path, store: str) -> None:
+    with pytest.raises(dw.NotFound):
+        dw.load(tmp_path / "none.safetensors")
+    with pytest.raises(dw.NotFound):
+        dw.Chain(store)
+    with pytest.raises(dw.NotFound):
+        dw.read_replica_state(tmp_path)
+    with pytest.raises(dw.NotFound):
+        dw.TensorReplica(store, {"w": np.zeros(3)}).pull()
+    dw.Publisher(store, {"w": np.zeros(3)}).publish()
+    with pytest.raises(dw.NotFound):
+        dw.Chain(store)[7]
+
+
+def test_the_second_of_two_publishers_gets_a_conflict(store: str) -> None:
+    first, second = dw.Publisher(store), dw.Publisher(store)
+    first.publish({"w": np.zeros(3)})
+    assert second.publish({"w": np.ones(3)}).number == 1
+    with pytest.raises(dw.Conflict):
+        first.publish({"w": np.full(3, 2.0)})
+    assert dw.Publisher(store).publish({"w": np.full(3, 2.0)}).number == 2
+
+
+def test_the_second_replica_of_a_folder_gets_a_conflict(store: str, tmp_path: Path) -> None:
+    dw.Publisher(store, {"w": np.zeros(3)}).publish()
+    with dw.Replica(store, tmp_path), pytest.raises(dw.Conflict):
+        dw.Replica(store, tmp_path)
+    dw.Replica(store, tmp_path).close()
+
+
+def test_a_replica_needs_the_models_tensors(store: str) -> None:
+    dw.Publisher(store, {"w": np.zeros(3), "v": np.zeros(3)}).publish()
+    with pytest.raises(dw.InvalidArgument) as caught:
+        dw.TensorReplica(store, {"w": np.zeros(3)}).pull()
+    assert caught.value.tensor == "v"
+
+
+def test_bad_arguments(store: str, tmp_path: Path) -> None:
+    with pytest.raises(dw.InvalidArgument, match='codec "zip" is not known'):
+        dw.diff({"w": np.zeros(3)}, {"w": np.ones(3)}, codec="zip")
+    with pytest.raises(dw.InvalidArgument, match='digest "md5" is not known'):
+        dw.Publisher(store, digest="md5")
+    with pytest.raises(dw.InvalidArgument, match="overlap"):
+        dw.Publisher(store).publish([("w", np.zeros(3)), ("w", np.zeros(3))])
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": .* leaves dimension 0'):
+        dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3), shape=(4,), offset=(2,))})
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": .* bytes, the array has 24'):
+        dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3), shape=(4,))})
+    with pytest.raises(dw.Unsupported, match='dtype "F3" is not known'):
+        dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3), "F3")})
+    with pytest.raises(dw.InvalidArgument, match="no whole BF16"):
+        dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3, np.uint8), "BF16")})
+    with pytest.raises(TypeError):
+        dw.Publisher(store, nonsense=1)  # type: ignore[call-arg]
+
+
+def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
+    publisher = dw.Publisher(store, {"w": np.zeros(3)})
+    publisher.publish()
+    publisher.close()
+    publisher.close()
+    with pytest.raises(dw.InvalidArgument, match="the publisher is closed"):
+        publisher.publish()
+    replica = dw.Replica(store, tmp_path)
+    replica.close()
+    replica.close()
+    with pytest.raises(dw.InvalidArgument, match="the replica is closed"):
+        replica.pull()

@@ -1,0 +1,256 @@
+"""Living with the interpreter: the GIL, Ctrl-C, progress, forks and exits."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_stores import DictStore
+
+import deltawire as dw
+
+
+def large(megabytes: int = 64) -> np.ndarray:
+    """Takes a while to compare and encode."""
+    return np.random.default_rng(1).integers(0, 1 << 16, megabytes << 19, np.uint16)
+
+
+def ticks_during(call: object) -> int:
+    """How often another thread of Python's got to run meanwhile."""
+    ticks, stop = [0], threading.Event()
+
+    def tick() -> None:
+        while not stop.wait(0.001):
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        call()  # type: ignore[operator]
+    finally:
+        stop.set()
+        thread.join()
+    return ticks[0]
+
+
+def test_the_gil_is_let_go_of(store: str, tmp_path: Path) -> None:
+    old = {"w": large()}
+    new = {"w": old["w"] ^ (np.arange(len(old["w"])) % 50 == 0)}
+    mine = {"w": old["w"].copy()}
+    publisher = dw.Publisher(store, threads=1)
+    delta = dw.diff(old, new)
+    calls = {
+        "publish": lambda: publisher.publish(old),
+        "publish changes": lambda: publisher.publish(new),
+        "pull": lambda: dw.TensorReplica(store, mine, threads=1).pull(),
+        "files": lambda: dw.Replica(store, tmp_path, threads=1).pull(),
+        "diff": lambda: dw.diff(old, new, threads=1),
+        "apply": lambda: delta.apply_(old, threads=1),
+    }
+    for name, call in calls.items():
+        assert ticks_during(call) >= 3, name
+
+
+def interrupt_soon(seconds: float) -> None:
+    threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+
+def test_ctrl_c_ends_a_publish_and_the_next_carries_everything() -> None:
+    store = DictStore()
+    weights = {f"w{i}": large(4) for i in range(8)}
+    publisher = dw.Publisher(store, weights)
+    slow = threading.Event()
+
+    def wait(call: str, name: str) -> None:
+        if call == "put" and not slow.is_set():
+            time.sleep(0.3)
+
+    store.before = wait
+    interrupt_soon(0.2)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        publisher.publish()
+    assert time.monotonic() - start < 5
+    slow.set()
+    assert publisher.publish().number == 0
+
+
+def test_ctrl_c_ends_a_diff() -> None:
+    old = {f"w{i}": large(16) for i in range(12)}
+    new = {name: ~array for name, array in old.items()}
+    interrupt_soon(0.1)
+    with pytest.raises(KeyboardInterrupt):
+        dw.diff(old, new, codec="xor-zstd", threads=1)
+
+
+def test_ctrl_c_ends_a_follower(store: str) -> None:
+    dw.Publisher(store, {"w": np.zeros(3)}).publish()
+    interrupt_soon(0.1)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in dw.TensorReplica(store, {"w": np.zeros(3)}).follow(interval=60):
+            pass
+    assert time.monotonic() - start < 5
+
+
+def test_progress_is_told_and_may_cancel(store: str) -> None:
+    seen: list[tuple[int, int]] = []
+    weights = {f"w{i}": large(8) for i in range(16)}
+    dw.diff(weights, {name: array + 1 for name, array in weights.items()}, progress=lambda *step: seen.append(step))
+    assert seen
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1] > 0
+    with pytest.raises(dw.Cancelled):
+        dw.Publisher(store, weights, progress=lambda done, total: False).publish()
+    assert dw.Publisher(store, weights).publish().number == 0
+
+
+def test_exceptions_of_progress_come_through() -> None:
+    weights = {"w": large(8)}
+
+    def fail(done: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        dw.diff(weights, weights, progress=fail)
+
+
+def test_progress_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    weights = {"w": large(8)}
+    dw.diff(weights, weights, progress=True)
+    assert "diff" in capsys.readouterr().err
+
+
+def test_callbacks_cannot_call_what_called_them(store: str) -> None:
+    weights = {"w": large(8)}
+    publisher: dw.Publisher
+
+    def again(done: int, total: int) -> None:
+        publisher.publish()
+
+    publisher = dw.Publisher(store, weights, progress=again)
+    gone = weakref.ref(publisher)
+    with pytest.raises(dw.InvalidArgument, match="is at work"):
+        publisher.publish()
+    publisher = again = None  # type: ignore[assignment]  # a circle: the publisher has the callback, which has it
+    gc.collect()
+    assert gone() is None
+
+
+def test_threads_take_turns(store: str) -> None:
+    publisher = dw.Publisher(store)
+    numbers = []
+
+    def publish(value: int) -> None:
+        numbers.append(publisher.publish({"w": np.full(10_000, value)}).number)
+
+    threads = [threading.Thread(target=publish, args=(value,)) for value in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers) == list(range(8))
+
+
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    preamble = "import os, sys, numpy as np, deltawire as dw\n"
+    return subprocess.run([sys.executable, "-c", preamble + script], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_a_forked_child_is_refused_and_leaves_its_parent_alone(tmp_path: Path) -> None:
+    done = run(
+        """
+weights = {"w": np.zeros(1000)}
+publisher = dw.Publisher("store", weights)
+publisher.publish()
+replica = dw.Replica("store", "replica")
+replica.pull()
+store = dw.open_store("store")
+weights["w"] += 1
+future = publisher.publish(wait=False)
+child = os.fork()
+if child == 0:
+    for call in publisher.publish, publisher.close, replica.pull, lambda: store.get("run.json"):
+        try:
+            call()
+        except dw.InvalidArgument as error:
+            print(error)
+    del publisher, replica, store
+    print("made anew:", dw.Chain("store").run != "", flush=True)
+    os._exit(0)  # as children of multiprocessing do
+assert os.waitpid(child, 0)[1] == 0
+weights["w"] += 1
+print("parent:", publisher.publish().number, replica.pull().version)
+""",
+        tmp_path,
+    )
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6
+    assert all("process" in line and "fork" in line for line in lines[:4])
+    assert lines[4:] == ["made anew: True", "parent: 2 2"]
+
+
+def test_interpreters_exit_cleanly_with_everything_open(tmp_path: Path) -> None:
+    done = run(
+        """
+weights = {"w": np.zeros(100_000)}
+publisher = dw.Publisher("store", weights)
+publisher.publish()
+replica = dw.Replica("store", "replica")
+replica.pull()
+mine = {"w": np.zeros(100_000)}
+memory = dw.TensorReplica("store", mine)
+memory.pull()
+chain = dw.Chain("store")
+delta = dw.diff(weights, {"w": np.ones(100_000)})
+weights["w"][::3] = 1
+publisher.publish(wait=False)
+""",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert dw.Chain(tmp_path / "store").head == 1
+
+
+def test_a_failure_at_exit_is_said(tmp_path: Path) -> None:
+    done = run(
+        """
+weights = {"w": np.zeros(100_000)}
+publisher = dw.Publisher("store", weights, hook_before_commit="test $DELTAWIRE_VERSION = 0")
+publisher.publish()
+weights["w"][0] = 1
+publisher.publish(wait=False)
+""",
+        tmp_path,
+    )
+    assert "the last version was not published" in done.stderr
+
+
+def test_a_python_store_at_exit(tmp_path: Path) -> None:
+    done = run(
+        f"""
+sys.path.append({str(Path(__file__).parent)!r})
+from test_stores import DictStore
+store = DictStore()
+publisher = dw.Publisher(store, {{"w": np.zeros(1000)}})
+publisher.publish()
+publisher.publish({{"w": np.ones(1000)}}, wait=False)
+""",
+        tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_torch_is_not_imported() -> None:
+    assert run("print(sorted({'torch', 'matplotlib', 'fsspec'} & set(sys.modules)))", Path.cwd()).stdout.strip() == "[]"

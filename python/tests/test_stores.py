@@ -1,0 +1,244 @@
+"""Stores: built in, written in Python, and over fsspec."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from states import bits, blank
+
+import deltawire as dw
+
+
+class DictStore(dw.Store):
+    """Objects in a dict; `before` is called with each call's name and object, and may raise."""
+
+    retries = 2
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+        self.calls: list[str] = []
+        self.before: Callable[[str, str], None] = lambda call, name: None
+
+    def _enter(self, call: str, name: str) -> None:
+        self.calls.append(call)
+        self.before(call, name)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._enter("put", name)
+        self.objects[name] = data
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        self._enter("put_if_absent", name)
+        with self.lock:
+            if name in self.objects:
+                raise dw.Conflict(f"{name} is there")
+            self.objects[name] = data
+
+    def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._enter("get", name)
+        if name not in self.objects:
+            raise FileNotFoundError(name)
+        return self.objects[name][offset : None if length is None else offset + length]
+
+    def stat(self, name: str) -> dw.ObjectInfo:
+        self._enter("stat", name)
+        if name not in self.objects:
+            raise dw.NotFound(name)
+        return dw.ObjectInfo(name, len(self.objects[name]))
+
+    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> Sequence[dw.ObjectInfo]:
+        self._enter("list", prefix)
+        names = sorted(name for name in list(self.objects) if name.startswith(prefix) and name > start_after)
+        return [dw.ObjectInfo(name, len(self.objects[name])) for name in names[:limit]]
+
+    def remove(self, name: str) -> None:
+        self._enter("remove", name)
+        self.objects.pop(name, None)
+
+
+def fsspec_store(url: str) -> dw.Store:
+    pytest.importorskip("fsspec")
+    from deltawire.fsspec import FsspecStore
+
+    return FsspecStore(url)
+
+
+@pytest.fixture(params=["memory", "folder", "python", "fsspec-memory", "fsspec-file"])
+def any_store(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> dw.Store:
+    return {
+        "memory": lambda: dw.open_store(store),
+        "folder": lambda: dw.open_store(tmp_path / "store"),
+        "python": DictStore,
+        "fsspec-memory": lambda: fsspec_store(f"memory://{tmp_path.name}"),
+        "fsspec-file": lambda: fsspec_store(f"file://{tmp_path}/store"),
+    }[request.param]()
+
+
+def test_what_every_store_promises(any_store: dw.Store) -> None:
+    store = any_store
+    assert list(store.list()) == []
+    with pytest.raises((dw.NotFound, FileNotFoundError)):
+        store.get("a/b")
+    with pytest.raises((dw.NotFound, FileNotFoundError)):
+        store.stat("a/b")
+    store.remove("a/b")
+    for name in "a/b", "a/c", "ab":
+        store.put(name, name.encode() * 3)
+    store.put("a/b", b"0123456789")
+    assert store.get("a/b") == b"0123456789"
+    assert store.get("a/b", 3) == b"3456789"
+    assert store.get("a/b", 3, 2) == b"34"
+    assert store.get("a/b", 8, 100) == b"89"
+    assert store.get("a/b", 10, 1) == b""
+    assert store.stat("a/b").size_bytes == 10
+    with pytest.raises(dw.Conflict):
+        store.put_if_absent("a/b", b"mine")
+    store.put_if_absent("a/d", b"")
+    assert store.get("a/d") == b""
+    assert [info.name for info in store.list()] == ["a/b", "a/c", "a/d", "ab"]
+    assert [info.name for info in store.list("a/")] == ["a/b", "a/c", "a/d"]
+    assert [info.name for info in store.list("a/c")] == ["a/c"]
+    assert [info.name for info in store.list("a/", "a/b", 1)] == ["a/c"]
+    assert [info.size_bytes for info in store.list("a/")] == [10, 9, 0]
+    store.remove("a/b")
+    assert [info.name for info in store.list("a/b")] == []
+    assert store.url in repr(store)
+
+
+def test_chains_live_in_every_store(any_store: dw.Store, tmp_path: Path) -> None:
+    weights = {"w": np.zeros(10_000, np.float32), "b": np.zeros(10)}
+    mine = blank(weights)
+    with dw.Publisher(any_store, weights, single_writer=True) as publisher:
+        publisher.publish()
+        replica = dw.TensorReplica(any_store, mine)
+        files = dw.Replica(any_store, tmp_path / "replica")
+        for step in range(3):
+            weights["w"][step::100] += 1
+            number = publisher.publish().number
+            assert replica.pull().version == files.pull().version == number == step + 1
+            assert bits(mine) == bits(weights)
+        files.close()
+    assert dw.Chain(any_store).head == 3
+    assert len(dw.Chain(any_store)) == 4
+
+
+def test_a_store_without_conditional_put_wants_a_single_writer() -> None:
+    class Plain(DictStore):
+        can_put_if_absent = False
+
+    with pytest.raises(dw.Unsupported, match="single"):
+        dw.Publisher(Plain(), {"w": np.zeros(3)}).publish()
+
+
+def test_unavailable_is_tried_again() -> None:
+    store = DictStore()
+    failed: list[str] = []
+
+    def fail_once(call: str, name: str) -> None:
+        if name not in failed:
+            failed.append(name)
+            raise ConnectionError("the network is down")
+
+    store.before = fail_once
+    assert dw.Publisher(store, {"w": np.zeros(3)}).publish().number == 0
+    assert failed
+
+
+def test_exceptions_come_back_as_the_cause() -> None:
+    class Quota(Exception):
+        pass
+
+    store = DictStore()
+    quota = Quota("none left")
+
+    def fail(call: str, name: str) -> None:
+        if call == "put":
+            raise quota
+
+    store.before = fail
+    with pytest.raises(dw.InternalError, match="DictStore/.*Quota: none left") as caught:
+        dw.Publisher(store, {"w": np.zeros(3)}).publish()
+    assert caught.value.__cause__ is quota
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (dw.Corruption("bad"), dw.Corruption),
+        (PermissionError("no"), dw.IoError),
+        (TimeoutError("slow"), dw.Unavailable),
+        (NotImplementedError("never"), dw.Unsupported),
+        (MemoryError("much"), dw.OutOfMemory),
+        (ZeroDivisionError("bug"), dw.InternalError),
+    ],
+)
+def test_what_exceptions_mean(raised: Exception, expected: type[dw.Error]) -> None:
+    store = DictStore()
+
+    def fail(call: str, name: str) -> None:
+        if call == "put":
+            raise raised
+
+    store.before = fail
+    with pytest.raises(expected):
+        dw.Publisher(store, {"w": np.zeros(3)}).publish()
+
+
+def test_a_store_that_answers_nonsense() -> None:
+    class Nonsense(DictStore):
+        def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            return 7  # type: ignore[return-value]
+
+    with pytest.raises(dw.InternalError, match="cannot convert .int. object to bytes"):
+        dw.Chain(Nonsense())
+
+
+def test_a_store_that_cuts_objects_short() -> None:
+    store = DictStore()
+    weights = {"w": np.zeros(1000)}
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    weights["w"][:] = np.arange(1000)
+    publisher.publish()
+    for name in store.objects:
+        if name.endswith(".safetensors"):
+            store.objects[name] = store.objects[name][:-1]
+    with pytest.raises(dw.Corruption):
+        dw.TensorReplica(store, blank(weights)).pull()
+
+
+def test_abstract_methods_are_missed() -> None:
+    with pytest.raises(TypeError, match="put_if_absent"):
+        dw.Store()  # type: ignore[abstract]
+
+
+def test_options_of_stores(tmp_path: Path) -> None:
+    with pytest.raises(dw.Unsupported, match="no such kind of store"):
+        dw.open_store("ftp://host/path")
+    with pytest.raises(dw.InvalidArgument, match="no bucket"):
+        dw.open_store("s3://")
+    with pytest.raises(dw.InvalidArgument):
+        dw.open_store(tmp_path).put("../outside", b"")
+    store = dw.open_store(tmp_path, retries=0, inject="unavailable:op=put")
+    with pytest.raises(dw.Unavailable):
+        store.put("a", b"")
+
+
+def test_stores_are_let_go_of() -> None:
+    import gc
+    import weakref
+
+    store = DictStore()
+    gone = weakref.ref(store)
+    publisher = dw.Publisher(store, {"w": np.zeros(3)})
+    publisher.publish()
+    chain = dw.Chain(store)
+    assert chain.head == 0
+    del store, publisher, chain
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,117 @@
+"""Torch tensors wherever arrays are."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402
+
+import deltawire as dw  # noqa: E402
+from deltawire import tensors  # noqa: E402
+
+DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+
+
+def random_tensor(dtype: str, *shape: int) -> torch.Tensor:
+    kind = getattr(torch, DTYPES[dtype])
+    if dtype == "BOOL":
+        return torch.randint(0, 2, shape).bool()
+    count = int(np.prod(shape)) * kind.itemsize
+    return torch.randint(0, 256, (count,), dtype=torch.uint8).view(kind).reshape(shape)
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_no_copies(dtype: str, store: str) -> None:
+    torch.manual_seed(1)
+    weights = {"w": random_tensor(dtype, 30, 40), "scalar": random_tensor(dtype, 1).reshape(())}
+    mine = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+    for wrap in tensors.readable, tensors.writable:
+        for wrapped, tensor in zip(wrap(weights), weights.values(), strict=True):
+            assert (wrapped.address, wrapped.size_bytes) == (tensor.data_ptr(), tensor.nbytes)
+            assert (wrapped.dtype, tuple(wrapped.shape)) == (dtype, tuple(tensor.shape))
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    replica = dw.TensorReplica(store, mine)
+    replica.pull()
+    weights["w"][::5] = random_tensor(dtype, 6, 40)
+    publisher.publish()
+    replica.pull()
+    assert {name: bits(tensor) for name, tensor in mine.items()} == {name: bits(tensor) for name, tensor in weights.items()}
+
+
+def test_packed_fours(store: str) -> None:
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this torch has no float4_e2m1fn_x2")
+    packed = torch.arange(12, dtype=torch.uint8).reshape(3, 4).view(torch.float4_e2m1fn_x2)
+    dw.Publisher(store, {"w": packed}).publish()
+    assert dw.Chain(store).tensors(0) == [dw.TensorSpec("w", "F4", (3, 8))]
+
+
+def test_parameters_and_views(store: str) -> None:
+    weight = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
+    state = {"w": weight, "t": weight.t(), "wide": torch.ones(1).expand(5), "conj": torch.ones(2, dtype=torch.complex64).conj()}
+    dw.Publisher(store, state).publish()
+    mine = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in state.items()}
+    dw.TensorReplica(store, mine).pull()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in state.items())
+
+
+def test_a_module_is_followed_by_another(store: str) -> None:
+    trainer, server = (torch.nn.Linear(8, 8).bfloat16() for _ in range(2))
+    optimizer = torch.optim.SGD(trainer.parameters(), lr=0.1)
+    publisher = dw.Publisher(store, trainer.state_dict())
+    replica = dw.TensorReplica(store, server.state_dict())
+    for step in range(3):
+        trainer(torch.ones(1, 8, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+        assert publisher.publish().number == step
+        replica.pull()
+        assert all(torch.equal(a, b) for a, b in zip(trainer.parameters(), server.parameters(), strict=True))
+
+
+def test_what_replicas_cannot_patch(store: str) -> None:
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": its elements do not lie'):
+        dw.TensorReplica(store, {"w": torch.zeros(3, 4).t()})
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": is a lazily'):
+        dw.TensorReplica(store, {"w": torch.zeros(3, dtype=torch.complex64).conj()})
+
+
+def test_tensors_that_have_no_memory_here(store: str) -> None:
+    with pytest.raises(dw.Unsupported, match='tensor "w": is on meta'):
+        dw.Publisher(store, {"w": torch.zeros(3, device="meta")}).publish()
+    with pytest.raises(dw.Unsupported, match='tensor "w": is sparse_coo'):
+        dw.Publisher(store, {"w": torch.eye(3).to_sparse()}).publish()
+
+
+def test_numpy_and_torch_make_the_same_delta(tmp_path: object) -> None:
+    old, new = torch.arange(100.0), torch.arange(100.0)
+    new[7] = -1
+    by_torch = dw.diff({"w": old}, {"w": new})
+    by_numpy = dw.diff({"w": old.numpy()}, {"w": new.numpy()})
+    assert (by_torch.base, by_torch.target, by_torch.entries) == (by_numpy.base, by_numpy.target, by_numpy.entries)
+    by_torch.apply_({"w": old})
+    assert torch.equal(old, new)
