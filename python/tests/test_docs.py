@@ -1,15 +1,20 @@
-"""The examples in docstrings are run."""
+"""What is written is true: examples run, and the reference is what the docstrings say."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
 import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import deltawire
 
+ROOT = Path(__file__).parents[2]
 MODULES = ["deltawire", *(f"deltawire.{module.name}" for module in pkgutil.iter_modules(deltawire.__path__))]
 
 
@@ -21,3 +26,19 @@ def test_examples_hold(name: str) -> None:
         pytest.skip(str(error))
     failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert failed == 0
+
+
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
+    assert len(blocks) > 4
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+
+
+def test_the_reference_is_current() -> None:
+    pytest.importorskip("fsspec")
+    done = subprocess.run([sys.executable, ROOT / "scripts/python-api", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
