@@ -26,6 +26,37 @@ Status check_layout(Layout layout, NewKind kind) {
   return {};
 }
 
+// Patches that are worked on together: of one codec and width.
+using PatchGroups = std::map<std::pair<CodecId, uint8_t>, std::vector<NumberedPatch>>;
+
+Result<PatchGroups> group_patches(std::span<const DevicePatch> patches) {
+  PatchGroups groups;
+  for (size_t i = 0; i < patches.size(); ++i) {
+    const DevicePatch& patch = patches[i];
+    DW_RETURN_IF_ERROR(check_codec(patch.codec).at("patch " + std::to_string(i)));
+    DW_RETURN_IF_ERROR(check_layout(patch.layout, NewKind::kSame));
+    if (patch.payload.empty()) continue;  // nothing changed
+    if (patch.num_elements == 0) {
+      return corruption("patch " + std::to_string(i) + ": changes of an empty array");
+    }
+    groups[{patch.codec, patch.layout.width}].push_back({patch, i});
+  }
+  return groups;
+}
+
+Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, Stream stream,
+           DeviceTimes* times) {
+  Workspace own;
+  DeviceOptions options = given;
+  if (options.workspace == nullptr) options.workspace = &own;
+  for (const auto& [kind, group] : groups) {
+    DW_RETURN_IF_ERROR(kind.first == CodecId::kTight
+                           ? apply_tight_patches(group, options, write, stream, times)
+                           : apply_lists_patches(group, options, write, stream, times));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
@@ -52,33 +83,19 @@ Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> p
   return out;
 }
 
-Status apply(std::span<const DevicePatch> patches, const DeviceOptions& given, Stream stream,
+Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
              DeviceTimes* times) {
-  Workspace own;
-  DeviceOptions options = given;
-  if (options.workspace == nullptr) options.workspace = &own;
-  std::map<std::pair<CodecId, uint8_t>, std::vector<NumberedPatch>> groups;
-  for (size_t i = 0; i < patches.size(); ++i) {
-    const DevicePatch& patch = patches[i];
-    DW_RETURN_IF_ERROR(check_codec(patch.codec).at("patch " + std::to_string(i)));
-    DW_RETURN_IF_ERROR(check_layout(patch.layout, NewKind::kSame));
-    if (patch.payload.empty()) continue;  // nothing changed
-    if (patch.num_elements == 0) {
-      return corruption("patch " + std::to_string(i) + ": changes of an empty array");
-    }
-    groups[{patch.codec, patch.layout.width}].push_back({patch, i});
-  }
-  const auto run = [&](bool write) -> Status {
-    for (const auto& [kind, group] : groups) {
-      DW_RETURN_IF_ERROR(kind.first == CodecId::kTight
-                             ? apply_tight_patches(group, options, write, stream, times)
-                             : apply_lists_patches(group, options, write, stream, times));
-    }
-    return {};
-  };
+  DW_ASSIGN_OR_RETURN(const PatchGroups groups, group_patches(patches));
   // One group checks itself before it writes.
-  if (groups.size() > 1 && options.all_or_nothing) DW_RETURN_IF_ERROR(run(false));
-  return run(true);
+  if (groups.size() > 1 && options.all_or_nothing) {
+    DW_RETURN_IF_ERROR(run(groups, options, false, stream, times));
+  }
+  return run(groups, options, true, stream, times);
+}
+
+Status check(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream) {
+  DW_ASSIGN_OR_RETURN(const PatchGroups groups, group_patches(patches));
+  return run(groups, options, false, stream, nullptr);
 }
 
 }  // namespace deltawire::cuda

@@ -56,5 +56,7 @@ Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> p
 // `all_or_nothing`. Waits for `stream`.
 Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
              DeviceTimes* times = nullptr);
+// The same up to the first write.
+Status check(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream);
 
 }  // namespace deltawire::cuda

@@ -35,6 +35,16 @@ class Workspace {
     return buffer.data();
   }
 
+  // Gives back what is larger than `num_bytes`.
+  void limit(Use use, size_t num_bytes) {
+    if (buffers_[use].size() > num_bytes) buffers_[use] = Buffer();
+  }
+  size_t device_bytes() const noexcept {
+    size_t sum = 0;
+    for (size_t use = 0; use < kHostCounts; ++use) sum += buffers_[use].size();
+    return sum;
+  }
+
   Result<Stream> stream(size_t i) {
     while (streams_.size() <= i) {
       DW_ASSIGN_OR_RETURN(OwnedStream made, OwnedStream::create());

@@ -15,15 +15,7 @@ inline Status to_status(cudaError_t error, const char* call) {
   (void)cudaGetDevice(&device);
   const std::string text = std::string(call) + " on device " + std::to_string(device) + ": " +
                            cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return Status(Code::kOutOfMemory, text);
-    case cudaErrorNoDevice:
-    case cudaErrorInsufficientDriver:
-      return unsupported(text);
-    default:
-      return Status(Code::kDevice, text);
-  }
+  return Status(error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kDevice, text);
 }
 
 // A launch reports bad parameters at once; what goes wrong in a kernel comes out of wait().

@@ -7,7 +7,25 @@ namespace deltawire::cuda {
 Status check_device() {
   int count = 0;
   DW_CUDA(cudaGetDeviceCount(&count));
-  return count > 0 ? Status() : unsupported("no GPU");
+  return count > 0 ? Status() : Status(Code::kDevice, "no GPU");
+}
+
+Result<int> current_device() {
+  int device = 0;
+  DW_CUDA(cudaGetDevice(&device));
+  return device;
+}
+
+UseDevice::UseDevice(int device) noexcept {
+  if (cudaGetDevice(&before_) != cudaSuccess || before_ == device) {
+    before_ = -1;
+  } else {
+    (void)cudaSetDevice(device);  // what fails here fails again in the first call, which tells it
+  }
+}
+
+UseDevice::~UseDevice() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
 }
 
 Result<DeviceInfo> device_info() {

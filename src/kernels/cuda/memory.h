@@ -17,6 +17,21 @@ using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
 
 // Why a GPU cannot be used here: no driver, no device. OK if one can.
 Status check_device();
+
+// Which device calls of this thread go to. A new thread begins with the first.
+Result<int> current_device();
+// They go to another until this is gone.
+class UseDevice {
+ public:
+  explicit UseDevice(int device) noexcept;
+  ~UseDevice();
+  UseDevice(const UseDevice&) = delete;
+  UseDevice& operator=(const UseDevice&) = delete;
+
+ private:
+  int before_ = -1;  // to be gone back to; -1: nothing to do
+};
+
 struct DeviceInfo {
   std::string name;
   int multiprocessors = 0, driver = 0, runtime = 0;  // versions as 1000 x major + 10 x minor

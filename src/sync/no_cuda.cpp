@@ -1,0 +1,63 @@
+// deltawire/cuda.h where CUDA is not built in. src/CMakeLists.txt takes this or the folder cuda/.
+#include "deltawire/cuda.h"
+
+namespace deltawire::cuda {
+namespace {
+
+Status absent() { return unsupported("this build has no CUDA"); }
+
+}  // namespace
+
+struct Context::Impl {};
+struct DiffPlan::Impl {};
+struct DeviceSnapshot::Impl {};
+
+Status available() { return absent(); }
+Status send(std::span<const uint8_t>, void*, Stream) { return absent(); }
+
+Result<Context> Context::create(const ContextOptions&) { return absent(); }
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+Result<std::vector<Coded>> Context::encode(std::string_view, std::span<const Pair>, Stream) {
+  return absent();
+}
+Status Context::apply(std::span<const Patch>, Stream) { return absent(); }
+Status Context::check(std::span<const Patch>, Stream) { return absent(); }
+Status Context::apply_mapped(std::span<const MappedPatch>, Stream) { return absent(); }
+Result<std::vector<Digest>> Context::digests(DigestKind, std::span<const Contents>, Stream) {
+  return absent();
+}
+Status Context::fetch(const Contents&, uint64_t, std::span<uint8_t>, Stream) { return absent(); }
+Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }
+
+DiffPlan::DiffPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DiffPlan::~DiffPlan() = default;
+DiffPlan::DiffPlan(DiffPlan&&) noexcept = default;
+DiffPlan& DiffPlan::operator=(DiffPlan&&) noexcept = default;
+Status DiffPlan::diff(const ChangeLists&, Stream) { return absent(); }
+
+DeviceSnapshot::DeviceSnapshot(Context*, Placement) {}
+DeviceSnapshot::~DeviceSnapshot() = default;
+DeviceSnapshot::DeviceSnapshot(DeviceSnapshot&&) noexcept = default;
+DeviceSnapshot& DeviceSnapshot::operator=(DeviceSnapshot&&) noexcept = default;
+Result<DeviceSnapshot::Slot> DeviceSnapshot::add(const Contents&, Stream) { return absent(); }
+Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t>, DType) {
+  return absent();
+}
+void DeviceSnapshot::remove(Slot) noexcept {}
+Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view, std::span<const Change>,
+                                                  Stream) {
+  return absent();
+}
+Status DeviceSnapshot::advance(std::span<const Step>, Stream) { return absent(); }
+Result<std::vector<Digest>> DeviceSnapshot::digests(DigestKind, std::span<const Slot>,
+                                                    Stream) const {
+  return absent();
+}
+Status DeviceSnapshot::read(Slot, uint64_t, std::span<uint8_t>, Stream) const { return absent(); }
+uint64_t DeviceSnapshot::device_bytes() const noexcept { return 0; }
+uint64_t DeviceSnapshot::host_bytes() const noexcept { return 0; }
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,209 @@
+// Context: the CPU's payloads and weights, whatever the codec, all or nothing.
+#include "cuda/contexts.h"
+
+namespace deltawire::cuda {
+namespace {
+
+class ContextTest : public ::testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_GPU(); }
+};
+
+void expect_unchanged(const std::vector<BothSides>& arrays) {
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    ASSERT_TRUE(arrays[i].old_array.fetch() == arrays[i].host.old_bytes) << "array " << i;
+  }
+}
+
+void expect_patched(const std::vector<BothSides>& arrays) {
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    ASSERT_TRUE(arrays[i].old_array.fetch() == arrays[i].host.new_bytes) << "array " << i;
+  }
+}
+
+TEST_F(ContextTest, EveryCodecWritesAndReadsTheCpusBytes) {
+  Context context = make_context();
+  for (const Codec* const codec : all_codecs()) {
+    std::vector<BothSides> arrays;
+    for (const unsigned width : {1U, 2U, 4U, 8U}) {
+      for (const size_t n : {0, 1, 1000, 300'000}) {
+        arrays.emplace_back(make_pair(n + width, width, n, 0.01), n == 1000 ? 3 : 0);
+      }
+    }
+    const auto coded = context.encode(codec->name(), pairs_of(arrays), nullptr);
+    ASSERT_TRUE(coded.ok()) << codec->name() << ": " << coded.status().to_string();
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const Encoded expected = cpu_encode(codec->name(), arrays[i].dtype, arrays[i].host);
+      EXPECT_EQ((*coded)[i].num_changed, expected.num_changed) << codec->name() << " " << i;
+      ASSERT_TRUE((*coded)[i].payload == expected.payload) << codec->name() << " " << i;
+    }
+    const std::vector<Patch> patches = patches_of(arrays, *coded);
+    ASSERT_GOOD(context.check(patches, nullptr));
+    expect_unchanged(arrays);
+    ASSERT_GOOD(context.apply(patches, nullptr));
+    expect_patched(arrays);
+  }
+}
+
+TEST_F(ContextTest, AutoTakesTheSmallestThatTheDeviceHas) {
+  Context context = make_context();
+  std::vector<BothSides> arrays;
+  uint64_t seed = 0;
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    for (const double density : {0.0, 0.00001, 0.012, 0.5, 1.0}) {
+      for (const size_t n : {3000, 700'000}) {
+        const Content content = density == 1.0 ? Content::kNoise : Content::kWeights;
+        arrays.emplace_back(make_pair(++seed, width, n, density, content));
+      }
+    }
+  }
+  // All of it new: nothing is smaller than the array itself.
+  arrays.emplace_back(make_pair(77, 2, 400'000, 0, Content::kNoise));
+  arrays.back().host.new_bytes = make_pair(78, 2, 400'000, 0, Content::kNoise).new_bytes;
+  arrays.back() = BothSides(arrays.back().host);
+
+  const auto coded = context.encode("auto", pairs_of(arrays), nullptr);
+  ASSERT_TRUE(coded.ok()) << coded.status().to_string();
+  std::vector<size_t> of_codec(16);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const Coded& one = (*coded)[i];
+    const Encoded same = cpu_encode(one.codec, arrays[i].dtype, arrays[i].host);
+    ASSERT_TRUE(one.payload == same.payload) << i << " " << one.codec;
+    EXPECT_EQ(one.num_changed, cpu_encode("gaps", arrays[i].dtype, arrays[i].host).num_changed);
+    for (const char* other : {"tight", "gaps", "raw"}) {
+      if (one.num_changed == 0) continue;
+      const size_t size = cpu_encode(other, arrays[i].dtype, arrays[i].host).payload.size();
+      // Gaps are tried only where they could be smaller, which is never wrong.
+      EXPECT_LE(one.payload.size(), size) << i << " " << one.codec << " " << other;
+    }
+    ++of_codec[size_t(find_codec(one.codec)->id())];
+  }
+  EXPECT_GT(of_codec[size_t(CodecId::kTight)], 0);
+  EXPECT_GT(of_codec[size_t(CodecId::kRaw)], 0);
+  ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
+  expect_patched(arrays);
+}
+
+TEST_F(ContextTest, WiderFloatsBecomeTheSamePayloads) {
+  Context context = make_context();
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const size_t n : {1000, 300'000}) {
+      const WideFloats wide = make_wide(n, dtype, n);
+      HostPair host{2, wide.rounded, wide.rounded};
+      for (size_t i = 0; i < n; i += 97) host.old_bytes[2 * i] ^= 1;
+      const OnDevice old_array(host.old_bytes), new_array(wide.wide);
+      const Pair pair{{DType::kBF16, old_array.data(), 2 * n}, {dtype, new_array.data()}};
+      for (const char* codec : {"tight", "gaps", "indices", "raw", "xor-zstd", "auto"}) {
+        const auto coded = context.encode(codec, {&pair, 1}, nullptr);
+        ASSERT_TRUE(coded.ok()) << coded.status().to_string();
+        const Coded& one = (*coded)[0];
+        EXPECT_TRUE(one.payload == cpu_encode(one.codec, DType::kBF16, host).payload) << codec;
+      }
+    }
+  }
+}
+
+TEST_F(ContextTest, OneBadPayloadOfAnyCodecLeavesAllAsTheyWere) {
+  Context context = make_context();
+  std::vector<BothSides> arrays;
+  std::vector<Coded> coded;
+  for (const Codec* const codec : all_codecs()) {
+    for (const unsigned width : {2U, 4U}) {
+      arrays.emplace_back(make_pair(arrays.size(), width, 270'000, 0.01));
+      Encoded encoded = cpu_encode(codec->name(), arrays.back().dtype, arrays.back().host);
+      coded.push_back({std::string(codec->name()), std::move(encoded.payload), 0});
+    }
+  }
+  for (size_t bad = 0; bad < arrays.size(); ++bad) {
+    std::vector<Coded> damaged = coded;
+    damaged[bad].payload.resize(damaged[bad].payload.size() - 1);
+    const std::vector<Patch> patches = patches_of(arrays, damaged);
+    for (const bool write : {false, true}) {
+      const Status status =
+          write ? context.apply(patches, nullptr) : context.check(patches, nullptr);
+      EXPECT_EQ(status.code(), Code::kCorruption) << coded[bad].codec << status.to_string();
+      EXPECT_TRUE(mentions(status, "patch " + std::to_string(bad) + ":")) << status.to_string();
+      expect_unchanged(arrays);
+    }
+  }
+  ASSERT_GOOD(context.apply(patches_of(arrays, coded), nullptr));
+  expect_patched(arrays);
+}
+
+TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
+  Context context = make_context(8 * kMiB);
+  std::vector<BothSides> arrays;
+  for (size_t i = 0; i < 4; ++i) arrays.emplace_back(make_pair(i, 2, 3'000'000, 0.02));
+  arrays.emplace_back(make_pair(9, 2, 1'500'000, 0.9));
+  arrays.emplace_back(make_pair(10, 8, 600'000, 1.0, Content::kNoise));
+  for (const char* codec : {"tight", "gaps", "indices", "auto"}) {
+    const auto coded = context.encode(codec, pairs_of(arrays), nullptr);
+    ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const Coded& one = (*coded)[i];
+      ASSERT_TRUE(one.payload == cpu_encode(one.codec, arrays[i].dtype, arrays[i].host).payload)
+          << codec << " " << i;
+    }
+    // Damage in the last is found before the first is written, in however many turns.
+    std::vector<Coded> damaged = *coded;
+    damaged.back().payload.pop_back();
+    EXPECT_EQ(context.apply(patches_of(arrays, damaged), nullptr).code(), Code::kCorruption);
+    expect_unchanged(arrays);
+    ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
+    expect_patched(arrays);
+    for (BothSides& array : arrays) array = BothSides(array.host);
+  }
+}
+
+TEST_F(ContextTest, FetchesAnyBytes) {
+  Context context = make_context(8 * kMiB);
+  Random random(1);
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
+    const size_t n = 6'000'000;
+    const WideFloats wide = make_wide(3, dtype == DType::kBF16 ? DType::kF16 : dtype, n);
+    const OnDevice array(dtype == DType::kBF16 ? wide.rounded : wide.wide);
+    const Contents contents{{dtype, array.data()}, DType::kBF16, 2 * n};
+    for (unsigned round = 0; round < 20; ++round) {
+      const uint64_t offset = round == 0 ? 0 : random() % (2 * n);
+      const uint64_t size = round == 0 ? 2 * n : random() % (2 * n - offset + 1);
+      std::vector<uint8_t> out(size, 0xee);
+      ASSERT_GOOD(context.fetch(contents, offset, out, nullptr));
+      ASSERT_TRUE(std::equal(out.begin(), out.end(), wide.rounded.begin() + ptrdiff_t(offset)))
+          << offset << " " << size;
+    }
+    std::vector<uint8_t> out(2);
+    EXPECT_EQ(context.fetch(contents, 2 * n - 1, out, nullptr).code(), Code::kInvalidArgument);
+  }
+}
+
+TEST_F(ContextTest, SendsBytes) {
+  const std::vector<uint8_t> bytes = make_pair(1, 1, 100'001, 0).old_bytes;
+  const OnDevice to(std::vector<uint8_t>(bytes.size()), 5);
+  ASSERT_GOOD(send(bytes, to.data(), nullptr));
+  EXPECT_TRUE(to.fetch() == bytes);
+}
+
+TEST_F(ContextTest, MistakesAreNamed) {
+  Context context = make_context();
+  const BothSides array(make_pair(1, 2, 100, 0.1));
+  const auto refuse = [&](const Pair& pair, std::string_view words) {
+    const Pair pairs[] = {array.pair(), pair};
+    const Status status = context.encode("tight", pairs, nullptr).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_TRUE(mentions(status, words) && mentions(status, "pair 1")) << status.to_string();
+  };
+  refuse({array.before(), {DType::kF64, array.new_array.data()}}, "F64 cannot be read as BF16");
+  refuse({{DType::kF32, array.old_array.data(), 100}, array.after()}, "BF16 cannot be read as F32");
+  refuse({{DType::kBF16, nullptr, 200}, array.after()}, "null");
+  refuse({array.before(), {DType::kBF16, nullptr}}, "null");
+  refuse({{DType::kBF16, array.old_array.data(), 199}, array.after()}, "multiple of 2");
+  EXPECT_EQ(context.encode("best", {}, nullptr).status().code(), Code::kInvalidArgument);
+  const Patch patch{array.before(), "newer", {}};
+  EXPECT_EQ(context.apply({&patch, 1}, nullptr).code(), Code::kUnsupported);
+  ContextOptions options;
+  options.scratch_bytes = 1000;
+  EXPECT_EQ(Context::create(options).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace deltawire::cuda

@@ -1,0 +1,192 @@
+// DeviceSnapshot, on the device and in pinned memory.
+#include "cuda/contexts.h"
+
+namespace deltawire::cuda {
+namespace {
+
+using Placement = DeviceSnapshot::Placement;
+using Slot = DeviceSnapshot::Slot;
+
+class SnapshotTest : public ::testing::TestWithParam<Placement> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_GPU(); }
+};
+
+std::vector<uint8_t> bytes_of(const DeviceSnapshot& snapshot, Slot slot, size_t size) {
+  std::vector<uint8_t> bytes(size);
+  const Status status = snapshot.read(slot, 0, bytes, nullptr);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  return bytes;
+}
+
+// Arrays, the slots that hold their old state, and what changes them.
+struct Held {
+  std::vector<BothSides> arrays;
+  std::vector<Slot> slots;
+  std::vector<DeviceSnapshot::Change> changes;
+
+  void add(DeviceSnapshot& snapshot, HostPair pair) {
+    arrays.emplace_back(std::move(pair));
+    const BothSides& array = arrays.back();
+    slots.push_back(good(snapshot.add(
+        Contents{{array.dtype, array.old_array.data()}, array.dtype, array.size()}, nullptr)));
+    changes.push_back({slots.back(), array.after()});
+  }
+
+  void expect_coded(const std::vector<Coded>& coded) const {
+    ASSERT_EQ(coded.size(), arrays.size());
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      ASSERT_TRUE(coded[i].payload ==
+                  cpu_encode(coded[i].codec, arrays[i].dtype, arrays[i].host).payload)
+          << i << " " << coded[i].codec;
+    }
+  }
+  std::vector<DeviceSnapshot::Step> steps(const std::vector<Coded>& coded) const {
+    std::vector<DeviceSnapshot::Step> steps;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      steps.push_back({slots[i], coded[i].codec, coded[i].payload});
+    }
+    return steps;
+  }
+};
+
+TEST_P(SnapshotTest, EncodesAndAdvances) {
+  for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
+    Context context = make_context(scratch);
+    DeviceSnapshot snapshot(&context, GetParam());
+    Held held;
+    for (const unsigned width : {1U, 2U, 4U, 8U}) {
+      for (const size_t n : {0, 1, 1000, 300'000, 1'500'000}) {
+        held.add(snapshot, make_pair(n + width, width, n, n == 1000 ? 1.0 : 0.01));
+      }
+    }
+    for (size_t i = 0; i < 20; ++i) held.add(snapshot, make_pair(i, 2, 290'000 + i, 0.02));
+    for (const char* codec : {"auto", "tight", "gaps", "indices", "raw", "xor-zstd"}) {
+      const auto coded = snapshot.encode(codec, held.changes, nullptr);
+      ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
+      held.expect_coded(*coded);
+      // Nothing has changed but by advance().
+      for (size_t i = 0; i < held.arrays.size(); ++i) {
+        const HostPair& host = held.arrays[i].host;
+        ASSERT_TRUE(bytes_of(snapshot, held.slots[i], host.old_bytes.size()) == host.old_bytes);
+      }
+      ASSERT_GOOD(snapshot.advance(held.steps(*coded), nullptr));
+      const auto digests = snapshot.digests(DigestKind::kXxh3_128, held.slots, nullptr);
+      ASSERT_TRUE(digests.ok()) << digests.status().to_string();
+      for (size_t i = 0; i < held.arrays.size(); ++i) {
+        const HostPair& host = held.arrays[i].host;
+        ASSERT_TRUE(bytes_of(snapshot, held.slots[i], host.new_bytes.size()) == host.new_bytes)
+            << codec << " " << i;
+        ASSERT_EQ((*digests)[i], digest_of(DigestKind::kXxh3_128, host.new_bytes)) << i;
+      }
+      const auto again = snapshot.encode("auto", held.changes, nullptr);
+      ASSERT_TRUE(again.ok()) << again.status().to_string();
+      for (const Coded& one : *again) EXPECT_EQ(one.num_changed, 0);
+      // Back to the old state, for the next codec.
+      for (size_t i = 0; i < held.arrays.size(); ++i) {
+        snapshot.remove(held.slots[i]);
+        held.slots[i] = good(snapshot.add(held.arrays[i].host.old_bytes, held.arrays[i].dtype));
+        held.changes[i].slot = held.slots[i];
+      }
+    }
+  }
+}
+
+TEST_P(SnapshotTest, WiderFloats) {
+  Context context = make_context(8 * kMiB);
+  DeviceSnapshot snapshot(&context, GetParam());
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    const size_t n = 5'000'000;
+    const WideFloats before = make_wide(1, dtype, n);
+    WideFloats after = make_wide(2, dtype, n);
+    const size_t width = dtype == DType::kF32 ? 4 : 2;
+    for (size_t i = 0; i < n; ++i) {  // one in fifty is new
+      if (i % 50 == 0) continue;
+      std::memcpy(&after.wide[i * width], &before.wide[i * width], width);
+      std::memcpy(&after.rounded[i * 2], &before.rounded[i * 2], 2);
+    }
+    const OnDevice old_wide(before.wide), new_wide(after.wide);
+    const Slot slot =
+        good(snapshot.add(Contents{{dtype, old_wide.data()}, DType::kBF16, 2 * n}, nullptr));
+    ASSERT_TRUE(bytes_of(snapshot, slot, 2 * n) == before.rounded);
+    const DeviceSnapshot::Change change{slot, {dtype, new_wide.data()}};
+    const auto coded = snapshot.encode("auto", {&change, 1}, nullptr);
+    ASSERT_TRUE(coded.ok()) << coded.status().to_string();
+    const HostPair host{2, before.rounded, after.rounded};
+    const Coded& one = (*coded)[0];
+    ASSERT_TRUE(one.payload == cpu_encode(one.codec, DType::kBF16, host).payload) << one.codec;
+    const DeviceSnapshot::Step step{slot, one.codec, one.payload};
+    ASSERT_GOOD(snapshot.advance({&step, 1}, nullptr));
+    ASSERT_TRUE(bytes_of(snapshot, slot, 2 * n) == after.rounded);
+    snapshot.remove(slot);
+  }
+}
+
+TEST_P(SnapshotTest, ADamagedStepIsCorruption) {
+  Context context = make_context();
+  DeviceSnapshot snapshot(&context, GetParam());
+  Held held;
+  for (size_t i = 0; i < 3; ++i) held.add(snapshot, make_pair(i, 2, 300'000, 0.01));
+  for (const char* codec : {"tight", "gaps", "indices", "raw"}) {
+    std::vector<Coded> coded = good(snapshot.encode(codec, held.changes, nullptr));
+    coded[2].payload.pop_back();
+    const Status status = snapshot.advance(held.steps(coded), nullptr);
+    EXPECT_EQ(status.code(), Code::kCorruption) << status.to_string();
+    for (size_t i = 0; i < 3; ++i) {
+      snapshot.remove(held.slots[i]);
+      held.slots[i] = good(snapshot.add(held.arrays[i].host.old_bytes, DType::kBF16));
+      held.changes[i].slot = held.slots[i];
+    }
+  }
+}
+
+TEST_P(SnapshotTest, MemoryIsCountedUsedAgainAndGivenBack) {
+  Context context = make_context();
+  DeviceSnapshot snapshot(&context, GetParam());
+  const auto held = [&] { return snapshot.device_bytes() + snapshot.host_bytes(); };
+  EXPECT_EQ(held(), 0);
+  const std::vector<uint8_t> bytes(1'000'000, 7);
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < 40; ++i) slots.push_back(good(snapshot.add(bytes, DType::kU8)));
+  const uint64_t before = held();
+  EXPECT_GE(before, 40'000'000);
+  EXPECT_LE(before, 80'000'000);
+  EXPECT_EQ(GetParam() == Placement::kDevice, snapshot.device_bytes() > 0);
+  for (size_t i = 0; i < 10; ++i) {
+    snapshot.remove(slots[i]);
+    slots[i] = good(snapshot.add(bytes, DType::kU8));
+  }
+  EXPECT_EQ(held(), before);
+  const Slot large = good(snapshot.add(std::vector<uint8_t>(100'000'000, 3), DType::kU8));
+  EXPECT_GE(held(), before + 100'000'000);
+  snapshot.remove(large);
+  EXPECT_EQ(held(), before);
+  for (const Slot slot : slots) {
+    ASSERT_TRUE(bytes_of(snapshot, slot, bytes.size()) == bytes);
+    snapshot.remove(slot);
+  }
+  EXPECT_EQ(held(), 0);
+  snapshot.remove(slots[0]);  // no harm
+}
+
+TEST_P(SnapshotTest, MistakesAreNamed) {
+  Context context = make_context();
+  DeviceSnapshot snapshot(&context, GetParam());
+  const DeviceSnapshot::Change change{3, {DType::kBF16, nullptr}};
+  const Status status = snapshot.encode("tight", {&change, 1}, nullptr).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(mentions(status, "change 0: slot 3")) << status.to_string();
+  const DeviceSnapshot::Step step{3, "tight", {}};
+  EXPECT_EQ(snapshot.advance({&step, 1}, nullptr).code(), Code::kInvalidArgument);
+  std::vector<uint8_t> out(1);
+  EXPECT_EQ(snapshot.read(3, 0, out, nullptr).code(), Code::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, SnapshotTest,
+                         ::testing::Values(Placement::kDevice, Placement::kPinned),
+                         [](const auto& param) {
+                           return param.param == Placement::kDevice ? "Device" : "Pinned";
+                         });
+
+}  // namespace
+}  // namespace deltawire::cuda
