@@ -16,7 +16,8 @@ struct Context::Impl {
   const int device;
   ThreadPool pool;
   Workspace workspace;
-  Buffer staging;  // where snapshots in host memory are brought to; comes off the scratch
+  Buffer staging;      // where snapshots in host memory are brought to; comes off the scratch
+  bool stages = true;  // else they are read over the bus as they are compared; for benches
 
   uint64_t scratch_bytes() const noexcept { return options.scratch_bytes - staging.size(); }
   DeviceOptions codec_options() {

@@ -147,7 +147,7 @@ Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
     if (!pair.ok()) return std::move(pair).status().at(place);
     pairs.push_back(*pair);
   }
-  if (impl_->placement == Placement::kDevice) {
+  if (impl_->placement == Placement::kDevice || !impl_->context.stages) {
     return encode_pairs(impl_->context, codec, pairs, stream);
   }
   std::vector<Coded> out(changes.size());
