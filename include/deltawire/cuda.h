@@ -27,6 +27,11 @@ using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
 // OK where a GPU can be used; else why not: Unsupported (not built in), Device (driver, no device).
 Status available();
 
+// Codecs that Context::encode() has.
+inline bool has_codec(std::string_view codec) noexcept {
+  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "indices";
+}
+
 // Contiguous, of any alignment, on the device in use. Not owned.
 struct DeviceArray {
   DType dtype = DType::kBF16;

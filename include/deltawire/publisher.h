@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,16 @@
 #include "deltawire/store.h"
 #include "deltawire/tensor.h"
 
+struct CUstream_st;  // a cudaStream_t
+
 namespace deltawire {
+
+// For tensors in a GPU's memory.
+struct PublishCudaOptions {
+  CUstream_st* stream = nullptr;  // what the tensors are made on; work goes there too
+  bool pinned_snapshot = false;   // in the host's memory instead of the GPU's
+  uint64_t scratch_bytes = uint64_t{256} << 20;  // of the GPU's memory, beyond the snapshot
+};
 
 struct PublishOptions {
   std::string codec = "auto";
@@ -35,6 +45,7 @@ struct PublishOptions {
   // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in.
   unsigned rank = 0, world = 1;
   double rank_timeout_seconds = 600;
+  PublishCudaOptions cuda;
   Progress progress;
 };
 
@@ -65,6 +76,14 @@ struct PublishReport {
 struct PublishTensor {
   TensorView view;  // bytes are the box's contents; shape is the whole tensor's
   Box box;
+  Memory memory = Memory::kHost;  // where the bytes are
+  // The dtype that the bytes really have: F32 or F16, on a GPU, that are published as BF16.
+  std::optional<DType> source = {};
+};
+
+// What the snapshot takes.
+struct SnapshotMemory {
+  uint64_t host = 0, pinned = 0, device = 0, disk = 0;  // bytes
 };
 
 // Holds the snapshot: the last committed state. It advances when, and only when, a manifest is
@@ -82,6 +101,7 @@ class Publisher {
   Publisher& operator=(Publisher&&) noexcept;
 
   const std::string& run() const noexcept;  // empty until there is one
+  SnapshotMemory memory() const;
 
   // Publishes a state: all tensors of the model, in any order. `extra_files` (config.json,
   // tokenizer, ...) ride along in versions that are stored whole.

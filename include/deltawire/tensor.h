@@ -49,6 +49,9 @@ Result<uint64_t> tensor_size_bytes(DType dtype, const Shape& shape);
 Result<uint64_t> num_elements(const Shape& shape);
 std::string shape_to_string(const Shape& shape);  // "[2048, 1024]"
 
+// Where bytes are: in the host's memory, or in that of the GPU in use (see deltawire/cuda.h).
+enum class Memory : uint8_t { kHost, kCuda };
+
 // A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
 struct TensorView {
   std::string name;

@@ -50,7 +50,7 @@ class TensorDelta {
   // delta was made from, Corruption when it does not lead where it says. What changes is held in
   // memory meanwhile. InvalidArgument when tensors come, go or change their form: that is for
   // apply_delta().
-  Result<ApplyReport> apply(std::span<const HostTensor> state, const ApplyOptions& options) const;
+  Result<ApplyReport> apply(std::span<const LiveTensor> state, const ApplyOptions& options) const;
 
   const std::vector<TensorDeltaEntry>& entries() const noexcept;  // sorted by tensor, then by box
   const std::vector<std::string>& removed() const noexcept;       // tensors that go

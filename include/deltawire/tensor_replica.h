@@ -1,4 +1,5 @@
-// The receiving side without files: keeps tensors in the caller's memory at a version of a chain.
+// The receiving side without files: keeps tensors in the caller's memory, the host's or a GPU's, at
+// a version of a chain.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,14 @@
 
 namespace deltawire {
 
-// A tensor in host memory that the caller owns and that outlives the replica. Its bytes may be read
-// at any time but during commit(), and are to be written by the replica alone.
-struct HostTensor {
+// A tensor that the caller owns and that outlives the replica. Its bytes may be read at any time
+// but during commit(), and are to be written by the replica alone.
+struct LiveTensor {
   std::string name;
   DType dtype = DType::kU8;
   Shape shape;
   std::span<uint8_t> bytes;
+  Memory memory = Memory::kHost;  // where the bytes are
 };
 
 struct TensorReplicaOptions {
@@ -38,6 +40,9 @@ struct TensorReplicaOptions {
   // system's folder for temporary files.
   std::filesystem::path scratch;
   std::filesystem::path trust_key;
+  // For tensors in a GPU's memory: where work on them goes, and the memory there that it may take.
+  CUstream_st* cuda_stream = nullptr;
+  uint64_t cuda_scratch_bytes = uint64_t{256} << 20;
   Progress progress;
 };
 
@@ -47,7 +52,7 @@ class TensorReplica {
  public:
   // `tensors`: all of the model, in any order, holding anything. InvalidArgument when sizes do not
   // fit dtypes and shapes, or a name comes twice.
-  static Result<TensorReplica> open(std::shared_ptr<Store> store, std::vector<HostTensor> tensors,
+  static Result<TensorReplica> open(std::shared_ptr<Store> store, std::vector<LiveTensor> tensors,
                                     TensorReplicaOptions options);
   ~TensorReplica();
   TensorReplica(TensorReplica&&) noexcept;
@@ -61,7 +66,8 @@ class TensorReplica {
   // read, not written; whatever fails leaves them as they are. The first time, what they hold is
   // found out by digest: the wanted version, one of those before it, or none, and then a version
   // stored whole is where the path begins. InvalidArgument, naming the tensor, when the version has
-  // others than were given. What differs is held in memory until commit(), as absolute values.
+  // others than were given. What differs is held in memory until commit(): as absolute values, or,
+  // for tensors on a GPU, as payloads that are known to be sound and to fit what is there.
   Result<PullReport> prepare(std::optional<uint64_t> version = {});
   // Writes what prepare() left. From its first write until it succeeds, version() is none: what a
   // failure leaves is never taken for a version, and the next prepare() starts from a whole one.

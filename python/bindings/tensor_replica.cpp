@@ -31,7 +31,7 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
   options.name = name;
   options.scratch = scratch;
   options.trust_key = trust_key;
-  const std::vector<HostTensor> wanted = to_patch(tensors);
+  const std::vector<LiveTensor> wanted = to_patch(tensors);
   new (self) TensorReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return TensorReplica::open(store.get(), wanted, options);

@@ -157,8 +157,8 @@ std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors) {
   return out;
 }
 
-std::vector<HostTensor> to_patch(const std::vector<const Tensor*>& tensors) {
-  std::vector<HostTensor> out;
+std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors) {
+  std::vector<LiveTensor> out;
   for (const Tensor* tensor : tensors) {
     refuse_box(*tensor);
     if (!tensor->writable) {

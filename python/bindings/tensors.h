@@ -30,7 +30,7 @@ struct Tensor {
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors);
 std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors);
 // InvalidArgument for boxes and arrays that cannot be written.
-std::vector<HostTensor> to_patch(const std::vector<const Tensor*>& tensors);
+std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors);
 
 void bind_tensors(nb::module_& module);
 

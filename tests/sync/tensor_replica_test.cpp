@@ -41,7 +41,7 @@ class Memory {
   std::vector<uint8_t>& bytes(size_t i) { return bytes_[i]; }
   std::vector<std::vector<uint8_t>> copy() const { return {bytes_.begin(), bytes_.end()}; }
 
-  std::vector<HostTensor> tensors;
+  std::vector<LiveTensor> tensors;
 
  private:
   std::deque<std::vector<uint8_t>> bytes_;
@@ -270,7 +270,7 @@ TEST_F(TensorReplicaTest, BytesWrittenBetweenPrepareAndCommitAreNeverCalledAVers
 }
 
 TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
-  const auto refused = [&](const std::function<void(std::vector<HostTensor>*)>& change,
+  const auto refused = [&](const std::function<void(std::vector<LiveTensor>*)>& change,
                            const std::string& message) {
     Memory memory(model_);
     change(&memory.tensors);

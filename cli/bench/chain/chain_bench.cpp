@@ -102,7 +102,7 @@ class HostModel {
       tensors_.push_back({tensor.name, tensor.dtype, {elements}, bytes_.back()});
     }
   }
-  const std::vector<HostTensor>& tensors() const { return tensors_; }
+  const std::vector<LiveTensor>& tensors() const { return tensors_; }
   bool holds(const BenchData& data, bool after) const {
     for (size_t i = 0; i < bytes_.size(); ++i) {
       const Bytes wanted = after ? data.tensors[i].after : data.tensors[i].before;
@@ -113,7 +113,7 @@ class HostModel {
 
  private:
   std::deque<std::vector<uint8_t>> bytes_;
-  std::vector<HostTensor> tensors_;
+  std::vector<LiveTensor> tensors_;
 };
 
 // What a replica in a thread of its own saw, on the clock of now_seconds().

@@ -99,9 +99,9 @@ Status refuse_other_forms(const Delta& delta) {
                           ": the delta removes it; tensors in memory are patched, not removed");
 }
 
-std::vector<CheckpointTensor> sorted_views(std::span<const HostTensor> state) {
+std::vector<CheckpointTensor> sorted_views(std::span<const LiveTensor> state) {
   std::vector<CheckpointTensor> views;
-  for (const HostTensor& tensor : state) {
+  for (const LiveTensor& tensor : state) {
     views.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, 0, 0});
   }
   std::sort(views.begin(), views.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
@@ -120,7 +120,7 @@ std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTenso
     const std::span<const uint8_t> bytes = find_tensor(views, name)->view.bytes;
     Patched tensor;
     tensor.entries = std::span(delta.entries).subspan(begin, end - begin);
-    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};  // HostTensor's own
+    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};  // LiveTensor's own
     tensors.push_back(std::move(tensor));
     begin = end;
   }
@@ -139,7 +139,7 @@ Digest state_after(std::vector<TensorState> states, const std::vector<Patched>& 
 
 }  // namespace
 
-Result<ApplyReport> TensorDelta::apply(std::span<const HostTensor> state,
+Result<ApplyReport> TensorDelta::apply(std::span<const LiveTensor> state,
                                        const ApplyOptions& options) const {
   const Delta& delta = impl_->delta;
   DW_RETURN_IF_ERROR(refuse_other_forms(delta));

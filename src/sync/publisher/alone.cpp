@@ -1,19 +1,14 @@
 // One publisher alone: in one go, or in two halves with the trainer's next step between them.
+#include <algorithm>
 #include <future>
 
 #include "sync/publisher/impl.h"
 
 namespace deltawire {
-namespace {
-
-constexpr uint64_t kKeptShare = 4;  // of the memory limit
-
-}  // namespace
 
 struct Publisher::Impl::Attempt {
   PublishClock clock;
   std::vector<PublishTensor> tensors;
-  std::optional<KeptChanges> kept;
   PublishReport report;
   Draft draft;
   std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
@@ -34,17 +29,24 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given) {
   DW_ASSIGN_OR_RETURN(attempt.tensors, check_tensors(given));
   DW_RETURN_IF_ERROR(ensure_chain());
   if (uncertain) DW_RETURN_IF_ERROR(read_head());
+  const auto& tensors = attempt.tensors;
+  if (!device && std::any_of(tensors.begin(), tensors.end(), on_device)) {
+    if (!folder.empty()) {
+      return unsupported("a snapshot in a folder is compared on the host: keep it in memory, or " +
+                         std::string("give tensors in the host's memory"));
+    }
+    DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options));
+  }
   return attempt;
 }
 
 // All that needs the tensors.
-Status Publisher::Impl::make_draft(const FullSource& source, Attempt* attempt) {
+Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt* attempt) {
   const Tensors tensors = attempt->tensors;
-  KeptChanges* const keep = attempt->kept ? &*attempt->kept : nullptr;
   attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
   std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
   if (full_reason.empty()) {
-    DW_ASSIGN_OR_RETURN(attempt->draft, draft_delta_or_rebuild(tensors, attempt->clock, keep,
+    DW_ASSIGN_OR_RETURN(attempt->draft, draft_delta_or_rebuild(tensors, keep, attempt->clock,
                                                                &full_reason, &attempt->report));
     if (full_reason.empty()) return {};
     attempt->draft.abandon();
@@ -79,8 +81,7 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   }
   DW_RETURN_IF_ERROR(commit(&draft, attempt->clock, &report));
   describe_head(&report);
-  const KeptChanges* const kept = source ? nullptr : &*attempt->kept;
-  advance(attempt->tensors, draft, kept, attempt->clock, &report);
+  advance(attempt->tensors, draft, attempt->clock, &report);
   if (source) add_anchor_if_due(*source, attempt->clock, &report);
   return {};
 }
@@ -95,7 +96,7 @@ PublishReport Publisher::Impl::report_of(Attempt attempt) const {
 
 Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* attempt) {
   if (options.world == 1) {
-    DW_RETURN_IF_ERROR(make_draft(source, attempt));
+    DW_RETURN_IF_ERROR(make_draft(source, false, attempt));
     return end(&source, attempt);
   }
   DW_RETURN_IF_ERROR(check_free());
@@ -113,7 +114,7 @@ Result<PublishReport> Publisher::Impl::publish(Tensors tensors, const FullSource
 // A version that is stored whole takes the tensors until the end; so do changes too many to keep.
 bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
   if (!attempt.draft.stream) return true;
-  if (snapshot->needs_changes() && !attempt.kept->complete()) return true;
+  if (snapshot->needs_changes() && !attempt.draft.kept->complete()) return true;
   Manifest next;
   next.version = next_version();
   next.chain_bytes = head->manifest.chain_bytes + attempt.draft.stream->payload_bytes();
@@ -126,8 +127,7 @@ Status Publisher::Impl::capture(Tensors tensors, const FullSource& source) {
   if (attempt.over) {
     DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
   } else {
-    attempt.kept.emplace(options.memory_limit / kKeptShare);
-    DW_RETURN_IF_ERROR(make_draft(source, &attempt));
+    DW_RETURN_IF_ERROR(make_draft(source, true, &attempt));
     attempt.over = needs_tensors(attempt);
     if (attempt.over) DW_RETURN_IF_ERROR(end(&source, &attempt));
   }

@@ -12,22 +12,23 @@ constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 
 }  // namespace
 
-SegmentBody::SegmentBody(const std::vector<Bytes>& segments) {
-  for (const Bytes bytes : segments) {
-    if (bytes.empty()) continue;
-    segments_.push_back({size_, bytes});
-    size_ += bytes.size();
+JoinedBody::JoinedBody(std::vector<std::shared_ptr<const Body>> bodies) {
+  for (std::shared_ptr<const Body>& body : bodies) {
+    if (body->size() == 0) continue;
+    const uint64_t begin = size_;
+    size_ += body->size();
+    bodies_.push_back({begin, std::move(body)});
   }
 }
 
-Status SegmentBody::read(uint64_t offset, MutableBytes out) const {
-  auto at = std::upper_bound(segments_.begin(), segments_.end(), offset,
-                             [](uint64_t value, const Segment& s) { return value < s.begin; });
+Status JoinedBody::read(uint64_t offset, MutableBytes out) const {
+  auto at = std::upper_bound(bodies_.begin(), bodies_.end(), offset,
+                             [](uint64_t value, const Placed& one) { return value < one.begin; });
   while (!out.empty()) {
-    const Segment& segment = *--at;
-    const uint64_t skip = offset - segment.begin;
-    const size_t count = size_t(std::min<uint64_t>(segment.bytes.size() - skip, out.size()));
-    std::memcpy(out.data(), segment.bytes.data() + skip, count);
+    const Placed& one = *--at;
+    const uint64_t skip = offset - one.begin;
+    const size_t count = size_t(std::min<uint64_t>(one.body->size() - skip, out.size()));
+    DW_RETURN_IF_ERROR(one.body->read(skip, out.first(count)));
     out = out.subspan(count);
     offset += count;
     at += 2;

@@ -14,19 +14,19 @@
 
 namespace deltawire {
 
-// Pieces of memory, one after the other. They outlive the body.
-class SegmentBody final : public Body {
+// Bodies, one after the other.
+class JoinedBody final : public Body {
  public:
-  explicit SegmentBody(const std::vector<Bytes>& segments);
+  explicit JoinedBody(std::vector<std::shared_ptr<const Body>> bodies);
   uint64_t size() const noexcept override { return size_; }
   Status read(uint64_t offset, MutableBytes out) const override;
 
  private:
-  struct Segment {
+  struct Placed {
     uint64_t begin;
-    Bytes bytes;
+    std::shared_ptr<const Body> body;
   };
-  std::vector<Segment> segments_;
+  std::vector<Placed> bodies_;
   uint64_t size_ = 0;
 };
 

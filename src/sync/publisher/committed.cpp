@@ -58,12 +58,13 @@ Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* 
 }
 
 // The version stands whatever happens here; a snapshot that could not follow is read again.
-void Publisher::Impl::advance(Tensors tensors, const Draft& draft, const KeptChanges* kept,
-                              PublishClock clock, PublishReport* report) {
+void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock clock,
+                              PublishReport* report) {
   const uint64_t version = head->manifest.version;
   // What was not needed to publish is not made now, but for the seed: it is what comes next.
   if (!snapshot && (options.full || version != 0)) return;
   const double begin = clock.now();
+  const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
   const auto follow = [&]() -> Status {
     if (!snapshot && !folder.empty()) {
       DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
@@ -71,7 +72,7 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, const KeptCha
       return {};
     }
     if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
-    return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept});
+    return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept, device.get()});
   };
   const Status status = guard_memory(follow);  // out of memory is no reason to fail either
   DW_SYNC_POINT("publish: snapshot advanced");

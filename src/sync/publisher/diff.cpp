@@ -1,6 +1,7 @@
 #include "sync/publisher/diff.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/thread_pool.h"
 #include "format/layout.h"
@@ -27,24 +28,21 @@ PieceRecord describe(const PublishTensor& tensor) {
   return {view.name, view.dtype, view.shape, tensor.box, {}, false, 0, 0};
 }
 
-// A delta's entry brings a whole tensor or patches what is there; a box of a tensor that is not
-// there can do neither.
-std::string box_of_new_tensor(const PublishTensor& tensor) {
-  return "schema: tensor " + quote(tensor.view.name) +
-         " is new or has another form, and comes in " + "boxes";
-}
-
 Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff* diff) {
   for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
     const PublishTensor& tensor = job.tensors[piece];
     const TensorView& view = tensor.view;
     diff->record.pieces.push_back(describe(tensor));
+    if (on_device(tensor)) {
+      work->num_slices.push_back(1);
+      continue;
+    }
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
     EncodeItem item;
     item.change = {view.name, view.dtype, view.shape, tensor.box, {}, view.bytes};
     item.comparable = old.has_value();
     if (!old) {
-      if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(tensor);
+      if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
       work->num_slices.push_back(1);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
@@ -68,12 +66,54 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
   return {};
 }
 
+Status check_source(const PublishTensor& tensor) {
+  if (!tensor.source || *tensor.source == tensor.view.dtype) return {};
+  const bool rounds = tensor.view.dtype == DType::kBF16 &&
+                      (*tensor.source == DType::kF32 || *tensor.source == DType::kF16);
+  if (rounds && on_device(tensor)) return {};
+  return invalid_argument(std::string(dtype_name(*tensor.source)) + " cannot be published as " +
+                          std::string(dtype_name(tensor.view.dtype)) + " from here; F32 and F16 " +
+                          "on a GPU can, as BF16");
+}
+
+// Of the tensors with these numbers.
+Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
+                                         const std::vector<size_t>& which, DigestKind kind,
+                                         PublishDevice* device, ThreadPool* pool) {
+  std::vector<Digest> digests(which.size());
+  std::vector<const PublishTensor*> there;
+  std::vector<uint64_t> sizes;
+  std::vector<size_t> here_at, there_at;
+  for (size_t i = 0; i < which.size(); ++i) {
+    const PublishTensor& tensor = tensors[which[i]];
+    if (on_device(tensor)) {
+      there.push_back(&tensor);
+      there_at.push_back(i);
+    } else {
+      sizes.push_back(tensor.view.bytes.size());
+      here_at.push_back(i);
+    }
+  }
+  if (!there.empty()) {
+    DW_ASSIGN_OR_RETURN(const std::vector<Digest> found, device->digests(kind, there));
+    for (size_t i = 0; i < found.size(); ++i) digests[there_at[i]] = found[i];
+  }
+  const auto hash = [&](size_t i, ThreadPool*) -> Status {
+    digests[here_at[i]] = digest_of(kind, tensors[which[here_at[i]]].view.bytes);
+    return {};
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
+        return Status();
+      }));
+  return digests;
+}
+
 // Digests of pieces that no single item had: sliced ones that changed, and unchanged boxes whose
 // digest the parent does not know.
 Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
   std::vector<size_t> missing;
-  std::vector<uint64_t> sizes;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
     if (piece.digest.size != 0 && work.num_slices[i] == 1) continue;
@@ -84,18 +124,18 @@ Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, T
       }
     }
     missing.push_back(i);
-    sizes.push_back(job.tensors[i].view.bytes.size());
   }
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {})
-      .run(
-          [&](size_t i, ThreadPool*) -> Status {
-            (*pieces)[missing[i]].digest = digest_of(kind, job.tensors[missing[i]].view.bytes);
-            return {};
-          },
-          [](size_t) { return Status(); });
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
+                      hash_tensors(job.tensors, missing, kind, job.device, pool));
+  for (size_t i = 0; i < missing.size(); ++i) (*pieces)[missing[i]].digest = digests[i];
+  return {};
 }
 
 }  // namespace
+
+std::string box_of_new_tensor(const std::string& name) {
+  return "schema: tensor " + quote(name) + " is new or has another form, and comes in boxes";
+}
 
 // Where everything changes, a codec holds six times the bytes it works on: a wave of items takes
 // up to three eighths of the limit, what is on its way to the store another quarter.
@@ -119,13 +159,16 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
       return invalid_argument(place + ": not the name of a tensor");
     }
     DW_RETURN_IF_ERROR(check_box(tensor.box, view.dtype, view.shape).at(place));
-    const Result<uint64_t> size = tensor_size_bytes(view.dtype, box_shape(tensor.box, view.shape));
+    DW_RETURN_IF_ERROR(check_source(tensor).at(place));
+    const Result<uint64_t> size =
+        tensor_size_bytes(tensor.source.value_or(view.dtype), box_shape(tensor.box, view.shape));
     if (!size.ok()) return Status(size.status()).at(place);
     if (view.bytes.size() != *size) {
       return invalid_argument(place + ": expected " + std::to_string(*size) + " bytes, got " +
                               std::to_string(view.bytes.size()));
     }
-    checked.push_back({view, normalise_box(tensor.box, view.shape)});
+    checked.push_back(tensor);
+    checked.back().box = normalise_box(tensor.box, view.shape);
   }
   return checked;
 }
@@ -165,6 +208,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   const DigestKind kind = job.parent.manifest->digest_kind;
   const EncodeOptions encode{job.options.codec, kind, job.snapshot.hashing(), shares.wave_bytes,
                              job.options.progress};
+  const DiffSink out{job, stream, &diff};
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
     const EncodeItem& item = work.items[i];
     PieceRecord& piece = diff.record.pieces[work.piece_of[i]];
@@ -172,47 +216,48 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (!sliced) piece.digest = outcome.entry.new_digest;
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
-    piece.changed = true;
-    if (item.comparable) piece.num_changed += outcome.entry.num_changed;
     const Bytes contents = item.change.new_bytes;
     Payload payload = item.comparable ? Payload::own(std::move(outcome.payload))
                       : job.keep      ? Payload::own({contents.begin(), contents.end()})
                                       : Payload{contents, nullptr};
-    if (job.keep) {
-      job.keep->add(
-          {work.piece_of[i], work.begin[i], contents.size(), outcome.entry.codec, payload});
-    }
-    DW_RETURN_IF_ERROR(stream->add(std::move(outcome.entry), std::move(payload)));
-    diff.payload_bytes = stream->payload_bytes();
-    diff.dense = diff.payload_bytes > job.give_up_bytes;
-    return diff.dense ? cancelled("dense") : Status();
+    return out.add(work.piece_of[i], work.begin[i], contents.size(), std::move(outcome.entry),
+                   std::move(payload));
   };
-  Status status = encode_items(work.items, encode, pool, take);
+  Status status = diff_on_device(out, pool);
+  if (!diff.needs_full.empty()) return diff;
+  if (status.ok()) status = encode_items(work.items, encode, pool, take);
   if (diff.dense) return diff;
   DW_RETURN_IF_ERROR(std::move(status));
   DW_RETURN_IF_ERROR(complete_digests(job, work, kind, pool, &diff.record.pieces));
   return diff;
 }
 
+Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEntry entry,
+                     Payload payload) const {
+  PieceRecord& record = diff->record.pieces[piece];
+  record.changed = true;
+  if (entry.old_digest) record.num_changed += entry.num_changed;
+  if (job.keep) job.keep->add({piece, begin, size_bytes, entry.codec, payload});
+  DW_RETURN_IF_ERROR(stream->add(std::move(entry), std::move(payload)));
+  diff->payload_bytes = stream->payload_bytes();
+  diff->dense = diff->payload_bytes > job.give_up_bytes;
+  return diff->dense ? cancelled("dense") : Status();
+}
+
 Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 DigestKind kind, ThreadPool* pool, const Progress& progress) {
+                                 DigestKind kind, PublishDevice* device, ThreadPool* pool) {
   PublishRecord record;
-  std::vector<uint64_t> sizes;
-  for (const PublishTensor& tensor : tensors) {
-    record.pieces.push_back(describe(tensor));
-    sizes.push_back(tensor.view.bytes.size());
-  }
-  const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    PieceRecord& piece = record.pieces[i];
-    piece.digest = digest_of(kind, tensors[i].view.bytes);
+  std::vector<size_t> all(tensors.size());
+  std::iota(all.begin(), all.end(), 0);
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
+                      hash_tensors(tensors, all, kind, device, pool));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    PieceRecord piece = describe(tensors[i]);
+    piece.digest = digests[i];
     const std::optional<Digest> known = known_digest(parent, tensors[i].view, piece.box);
     piece.changed = !known || *known != piece.digest;
-    return {};
-  };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, progress).run(hash, [](size_t) {
-        return Status();
-      }));
+    record.pieces.push_back(std::move(piece));
+  }
   return record;
 }
 

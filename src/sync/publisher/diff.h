@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "deltawire/publisher.h"
+#include "sync/publisher/device.h"
 #include "sync/publisher/kept_changes.h"
 #include "sync/publisher/part_stream.h"
 #include "sync/publisher/record.h"
@@ -38,6 +39,10 @@ std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorV
 std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
                                    const Box& box);
 
+// Why a version has to be whole. A delta's entry brings a whole tensor or patches what is there; a
+// box of a tensor that is not there can do neither.
+std::string box_of_new_tensor(const std::string& name);
+
 struct StateDiff {
   PublishRecord record;    // pieces in the order of the tensors; parts are still empty
   bool dense = false;      // given up: a delta would not pay
@@ -52,6 +57,7 @@ struct DiffJob {
   const PublishOptions& options;
   uint64_t give_up_bytes = UINT64_MAX;  // of payloads: more is dense
   KeptChanges* keep = nullptr;          // set: the tensors may change before the parts are put
+  PublishDevice* device = nullptr;      // of tensors that are on one
 };
 
 // Adds the entries of everything that changed to `stream`, which is the caller's to finish.
@@ -61,6 +67,19 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
 // All pieces by their digests alone, for versions that are stored whole. `changed` is set where the
 // parent's digest is another.
 Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 DigestKind kind, ThreadPool* pool, const Progress& progress);
+                                 DigestKind kind, PublishDevice* device, ThreadPool* pool);
+
+// Where a diff on one side notes what it found: an entry for the version, and the changes.
+struct DiffSink {
+  const DiffJob& job;
+  PartStream* stream;
+  StateDiff* diff;
+
+  // What changed of a piece. Cancelled once the diff is dense.
+  Status add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEntry entry,
+             Payload payload) const;
+};
+// Of the tensors that are on the device.
+Status diff_on_device(const DiffSink& out, ThreadPool* pool);
 
 }  // namespace deltawire

@@ -5,11 +5,21 @@
 #include "sync/publisher/snapshot_file.h"
 
 namespace deltawire {
+namespace {
+
+constexpr uint64_t kKeptShare = 4;  // of the memory limit
+
+}  // namespace
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors) {
   uint64_t bytes = 0;
-  for (const PublishTensor& tensor : tensors) bytes += tensor.view.bytes.size();
+  for (const PublishTensor& tensor : tensors) bytes += published_bytes(tensor);
   return bytes;
+}
+
+std::shared_ptr<const Body> body_of(const PublishTensor& tensor, PublishDevice* device) {
+  if (on_device(tensor)) return device->body(tensor);
+  return std::make_shared<MemoryBody>(tensor.view.bytes);
 }
 
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
@@ -54,13 +64,25 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
   return std::make_unique<PartStream>(*store, parts, clock, keep_going);
 }
 
-Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, PublishClock clock, KeptChanges* keep,
-                                           std::string* full_reason, PublishReport* report) {
+// A device's snapshot follows by the changes: there is no cheaper way to write only those.
+Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   Draft draft;
   draft.stream = open_stream(tensors, clock);
+  if (keep || device) draft.kept.emplace(options.memory_limit / kKeptShare);
+  return draft;
+}
+
+DiffJob Publisher::Impl::diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const {
+  return {tensors,     *snapshot,     parent(),
+          options,     give_up_bytes, draft->kept ? &*draft->kept : nullptr,
+          device.get()};
+}
+
+Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, bool keep, PublishClock clock,
+                                           std::string* full_reason, PublishReport* report) {
+  Draft draft = begin_delta(tensors, keep, clock);
   const uint64_t model_bytes = bytes_of(tensors);
-  const DiffJob job{
-      tensors, *snapshot, parent(), options, uint64_t(kDenseShare * double(model_bytes)), keep};
+  const DiffJob job = diff_job(tensors, uint64_t(kDenseShare * double(model_bytes)), &draft);
   const double begin = clock.now();
   DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(job, &pool, draft.stream.get()));
   report->phases.push_back({"diff+encode", begin, clock.now()});
@@ -78,18 +100,18 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, PublishClock clock, 
 }
 
 // A snapshot on disk that is not what the chain says is made anew, once.
-Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, PublishClock clock,
-                                                      KeptChanges* keep, std::string* full_reason,
+Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, bool keep,
+                                                      PublishClock clock, std::string* full_reason,
                                                       PublishReport* report) {
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  Result<Draft> draft = draft_delta(tensors, clock, keep, full_reason, report);
+  Result<Draft> draft = draft_delta(tensors, keep, clock, full_reason, report);
   if (draft.ok() || draft.status().code() != Code::kBaseMismatch || folder.empty()) return draft;
   report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +
                              draft.status().message());
   snapshot = nullptr;
   DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot_folder()));
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  return draft_delta(tensors, clock, keep, full_reason, report);
+  return draft_delta(tensors, keep, clock, full_reason, report);
 }
 
 Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& source,
@@ -107,7 +129,8 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   if (surely) begin_upload();
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  DW_ASSIGN_OR_RETURN(records[0], hash_state(tensors, parent(), digest_kind(), &pool, {}));
+  DW_ASSIGN_OR_RETURN(records[0],
+                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
   report->phases.push_back({"hash", begin, clock.now()});
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
   draft.pieces = std::move(records[0].pieces);

@@ -26,6 +26,7 @@ struct Draft {
   Manifest manifest;
   NewState state;
   std::vector<PieceRecord> pieces;  // of the tensors, as published
+  std::optional<KeptChanges> kept;
   // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
@@ -61,9 +62,10 @@ struct Publisher::Impl {
   std::optional<VersionRecord> head;  // the version that the snapshot is
   Schema schema;                      // of the head
   AnchorPoint anchor;
-  std::unique_ptr<Snapshot> snapshot;   // null: to be read from the chain before it is used
-  bool uncertain = false;               // whether `head` is still the chain's must be asked
-  std::set<std::string> past_attempts;  // of ranks, that this publish is not part of
+  std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
+  std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
+  bool uncertain = false;                 // whether `head` is still the chain's must be asked
+  std::set<std::string> past_attempts;    // of ranks, that this publish is not part of
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
@@ -92,7 +94,7 @@ struct Publisher::Impl {
 
   // alone.cpp
   Result<Attempt> begin(Tensors tensors);
-  Status make_draft(const FullSource& source, Attempt* attempt);
+  Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
   Status end(const FullSource* source, Attempt* attempt);
   Status publish_in_one_go(const FullSource& source, Attempt* attempt);
   bool needs_tensors(const Attempt& attempt) const;
@@ -100,9 +102,11 @@ struct Publisher::Impl {
 
   // draft.cpp
   std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
-  Result<Draft> draft_delta(Tensors tensors, PublishClock clock, KeptChanges* keep,
+  Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
+  DiffJob diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const;
+  Result<Draft> draft_delta(Tensors tensors, bool keep, PublishClock clock,
                             std::string* full_reason, PublishReport* report);
-  Result<Draft> draft_delta_or_rebuild(Tensors tensors, PublishClock clock, KeptChanges* keep,
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, bool keep, PublishClock clock,
                                        std::string* full_reason, PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
@@ -127,13 +131,13 @@ struct Publisher::Impl {
   // committed.cpp: from a draft to a version
   Status complete(Draft* draft, PublishClock clock);
   Status commit(Draft* draft, PublishClock clock, PublishReport* report);
-  void advance(Tensors tensors, const Draft& draft, const KeptChanges* kept, PublishClock clock,
-               PublishReport* report);
+  void advance(Tensors tensors, const Draft& draft, PublishClock clock, PublishReport* report);
   void add_anchor_if_due(const FullSource& source, PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;
 };
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors);
+std::shared_ptr<const Body> body_of(const PublishTensor& tensor, PublishDevice* device);
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
 // A delta that costs more than this share of a whole version does not pay.
 inline constexpr double kDenseShare = 0.9;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -29,19 +30,22 @@ class KeptChanges {
     complete_ = complete_ && bytes <= room_;
     if (complete_) {
       room_ -= bytes;
-      changes_.push_back(std::move(change));
+      changes_[change.tensor].push_back(std::move(change));
     } else {
       changes_.clear();
     }
   }
   // False: the tensors themselves are needed.
   bool complete() const noexcept { return complete_; }
-  std::span<const KeptChange> all() const noexcept { return changes_; }
+  std::span<const KeptChange> of(size_t tensor) const {
+    const auto found = changes_.find(tensor);
+    return found == changes_.end() ? std::span<const KeptChange>() : found->second;
+  }
 
  private:
   uint64_t room_;
   bool complete_ = true;
-  std::vector<KeptChange> changes_;
+  std::map<size_t, std::vector<KeptChange>> changes_;  // by tensor
 };
 
 }  // namespace deltawire

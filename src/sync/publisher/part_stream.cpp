@@ -22,10 +22,11 @@ struct PartStream::Part {
       records[i].payload_digest = digest_of(DigestKind::kXxh3_128, payloads[i].bytes);
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
-    std::vector<Bytes> segments = {
-        {reinterpret_cast<const uint8_t*>(header.data()), header.size()}};
-    for (const Payload& payload : payloads) segments.push_back(payload.bytes);
-    const SegmentBody body(segments);
+    std::vector<std::shared_ptr<const Body>> bodies = {std::make_shared<MemoryBody>(header)};
+    for (const Payload& payload : payloads) {
+      bodies.push_back(std::make_shared<MemoryBody>(payload.bytes));
+    }
+    const JoinedBody body(std::move(bodies));
     const StoppableBody stoppable(body, stop);
     HashingBody hashing(stoppable);
     DW_SYNC_POINT("part: before put");

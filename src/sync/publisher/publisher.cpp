@@ -33,13 +33,14 @@ Status check_options(const PublishOptions& options, bool has_folder) {
   return check_encode_options(options.codec, options.digest);
 }
 
-Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors) {
+Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
+                                               PublishDevice* device) {
   std::map<std::string, WholeTensor> by_name;
   for (const PublishTensor& tensor : tensors) {
     const TensorView& view = tensor.view;
     WholeTensor& whole = by_name[view.name];
     whole.spec = {view.name, view.dtype, view.shape};
-    whole.pieces.push_back({tensor.box, std::make_shared<MemoryBody>(view.bytes)});
+    whole.pieces.push_back({tensor.box, body_of(tensor, device)});
   }
   std::vector<WholeTensor> wholes;
   for (auto& [name, whole] : by_name) wholes.push_back(std::move(whole));
@@ -132,11 +133,11 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
     if (found.status().code() != Code::kNotFound) return found.status();
     snapshot = nullptr;
   }
-  if (snapshot) return {};
+  if (snapshot) return snapshot->place(tensors, device.get());
   if (!folder.empty()) {
     DW_ASSIGN_OR_RETURN(
         snapshot, FileSnapshot::open(store, snapshot_folder(), head->manifest.version, options));
-    return {};
+    return snapshot->place(tensors, device.get());
   }
   DW_ASSIGN_OR_RETURN(MemoryState state,
                       fetch_state(*chain, head->manifest.version, &pool, options.progress));
@@ -145,7 +146,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
                                  [](const PublishTensor& tensor) { return !tensor.box.whole(); });
   if (boxes || options.world > 1) DW_RETURN_IF_ERROR(made->narrow(tensors));
   snapshot = std::move(made);
-  return {};
+  return snapshot->place(tensors, device.get());
 }
 
 // Another publisher's version is better found before the commit than by it.
@@ -175,14 +176,20 @@ const std::string& Publisher::run() const noexcept {
   return impl_->chain ? impl_->chain->run() : none;
 }
 
+SnapshotMemory Publisher::memory() const {
+  return impl_->snapshot ? impl_->snapshot->memory() : SnapshotMemory{};
+}
+
 Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
                                          const std::vector<std::filesystem::path>& extra_files) {
-  return impl_->publish(tensors, {[&] { return files_of_tensors(tensors); }, extra_files});
+  return impl_->publish(
+      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files});
 }
 
 Status Publisher::capture(std::span<const PublishTensor> tensors,
                           const std::vector<std::filesystem::path>& extra_files) {
-  return impl_->capture(tensors, {[&] { return files_of_tensors(tensors); }, extra_files});
+  return impl_->capture(
+      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files});
 }
 
 Result<PublishReport> Publisher::finish() { return impl_->finish(); }

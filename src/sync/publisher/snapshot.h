@@ -12,6 +12,7 @@
 #include "deltawire/publisher.h"
 #include "sync/delta/encode_items.h"
 #include "sync/memory_state.h"
+#include "sync/publisher/device.h"
 #include "sync/publisher/kept_changes.h"
 #include "sync/publisher/record.h"
 
@@ -20,7 +21,8 @@ namespace deltawire {
 // Bytes of the committed state.
 struct OldPiece {
   Bytes bytes;
-  std::shared_ptr<const void> owner;  // of bytes that were cut out
+  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
+  std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
 };
 
 // An object of the store whose bytes need not be fetched.
@@ -36,6 +38,7 @@ struct Advance {
   const std::vector<PieceRecord>& pieces;  // in step with the tensors
   std::vector<ObjectAtHand> at_hand;
   const KeptChanges* kept = nullptr;  // set: the tensors hold something else by now
+  PublishDevice* device = nullptr;
 };
 
 class Snapshot {
@@ -45,6 +48,9 @@ class Snapshot {
   // The committed contents of a tensor's box. None: the state has no such tensor, or has it with
   // another dtype or shape. NotFound: it has, but this snapshot does not hold that box.
   virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
+  // Holds the committed contents of these tensors where the tensors are, from now on.
+  virtual Status place(std::span<const PublishTensor>, PublishDevice*) { return {}; }
+  virtual SnapshotMemory memory() const { return {}; }
   // Whether what it holds is checked against the chain's digests as it is used.
   virtual Hashing hashing() const = 0;
   // A part has been put: one that will need it to advance may keep it. From any thread.
@@ -55,7 +61,8 @@ class Snapshot {
   virtual Status advance(const Advance& next) = 0;
 };
 
-// In memory, one buffer per tensor or box. Only what changed is written when it advances.
+// In memory, one buffer per tensor or box, on the host or on a device. Only what changed is written
+// when it advances.
 class MemorySnapshot final : public Snapshot {
  public:
   explicit MemorySnapshot(ThreadPool* pool) : pool_(pool) {}
@@ -65,6 +72,8 @@ class MemorySnapshot final : public Snapshot {
   Status narrow(std::span<const PublishTensor> tensors);
 
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  Status place(std::span<const PublishTensor> tensors, PublishDevice* device) override;
+  SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChanged; }
   Status advance(const Advance& next) override;
 
@@ -72,8 +81,9 @@ class MemorySnapshot final : public Snapshot {
   struct Piece {
     Box box;
     bool held = false;
-    MutableBytes bytes;
-    std::shared_ptr<void> owner;
+    MutableBytes bytes = {};
+    std::shared_ptr<void> owner = {};
+    std::shared_ptr<const PublishDevice::Held> on_device = {};
 
     Status allocate(uint64_t size_bytes);
   };
@@ -83,9 +93,15 @@ class MemorySnapshot final : public Snapshot {
     std::vector<Piece> pieces;
   };
   const Piece* find_piece(const TensorView& form, const Box& box) const;
-  Status follow_tensor(const PublishTensor& tensor, bool changed, Piece* piece);
+  Piece* find_piece(const TensorView& form, const Box& box) {
+    return const_cast<Piece*>(std::as_const(*this).find_piece(form, box));
+  }
+  Status follow_tensor(const PublishTensor& tensor, bool changed, PublishDevice* device,
+                       Piece* piece);
   Status follow_changes(std::span<const KeptChange> changes, const PieceRecord& record,
                         Piece* piece);
+  Status follow_on_device(const Advance& next, const std::vector<size_t>& which,
+                          const std::vector<Piece*>& pieces);
 
   ThreadPool* pool_;
   std::map<std::string, Tensor, std::less<>> tensors_;

@@ -105,6 +105,15 @@ Result<std::optional<OldPiece>> FileSnapshot::find(const TensorView& form, const
   return std::optional(OldPiece{{owner.get(), size}, owner});
 }
 
+SnapshotMemory FileSnapshot::memory() const {
+  SnapshotMemory memory;
+  if (!checkpoint_) return memory;
+  for (const CheckpointTensor& tensor : checkpoint_->tensors()) {
+    memory.disk += tensor.view.bytes.size();
+  }
+  return memory;
+}
+
 // A store in a folder is as near as a copy would be.
 Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   if (!store_->local_folder().empty()) return {};

@@ -37,6 +37,7 @@ class FileSnapshot final : public Snapshot {
   static Status discard(const std::filesystem::path& folder);
 
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChecked; }
   Status keep_part(const std::string& name, const Body& body) override;
   bool needs_changes() const override { return false; }  // the parts do

@@ -34,10 +34,11 @@ void copy_all(Bytes from, MutableBytes to, ThreadPool* pool) {
   });
 }
 
-struct OfTensor {
-  bool operator()(const KeptChange& change, size_t tensor) const { return change.tensor < tensor; }
-  bool operator()(size_t tensor, const KeptChange& change) const { return tensor < change.tensor; }
-};
+Status check_followed(const PieceRecord& record, const Digest& got) {
+  if (got == record.digest) return {};
+  return internal_error("tensor " + quote(record.tensor) + ": expected " + record.digest.hex() +
+                        ", got " + got.hex());
+}
 
 }  // namespace
 
@@ -75,14 +76,14 @@ const MemorySnapshot::Piece* MemorySnapshot::find_piece(const TensorView& form,
 
 Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorView& form, const Box& box) const {
   if (const Piece* piece = find_piece(form, box)) {
-    return std::optional(OldPiece{piece->bytes, nullptr});
+    return std::optional(OldPiece{piece->bytes, nullptr, piece->on_device});
   }
   const auto found = tensors_.find(form.name);
   if (found == tensors_.end() || !same_form(found->second.dtype, found->second.shape, form)) {
     return std::optional<OldPiece>();
   }
   const Piece* const whole = find_piece(form, {});
-  if (whole == nullptr) {
+  if (whole == nullptr || whole->on_device) {
     return not_found("tensor " + quote(form.name) + ": the snapshot does not hold box " +
                      (box.whole() ? "of all" : box_to_string(box)));
   }
@@ -99,7 +100,7 @@ Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
     const TensorView& form = tensor.view;
     DW_ASSIGN_OR_RETURN(const std::optional<OldPiece> piece, find(form, tensor.box));
     if (!piece) continue;
-    Piece copy{tensor.box, false, {}, nullptr};
+    Piece copy{tensor.box};
     DW_RETURN_IF_ERROR(copy.allocate(piece->bytes.size()));
     copy_all(piece->bytes, copy.bytes, pool_);
     Tensor& held = kept[form.name];
@@ -111,10 +112,48 @@ Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
   return {};
 }
 
-Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed, Piece* piece) {
+Status MemorySnapshot::place(std::span<const PublishTensor> tensors, PublishDevice* device) {
+  for (const PublishTensor& tensor : tensors) {
+    Piece* const piece = find_piece(tensor.view, tensor.box);
+    if (piece == nullptr || on_device(tensor) == bool(piece->on_device)) continue;
+    if (on_device(tensor)) {
+      DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(piece->bytes, tensor.view.dtype));
+      piece->bytes = {};
+      piece->owner = nullptr;
+    } else {
+      Piece here{tensor.box};
+      DW_RETURN_IF_ERROR(here.allocate(piece->on_device->size_bytes()));
+      DW_RETURN_IF_ERROR(piece->on_device->read(here.bytes));
+      *piece = std::move(here);
+    }
+  }
+  return {};
+}
+
+SnapshotMemory MemorySnapshot::memory() const {
+  SnapshotMemory memory;
+  for (const auto& [name, tensor] : tensors_) {
+    for (const Piece& piece : tensor.pieces) {
+      memory.host += piece.bytes.size();
+      if (!piece.on_device) continue;
+      (piece.on_device->pinned() ? memory.pinned : memory.device) += piece.on_device->size_bytes();
+    }
+  }
+  return memory;
+}
+
+Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed,
+                                     PublishDevice* device, Piece* piece) {
+  if (piece->held && !changed) return {};
+  if (on_device(tensor)) {
+    piece->on_device = nullptr;  // first, so that both need not fit
+    DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(tensor));
+    piece->held = true;
+    return {};
+  }
   const Bytes bytes = tensor.view.bytes;
   if (piece->held) {
-    if (changed) copy_changes(bytes, piece->bytes, pool_);
+    copy_changes(bytes, piece->bytes, pool_);
     return {};
   }
   DW_RETURN_IF_ERROR(piece->allocate(bytes.size()));
@@ -137,29 +176,66 @@ Status MemorySnapshot::follow_changes(std::span<const KeptChange> changes,
                                      piece->bytes.subspan(change.begin, change.size_bytes), pool_));
     }
   }
-  const Digest got = digest_of(record.digest.kind, piece->bytes);
-  if (got == record.digest) return {};
-  return internal_error("tensor " + quote(record.tensor) + ": expected " + record.digest.hex() +
-                        ", got " + got.hex());
+  return check_followed(record, digest_of(record.digest.kind, piece->bytes));
+}
+
+// All of them in one go.
+Status MemorySnapshot::follow_on_device(const Advance& next, const std::vector<size_t>& which,
+                                        const std::vector<Piece*>& pieces) {
+  std::vector<PublishDevice::Step> steps;
+  std::vector<const PublishDevice::Held*> held;
+  std::vector<const PieceRecord*> records;
+  for (const size_t i : which) {
+    Piece* const piece = pieces[i];
+    const PieceRecord& record = next.pieces[i];
+    const std::span<const KeptChange> changes = next.kept->of(i);
+    if (changes.empty()) continue;
+    if (!piece->held) {
+      DW_ASSIGN_OR_RETURN(piece->on_device,
+                          next.device->hold(changes[0].payload.bytes, record.dtype));
+      piece->held = true;
+    } else {
+      steps.push_back({piece->on_device.get(), &changes[0]});
+    }
+    held.push_back(piece->on_device.get());
+    records.push_back(&record);
+  }
+  if (held.empty()) return {};
+  DW_RETURN_IF_ERROR(next.device->advance(steps));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      next.device->digests(records[0]->digest.kind, held));
+  for (size_t i = 0; i < held.size(); ++i) DW_RETURN_IF_ERROR(check_followed(*records[i], got[i]));
+  return {};
 }
 
 Status MemorySnapshot::advance(const Advance& committed) {
   const std::span<const PublishTensor> tensors = committed.tensors;
-  const std::span<const KeptChange> kept =
-      committed.kept ? committed.kept->all() : std::span<const KeptChange>();
   std::map<std::string, Tensor, std::less<>> next;
+  std::vector<Piece> pieces;
+  std::vector<Piece*> all;
+  std::vector<size_t> on_devices;
+  pieces.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Piece* const held = find_piece(tensors[i].view, tensors[i].box);
+    pieces.push_back(held ? *held : Piece{tensors[i].box});
+    Piece& piece = pieces.back();
+    all.push_back(&piece);
+    if (!committed.kept) {
+      DW_RETURN_IF_ERROR(
+          follow_tensor(tensors[i], committed.pieces[i].changed, committed.device, &piece));
+    } else if (on_device(tensors[i])) {
+      on_devices.push_back(i);
+    } else {
+      DW_RETURN_IF_ERROR(follow_changes(committed.kept->of(i), committed.pieces[i], &piece));
+    }
+  }
+  if (committed.kept) DW_RETURN_IF_ERROR(follow_on_device(committed, on_devices, all));
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& view = tensors[i].view;
-    const Piece* const held = find_piece(view, tensors[i].box);
-    Piece piece = held ? *held : Piece{tensors[i].box, false, {}, nullptr};
-    const auto own = std::equal_range(kept.begin(), kept.end(), i, OfTensor());
-    DW_RETURN_IF_ERROR(committed.kept
-                           ? follow_changes({own.first, own.second}, committed.pieces[i], &piece)
-                           : follow_tensor(tensors[i], committed.pieces[i].changed, &piece));
     Tensor& tensor = next[view.name];
     tensor.dtype = view.dtype;
     tensor.shape = view.shape;
-    tensor.pieces.push_back(std::move(piece));
+    tensor.pieces.push_back(std::move(pieces[i]));
   }
   tensors_ = std::move(next);
   return {};

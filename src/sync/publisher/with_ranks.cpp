@@ -88,12 +88,10 @@ Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, RankExchange* exchang
                                           std::string* full_reason, RankDone* done,
                                           PublishReport* report) {
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  Draft draft;
-  draft.stream = open_stream(tensors, clock);
+  Draft draft = begin_delta(tensors, false, clock);
   const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(
-      StateDiff diff,
-      diff_state({tensors, *snapshot, parent(), options, UINT64_MAX}, &pool, draft.stream.get()));
+  DW_ASSIGN_OR_RETURN(StateDiff diff,
+                      diff_state(diff_job(tensors, UINT64_MAX, &draft), &pool, draft.stream.get()));
   report->phases.push_back({"diff+encode", started, clock.now()});
   draft.pieces = diff.record.pieces;
 
@@ -134,7 +132,8 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
                                          PublishReport* report) {
   Draft draft;
   const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(PublishRecord own, hash_state(tensors, parent(), digest_kind(), &pool, {}));
+  DW_ASSIGN_OR_RETURN(PublishRecord own,
+                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
   report->phases.push_back({"hash", started, clock.now()});
   draft.pieces = own.pieces;
   const double waiting = clock.now();
@@ -143,7 +142,7 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
 
   std::vector<std::vector<std::shared_ptr<const Body>>> contents(1);
   for (const PublishTensor& tensor : tensors) {
-    contents[0].push_back(std::make_shared<MemoryBody>(tensor.view.bytes));
+    contents[0].push_back(body_of(tensor, device.get()));
   }
   const auto cache = std::make_shared<BlockCache>(*store, options.memory_limit / kCacheShare);
   for (const RankReport& other : others) {
@@ -209,7 +208,7 @@ Result<PublishReport> Publisher::Impl::lead(Tensors tensors, const FullSource& s
     return status;
   }
   describe_head(&report);
-  advance(tensors, *draft, nullptr, clock, &report);
+  advance(tensors, *draft, clock, &report);
   exchange.clean_up();
   return report;
 }
@@ -220,11 +219,10 @@ Result<RankReport> Publisher::Impl::report_delta(Tensors tensors, PublishClock c
                                                  PublishReport* report) {
   RankReport own;
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  draft->stream = open_stream(tensors, clock);
+  *draft = begin_delta(tensors, false, clock);
   const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(
-      StateDiff diff,
-      diff_state({tensors, *snapshot, parent(), options, UINT64_MAX}, &pool, draft->stream.get()));
+  DW_ASSIGN_OR_RETURN(StateDiff diff,
+                      diff_state(diff_job(tensors, UINT64_MAX, draft), &pool, draft->stream.get()));
   report->phases.push_back({"diff+encode", started, clock.now()});
   own.needs_full = diff.needs_full;
   own.payload_bytes = diff.payload_bytes;
@@ -242,16 +240,18 @@ Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin
                                                 PublishReport* report) {
   RankReport own;
   if (draft->stream) draft->stream->abandon();  // a delta is not wanted
+  draft->kept.reset();
   const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(own.record, hash_state(tensors, parent(), digest_kind(), &pool, {}));
+  DW_ASSIGN_OR_RETURN(own.record,
+                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
   report->phases.push_back({"hash", started, clock.now()});
   draft->pieces = own.record.pieces;
-  std::vector<Bytes> segments;
-  for (const PublishTensor& tensor : tensors) segments.push_back(tensor.view.bytes);
+  std::vector<std::shared_ptr<const Body>> boxes;
+  for (const PublishTensor& tensor : tensors) boxes.push_back(body_of(tensor, device.get()));
   const double uploading = clock.now();
   DW_SYNC_POINT("ranks: before boxes");
-  DW_RETURN_IF_ERROR(
-      store->put(boxes_name(begin.version, begin.attempt, options.rank), SegmentBody(segments)));
+  DW_RETURN_IF_ERROR(store->put(boxes_name(begin.version, begin.attempt, options.rank),
+                                JoinedBody(std::move(boxes))));
   report->phases.push_back({"upload", uploading, clock.now()});
   return own;
 }
@@ -334,7 +334,7 @@ Result<PublishReport> Publisher::Impl::follow(Tensors tensors, PublishClock cloc
       report.num_tensors = schema.tensors.size();
       report.num_elements = head->manifest.elements;
       report.num_changed = head->manifest.changed;
-      advance(tensors, draft, nullptr, clock, &report);
+      advance(tensors, draft, clock, &report);
       return report;
     }
   }

@@ -1,6 +1,7 @@
 #include "deltawire/tensor_replica.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <set>
@@ -13,14 +14,14 @@
 #include "sync/chain_state.h"
 #include "sync/replica/beat.h"
 #include "sync/replica/build.h"
+#include "sync/replica/device_tensors.h"
 #include "sync/replica/eager_parts.h"
 #include "sync/replica/fetch.h"
-#include "sync/replica/host_tensor.h"
+#include "sync/replica/host_tensors.h"
 #include "sync/replica/limits.h"
 #include "sync/replica/local_layout.h"
 #include "sync/replica/phase_clock.h"
 #include "sync/replica/recognise.h"
-#include "sync/waves.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -29,9 +30,9 @@ namespace {
 
 constexpr const char* kPlace = "the tensors given";
 
-Status check_tensors(const std::vector<HostTensor>& tensors) {
+Status check_tensors(const std::vector<LiveTensor>& tensors) {
   std::set<std::string_view> names;
-  for (const HostTensor& tensor : tensors) {
+  for (const LiveTensor& tensor : tensors) {
     const std::string place = "tensor " + quote(tensor.name);
     const Result<uint64_t> size = tensor_size_bytes(tensor.dtype, tensor.shape);
     if (!size.ok()) return Status(size.status()).at(place);
@@ -60,9 +61,10 @@ struct TensorReplica::Impl {
   std::optional<Chain> chain;
   std::unique_ptr<ReplicaBeat> beat;
   std::optional<WorkFolder> scratch;
-  // Sorted by name, in step with each other.
-  std::vector<CheckpointTensor> forms;
-  std::vector<std::unique_ptr<TensorMemory>> memories;
+  std::vector<CheckpointTensor> forms;  // sorted by name; bytes may be a device's
+  // Every tensor, by its number in `forms`, is in one of them.
+  std::array<std::unique_ptr<TensorSet>, 2> sets;  // by kind of memory; null: has none
+  std::vector<TensorSet*> set_of;
 
   std::optional<Held> held;
   bool recognised = false;  // what the tensors held at first has been looked at
@@ -77,7 +79,7 @@ struct TensorReplica::Impl {
   };
   std::optional<Pending> pending;
 
-  Status open(std::vector<HostTensor> tensors);
+  Status open(std::vector<LiveTensor> tensors);
   Result<std::optional<uint64_t>> head();
   Result<PullReport> prepare(std::optional<uint64_t> wanted);
   Result<PullReport> commit();
@@ -91,6 +93,7 @@ struct TensorReplica::Impl {
   Status stage_steps(const std::vector<TensorSteps>& steps, const Target& target,
                      const Progress& progress);
   Status check_digests(const std::vector<size_t>& which, const Manifest& manifest);
+  Result<TensorSet*> set_for(Memory memory);
   void drop();
   fs::path hop_folder(size_t hop) const { return scratch->path() / ("hop-" + std::to_string(hop)); }
   Result<std::vector<FetchItem>> items_of(const std::vector<Hop>& hops) const;
@@ -102,7 +105,7 @@ struct TensorReplica::Impl {
   Progress progress_of(const PullReport& report, uint64_t done_before) const;
 };
 
-Status TensorReplica::Impl::open(std::vector<HostTensor> tensors) {
+Status TensorReplica::Impl::open(std::vector<LiveTensor> tensors) {
   DW_RETURN_IF_ERROR(check_tensors(tensors));
   DW_ASSIGN_OR_RETURN(ChainOptions how, chain_options({}, options.trust_key));
   DW_ASSIGN_OR_RETURN(Chain opened, Chain::open(store, std::move(how)));
@@ -110,16 +113,27 @@ Status TensorReplica::Impl::open(std::vector<HostTensor> tensors) {
   DW_ASSIGN_OR_RETURN(WorkFolder folder, WorkFolder::make(options.scratch));
   scratch.emplace(std::move(folder));
   std::sort(tensors.begin(), tensors.end(),
-            [](const HostTensor& a, const HostTensor& b) { return a.name < b.name; });
-  for (HostTensor& tensor : tensors) {
+            [](const LiveTensor& a, const LiveTensor& b) { return a.name < b.name; });
+  for (LiveTensor& tensor : tensors) {
+    DW_ASSIGN_OR_RETURN(TensorSet* const set, set_for(tensor.memory));
+    set->add(forms.size(), tensor);
     forms.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, 0, 0});
-    memories.push_back(std::make_unique<HostTensorMemory>(std::move(tensor), scratch->path()));
+    set_of.push_back(set);
   }
   if (options.heartbeat) {
     beat =
         std::make_unique<ReplicaBeat>(store, options.name.empty() ? process_name() : options.name);
   }
   return {};
+}
+
+Result<TensorSet*> TensorReplica::Impl::set_for(Memory memory) {
+  std::unique_ptr<TensorSet>& set = sets[size_t(memory)];
+  if (!set && memory == Memory::kHost) set = std::make_unique<HostTensors>(&pool, scratch->path());
+  if (!set) {
+    DW_ASSIGN_OR_RETURN(set, DeviceTensors::open(options, &pool));
+  }
+  return set.get();
 }
 
 Result<std::optional<uint64_t>> TensorReplica::Impl::head() {
@@ -131,7 +145,9 @@ Result<std::optional<uint64_t>> TensorReplica::Impl::head() {
 
 void TensorReplica::Impl::drop() {
   pending.reset();
-  for (const auto& memory : memories) memory->drop();
+  for (const auto& set : sets) {
+    if (set) set->drop();
+  }
 }
 
 Progress TensorReplica::Impl::progress_of(const PullReport& report, uint64_t done_before) const {
@@ -168,23 +184,13 @@ Status TensorReplica::Impl::check_forms(const Schema& schema) const {
 
 Status TensorReplica::Impl::check_digests(const std::vector<size_t>& which,
                                           const Manifest& manifest) {
-  std::vector<uint64_t> sizes;
-  for (const size_t i : which) sizes.push_back(forms[i].view.bytes.size());
-  const auto check = [&](size_t n, ThreadPool*) -> Status {
-    const size_t i = which[n];
-    const auto boxes = manifest.boxes.find(forms[i].view.name);
-    DW_ASSIGN_OR_RETURN(
-        const Digest got,
-        memories[i]->digest(manifest.digest_kind,
-                            boxes == manifest.boxes.end() ? nullptr : &boxes->second));
-    if (got == manifest.digests[i]) return {};
-    return base_mismatch("tensor " + quote(forms[i].view.name) + ": not what version " +
-                         std::to_string(manifest.version) +
-                         " says: " + digest_difference(manifest.digests[i], got));
-  };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, &pool, {}).run(check, [](size_t) {
-    return Status();
-  });
+  for (const auto& set : sets) {
+    std::vector<size_t> own;
+    std::copy_if(which.begin(), which.end(), std::back_inserter(own),
+                 [&](size_t number) { return set_of[number] == set.get(); });
+    if (!own.empty()) DW_RETURN_IF_ERROR(set->check(own, manifest));
+  }
+  return {};
 }
 
 Status TensorReplica::Impl::recognise(uint64_t wanted) {
@@ -240,19 +246,14 @@ Result<std::vector<Delta>> TensorReplica::Impl::open_deltas(const std::vector<Ho
 
 Status TensorReplica::Impl::stage_steps(const std::vector<TensorSteps>& steps, const Target& target,
                                         const Progress& progress) {
-  std::vector<uint64_t> sizes;
-  for (const TensorSteps& one : steps) sizes.push_back(forms[one.index].view.bytes.size());
-  return Waves(std::move(sizes), Waves::Inside::kShared, &pool, progress)
-      .run(
-          [&](size_t i, ThreadPool* inner) {
-            const size_t index = steps[i].index;
-            const std::string place = "tensor " + quote(forms[index].view.name);
-            return memories[index]->stage(steps[i], target, place, inner);
-          },
-          [&](size_t i) {
-            pending->staged.push_back(steps[i].index);
-            return Status();
-          });
+  for (const auto& set : sets) {
+    std::vector<TensorSteps> own;
+    std::copy_if(steps.begin(), steps.end(), std::back_inserter(own),
+                 [&](const TensorSteps& one) { return set_of[one.index] == set.get(); });
+    if (!own.empty()) DW_RETURN_IF_ERROR(set->stage(own, target, progress));
+  }
+  for (const TensorSteps& one : steps) pending->staged.push_back(one.index);
+  return {};
 }
 
 // From what the tensors hold: parts are decoded while others arrive.
@@ -321,7 +322,7 @@ Status TensorReplica::Impl::stage_whole(const Plan& plan, PullReport* report, Ph
   DW_RETURN_IF_ERROR(build_in_place(
       {target, source, steps, true, &pool, progress_of(*report, report->bytes), false}));
   for (const TensorSteps& one : steps) {
-    DW_RETURN_IF_ERROR(memories[one.index]->stage_whole(one.from->view.bytes));
+    DW_RETURN_IF_ERROR(set_of[one.index]->stage_whole(one.index, one.from->view.bytes));
     pending->staged.push_back(one.index);
   }
   pending->source = std::move(source);
@@ -402,7 +403,7 @@ Result<PullReport> TensorReplica::Impl::prepare(std::optional<uint64_t> wanted) 
   report.changed = pending.has_value();
   report.seconds = clock.now();
   if (pending) {
-    for (const size_t i : pending->staged) report.num_changed += memories[i]->num_staged();
+    for (const auto& set : sets) report.num_changed += set ? set->num_staged() : 0;
     pending->report = report;
   }
   return report;
@@ -421,16 +422,14 @@ Result<PullReport> TensorReplica::Impl::commit() {
   PullReport timed;
   PhaseClock clock(&timed);
   held.reset();  // from here on, until all is written and proven
-  std::vector<uint64_t> sizes;
-  for (const size_t i : step.staged) sizes.push_back(forms[i].view.bytes.size());
   clock.begin("patch");
-  Status status =
-      Waves(sizes, Waves::Inside::kShared, &pool, {})
-          .run([&](size_t i, ThreadPool* inner) { return memories[step.staged[i]]->commit(inner); },
-               [](size_t) { return Status(); });
+  Status status;
+  for (const auto& set : sets) {
+    if (set && status.ok()) status = set->commit();
+  }
   if (status.ok() && options.check_commit) {
     clock.begin("check");
-    status = check_digests(step.staged, step.manifest).at("written by somebody else meanwhile");
+    status = check_digests(step.staged, step.manifest).at("after the patch");
   }
   clock.end();
   report.patch_seconds = clock.now();
@@ -451,7 +450,7 @@ TensorReplica::TensorReplica(TensorReplica&&) noexcept = default;
 TensorReplica& TensorReplica::operator=(TensorReplica&&) noexcept = default;
 
 Result<TensorReplica> TensorReplica::open(std::shared_ptr<Store> store,
-                                          std::vector<HostTensor> tensors,
+                                          std::vector<LiveTensor> tensors,
                                           TensorReplicaOptions options) {
   auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
   DW_RETURN_IF_ERROR(impl->open(std::move(tensors)));

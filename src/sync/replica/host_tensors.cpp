@@ -1,0 +1,113 @@
+#include "sync/replica/host_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/codec.h"
+#include "codec/guard.h"
+#include "format/layout.h"
+#include "sync/replica/stage.h"
+#include "sync/tensor_digest.h"
+#include "sync/waves.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kCopyBytes = size_t{4} << 20;
+
+Status nothing(size_t) { return {}; }
+
+}  // namespace
+
+void HostTensors::add(size_t number, LiveTensor tensor) {
+  tensors_.emplace(number, Tensor{std::move(tensor)});
+}
+
+Status HostTensors::check(std::span<const size_t> which, const Manifest& manifest) {
+  std::vector<uint64_t> sizes;
+  for (const size_t number : which) sizes.push_back(tensors_.at(number).live.bytes.size());
+  const auto check_one = [&](size_t i, ThreadPool*) -> Status {
+    const LiveTensor& live = tensors_.at(which[i]).live;
+    const auto boxes = manifest.boxes.find(live.name);
+    const Digest got = tensor_digest(manifest.digest_kind, live.dtype, live.shape, live.bytes,
+                                     boxes == manifest.boxes.end() ? nullptr : &boxes->second);
+    return check_digest(live, got, manifest, which[i]);
+  };
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one, nothing);
+}
+
+Status HostTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
+  Tensor& tensor = tensors_.at(steps.index);
+  const LiveTensor& live = tensor.live;
+  const TensorView held{live.name, live.dtype, live.shape, live.bytes};
+  const std::string place = "tensor " + quote(live.name);
+  return stage_tensor({steps, target, place, held, scratch_}, inner, [&](RedoEntry entry) {
+    tensor.staged.push_back(std::move(entry));
+    return Status();
+  });
+}
+
+Status HostTensors::stage(std::span<const TensorSteps> steps, const Target& target,
+                          const Progress& progress) {
+  std::vector<uint64_t> sizes;
+  for (const TensorSteps& one : steps) sizes.push_back(tensors_.at(one.index).live.bytes.size());
+  return Waves(std::move(sizes), Waves::Inside::kShared, pool_, progress)
+      .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); },
+           nothing);
+}
+
+Status HostTensors::stage_whole(size_t number, Bytes contents) {
+  Tensor& tensor = tensors_.at(number);
+  if (contents.size() != tensor.live.bytes.size()) {
+    return internal_error("contents of another size");
+  }
+  tensor.whole = contents;
+  return {};
+}
+
+uint64_t HostTensors::num_staged() const {
+  uint64_t count = 0;
+  for (const auto& [number, tensor] : tensors_) {
+    count += tensor.whole.size() / layout_of(tensor.live.dtype).width;
+    for (const RedoEntry& redo : tensor.staged) count += redo.entry.num_changed;
+  }
+  return count;
+}
+
+Status HostTensors::write(const Tensor& tensor, ThreadPool* inner) {
+  const MutableBytes bytes = tensor.live.bytes;
+  const Bytes whole = tensor.whole;
+  parallel_for(inner, (whole.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
+    const size_t at = i * kCopyBytes;
+    std::memcpy(bytes.data() + at, whole.data() + at, std::min(kCopyBytes, whole.size() - at));
+  });
+  for (const RedoEntry& redo : tensor.staged) {
+    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(redo.entry));
+    DW_RETURN_IF_ERROR(find_codec(redo.entry.codec)
+                           ->apply(layout_of(tensor.live.dtype), redo.payload,
+                                   bytes.subspan(range.offset, range.size), inner));
+  }
+  return {};
+}
+
+Status HostTensors::commit() {
+  std::vector<const Tensor*> staged;
+  std::vector<uint64_t> sizes;
+  for (const auto& [number, tensor] : tensors_) {
+    if (tensor.staged.empty() && tensor.whole.empty()) continue;
+    staged.push_back(&tensor);
+    sizes.push_back(tensor.live.bytes.size());
+  }
+  return Waves(std::move(sizes), Waves::Inside::kShared, pool_, {})
+      .run([&](size_t i, ThreadPool* inner) { return write(*staged[i], inner); }, nothing);
+}
+
+void HostTensors::drop() noexcept {
+  for (auto& [number, tensor] : tensors_) {
+    tensor.staged = {};
+    tensor.whole = {};
+  }
+}
+
+}  // namespace deltawire

@@ -1,0 +1,43 @@
+// Tensors in the host's memory.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "sync/replica/journal_redo.h"
+#include "sync/replica/tensor_set.h"
+
+namespace deltawire {
+
+class HostTensors final : public TensorSet {
+ public:
+  // `scratch`: a folder for copies of tensors too large for memory, when they need one.
+  HostTensors(ThreadPool* pool, std::filesystem::path scratch)
+      : pool_(pool), scratch_(std::move(scratch)) {}
+
+  void add(size_t number, LiveTensor tensor) override;
+  Status check(std::span<const size_t> which, const Manifest& manifest) override;
+  Status stage(std::span<const TensorSteps> steps, const Target& target,
+               const Progress& progress) override;
+  Status stage_whole(size_t number, Bytes contents) override;
+  uint64_t num_staged() const override;
+  Status commit() override;
+  void drop() noexcept override;
+
+ private:
+  struct Tensor {
+    LiveTensor live;
+    std::vector<RedoEntry> staged = {};
+    Bytes whole = {};
+  };
+  Status stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner);
+  static Status write(const Tensor& tensor, ThreadPool* inner);
+
+  ThreadPool* const pool_;
+  const std::filesystem::path scratch_;
+  std::map<size_t, Tensor> tensors_;
+};
+
+}  // namespace deltawire
