@@ -1,0 +1,384 @@
+// A trainer and a replica whose weights are on a GPU, over a chain: every version is the CPU's, bit
+// for bit, and what fails leaves nothing that is taken for a version.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "cuda/device_arrays.h"
+#include "deltawire/publisher.h"
+#include "deltawire/tensor_replica.h"
+#include "sync/hooked_store.h"
+#include "sync/published_model.h"
+
+namespace deltawire::testing {
+namespace {
+
+using cuda::OnDevice;
+
+// A model's tensors on the device.
+class DeviceModel {
+ public:
+  DeviceModel() = default;
+  explicit DeviceModel(const Model& model) { become(model); }
+
+  void become(const Model& model) {
+    arrays_.clear();
+    for (const TestTensor& tensor : model.tensors) arrays_.emplace_back(tensor.bytes);
+  }
+  // All of them, or only the ones that `there` picks: the others stay on the host.
+  std::vector<PublishTensor> views(const Model& model,
+                                   const std::function<bool(size_t)>& there = {}) const {
+    std::vector<PublishTensor> views = model.views();
+    for (size_t i = 0; i < views.size(); ++i) {
+      if (there && !there(i)) continue;
+      views[i].view.bytes = {arrays_[i].data(), views[i].view.bytes.size()};
+      views[i].memory = Memory::kCuda;
+    }
+    return views;
+  }
+  std::vector<LiveTensor> live(const Model& model) const {
+    std::vector<LiveTensor> live;
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      const TestTensor& tensor = model.tensors[i];
+      live.push_back({tensor.name,
+                      tensor.dtype,
+                      tensor.shape,
+                      {arrays_[i].data(), tensor.bytes.size()},
+                      Memory::kCuda});
+    }
+    return live;
+  }
+  ::testing::AssertionResult is(const Model& model) const {
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      if (arrays_[i].fetch() != model.tensors[i].bytes) {
+        return ::testing::AssertionFailure() << model.tensors[i].name << " differs";
+      }
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  std::vector<OnDevice> arrays_;
+};
+
+class LiveModelTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  Model model = Model::make(50);  // its embedding has several blocks
+  std::vector<OnDevice> halves_;
+
+  Publisher open(PublishOptions options = {}) {
+    options.threads = 2;
+    auto publisher = Publisher::open(store, {}, options);
+    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
+    return std::move(*publisher);
+  }
+  TensorReplica follow(const DeviceModel& device, bool check_commit = true) {
+    TensorReplicaOptions options;
+    options.threads = 2;
+    options.heartbeat = false;
+    options.check_commit = check_commit;
+    auto replica = TensorReplica::open(store, device.live(model), options);
+    EXPECT_TRUE(replica.ok()) << replica.status().to_string();
+    return std::move(*replica);
+  }
+  PublishReport publish(Publisher* publisher, const std::vector<PublishTensor>& tensors) {
+    auto report = publisher->publish(tensors);
+    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    if (!report.ok()) return {};
+    EXPECT_TRUE(report->warnings.empty()) << report->warnings.front();
+    EXPECT_TRUE(holds(store, report->version, model));
+    return *report;
+  }
+  void publish_steps(PublishOptions options) {
+    Publisher publisher = open(options);
+    DeviceModel device(model);
+    publish(&publisher, device.views(model));
+    for (int i = 0; i < 4; ++i) {
+      model.step();
+      device.become(model);
+      EXPECT_EQ(publish(&publisher, device.views(model)).version, i + 1);
+    }
+    EXPECT_FALSE(publish(&publisher, device.views(model)).committed);  // the snapshot has followed
+    const SnapshotMemory memory = publisher.memory();
+    EXPECT_EQ(memory.host, 0);
+    EXPECT_NE(options.cuda.pinned_snapshot ? memory.pinned : memory.device, 0);
+  }
+};
+
+TEST_F(LiveModelTest, PublishesWithASnapshotOnTheDevice) {
+  SKIP_WITHOUT_GPU();
+  publish_steps({});
+}
+
+TEST_F(LiveModelTest, PublishesWithASnapshotInPinnedMemory) {
+  SKIP_WITHOUT_GPU();
+  PublishOptions options;
+  options.cuda.pinned_snapshot = true;
+  publish_steps(options);
+}
+
+TEST_F(LiveModelTest, PublishesWithEveryCodec) {
+  SKIP_WITHOUT_GPU();
+  for (const char* codec : {"tight", "gaps", "indices", "gaps-zstd", "xor-zstd", "raw"}) {
+    SCOPED_TRACE(codec);
+    store = std::make_shared<HookedStore>();
+    PublishOptions options;
+    options.codec = codec;
+    publish_steps(options);
+  }
+}
+
+TEST_F(LiveModelTest, WritesWhatTheCpuWrites) {
+  SKIP_WITHOUT_GPU();
+  PublishOptions options;
+  options.codec = "tight";
+  const auto other = std::make_shared<HookedStore>();
+  Publisher here = open(options), there = Publisher::open(other, {}, options).value();
+  DeviceModel device(model);
+  for (int i = 0; i < 3; ++i) {
+    const PublishReport a = publish(&here, device.views(model));
+    const auto b = there.publish(model.views());
+    ASSERT_TRUE(b.ok());
+    EXPECT_EQ(a.num_changed, b->num_changed);
+    EXPECT_EQ(a.bytes, b->bytes);
+    const Manifest ours = Chain::open(store, {})->version(i).value().manifest;
+    const Manifest theirs = Chain::open(other, {})->version(i).value().manifest;
+    EXPECT_EQ(ours.state, theirs.state);
+    EXPECT_EQ(ours.digests, theirs.digests);
+    model.step();
+    device.become(model);
+  }
+}
+
+TEST_F(LiveModelTest, TensorsMayBeOnBothSidesAndMove) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  DeviceModel device(model);
+  for (int i = 0; i < 6; ++i) {
+    publish(&publisher, device.views(model, [&](size_t n) { return (n + i) % 3 != 0; }));
+    model.step();
+    device.become(model);
+  }
+}
+
+TEST_F(LiveModelTest, TensorsComeGoAndChangeTheirForm) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  DeviceModel device(model);
+  publish(&publisher, device.views(model));
+  model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
+  model.tensors.push_back(make_tensor("empty", DType::kBF16, {0, 8}, 77));
+  device.become(model);
+  publish(&publisher, device.views(model));
+  model.tensors.erase(model.tensors.begin() + 1);
+  model.step();
+  device.become(model);
+  publish(&publisher, device.views(model));
+  model.tensors[0] = make_tensor("embed", DType::kBF16, {2100, 64}, 1);
+  device.become(model);
+  publish(&publisher, device.views(model));
+  model.step(1.0);  // dense: stored whole
+  device.become(model);
+  EXPECT_TRUE(publish(&publisher, device.views(model)).full);
+  model.step();
+  device.become(model);
+  EXPECT_FALSE(publish(&publisher, device.views(model)).full);
+}
+
+TEST_F(LiveModelTest, TensorsMayChangeOnceTheyAreCaptured) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  for (int i = 0; i < 4; ++i) {
+    {
+      DeviceModel device(model);
+      ASSERT_GOOD(publisher.capture(device.views(model)));
+      Model spoilt = model;
+      for (TestTensor& tensor : spoilt.tensors) tensor.bytes.assign(tensor.bytes.size(), 0xee);
+      device.become(spoilt);
+    }
+    const auto report = publisher.finish();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->warnings.empty());
+    EXPECT_TRUE(holds(store, i, model));
+    model.step();
+  }
+}
+
+TEST_F(LiveModelTest, AFailedPublishLeavesTheSnapshotAsItWas) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  DeviceModel device(model);
+  publish(&publisher, device.views(model));
+  model.step();
+  device.become(model);
+  store->before_put = [](std::string_view name) {
+    return name.find("manifest") != std::string_view::npos ? io_error("disk is full") : Status();
+  };
+  EXPECT_TRUE(is_failure(publisher.publish(device.views(model)).status(), Code::kIo));
+  store->before_put = nullptr;
+  model.step();
+  device.become(model);
+  EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
+}
+
+TEST_F(LiveModelTest, AnotherProcessGoesOnFromTheChain) {
+  SKIP_WITHOUT_GPU();
+  DeviceModel device(model);
+  {
+    Publisher publisher = open();
+    publish(&publisher, device.views(model));
+  }
+  Publisher publisher = open();
+  model.step();
+  device.become(model);
+  EXPECT_FALSE(publish(&publisher, device.views(model)).full);
+}
+
+// fp32 masters, published as bf16.
+TEST_F(LiveModelTest, MastersArePublishedAsWhatTheyRoundTo) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  Random random(5);
+  std::vector<float> masters(300 * 1000);
+  for (float& value : masters) value = float(0.02 * cuda::normal(random));
+  TestTensor rounded = make_tensor("w", DType::kBF16, {300, 1000}, 1);
+  for (int step = 0; step < 4; ++step) {
+    std::vector<uint8_t> bytes(masters.size() * 4);
+    std::memcpy(bytes.data(), masters.data(), bytes.size());
+    for (size_t i = 0; i < masters.size(); ++i) {
+      const uint16_t value = uint16_t(bf16_of_f32(std::bit_cast<uint32_t>(masters[i])));
+      std::memcpy(rounded.bytes.data() + 2 * i, &value, 2);
+    }
+    model.tensors = {rounded};
+    const OnDevice device(bytes);
+    const PublishTensor tensor{{"w", DType::kBF16, {300, 1000}, {device.data(), bytes.size()}},
+                               {},
+                               Memory::kCuda,
+                               DType::kF32};
+    publish(&publisher, {tensor});
+    for (float& value : masters) value += float(1e-5 * cuda::normal(random));
+  }
+}
+
+TEST_F(LiveModelTest, AReplicaFollowsAndCatchesUp) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  publish(&publisher, model.views());
+  Model empty = model;
+  for (TestTensor& tensor : empty.tensors) tensor.bytes.assign(tensor.bytes.size(), 0);
+  DeviceModel device(empty);
+  TensorReplica replica = follow(device);
+  const auto pull = [&] {
+    const auto report = replica.pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(replica.version(), head_of(store));
+    EXPECT_TRUE(device.is(model));
+  };
+  pull();  // from nothing
+  for (int i = 0; i < 3; ++i) {
+    model.step();
+    publish(&publisher, model.views());
+    pull();
+  }
+  for (int i = 0; i < 4; ++i) {  // several hops at once
+    model.step();
+    publish(&publisher, model.views());
+  }
+  pull();
+  model.step(1.0);
+  publish(&publisher, model.views());  // stored whole
+  pull();
+}
+
+TEST_F(LiveModelTest, PrepareWritesNothing) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  publish(&publisher, model.views());
+  DeviceModel device(model);
+  const Model before = model;
+  TensorReplica replica = follow(device);
+  ASSERT_TRUE(replica.pull().ok());
+  model.step();
+  publish(&publisher, model.views());
+  ASSERT_TRUE(replica.prepare().ok());
+  EXPECT_TRUE(device.is(before));
+  ASSERT_TRUE(replica.commit().ok());
+  EXPECT_TRUE(device.is(model));
+}
+
+TEST_F(LiveModelTest, WeightsThatAreNotTheBaseAreFoundAndRepaired) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  publish(&publisher, model.views());
+  DeviceModel device(model);
+  TensorReplica replica = follow(device);
+  ASSERT_TRUE(replica.pull().ok());
+  const auto live = device.live(model);
+  const uint8_t wrong[2] = {0x12, 0x34};  // somebody writes into the weights
+  ASSERT_GOOD(cuda::copy(live[0].bytes.data() + 1000, wrong, 2, nullptr));
+  ASSERT_GOOD(cuda::wait(nullptr));
+  model.step();
+  publish(&publisher, model.views());
+  const auto report = replica.pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_TRUE(device.is(model));
+}
+
+TEST_F(LiveModelTest, ADamagedPartLeavesTheWeightsAlone) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  publish(&publisher, model.views());
+  DeviceModel device(model);
+  const Model before = model;
+  TensorReplica replica = follow(device);
+  ASSERT_TRUE(replica.pull().ok());
+  model.step();
+  publish(&publisher, model.views());
+  for (const std::string& name : objects_of(*store, "parts/")) {
+    std::string text = store->get(name, 1 << 24).value();
+    text[text.size() - 3] ^= 1;
+    ASSERT_GOOD(store->put(name, MemoryBody(text)));
+  }
+  EXPECT_FALSE(replica.prepare().ok());
+  EXPECT_TRUE(device.is(before));
+  EXPECT_EQ(replica.version(), 0);
+}
+
+TEST_F(LiveModelTest, TensorsOfRanksComeInBoxes) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  DeviceModel device(model);
+  // The embedding in two boxes of columns, as a rank with both would have them.
+  const auto boxes = [&] {
+    std::vector<PublishTensor> tensors = device.views(model);
+    const TestTensor& embed = model.tensors[0];
+    tensors.erase(tensors.begin());
+    for (uint64_t half = 0; half < 2; ++half) {
+      const Box box{{0, 32 * half}, {embed.shape[0], 32}};
+      std::vector<uint8_t> contents(embed.bytes.size() / 2);
+      copy_box_out(box, embed.dtype, embed.shape, embed.bytes, contents);
+      halves_.emplace_back(contents);
+      tensors.push_back(
+          {{embed.name, embed.dtype, embed.shape, {halves_.back().data(), contents.size()}},
+           box,
+           Memory::kCuda});
+    }
+    return tensors;
+  };
+  publish(&publisher, boxes());
+  DeviceModel replica_device(model);
+  TensorReplica replica = follow(replica_device);
+  for (int i = 0; i < 3; ++i) {
+    model.step();
+    device.become(model);
+    publish(&publisher, boxes());
+    const auto report = replica.pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(replica_device.is(model));
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::testing
