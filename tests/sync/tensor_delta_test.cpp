@@ -32,8 +32,8 @@ std::vector<TensorView> views(const State& state) {
   return out;
 }
 
-std::vector<HostTensor> host(State* state) {
-  std::vector<HostTensor> out;
+std::vector<LiveTensor> host(State* state) {
+  std::vector<LiveTensor> out;
   for (TestTensor& tensor : *state) {
     out.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
   }
