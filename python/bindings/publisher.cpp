@@ -24,7 +24,8 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     bool single_writer, const std::filesystem::path& sign_key,
                     const std::filesystem::path& trust_key, const std::string& hook_before_commit,
                     double hook_timeout_seconds, unsigned rank, unsigned world,
-                    double rank_timeout_seconds, nb::object progress) {
+                    double rank_timeout_seconds, uintptr_t cuda_stream, bool pinned_snapshot,
+                    uint64_t cuda_scratch_bytes, nb::object progress) {
   PublishOptions options;
   options.codec = codec;
   options.digest = digest_kind(digest);
@@ -42,6 +43,9 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   options.rank = rank;
   options.world = world;
   options.rank_timeout_seconds = rank_timeout_seconds;
+  options.cuda.stream = reinterpret_cast<CUstream_st*>(cuda_stream);
+  options.cuda.pinned_snapshot = pinned_snapshot;
+  options.cuda.scratch_bytes = cuda_scratch_bytes;
   new (self) PublisherHandle("the publisher", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return Publisher::open(store.get(), snapshot, options);
@@ -58,11 +62,23 @@ void bind_publisher(nb::module_& module) {
            nb::arg("anchor_by_bytes"), nb::arg("single_writer"), nb::arg("sign_key"),
            nb::arg("trust_key"), nb::arg("hook_before_commit"), nb::arg("hook_timeout_seconds"),
            nb::arg("rank"), nb::arg("world"), nb::arg("rank_timeout_seconds"),
+           nb::arg("cuda_stream"), nb::arg("pinned_snapshot"), nb::arg("cuda_scratch_bytes"),
            nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });
                    })
+      .def("memory",
+           [](PublisherHandle& self) {
+             const SnapshotMemory memory =
+                 self.call([](Publisher& publisher) { return publisher.memory(); });
+             Report out;
+             out["host"] = memory.host;
+             out["pinned"] = memory.pinned;
+             out["device"] = memory.device;
+             out["disk"] = memory.disk;
+             return out;
+           })
       .def(
           "publish",
           [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,

@@ -21,7 +21,8 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
                          const std::vector<const Tensor*>& tensors, unsigned threads, bool repair,
                          bool verify_all, bool check_commit, bool heartbeat,
                          const std::string& name, const std::filesystem::path& scratch,
-                         const std::filesystem::path& trust_key, nb::object progress) {
+                         const std::filesystem::path& trust_key, uintptr_t cuda_stream,
+                         uint64_t cuda_scratch_bytes, nb::object progress) {
   TensorReplicaOptions options;
   options.threads = threads;
   options.repair = repair;
@@ -31,6 +32,8 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
   options.name = name;
   options.scratch = scratch;
   options.trust_key = trust_key;
+  options.cuda_stream = reinterpret_cast<CUstream_st*>(cuda_stream);
+  options.cuda_scratch_bytes = cuda_scratch_bytes;
   const std::vector<LiveTensor> wanted = to_patch(tensors);
   new (self) TensorReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
@@ -46,7 +49,8 @@ void bind_tensor_replica(nb::module_& module) {
       .def("__init__", &open_tensor_replica, nb::arg("store"), nb::arg("tensors"), nb::kw_only(),
            nb::arg("threads"), nb::arg("repair"), nb::arg("verify_all"), nb::arg("check_commit"),
            nb::arg("heartbeat"), nb::arg("name"), nb::arg("scratch"), nb::arg("trust_key"),
-           nb::arg("progress").none(), nb::keep_alive<1, 3>())
+           nb::arg("cuda_stream"), nb::arg("cuda_scratch_bytes"), nb::arg("progress").none(),
+           nb::keep_alive<1, 3>())
       .def_prop_ro("version",
                    [](TensorReplicaHandle& self) {
                      return self.call([](TensorReplica& replica) { return replica.version(); });

@@ -97,17 +97,27 @@ Shape shape_in(DType dtype, nb::dlpack::dtype own, Shape shape, const std::strin
   return shape;
 }
 
+Memory memory_of(int device_type, const std::string& place) {
+  switch (device_type) {
+    case nb::device::cpu::value:
+    case nb::device::cuda_host::value:
+      return Memory::kHost;
+    case nb::device::cuda::value:
+      return Memory::kCuda;
+    default:
+      throw StatusError(unsupported(place + ": neither in host memory nor on a CUDA device"));
+  }
+}
+
 Tensor make_tensor(std::string name, nb::ndarray<nb::ro> array, bool writable,
                    const std::optional<std::string>& dtype, const std::optional<Shape>& shape,
-                   const std::optional<Shape>& offset) {
+                   const std::optional<Shape>& offset, const std::optional<std::string>& cast) {
   const std::string place = "tensor " + quote(name);
-  if (array.device_type() != nb::device::cpu::value) {
-    throw StatusError(unsupported(place + ": not in host memory"));
-  }
   if (!is_contiguous(array)) {
     throw StatusError(invalid_argument(place + ": its elements do not lie one after the other"));
   }
   Tensor tensor;
+  tensor.memory = memory_of(array.device_type(), place);
   tensor.dtype = choose_dtype(array.dtype(), dtype, place);
   Shape own;
   for (size_t i = 0; i < array.ndim(); ++i) own.push_back(array.shape(i));
@@ -122,6 +132,10 @@ Tensor make_tensor(std::string name, nb::ndarray<nb::ro> array, bool writable,
                                        std::string(dtype_name(tensor.dtype)) + " are " +
                                        std::to_string(expected) + " bytes, the array has " +
                                        std::to_string(array.nbytes())));
+  }
+  if (cast && dtype_name(tensor.dtype) != *cast) {
+    tensor.source = tensor.dtype;
+    tensor.dtype = choose_dtype({}, cast, place);
   }
   tensor.name = std::move(name);
   tensor.bytes = {static_cast<uint8_t*>(const_cast<void*>(array.data())), array.nbytes()};
@@ -144,7 +158,9 @@ void refuse_box(const Tensor& tensor) {
 
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors) {
   std::vector<PublishTensor> out;
-  for (const Tensor* tensor : tensors) out.push_back({view_of(*tensor), tensor->box});
+  for (const Tensor* tensor : tensors) {
+    out.push_back({view_of(*tensor), tensor->box, tensor->memory, tensor->source});
+  }
   return out;
 }
 
@@ -152,6 +168,10 @@ std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors) {
   std::vector<TensorView> out;
   for (const Tensor* tensor : tensors) {
     refuse_box(*tensor);
+    if (tensor->memory != Memory::kHost) {
+      throw StatusError(unsupported("tensor " + quote(tensor->name) +
+                                    ": on a GPU; deltas without a chain are for host memory"));
+    }
     out.push_back(view_of(*tensor));
   }
   return out;
@@ -165,7 +185,7 @@ std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors) {
       throw StatusError(
           invalid_argument("tensor " + quote(tensor->name) + ": its array cannot be written"));
     }
-    out.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes});
+    out.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes, tensor->memory});
   }
   return out;
 }
@@ -175,31 +195,27 @@ void bind_tensors(nb::module_& module) {
       .def_ro("name", &Tensor::name)
       .def_prop_ro("dtype", [](const Tensor& self) { return std::string(dtype_name(self.dtype)); })
       .def_ro("shape", &Tensor::shape)
+      .def_prop_ro("on_gpu", [](const Tensor& self) { return self.memory == Memory::kCuda; })
       .def_prop_ro("address", [](const Tensor& self) { return uintptr_t(self.bytes.data()); })
       .def_prop_ro("size_bytes", [](const Tensor& self) { return self.bytes.size(); });
-  const auto arguments = [](auto&& define) {
-    define(nb::arg("name"), nb::arg("array").noconvert(), nb::arg("dtype") = nb::none(),
-           nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none());
-  };
-  arguments([&](auto... args) {
-    module.def(
-        "readable",
-        [](std::string name, nb::ndarray<nb::ro> array, const std::optional<std::string>& dtype,
-           const std::optional<Shape>& shape, const std::optional<Shape>& offset) {
-          return make_tensor(std::move(name), std::move(array), false, dtype, shape, offset);
-        },
-        args...);
-  });
-  arguments([&](auto... args) {
-    module.def(
-        "writable",
-        [](std::string name, nb::ndarray<> array, const std::optional<std::string>& dtype,
-           const std::optional<Shape>& shape, const std::optional<Shape>& offset) {
-          return make_tensor(std::move(name), nb::ndarray<nb::ro>(array), true, dtype, shape,
-                             offset);
-        },
-        args...);
-  });
+  module.def(
+      "readable",
+      [](std::string name, nb::ndarray<nb::ro> array, const std::optional<std::string>& dtype,
+         const std::optional<Shape>& shape, const std::optional<Shape>& offset,
+         const std::optional<std::string>& cast) {
+        return make_tensor(std::move(name), std::move(array), false, dtype, shape, offset, cast);
+      },
+      nb::arg("name"), nb::arg("array").noconvert(), nb::arg("dtype") = nb::none(),
+      nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none(), nb::arg("cast") = nb::none());
+  module.def(
+      "writable",
+      [](std::string name, nb::ndarray<> array, const std::optional<std::string>& dtype,
+         const std::optional<Shape>& shape, const std::optional<Shape>& offset) {
+        return make_tensor(std::move(name), nb::ndarray<nb::ro>(array), true, dtype, shape, offset,
+                           {});
+      },
+      nb::arg("name"), nb::arg("array").noconvert(), nb::arg("dtype") = nb::none(),
+      nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none());
 }
 
 }  // namespace deltawire::python

@@ -23,11 +23,14 @@ struct Tensor {
   Shape shape;  // of the whole tensor
   Box box;      // what the bytes are of it
   std::span<uint8_t> bytes;
+  Memory memory = Memory::kHost;
+  std::optional<DType> source;  // what the bytes really are, where they are converted on their way
   bool writable = false;
   nb::ndarray<nb::ro> array;  // whose bytes they are
 };
 
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors);
+// In host memory; Unsupported otherwise.
 std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors);
 // InvalidArgument for boxes and arrays that cannot be written.
 std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors);

@@ -49,6 +49,7 @@ from deltawire.reports import (
     Phase,
     Pull,
     ReplicaState,
+    SnapshotMemory,
     Verified,
     Version,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "Pull",
     "Replica",
     "ReplicaState",
+    "SnapshotMemory",
     "Store",
     "Tensor",
     "TensorReplica",

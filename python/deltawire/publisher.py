@@ -13,7 +13,7 @@ from deltawire import _core
 from deltawire.errors import InvalidArgument
 from deltawire.flight import Flight
 from deltawire.progress import Progress, callback_of
-from deltawire.reports import Version
+from deltawire.reports import SnapshotMemory, Version
 from deltawire.stores import StoreLike, store_handle
 from deltawire.tensors import Named, Source, readable
 
@@ -57,6 +57,9 @@ class Publisher:
         rank: int = 0,
         world: int = 1,
         rank_timeout_seconds: float = 600,
+        cuda_stream: int = 0,
+        pinned_snapshot: bool = False,
+        cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
     ) -> None:
         """Open the chain at `store`, or make a run there at the first publish.
@@ -67,6 +70,9 @@ class Publisher:
         store without conditional put. `memory_limit` bounds what publishing takes beside the snapshot.
 
         Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in.
+
+        Of tensors in a GPU's memory the snapshot is there too, or in the host's with `pinned_snapshot`; work on them goes to
+        `cuda_stream` (a `cudaStream_t` as a number: torch's `stream.cuda_stream`), and may take `cuda_scratch_bytes` there.
         """
         self._tensors = tensors
         self._flight = Flight()
@@ -90,6 +96,9 @@ class Publisher:
             rank=rank,
             world=world,
             rank_timeout_seconds=rank_timeout_seconds,
+            cuda_stream=cuda_stream,
+            pinned_snapshot=pinned_snapshot,
+            cuda_scratch_bytes=cuda_scratch_bytes,
             progress=callback_of(progress, "publish"),
         )
 
@@ -97,6 +106,17 @@ class Publisher:
     def run(self) -> str:
         """The run's id; empty until there is one."""
         return self._core.run
+
+    def memory(self) -> SnapshotMemory:
+        """What the snapshot takes, and where.
+
+        >>> import numpy as np, deltawire as dw
+        >>> publisher = dw.Publisher("memory:snapshot", {"w": np.zeros(1000)})
+        >>> version = publisher.publish()
+        >>> publisher.memory()
+        SnapshotMemory(host=8000, pinned=0, device=0, disk=0)
+        """
+        return SnapshotMemory(**self._core.memory())
 
     @overload
     def publish(

@@ -69,6 +69,16 @@ class Version:
         return f"Version(number={self.number}, {self.num_changed:,} of {self.num_elements:,} changed ({share}), {size})"
 
 
+@dataclass(frozen=True)
+class SnapshotMemory:
+    """Bytes that a publisher's snapshot takes."""
+
+    host: int
+    pinned: int
+    device: int
+    disk: int
+
+
 @dataclass(frozen=True, repr=False)
 class Pull:
     """What a replica did to reach a version."""

@@ -42,12 +42,15 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         name: str = "",
         scratch: str | os.PathLike[str] = "",
         trust_key: str | os.PathLike[str] = "",
+        cuda_stream: int = 0,
+        cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
     ) -> None:
         """Watch over `tensors`: all of the model.
 
         `check_commit` hashes what `commit` has patched, in the pause. Parts lie in the folder `scratch` while they are worked
-        on (default: the system's). The rest is as in `Replica`.
+        on (default: the system's). Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number: torch's
+        `stream.cuda_stream`), and may take `cuda_scratch_bytes` there. The rest is as in `Replica`.
         """
         handle, arrays = store_handle(store), writable(tensors)
         super().__init__(
@@ -63,6 +66,8 @@ class TensorReplica(Pulling[_core.TensorReplica]):
                 name=name,
                 scratch=os.fspath(scratch),
                 trust_key=os.fspath(trust_key),
+                cuda_stream=cuda_stream,
+                cuda_scratch_bytes=cuda_scratch_bytes,
                 progress=callback_of(progress, "pull"),
             ),
         )

@@ -17,10 +17,11 @@ from deltawire.errors import InvalidArgument, Unsupported
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array whose bytes are to be read as another dtype, or which is a box of a larger tensor.
+    """An array of which more is to be said than its framework knows.
 
-    `dtype` is a name of the safetensors format. `offset` places the array inside a tensor of `shape`: what one rank of a
-    sharded trainer holds.
+    `dtype`, a name of the safetensors format, is what its bytes are to be read as. `offset` places the array inside a tensor
+    of `shape`: what one rank of a sharded trainer holds. `cast` is what it is published as: master weights in F32 that engines
+    serve in BF16. On a GPU they are converted on their way; in host memory a copy is.
 
     >>> import numpy as np, deltawire as dw
     >>> bits = np.array([[0x3F80, 0x4000]], np.uint16)            # 1.0 and 2.0 in bfloat16
@@ -33,6 +34,7 @@ class Tensor:
     dtype: str | None = None
     shape: Sequence[int] | None = None
     offset: Sequence[int] | None = None
+    cast: str | None = None
 
 
 Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -60,34 +62,45 @@ def named_tensors(source: Source) -> Iterable[tuple[str, Any]]:
 
 def readable(source: Source) -> list[_core.Tensor]:
     """For publishing: an array whose elements are apart is copied."""
-    return [_wrap(name, value, _core.readable, copy=True) for name, value in named_tensors(source)]
+    return [_readable(name, _declared(value)) for name, value in named_tensors(source)]
 
 
 def writable(source: Source) -> list[_core.Tensor]:
     """For patching in place: an array whose elements are apart is refused."""
-    return [_wrap(name, value, _core.writable, copy=False) for name, value in named_tensors(source)]
+    return [_writable(name, _declared(value)) for name, value in named_tensors(source)]
 
 
-def _wrap(name: str, value: Any, make: Callable[..., _core.Tensor], copy: bool) -> _core.Tensor:
-    declared = value if isinstance(value, Tensor) else Tensor(value)
-    array, dtype = _bytes_of(name, declared.array, copy)
-    shape = None if declared.shape is None else list(declared.shape)
-    offset = None if declared.offset is None else list(declared.offset)
+def _declared(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else Tensor(value)
+
+
+def _readable(name: str, tensor: Tensor) -> _core.Tensor:
+    array = tensor.array if tensor.cast is None else _cast_in_host(name, tensor.array, tensor.cast)
+    array, dtype = _bytes_of(name, array, copy=True)
     try:
-        return make(name, array, declared.dtype or dtype, shape, offset)
+        return _core.readable(name, array, tensor.dtype or dtype, _list(tensor.shape), _list(tensor.offset), tensor.cast)
     except TypeError:
-        what = f'tensor "{name}": {type(value).__module__}.{type(value).__qualname__}'
-        if make is _core.writable and _is_readable(name, array, declared.dtype or dtype):
-            raise InvalidArgument(f"{what} cannot be written") from None
-        raise InvalidArgument(f"{what} is no array: it has neither DLPack nor the buffer protocol") from None
+        raise InvalidArgument(f"{_place(name, tensor)} is no array: it has neither DLPack nor the buffer protocol") from None
 
 
-def _is_readable(name: str, array: Any, dtype: str | None) -> bool:
+def _writable(name: str, tensor: Tensor) -> _core.Tensor:
+    if tensor.cast is not None:
+        raise InvalidArgument(f"{_place(name, tensor)} is patched in place, and cannot be cast")
+    array, dtype = _bytes_of(name, tensor.array, copy=False)
     try:
-        _core.readable(name, array, dtype)
+        return _core.writable(name, array, tensor.dtype or dtype, _list(tensor.shape), _list(tensor.offset))
     except TypeError:
-        return False
-    return True
+        _readable(name, tensor)  # says so when it is no array
+        raise InvalidArgument(f"{_place(name, tensor)} cannot be written") from None
+
+
+def _place(name: str, tensor: Tensor) -> str:
+    kind = type(tensor.array)
+    return f'tensor "{name}": {kind.__module__}.{kind.__qualname__}'
+
+
+def _list(numbers: Sequence[int] | None) -> list[int] | None:
+    return None if numbers is None else list(numbers)
 
 
 def _bytes_of(name: str, array: Any, copy: bool) -> tuple[Any, str | None]:
@@ -111,8 +124,8 @@ def _numpy_bytes(numpy: Any, array: Any, copy: bool) -> tuple[Any, str | None]:
 
 def _torch_bytes(torch: Any, name: str, tensor: Any, copy: bool) -> tuple[Any, str | None]:
     tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        raise Unsupported(f'tensor "{name}": is on {tensor.device}, not in host memory')
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise Unsupported(f'tensor "{name}": is on {tensor.device}, neither in host memory nor on a CUDA device')
     if tensor.layout != torch.strided:
         raise Unsupported(f'tensor "{name}": is {str(tensor.layout).removeprefix("torch.")}, not strided')
     if copy:
@@ -123,3 +136,23 @@ def _torch_bytes(torch: Any, name: str, tensor: Any, copy: bool) -> tuple[Any, s
     if dtype is None or dtype == "BF16" or not tensor.is_contiguous():
         return tensor, None
     return tensor.view(torch.uint8), dtype
+
+
+# Names that numpy and torch have for what master weights are served as.
+_CASTS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+def _cast_in_host(name: str, array: Any, cast: str) -> Any:
+    """The array as that dtype: a copy. What is on a GPU is left to the library."""
+    if cast not in _CASTS:
+        raise Unsupported(f'tensor "{name}": cannot be cast to {cast}; one of: {", ".join(_CASTS)}')
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array if array.is_cuda else array.detach().to(getattr(torch, _CASTS[cast]))
+    import numpy
+
+    if cast == "BF16":
+        import ml_dtypes
+
+        return numpy.asarray(array).astype(ml_dtypes.bfloat16)
+    return numpy.asarray(array).astype(_CASTS[cast])

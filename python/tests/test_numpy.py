@@ -235,3 +235,17 @@ def test_checkpoints_on_disk(tmp_path: Path, store: str, weights: dict[str, np.n
     assert different.differences[0].coordinate == (0,)
     publisher.publish()
     assert publisher.publish_checkpoint(new).number == 3
+
+
+def test_masters_are_published_as_what_engines_serve(store: str) -> None:
+    import ml_dtypes
+
+    masters = np.linspace(-3, 3, 1000, dtype=np.float32)
+    dw.Publisher(store, {"w": dw.Tensor(masters, cast="BF16")}).publish()
+    mine = {"w": np.zeros(1000, ml_dtypes.bfloat16)}
+    dw.TensorReplica(store, mine).pull()
+    assert bits(mine) == {"w": masters.astype(ml_dtypes.bfloat16).tobytes()}
+    with pytest.raises(dw.Unsupported, match="cannot be cast to I8"):
+        dw.Publisher(store).publish({"w": dw.Tensor(masters, cast="I8")})
+    with pytest.raises(dw.InvalidArgument, match="cannot be cast"):
+        dw.TensorReplica(store, {"w": dw.Tensor(masters, cast="BF16")})

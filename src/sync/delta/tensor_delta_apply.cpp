@@ -142,6 +142,10 @@ Digest state_after(std::vector<TensorState> states, const std::vector<Patched>& 
 Result<ApplyReport> TensorDelta::apply(std::span<const LiveTensor> state,
                                        const ApplyOptions& options) const {
   const Delta& delta = impl_->delta;
+  for (const LiveTensor& tensor : state) {
+    if (tensor.memory == Memory::kHost) continue;
+    return unsupported("tensor " + quote(tensor.name) + ": not in host memory");
+  }
   DW_RETURN_IF_ERROR(refuse_other_forms(delta));
   const std::vector<CheckpointTensor> views = sorted_views(state);
   ApplyReport report;
