@@ -27,7 +27,7 @@ using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
 // OK where a GPU can be used; else why not: Unsupported (not built in), Device (driver, no device).
 Status available();
 
-// Codecs that Context::encode() has.
+// Codecs that Context::encode() runs on the device.
 inline bool has_codec(std::string_view codec) noexcept {
   return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "indices";
 }
@@ -105,14 +105,16 @@ struct ChangeLists {
 };
 
 struct ContextOptions {
-  uint64_t scratch_bytes = uint64_t{256} << 20;  // of device memory, beside the arrays
-  unsigned threads = 0;                          // of the host, for what it has to do; 0: its cores
+  // Of device memory, beside the arrays: at least 8 MiB. More is taken only for a payload that is
+  // larger by itself.
+  uint64_t scratch_bytes = uint64_t{256} << 20;
+  unsigned threads = 0;  // of the host, for what it has to do; 0: its cores
 };
 
 class DiffPlan;
 
-// Memory, streams and tables, kept from call to call. Of the device in use when it is made. One
-// call at a time.
+// Memory, streams and tables, kept from call to call. Of the device in use when it is made: calls
+// go there, whatever device their thread uses. One call at a time.
 class Context {
  public:
   static Result<Context> create(const ContextOptions& options = {});
@@ -120,10 +122,12 @@ class Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
-  // `tight`, `gaps`, `indices`, or `auto`: the smallest of what the device can tell. Waits.
+  // `tight`, `gaps`, `indices`, or `auto`: the smallest of what the device can tell, `raw` where
+  // none pays. Arrays of other codecs are fetched and coded by the host. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Pair> pairs,
                                     Stream stream);
-  // Corruption, and nothing is written, unless every payload is sound. Waits.
+  // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
+  // kernels are decoded into host memory first. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
   // The same without a write. Waits.
   Status check(std::span<const Patch> patches, Stream stream);

@@ -17,9 +17,9 @@
 
 namespace deltawire::cuda {
 
-#define SKIP_WITHOUT_GPU()                                            \
-  if (const Status device = check_device(); !device.ok()) {           \
-    GTEST_SKIP() << "skipped: no GPU (" << device.to_string() << ")"; \
+#define SKIP_WITHOUT_GPU()                                                     \
+  if (const Status device = ::deltawire::cuda::check_device(); !device.ok()) { \
+    GTEST_SKIP() << "skipped: no GPU (" << device.to_string() << ")";          \
   }
 
 template <class T>
