@@ -5,7 +5,7 @@ SECONDS ?= 60
 CTEST   ?= ctest -j$(shell expr $(JOBS) \* 3 / 2)
 PASS    ?=
 
-.PHONY: help build test demo bench crashtest asan tsan fuzz format tidy clean
+.PHONY: help build test wheel demo bench crashtest asan tsan fuzz format tidy clean
 
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ test:    ## build and run every test
 	@cmake --preset release >/dev/null
 	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
 	@$(CTEST) --preset release
+
+wheel:   ## the Python package with all it needs, in build/wheel
+	@scripts/setup build python && scripts/venv build/venv build wheel
+	@cmake --preset release -DDELTAWIRE_TESTS=OFF >/dev/null
+	@cmake --build --preset release -j$(JOBS)
+	@scripts/wheel build build/wheel
 
 demo: build  ## a trainer, three replicas, a crash, the proof: under a minute
 	@build/deltawire demo

@@ -1,0 +1,73 @@
+"""The wheel: installed where nothing else is, it has all it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import deltawire as dw
+
+ROOT = Path(__file__).parents[2]
+BUILD = Path(dw.__file__).parents[2]
+
+SCRIPT = """
+import array, json, sys
+import deltawire as dw
+
+old, mine = array.array("f", range(1000)), array.array("f", [0] * 1000)
+publisher = dw.Publisher("store", {"w": old})
+publisher.publish()
+old[7] = -1
+publisher.publish()
+dw.TensorReplica("store", {"w": mine}).pull()
+mapped = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+print(json.dumps({"equal": mine == old, "file": dw.__file__, "mapped": sorted(mapped), "numpy": "numpy" in sys.modules}))
+"""
+
+# What every Linux has, by the rules of manylinux.
+SYSTEM = ("ld-linux", "libc.so", "libm.so", "libpthread", "libdl", "librt", "libresolv", "libgcc_s", "libstdc++", "libz.so")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and nothing else; not even numpy, which only its users need."""
+    if not (BUILD / "venv/bin/auditwheel").exists():
+        pytest.skip("no auditwheel in build/venv: scripts/venv build/venv wheel")
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([ROOT / "scripts/wheel", BUILD, folder], check=True, stdout=subprocess.DEVNULL)
+    [wheel] = folder.glob("*.whl")
+    assert "manylinux" in wheel.name
+    venv.create(folder / "bare")
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bare/bin/python", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    return folder / "bare"
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, cwd=folder, env=clean, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def test_it_brings_every_library(bare: Path, tmp_path: Path) -> None:
+    said = json.loads(run(bare / "bin/python", "-c", SCRIPT, folder=tmp_path))
+    assert said["equal"] is True
+    assert said["numpy"] is False
+    assert Path(said["file"]).is_relative_to(bare)
+    own = [name for name in said["mapped"] if Path(name).is_relative_to(bare)]
+    assert any("_core" in name for name in own)
+    prefixes = (sys.base_prefix, "/usr/lib/python3", str(bare))
+    foreign = [name for name in said["mapped"] if not name.startswith(prefixes) and not Path(name).name.startswith(SYSTEM)]
+    assert [name for name in foreign if "python" not in name] == []
+
+
+def test_it_brings_the_command_line(bare: Path, tmp_path: Path) -> None:
+    run(bare / "bin/python", "-c", SCRIPT, folder=tmp_path)
+    for command in [bare / "bin/deltawire"], [bare / "bin/python", "-m", "deltawire"]:
+        assert run(*command, "--version", folder=tmp_path).split()[-1] == dw.__version__
+        assert json.loads(run(*command, "log", "store", "--json", folder=tmp_path))["head"] == 1
