@@ -105,8 +105,8 @@ struct ChangeLists {
 };
 
 struct ContextOptions {
-  // Of device memory, beside the arrays: at least 8 MiB. More is taken only for a payload that is
-  // larger by itself.
+  // Of device memory, beside the arrays: at least 8 MiB. Tables of `tight` (some 200 KB for each
+  // array of a call) and a payload that is larger by itself come on top.
   uint64_t scratch_bytes = uint64_t{256} << 20;
   unsigned threads = 0;  // of the host, for what it has to do; 0: its cores
 };
