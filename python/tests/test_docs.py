@@ -40,5 +40,6 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_reference_is_current() -> None:
     pytest.importorskip("fsspec")
+    pytest.importorskip("transformers")
     done = subprocess.run([sys.executable, ROOT / "scripts/python-api", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

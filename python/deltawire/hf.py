@@ -1,0 +1,224 @@
+"""Hugging Face trainers: a callback that publishes what `save_pretrained` would save.
+
+    from deltawire.hf import PublishCallback
+
+    Trainer(model, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")]).train()
+
+It goes with `transformers.Trainer` and everything made of it, TRL's trainers too. Replicas hold a folder that
+`from_pretrained` loads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.publisher import Publisher
+from deltawire.reports import Version
+from deltawire.stores import StoreLike
+from deltawire.tensors import Named, Tensor, named_tensors
+
+try:
+    from transformers.core_model_loading import revert_weight_conversion
+    from transformers.modeling_utils import remove_tied_weights_from_state_dict, unwrap_model
+except ImportError as error:
+    raise ImportError(f"deltawire.hf needs transformers 5 or newer: {error}") from None
+
+log = logging.getLogger("deltawire")
+
+_DTYPES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
+
+
+class PublishCallback(TrainerCallback):
+    """Publishes a trainer's model: the seed when training begins, a version after every `every` optimizer steps, and the end.
+
+        trainer = GRPOTrainer(model, reward, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")])
+
+    What goes wrong ends the training, as an exception of `train()`. Training that goes on from one of its checkpoints goes on
+    with the chain too. With several processes (DDP) the first one publishes.
+    """
+
+    def __init__(
+        self,
+        store: StoreLike,
+        every: int = 1,
+        *,
+        wait: bool = False,
+        dtype: torch.dtype | None = None,
+        tensors: Callable[[Any], Named] | None = None,
+        extra_files: Sequence[str | os.PathLike[str]] = (),
+        on_version: Callable[[int, Version], object] | None = None,
+        **options: Any,
+    ) -> None:
+        """Publish to `store`; `options` are those of `Publisher`.
+
+        Without `wait` a step goes on as soon as its changes are captured, and what went wrong with its version is raised by the
+        next one. `dtype` is what floating point weights are published as: `torch.bfloat16` for master weights in float32.
+        `tensors(model)` gives names and tensors of one's own choice, merged adapters for example. Configuration and tokenizer
+        ride along in versions that are stored whole, and `extra_files` too. `on_version(step, version)` is told what is
+        committed, in the training's thread: without `wait` that is one publish later.
+        """
+        if every < 1:
+            raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
+        if dtype is not None and dtype not in _DTYPES:
+            raise Unsupported(f"PublishCallback: weights cannot be published as {dtype}; one of: {', '.join(map(str, _DTYPES))}")
+        self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
+        self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
+        self._options = options
+        self._publisher: Publisher | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files: list[str | os.PathLike[str]] = []
+        self._flying: tuple[int, Future[Version]] | None = None
+        self._step = -1
+        self.version: Version | None = None
+        """The newest that is known to be committed."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        self.close()
+        self._publisher = Publisher(self._store, **self._options)
+        self._folder = tempfile.TemporaryDirectory(prefix="deltawire-")
+        saved = save_files(kwargs["model"], self._folder.name, kwargs.get("processing_class"), dtype=self._dtype)
+        self._files = [*saved, *self._extra_files]
+        self._publish(state.global_step, kwargs["model"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0:
+            self._publish(state.global_step, kwargs["model"])
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        try:
+            self._publish(state.global_step, kwargs["model"])
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Wait for the version that is on its way, then let go of everything: for training that ended early."""
+        publisher, self._publisher = self._publisher, None
+        folder, self._folder = self._folder, None
+        self._step = -1
+        try:
+            self._land()
+        finally:
+            if publisher is not None:
+                publisher.close()
+            if folder is not None:
+                folder.cleanup()
+
+    def _publish(self, step: int, model: Any) -> None:
+        if self._publisher is None or step == self._step:
+            return
+        self._step = step
+        try:
+            self._publish_state(self._publisher, step, model)
+        except BaseException:
+            self.close()  # nobody else would: trainers do not end what failed
+            raise
+
+    def _publish_state(self, publisher: Publisher, step: int, model: Any) -> None:
+        self._land()
+        wanted = self._tensors(model)
+        if self._dtype is not None:
+            wanted = _cast(wanted, self._dtype)
+        if self._wait:
+            self._committed(step, publisher.publish(wanted, self._files))
+        else:
+            self._flying = step, publisher.publish(wanted, self._files, wait=False)
+
+    def _land(self) -> None:
+        flying, self._flying = self._flying, None
+        if flying is not None:
+            step, future = flying
+            self._committed(step, future.result())
+
+    def _committed(self, step: int, version: Version) -> None:
+        self.version = version
+        log.info("step %d: %r", step, version)
+        if self._on_version is not None:
+            self._on_version(step, version)
+
+
+def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """What `save_pretrained` would save, under the names that it would have, tied weights once. Nothing is copied.
+
+    For training loops of one's own: `dw.Publisher(store, lambda: checkpoint_tensors(model))`. Models that transformers keeps
+    in another form than their checkpoints (experts in one tensor) are given in that of the checkpoints.
+    """
+    model = unwrap_model(model)
+    if getattr(model, "hf_quantizer", None) is not None or getattr(model, "peft_config", None) is not None:
+        raise Unsupported("models that are quantized or have adapters need `tensors`: what is to be published of them?")
+    state: dict[str, torch.Tensor] = model.state_dict()
+    if not isinstance(model, PreTrainedModel):
+        return state  # which is what trainers save of it
+    for name in model._keys_to_ignore_on_save or ():
+        state.pop(name, None)
+    _check_whole(state)
+    saved: dict[str, torch.Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(state, model))
+    return saved
+
+
+def save_files(
+    model: Any, folder: str | os.PathLike[str], processing_class: Any = None, *, dtype: torch.dtype | None = None
+) -> list[Path]:
+    """Write what `save_pretrained` puts beside the weights: configurations, the tokenizer, code. Gives their paths.
+
+    `dtype` is what the configuration shall say of the weights.
+    """
+    model, folder = unwrap_model(model), Path(folder)
+    if isinstance(model, PreTrainedModel):
+        with _no_bar():
+            model.save_pretrained(folder, state_dict={})
+    if processing_class is not None:
+        processing_class.save_pretrained(folder)
+    for weights in folder.glob("*.safetensors*"):
+        weights.unlink()
+    config = folder / "config.json"
+    if dtype is not None and config.exists():
+        config.write_text(json.dumps(_with_dtype(json.loads(config.read_text()), dtype), indent=2) + "\n")
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
+def _cast(wanted: Named, dtype: torch.dtype) -> Iterator[tuple[str, Any]]:
+    for name, tensor in named_tensors(wanted):
+        other = isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.dtype != dtype
+        yield name, Tensor(tensor, cast=_DTYPES[dtype]) if other else tensor
+
+
+def _with_dtype(config: Any, dtype: torch.dtype) -> Any:
+    """A configuration and those inside it."""
+    if not isinstance(config, dict):
+        return config
+    name = str(dtype).removeprefix("torch.")
+    return {key: name if key == "dtype" and value is not None else _with_dtype(value, dtype) for key, value in config.items()}
+
+
+def _check_whole(state: dict[str, torch.Tensor]) -> None:
+    from torch.distributed.tensor import DTensor
+
+    for name, tensor in state.items():
+        if isinstance(tensor, DTensor) or hasattr(tensor, "ds_id"):
+            raise Unsupported(f'tensor "{name}": is sharded, and this callback publishes models that every process has whole')
+
+
+@contextmanager
+def _no_bar() -> Iterator[None]:
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,181 @@
+"""Hugging Face trainers: what replicas hold is what `save_pretrained` would have saved, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_stores import DictStore
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.0")
+safe_open = pytest.importorskip("safetensors").safe_open
+
+import deltawire as dw  # noqa: E402
+from deltawire.hf import PublishCallback, checkpoint_tensors  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64}
+MODELS = {
+    "llama": transformers.LlamaConfig(**SIZES, **HEADS, tie_word_embeddings=False),
+    "qwen3, tied": transformers.Qwen3Config(**SIZES, **HEADS, tie_word_embeddings=True),
+    "qwen3-moe": transformers.Qwen3MoeConfig(**SIZES, **HEADS, moe_intermediate_size=16, num_experts=4, decoder_sparse_step=1),
+    "gpt2": transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64),
+}
+
+
+def tiny(kind: str) -> Any:
+    torch.manual_seed(1)
+    return transformers.AutoModelForCausalLM.from_config(MODELS[kind])
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"<pad>": 0, "<eos>": 1, "<unk>": 2} | {f"w{number}": number for number in range(3, 64)}
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    )
+
+
+def arguments(folder: Path, **more: Any) -> dict[str, Any]:
+    quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "logging_strategy": "no", "use_cpu": True}
+    return {"output_dir": str(folder), "per_device_train_batch_size": 4, "learning_rate": 1e-3, **quiet, **more}
+
+
+def trainer(model: Any, folder: Path, *callbacks: Any, **more: Any) -> Any:
+    tokens = torch.randint(3, 64, (64, 12))
+    data = [{"input_ids": row, "labels": row} for row in tokens]
+    chosen = transformers.TrainingArguments(**arguments(folder, **more))
+    return transformers.Trainer(model, chosen, train_dataset=data, processing_class=tokenizer(), callbacks=list(callbacks))
+
+
+def saved(folder: Path) -> dict[str, torch.Tensor]:
+    found = {}
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as opened:
+            found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    return found
+
+
+def assert_same(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+    assert sorted(mine) == sorted(theirs)
+    for name, tensor in theirs.items():
+        assert mine[name].dtype == tensor.dtype, name
+        assert torch.equal(mine[name].contiguous().view(torch.uint8), tensor.contiguous().view(torch.uint8)), name
+
+
+def assert_loads(folder: Path, model: Any) -> None:
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    assert_same(loaded.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_names_are_those_of_save_pretrained(kind: str, tmp_path: Path, store: str) -> None:
+    model = tiny(kind)
+    model.save_pretrained(tmp_path / "saved")
+    assert_same(checkpoint_tensors(model), saved(tmp_path / "saved"))
+    dw.Publisher(store, lambda: checkpoint_tensors(model)).publish()
+    with dw.Replica(store, tmp_path / "replica") as replica:
+        replica.pull()
+    assert_same(saved(tmp_path / "replica"), saved(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_trainer_is_followed(wait: bool, tmp_path: Path, store: str) -> None:
+    model, steps = tiny("qwen3, tied"), []
+    callback = PublishCallback(store, every=2, wait=wait, on_version=lambda step, version: steps.append((step, version.number)))
+    trainer(model, tmp_path, callback, max_steps=5).train()
+    assert steps == [(0, 0), (2, 1), (4, 2), (5, 3)]
+    assert callback.version is not None
+    assert callback.version.number == 3
+    with dw.Replica(store, tmp_path / "replica") as replica:
+        assert replica.pull().version == 3
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer().save_pretrained(tmp_path / "saved")
+    assert {path.name for path in (tmp_path / "saved").iterdir()} <= {path.name for path in (tmp_path / "replica").iterdir()}
+    assert_same(saved(tmp_path / "replica"), saved(tmp_path / "saved"))
+    assert_loads(tmp_path / "replica", model)
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "replica")("w7 w9").input_ids == [7, 9]
+
+
+def test_masters_are_published_as_bf16(tmp_path: Path, store: str) -> None:
+    model = tiny("llama")
+    trainer(model, tmp_path, PublishCallback(store, dtype=torch.bfloat16), max_steps=2).train()
+    assert model.dtype == torch.float32
+    with dw.Replica(store, tmp_path / "replica") as replica:
+        replica.pull()
+    assert json.loads((tmp_path / "replica/config.json").read_text())["dtype"] == "bfloat16"
+    assert_loads(tmp_path / "replica", model.bfloat16())
+
+
+def test_training_goes_on_with_the_chain(tmp_path: Path, store: str) -> None:
+    trainer(tiny("llama"), tmp_path, PublishCallback(store), max_steps=2, save_strategy="steps", save_steps=1).train()
+    model = tiny("llama")
+    callback = PublishCallback(store)
+    trainer(model, tmp_path, callback, max_steps=3).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    chain = dw.Chain(store)
+    assert [manifest.full for manifest in chain] == [True] + [False] * (len(chain) - 1)
+    with dw.Replica(store, tmp_path / "replica") as replica:
+        replica.pull()
+    assert_loads(tmp_path / "replica", model)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
+    store, steps = DictStore(), []
+
+    def refuse(call: str, name: str) -> None:
+        if call == "put_if_absent":
+            raise PermissionError("no more room")
+
+    def told(step: int, version: dw.Version) -> None:
+        steps.append(step)
+        if version.number == 1:
+            store.before = refuse
+
+    callback = PublishCallback(store, wait=wait, on_version=told)
+    with pytest.raises(dw.Error, match="no more room"):
+        trainer(tiny("llama"), tmp_path, callback, max_steps=9).train()
+    assert steps == [0, 1]
+    assert dw.Chain(store).head == 1
+    callback.close()  # once more does no harm
+
+
+def test_what_it_refuses(tmp_path: Path, store: str) -> None:
+    with pytest.raises(dw.InvalidArgument, match="every is 0"):
+        PublishCallback(store, every=0)
+    with pytest.raises(dw.Unsupported, match="torch.int8; one of: torch.bfloat16"):
+        PublishCallback(store, dtype=torch.int8)
+    model = tiny("llama")
+    model.peft_config = {}
+    with pytest.raises(dw.Unsupported, match="need `tensors`"):
+        trainer(model, tmp_path, PublishCallback(store), max_steps=1).train()
+
+
+def test_grpo_is_followed(tmp_path: Path, store: str) -> None:
+    datasets = pytest.importorskip("datasets")
+    trl = pytest.importorskip("trl")
+    model = tiny("qwen3, tied")
+    chosen = trl.GRPOConfig(
+        **arguments(tmp_path, max_steps=2, learning_rate=1e-3), num_generations=4, max_completion_length=6, temperature=1.0
+    )
+    data = datasets.Dataset.from_dict({"prompt": ["w5 w6 w7", "w8 w9 w10"] * 4})
+
+    def reward(completions: list[str], **_: Any) -> list[float]:
+        return [float(len(set(text.split()))) + 0.1 * number for number, text in enumerate(completions)]
+
+    callback = PublishCallback(store)
+    trl.GRPOTrainer(model, reward, args=chosen, train_dataset=data, processing_class=tokenizer(), callbacks=[callback]).train()
+    assert len(dw.Chain(store)) == 3
+    with dw.Replica(store, tmp_path / "replica") as replica:
+        replica.pull()
+    assert_loads(tmp_path / "replica", model)
