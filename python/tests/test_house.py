@@ -26,8 +26,8 @@ def test_types_hold(tmp_path: Path) -> None:
 
 def test_one_style() -> None:
     pytest.importorskip("ruff")
-    run("ruff", "check", "--no-cache", "python", "scripts")
-    run("ruff", "format", "--no-cache", "--check", "python")
+    run("ruff", "check", "--no-cache", "python", "scripts", "examples")
+    run("ruff", "format", "--no-cache", "--check", "python", "examples")
 
 
 def test_versions_agree() -> None:
