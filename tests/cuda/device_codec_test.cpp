@@ -1,4 +1,5 @@
 // Codecs on a GPU against the CPU's: the same bytes out, the same weights in.
+#include "codec/cuda/workspace.h"
 #include "cuda/device_arrays.h"
 
 namespace deltawire::cuda {
@@ -93,6 +94,31 @@ TEST_P(DeviceCodec, LittleScratchMeansManyTurns) {
   expect_same(GetParam(), batch, options);
 }
 
+TEST_P(DeviceCodec, ScratchOfAnySize) {
+  for (const size_t mib : {7, 13, 29}) {
+    DeviceBatch batch;
+    for (size_t i = 0; i < 4; ++i) batch.add(make_pair(i, 2, 1'500'000, 0.3));
+    DeviceOptions options;
+    options.scratch_bytes = (mib << 20) + 12345;
+    expect_same(GetParam(), batch, options);
+  }
+}
+
+TEST_P(DeviceCodec, ManyThreadsAndAWorkspaceThatIsKept) {
+  ThreadPool pool(4);
+  Workspace workspace;
+  DeviceOptions options;
+  options.scratch_bytes = size_t{3} << 20;
+  options.pool = &pool;
+  options.workspace = &workspace;
+  for (const double density : {0.02, 0.001}) {
+    DeviceBatch batch;
+    batch.add(make_pair(1, 2, 9'000'000, density));  // waits for many turns to be complete
+    for (size_t i = 0; i < 9; ++i) batch.add(make_pair(i, 2, 1000 + i * 150'000, density));
+    expect_same(GetParam(), batch, options);
+  }
+}
+
 TEST_P(DeviceCodec, OneChangeAtEitherEnd) {
   DeviceBatch batch;
   for (const size_t at : {size_t{0}, size_t{262143}, size_t{262144}, size_t{999'999}}) {
@@ -175,6 +201,24 @@ TEST_P(DeviceCodec, NothingIsWrittenFromADamagedPayload) {
     }
   }
   EXPECT_GT(refused, rounds / 20) << "damage was hardly ever seen";
+}
+
+TEST_P(DeviceCodec, WithoutAllOrNothingTheErrorSaysSo) {
+  DeviceBatch batch;
+  for (uint64_t i = 0; i < 2; ++i) batch.add(make_pair(i, 2, 540'000, 0.003));
+  std::vector<Encoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
+  encoded[1].payload.resize(encoded[1].payload.size() - 1);
+  std::vector<DevicePatch> patches;
+  for (size_t i = 0; i < 2; ++i) {
+    patches.push_back({batch.pairs[i].layout, batch.old_arrays[i].data(),
+                       batch.pairs[i].num_elements, GetParam(), encoded[i].payload});
+  }
+  DeviceOptions options;
+  options.all_or_nothing = false;
+  const Status status = apply(patches, options, nullptr);
+  EXPECT_EQ(status.code(), Code::kCorruption);
+  EXPECT_NE(status.message().find("patch 1"), std::string::npos) << status.to_string();
+  EXPECT_NE(status.message().find("in part"), std::string::npos) << status.to_string();
 }
 
 TEST_P(DeviceCodec, SeveralWidthsAreAllOrNothing) {

@@ -6,6 +6,9 @@
 
 namespace deltawire::cuda {
 
+// Where pieces begin, counted from where the memory does: that has to be so aligned itself.
+inline constexpr size_t kCarveAlign = 256;
+
 class Carve {
  public:
   explicit Carve(uint8_t* begin) : at_(begin) {}  // null: only to learn the size
@@ -13,7 +16,7 @@ class Carve {
   template <class T>
   T* take(size_t count) {
     T* const piece = reinterpret_cast<T*>(at_ + size_);
-    size_ += (count * sizeof(T) + 255) / 256 * 256;
+    size_ += (count * sizeof(T) + kCarveAlign - 1) / kCarveAlign * kCarveAlign;
     return piece;
   }
   size_t size() const { return size_; }

@@ -50,9 +50,13 @@ Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, St
   DeviceOptions options = given;
   if (options.workspace == nullptr) options.workspace = &own;
   for (const auto& [kind, group] : groups) {
-    DW_RETURN_IF_ERROR(kind.first == CodecId::kTight
-                           ? apply_tight_patches(group, options, write, stream, times)
-                           : apply_lists_patches(group, options, write, stream, times));
+    Status status = kind.first == CodecId::kTight
+                        ? apply_tight_patches(group, options, write, stream, times)
+                        : apply_lists_patches(group, options, write, stream, times);
+    if (!status.ok()) {
+      options.workspace->settle(stream);
+      return status;
+    }
   }
   return {};
 }
@@ -74,11 +78,14 @@ Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> p
   for (const auto& [kind, members] : groups) {
     std::vector<DevicePair> group;
     for (const size_t i : members) group.push_back(pairs[i]);
-    DW_ASSIGN_OR_RETURN(std::vector<Encoded> encoded,
-                        codec == CodecId::kTight
-                            ? encode_tight(group, options, stream, times)
-                            : encode_lists(codec, group, options, stream, times));
-    for (size_t k = 0; k < members.size(); ++k) out[members[k]] = std::move(encoded[k]);
+    Result<std::vector<Encoded>> encoded = codec == CodecId::kTight
+                                               ? encode_tight(group, options, stream, times)
+                                               : encode_lists(codec, group, options, stream, times);
+    if (!encoded.ok()) {
+      options.workspace->settle(stream);
+      return encoded;
+    }
+    for (size_t k = 0; k < members.size(); ++k) out[members[k]] = std::move((*encoded)[k]);
   }
   return out;
 }
@@ -90,7 +97,9 @@ Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options,
   if (groups.size() > 1 && options.all_or_nothing) {
     DW_RETURN_IF_ERROR(run(groups, options, false, stream, times));
   }
-  return run(groups, options, true, stream, times);
+  Status status = run(groups, options, true, stream, times);
+  if (status.ok() || options.all_or_nothing) return status;
+  return Status(status.code(), status.message() + "; arrays may have been patched in part");
 }
 
 Status check(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream) {

@@ -36,14 +36,14 @@ struct DeviceOptions {
   Workspace* workspace = nullptr;            // kept from call to call; null: made for each
   ThreadPool* pool = nullptr;                // for what the host has to do
   // Patches that do not fit the scratch all at once are decoded twice, so that nothing is written
-  // before all of it is known to be good. Without, a bad one may leave others patched, and the
-  // error says so.
+  // before all of it is known to be good. Without, they are decoded once and written on the way:
+  // after a failure any array of the call may be patched, its own in part, and the error says so.
   bool all_or_nothing = true;
 };
 
-// How long the device was busy; for benches.
+// For benches: milliseconds between two points of the stream, all passes over the data included.
 struct DeviceTimes {
-  double statistics = 0, coding = 0;  // milliseconds
+  double statistics = 0, coding = 0;
 };
 
 // `indices`, `gaps` and `tight` are coded on the device. Waits for `stream` where the host must

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "codec/cuda/tight_models.h"
+#include "codec/cuda/workspace.h"
 #include "kernels/bf16.h"
 
 namespace deltawire::cuda {
@@ -35,7 +36,6 @@ Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
                                             const DeviceOptions& options, Stream stream) {
   const Codec& codec = *find_codec(CodecId::kTight);
   std::vector<Encoded> out(pairs.size());
-  Buffer fetched;
   for (size_t begin = 0; begin < pairs.size();) {
     size_t end = begin, size = 0;
     std::vector<size_t> places;
@@ -44,12 +44,11 @@ Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
       const DevicePair& pair = pairs[end++];
       size += (pair.num_elements * pair.layout.width + new_bytes(pair) + 15) / 16 * 16;
     } while (end < pairs.size() && size < kFetchBytes);
-    if (fetched.size() < size) {
-      DW_ASSIGN_OR_RETURN(fetched, Buffer::allocate(Place::kPinned, size));
-    }
+    DW_ASSIGN_OR_RETURN(uint8_t* const fetched,
+                        options.workspace->get(Workspace::kHostBytes, size));
     for (size_t i = begin; i < end; ++i) {
       const size_t old_bytes = pairs[i].num_elements * pairs[i].layout.width;
-      uint8_t* const at = fetched.data() + places[i - begin];
+      uint8_t* const at = fetched + places[i - begin];
       DW_RETURN_IF_ERROR(copy(at, pairs[i].old_data, old_bytes, stream));
       DW_RETURN_IF_ERROR(copy(at + old_bytes, pairs[i].new_data, new_bytes(pairs[i]), stream));
     }
@@ -57,7 +56,7 @@ Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
     std::vector<Status> failures(end - begin);
     parallel_for(options.pool, end - begin, [&](size_t k, unsigned) {
       const DevicePair& pair = pairs[begin + k];
-      const uint8_t* const at = fetched.data() + places[k];
+      const uint8_t* const at = fetched + places[k];
       const size_t old_bytes = pair.num_elements * pair.layout.width;
       const std::vector<uint8_t> now = rounded(pair, at + old_bytes);
       Result<Encoded> encoded = codec.encode(pair.layout, {at, old_bytes}, now, nullptr);

@@ -77,7 +77,7 @@ class ListsApplier {
       DW_RETURN_IF_ERROR(scatter_lists(work, width, scratch, status, stream_));
     }
     DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream_));
-    if (times != nullptr && write) times->coding += time;
+    if (times != nullptr) times->coding += time;
     DW_RETURN_IF_ERROR(copy(&found, status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
     return to_status(found, "near change",
@@ -98,7 +98,7 @@ Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceO
   ListsApplier applier(patches, options, stream);
   DW_RETURN_IF_ERROR(applier.open());
   if (write && options.all_or_nothing && !applier.in_one_go()) {
-    DW_RETURN_IF_ERROR(applier.run(false, nullptr));
+    DW_RETURN_IF_ERROR(applier.run(false, times));
   }
   return applier.run(write, times);
 }

@@ -15,11 +15,13 @@ namespace {
 
 // Of the elements, how many changes are made room for at first. More is found out and done again.
 constexpr uint64_t kExpectedShare = 24;
+constexpr uint64_t kFetchBytes = uint64_t{16} << 20;  // at a time
 
 struct Pass {
   std::span<const DevicePair> pairs;
   CodecId codec;
   Workspace& workspace;
+  ThreadPool* pool;
   Stream stream;
   unsigned width() const { return pairs[0].layout.width; }
 };
@@ -43,6 +45,42 @@ Head make_head(CodecId codec, uint64_t num_elements, const ArrayChanges& changes
     put_gaps_header(header, &head.bytes);
   }
   return head;
+}
+
+// Where an array's lists are, of those of a batch.
+struct Body {
+  uint64_t begin, end;
+};
+
+// Lists of `bodies`, one after the other from `lists` on, each to the end of its payload. They come
+// through pinned memory: one half is filled while the other is copied to where it stays.
+Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Body>& bodies,
+                   std::vector<Encoded>* out) {
+  const uint64_t size = bodies.back().end, half = std::min(kFetchBytes, size);
+  DW_ASSIGN_OR_RETURN(uint8_t* const host, pass.workspace.get(Workspace::kHostBytes, 2 * half));
+  const auto fetch = [&](uint64_t begin, uint64_t turn) {
+    return copy(host + turn % 2 * half, lists + begin, std::min(half, size - begin), pass.stream);
+  };
+  size_t first = 0;
+  DW_RETURN_IF_ERROR(fetch(0, 0));
+  for (uint64_t begin = 0, turn = 0; begin < size; begin += half, ++turn) {
+    const uint64_t end = std::min(begin + half, size);
+    const uint8_t* const from = host + turn % 2 * half;
+    DW_RETURN_IF_ERROR(wait(pass.stream));
+    if (end < size) DW_RETURN_IF_ERROR(fetch(end, turn + 1));
+    while (bodies[first].end <= begin) ++first;
+    size_t last = first;
+    while (last < bodies.size() && bodies[last].begin < end) ++last;
+    parallel_for(pass.pool, last - first, [&](size_t k, unsigned) {
+      const Body& body = bodies[first + k];
+      std::vector<uint8_t>& payload = (*out)[first + k].payload;
+      const uint64_t own_begin = std::max(body.begin, begin), own_end = std::min(body.end, end);
+      if (own_begin >= own_end) return;  // nothing changed
+      if (own_begin == body.begin) payload.reserve(payload.size() + body.end - body.begin);
+      payload.insert(payload.end(), from + (own_begin - begin), from + (own_end - begin));
+    });
+  }
+  return {};
 }
 
 // One batch with room for `capacity` changes. `*needed` says how many there are; where that is
@@ -99,18 +137,17 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
   // Lists are aligned on the device, so that they are written in whole words; heads are the host's.
   std::vector<Head> heads;
   std::vector<ListPlace> list_places;
-  std::vector<uint64_t> begins;
+  std::vector<Body> bodies;
   uint64_t size = 0;
   for (size_t i = 0; i < num_arrays; ++i) {
     heads.push_back(make_head(pass.codec, pass.pairs[i].num_elements, counts[i]));
-    begins.push_back(size);
-    size += counts[i].count * (heads[i].entry_bytes + width);
-    size = (size + 15) / 16 * 16;
+    bodies.push_back({size, size + counts[i].count * (heads[i].entry_bytes + width)});
+    size = (bodies[i].end + 15) / 16 * 16;
   }
   // More only where gaps take over two bytes.
   DW_ASSIGN_OR_RETURN(lists, pass.workspace.get(Workspace::kTables, size));
   for (size_t i = 0; i < num_arrays; ++i) {
-    uint8_t* const at = lists + begins[i];
+    uint8_t* const at = lists + bodies[i].begin;
     list_places.push_back({at, at + counts[i].count * heads[i].entry_bytes, heads[i].entry_bytes,
                            pass.codec == CodecId::kIndices ? 1U : 0U});
   }
@@ -122,15 +159,9 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
   std::vector<Encoded> out(num_arrays);
   for (size_t i = 0; i < num_arrays; ++i) {
     out[i].num_changed = counts[i].count;
-    if (counts[i].count == 0) continue;
-    const uint64_t body = counts[i].count * (heads[i].entry_bytes + width);
-    out[i].payload = std::move(heads[i].bytes);
-    const size_t head_bytes = out[i].payload.size();
-    out[i].payload.resize(head_bytes + body);
-    DW_RETURN_IF_ERROR(
-        copy(out[i].payload.data() + head_bytes, lists + begins[i], body, pass.stream));
+    if (counts[i].count != 0) out[i].payload = std::move(heads[i].bytes);
   }
-  DW_RETURN_IF_ERROR(wait(pass.stream));
+  DW_RETURN_IF_ERROR(fetch_lists(pass, lists, bodies, &out));
   return out;
 }
 
@@ -151,7 +182,7 @@ Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DeviceP
     } while (end < pairs.size() &&
              (elements + pairs[end].num_elements) / kExpectedShare <= most_changes);
     uint64_t needed = 0;
-    Pass pass{pairs.subspan(begin, end - begin), codec, *options.workspace, stream};
+    Pass pass{pairs.subspan(begin, end - begin), codec, *options.workspace, options.pool, stream};
     const uint64_t first_try =
         std::min(elements, std::clamp(elements / kExpectedShare, uint64_t{4096}, most_changes));
     DW_ASSIGN_OR_RETURN(std::vector<Encoded> batch, encode_batch(pass, first_try, &needed, times));

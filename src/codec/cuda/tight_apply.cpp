@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 
 #include "codec/checks.h"
 #include "codec/cuda/carve.h"
@@ -19,14 +18,21 @@ namespace {
 using tight::BlockHead;
 using tight::Payload;
 
-constexpr size_t kNumSlots = 2;  // one is filled while the other is worked on
+constexpr size_t kNumSlots = Workspace::kCodecStreams;
 
-// Everything the host knows of a batch.
+// Everything the host knows of a batch. Arrays, tables and blocks are in pinned memory.
 struct Prepared {
   std::vector<Payload> payloads;
-  std::vector<TightDecodeArray> arrays;
-  std::vector<TableFrequencies> tables;
-  std::vector<TightDecodeBlock> blocks;  // in order of array and number; `bytes` of the payload
+  std::span<TightDecodeArray> arrays;
+  std::span<TableFrequencies> tables;
+  std::span<TightDecodeBlock> blocks;  // in order of array and number; `bytes` of the payload
+
+  size_t lay_out(Carve carve, size_t num_arrays, size_t num_tables, size_t num_blocks) {
+    arrays = {carve.take<TightDecodeArray>(num_arrays), num_arrays};
+    tables = {carve.take<TableFrequencies>(num_tables), num_tables};
+    blocks = {carve.take<TightDecodeBlock>(num_blocks), num_blocks};
+    return carve.size();
+  }
 };
 
 Status prepare_block(const Payload& payload, Bytes bytes, TightDecodeBlock* block) {
@@ -44,17 +50,20 @@ Status prepare_block(const Payload& payload, Bytes bytes, TightDecodeBlock* bloc
   block->length = uint32_t(bytes.size());
   block->bits_at = uint32_t(bits.num_bits());
   block->unit_classes = head.unit_classes;
+  block->only_units = 1;
   for (size_t c = 0; c < kMaxClasses; ++c) {
     block->end[c] = head.end[c];
     const uint32_t count = head.end[c] - (c == 0 ? 0 : head.end[c - 1]);
     const uint32_t mean =
         tight::mean_count(model.mean_codes[c], block->num_elements, model.block_log2);
+    if (count != 0 && (head.unit_classes >> c & 1) == 0) block->only_units = 0;
     block->q[c] = model.fitted ? tight::block_q(model.q[c], mean, count) : model.q[c];
   }
   return {};
 }
 
-Result<Prepared> prepare(std::span<const NumberedPatch> patches, ThreadPool* pool) {
+Result<Prepared> prepare(std::span<const NumberedPatch> patches, const DeviceOptions& options) {
+  ThreadPool* const pool = options.pool;
   Prepared all;
   const size_t num = patches.size();
   all.payloads.resize(num);
@@ -78,29 +87,29 @@ Result<Prepared> prepare(std::span<const NumberedPatch> patches, ThreadPool* poo
   };
   DW_RETURN_IF_ERROR(check());
 
-  std::vector<size_t> first_block(num);
+  std::vector<size_t> first_block(num), first_table(num);
   size_t num_blocks = 0, num_tables = 0;
   for (size_t i = 0; i < num; ++i) {
     const Payload& payload = all.payloads[i];
-    TightDecodeArray array{patches[i].patch.data,
-                           make_keys(payload.model.split),
-                           {},
-                           uint32_t(num_tables),
-                           payload.model.num_contexts};
-    fill_contexts(payload.model, array.context_of_key);
-    all.arrays.push_back(array);
+    first_table[i] = num_tables;
     num_tables += num_value_tables(payload.model);
     first_block[i] = num_blocks;
     num_blocks += size_t(std::count_if(payload.blocks.begin(), payload.blocks.end(),
                                        [](Bytes block) { return !block.empty(); }));
   }
-  all.tables.resize(num_tables);
-  all.blocks.resize(num_blocks);
+  const size_t size = all.lay_out(Carve(nullptr), num, num_tables, num_blocks);
+  DW_ASSIGN_OR_RETURN(uint8_t* const host, options.workspace->get(Workspace::kHostTables, size));
+  all.lay_out(Carve(host), num, num_tables, num_blocks);
   parallel_for(pool, num, [&](size_t i, unsigned) {
     const Payload& payload = all.payloads[i];
     const DevicePatch& patch = patches[i].patch;
-    make_decode_tables(payload.model, patch.layout.width,
-                       all.tables.data() + all.arrays[i].first_table);
+    all.arrays[i] = {patch.data,
+                     make_keys(payload.model.split),
+                     {},
+                     uint32_t(first_table[i]),
+                     payload.model.num_contexts};
+    fill_contexts(payload.model, all.arrays[i].context_of_key);
+    make_value_tables(payload.model, patch.layout.width, &all.tables[first_table[i]]);
     TightDecodeBlock* block = all.blocks.data() + first_block[i];
     const uint64_t block_elements = uint64_t{1} << payload.model.block_log2;
     for (size_t b = 0; b < payload.blocks.size() && failures[i].ok(); ++b) {
@@ -120,31 +129,54 @@ Result<Prepared> prepare(std::span<const NumberedPatch> patches, ThreadPool* poo
   return all;
 }
 
-// Blocks that are worked on together.
+// Blocks that are worked on together. Those of an array lie side by side in its payload: one copy
+// for each array.
 struct Chunk {
-  size_t begin, end;
-  uint64_t changes, payload_bytes;
+  size_t begin = 0, end = 0;  // of the blocks
+  uint64_t changes = 0, values = 0, payload_bytes = 0;
+  std::vector<Bytes> payload;  // of which those are
 };
 
-uint64_t block_cost(const TightDecodeBlock& block, unsigned width) {
-  return block.length + block.end[kMaxClasses - 1] * (2 * sizeof(uint32_t) + uint64_t{width}) +
-         sizeof(TightDecodeBlock) + sizeof(TightStreams);
+// Changes whose values have to be kept.
+uint64_t num_values(const TightDecodeBlock& block) {
+  return block.only_units != 0 ? 0 : block.end[kMaxClasses - 1];
 }
 
-std::vector<Chunk> make_chunks(const std::vector<TightDecodeBlock>& blocks, unsigned width,
-                               uint64_t budget) {
+uint64_t block_cost(const TightDecodeBlock& block, unsigned width) {
+  return block.length + block.end[kMaxClasses - 1] * sizeof(uint32_t) +
+         num_values(block) * (sizeof(uint32_t) + uint64_t{width}) + sizeof(TightDecodeBlock) +
+         sizeof(TightStreams);
+}
+
+// Of all blocks, each with what its kernels have to be told of its place in its chunk.
+std::vector<Chunk> make_chunks(std::span<const NumberedPatch> patches,
+                               std::span<TightDecodeBlock> blocks, uint64_t scratch_bytes) {
+  const unsigned width = patches[0].patch.layout.width;
+  uint64_t sum = 0;
+  for (const TightDecodeBlock& block : blocks) sum += block_cost(block, width);
+  const uint64_t budget = sum <= scratch_bytes ? scratch_bytes : scratch_bytes / kNumSlots;
   std::vector<Chunk> chunks;
   uint64_t cost = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const uint64_t own = block_cost(blocks[i], width);
-    if (chunks.empty() || cost + own > budget) {
-      chunks.push_back({i, i, 0, 0});
+    TightDecodeBlock& block = blocks[i];
+    const uint64_t own = block_cost(block, width);
+    const bool new_chunk = chunks.empty() || cost + own > budget;
+    if (new_chunk) {
+      chunks.emplace_back().begin = i;
       cost = 0;
     }
     Chunk& chunk = chunks.back();
+    const uint8_t* const from = patches[block.array].patch.payload.data() + block.bytes;
+    if (new_chunk || blocks[i - 1].array != block.array) chunk.payload.emplace_back(from, 0);
+    chunk.payload.back() = {chunk.payload.back().data(),
+                            chunk.payload.back().size() + block.length};
+    block.bytes = chunk.payload_bytes;
+    block.first_change = uint32_t(chunk.changes);
+    block.first_value = uint32_t(chunk.values);
     chunk.end = i + 1;
-    chunk.changes += blocks[i].end[kMaxClasses - 1];
-    chunk.payload_bytes += blocks[i].length;
+    chunk.changes += block.end[kMaxClasses - 1];
+    chunk.values += num_values(block);
+    chunk.payload_bytes += block.length;
     cost += own;
   }
   return chunks;
@@ -164,8 +196,8 @@ struct Slot {
     work.payload = payload;
     work.streams = carve.take<TightStreams>(most.end);
     work.positions = carve.take<uint32_t>(most.changes);
-    work.values = carve.take<uint8_t>(most.changes * width);
-    work.order = carve.take<uint32_t>(most.changes);
+    work.values = carve.take<uint8_t>(most.values * width);
+    work.order = carve.take<uint32_t>(most.values);
     return carve.size();
   }
 };
@@ -181,10 +213,11 @@ class TightApplier {
         stream_(stream) {}
 
   Status open(const std::vector<Chunk>& chunks) {
-    Chunk most{0, 0, 0, 0};  // `end`: how many blocks
+    Chunk most;  // `end`: how many blocks
     for (const Chunk& chunk : chunks) {
       most.end = std::max(most.end, chunk.end - chunk.begin);
       most.changes = std::max(most.changes, chunk.changes);
+      most.values = std::max(most.values, chunk.values);
       most.payload_bytes = std::max(most.payload_bytes, chunk.payload_bytes);
     }
     num_slots_ = std::min(kNumSlots, chunks.size());
@@ -192,13 +225,16 @@ class TightApplier {
     const size_t slot_bytes = measure.lay_out(nullptr, most, width_);
     const size_t array_bytes = prepared_.arrays.size() * sizeof(TightDecodeArray);
     const size_t table_bytes = prepared_.tables.size() * sizeof(TableFrequencies);
-    Carve models(nullptr);
-    (void)models.take<uint8_t>(array_bytes);
-    (void)models.take<uint8_t>(table_bytes);
-    DW_ASSIGN_OR_RETURN(uint8_t* const at, workspace_.get(Workspace::kModels, models.size()));
-    Carve pieces(at);
-    auto* const arrays = pieces.take<TightDecodeArray>(prepared_.arrays.size());
-    auto* const frequencies = pieces.take<TableFrequencies>(prepared_.tables.size());
+    TightDecodeArray* arrays = nullptr;
+    TableFrequencies* frequencies = nullptr;
+    const auto lay_out = [&](Carve carve) {
+      arrays = carve.take<TightDecodeArray>(prepared_.arrays.size());
+      frequencies = carve.take<TableFrequencies>(prepared_.tables.size());
+      return carve.size();
+    };
+    DW_ASSIGN_OR_RETURN(uint8_t* const models,
+                        workspace_.get(Workspace::kModels, lay_out(Carve(nullptr))));
+    lay_out(Carve(models));
     DW_ASSIGN_OR_RETURN(
         uint8_t* const tables_at,
         workspace_.get(Workspace::kTables, prepared_.tables.size() * sizeof(DecodeTable)));
@@ -226,11 +262,16 @@ class TightApplier {
     return {};
   }
 
-  // Decodes all chunks; with `write` also patches. Later work of the caller's stream comes after.
-  Status run(const std::vector<Chunk>& chunks, bool write) {
+  enum Pass : uint8_t {
+    kCheck,          // nothing is written
+    kCheckAndWrite,  // each chunk is checked before anything of it is written
+    kPatch,          // has been checked already, or need not be: written as it is decoded
+  };
+  // Goes through all chunks. Later work of the caller's stream comes after.
+  Status run(const std::vector<Chunk>& chunks, Pass pass) {
     for (size_t i = 0; i < chunks.size(); ++i) {
       const size_t s = i % num_slots_;
-      DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[s], streams_[s], write));
+      DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[s], streams_[s], pass));
     }
     for (size_t s = 0; s < num_slots_; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s]));
     return {};
@@ -244,32 +285,19 @@ class TightApplier {
   }
 
  private:
-  Status run_chunk(const Chunk& chunk, Slot& slot, Stream stream, bool write) {
-    std::vector<TightDecodeBlock> blocks(prepared_.blocks.begin() + ptrdiff_t(chunk.begin),
-                                         prepared_.blocks.begin() + ptrdiff_t(chunk.end));
-    uint64_t at = 0, changes = 0;
-    // Blocks of an array lie side by side in its payload: one copy for each array.
-    for (size_t i = 0; i < blocks.size();) {
-      const Bytes payload = patches_[blocks[i].array].patch.payload;
-      const uint64_t from = blocks[i].bytes;
-      uint64_t size = 0;
-      size_t j = i;
-      for (; j < blocks.size() && blocks[j].array == blocks[i].array; ++j) {
-        const uint64_t own = blocks[j].length;
-        blocks[j].bytes = at + size;
-        blocks[j].first_change = uint32_t(changes);
-        changes += blocks[j].end[kMaxClasses - 1];
-        size += own;
-      }
-      DW_RETURN_IF_ERROR(copy(slot.payload + at, payload.data() + from, size, stream));
-      at += size;
-      i = j;
+  Status run_chunk(const Chunk& chunk, Slot& slot, Stream stream, Pass pass) {
+    uint8_t* to = slot.payload;
+    for (const Bytes bytes : chunk.payload) {
+      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), stream));
+      to += bytes.size();
     }
-    DW_RETURN_IF_ERROR(
-        copy(slot.blocks, blocks.data(), blocks.size() * sizeof(TightDecodeBlock), stream));
-    slot.work.num_blocks = uint32_t(blocks.size());
-    DW_RETURN_IF_ERROR(decode_tight(slot.work, width_, stream));
-    return write ? scatter_tight(slot.work, width_, stream) : Status();
+    const size_t count = chunk.end - chunk.begin;
+    DW_RETURN_IF_ERROR(copy(slot.blocks, prepared_.blocks.data() + chunk.begin,
+                            count * sizeof(TightDecodeBlock), stream));
+    slot.work.num_blocks = uint32_t(count);
+    if (pass == kPatch) return patch_tight(slot.work, width_, stream);
+    DW_RETURN_IF_ERROR(check_tight(slot.work, width_, stream));
+    return pass == kCheckAndWrite ? write_tight(slot.work, width_, stream) : Status();
   }
 
   const std::span<const NumberedPatch> patches_;
@@ -287,21 +315,21 @@ class TightApplier {
 
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times) {
-  DW_ASSIGN_OR_RETURN(const Prepared prepared, prepare(patches, options.pool));
-  const unsigned width = patches[0].patch.layout.width;
-  std::vector<Chunk> chunks = make_chunks(prepared.blocks, width, options.scratch_bytes);
-  if (chunks.size() > 1) {
-    chunks = make_chunks(prepared.blocks, width, options.scratch_bytes / kNumSlots);
-  }
+  DW_ASSIGN_OR_RETURN(const Prepared prepared, prepare(patches, options));
+  const std::vector<Chunk> chunks = make_chunks(patches, prepared.blocks, options.scratch_bytes);
   TightApplier applier(patches, prepared, options.workspace, stream);
   DW_RETURN_IF_ERROR(applier.open(chunks));
-  if (write && chunks.size() > 1 && options.all_or_nothing) {
-    DW_RETURN_IF_ERROR(applier.run(chunks, false));
-    DW_RETURN_IF_ERROR(applier.result());
-  }
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(stream));
-  DW_RETURN_IF_ERROR(applier.run(chunks, write));
+  TightApplier::Pass pass = !write                   ? TightApplier::kCheck
+                            : options.all_or_nothing ? TightApplier::kCheckAndWrite
+                                                     : TightApplier::kPatch;
+  if (pass == TightApplier::kCheckAndWrite && chunks.size() > 1) {
+    DW_RETURN_IF_ERROR(applier.run(chunks, TightApplier::kCheck));
+    DW_RETURN_IF_ERROR(applier.result());
+    pass = TightApplier::kPatch;
+  }
+  DW_RETURN_IF_ERROR(applier.run(chunks, pass));
   DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream));
   if (times != nullptr) times->coding += time;
   return applier.result();

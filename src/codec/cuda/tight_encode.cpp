@@ -3,32 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <deque>
+#include <functional>
 
 #include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/tight_models.h"
+#include "codec/cuda/tight_payloads.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
-#include "codec/leb128.h"
 #include "codec/tight_payload.h"
 
 namespace deltawire::cuda {
 namespace {
 
-constexpr size_t kNumSlots = 2;  // one is fetched while the other is worked on
-
-struct BlockName {
-  uint32_t array, number;
-};
-
-// A block's bytes, in one of the pieces that came from the device.
-struct CodedBlock {
-  size_t piece = 0;
-  uint64_t offset = 0;
-  uint32_t num_bytes = 0, num_changed = 0;
-};
+constexpr size_t kNumSlots = Workspace::kCodecStreams;
 
 // Room for what is expected of a block, and some more; or for anything.
 void make_room(const tight::Model& model, unsigned width, double factor, TightEncodeArray* array) {
@@ -55,8 +44,9 @@ struct Slot {
   TightEncodeResult* results = nullptr;
   uint64_t* places = nullptr;
   uint8_t* gathered = nullptr;
-  // On the host.
+  // On the host, all but the names pinned.
   std::vector<BlockName> names;
+  TightEncodeBlock* host_blocks = nullptr;
   TightEncodeResult* host_results = nullptr;
   uint64_t* host_places = nullptr;
 };
@@ -64,45 +54,45 @@ struct Slot {
 class BlockCoder {
  public:
   BlockCoder(std::span<const DevicePair> pairs, const std::vector<tight::Model>& models,
-             size_t scratch_bytes, Workspace* workspace, Stream stream)
+             const DeviceOptions& options, Stream stream)
       : pairs_(pairs),
         models_(models),
-        workspace_(*workspace),
+        workspace_(*options.workspace),
+        pool_(options.pool),
         width_(pairs[0].layout.width),
-        slot_bytes_(scratch_bytes / kNumSlots),
+        slot_bytes_(options.scratch_bytes / kNumSlots / kCarveAlign * kCarveAlign),
         stream_(stream) {}
 
   Status open() {
-    size_t num_tables = 0;
-    for (size_t i = 0; i < pairs_.size(); ++i) {
-      const tight::Model& model = models_[i];
-      TightEncodeArray array{};
-      array.old_data = pairs_[i].old_data;
-      array.new_data = pairs_[i].new_data;
-      array.num_elements = pairs_[i].num_elements;
-      array.keys = make_keys(model.split);
-      fill_contexts(model, array.context_of_key);
-      std::copy_n(model.q, kMaxClasses, array.q);
-      std::copy_n(model.mean_codes, kMaxClasses, array.mean_codes);
-      array.fitted = model.fitted ? 1 : 0;
-      array.first_table = uint32_t(num_tables);
-      array.num_contexts = model.num_contexts;
-      num_tables += num_value_tables(model);
-      arrays_.push_back(array);
+    const size_t num = pairs_.size();
+    std::vector<uint32_t> first_table(num + 1);
+    for (size_t i = 0; i < num; ++i) {
+      first_table[i + 1] = first_table[i] + uint32_t(num_value_tables(models_[i]));
     }
-    std::vector<EncodeTable> tables(num_tables);
-    for (size_t i = 0; i < pairs_.size(); ++i) {
-      make_encode_tables(models_[i], uint8_t(width_), tables.data() + arrays_[i].first_table);
-    }
-    const size_t array_bytes = arrays_.size() * sizeof(TightEncodeArray);
-    const size_t table_bytes = num_tables * sizeof(EncodeTable);
-    DW_ASSIGN_OR_RETURN(uint8_t* const models, workspace_.get(Workspace::kModels, array_bytes));
-    DW_ASSIGN_OR_RETURN(uint8_t* const at, workspace_.get(Workspace::kTables, table_bytes));
+    const size_t num_tables = first_table[num];
+    TableFrequencies *host_tables = nullptr, *frequencies = nullptr;
+    const auto lay_out = [&](Carve carve, TightEncodeArray** arrays, TableFrequencies** tables) {
+      *arrays = carve.take<TightEncodeArray>(num);
+      *tables = carve.take<TableFrequencies>(num_tables);
+      return carve.size();
+    };
+    const size_t size = lay_out(Carve(nullptr), &arrays_, &host_tables);
+    DW_ASSIGN_OR_RETURN(uint8_t* const host, workspace_.get(Workspace::kHostTables, size));
+    DW_ASSIGN_OR_RETURN(uint8_t* const models, workspace_.get(Workspace::kModels, size));
+    DW_ASSIGN_OR_RETURN(uint8_t* const tables,
+                        workspace_.get(Workspace::kTables, num_tables * sizeof(EncodeTable)));
     DW_ASSIGN_OR_RETURN(memory_, workspace_.get(Workspace::kSlots, kNumSlots * slot_bytes_));
     DW_ASSIGN_OR_RETURN(gaps_, gap_tables(stream_));
-    device_arrays_ = reinterpret_cast<TightEncodeArray*>(models);
-    tables_ = reinterpret_cast<EncodeTable*>(at);
-    DW_RETURN_IF_ERROR(copy(tables_, tables.data(), table_bytes, stream_));
+    lay_out(Carve(host), &arrays_, &host_tables);
+    lay_out(Carve(models), &device_arrays_, &frequencies);
+    tables_ = reinterpret_cast<EncodeTable*>(tables);
+    parallel_for(pool_, num, [&](size_t i, unsigned) {
+      arrays_[i] = describe_array(i, first_table[i]);
+      make_value_tables(models_[i], uint8_t(width_), host_tables + first_table[i]);
+    });
+    DW_RETURN_IF_ERROR(
+        copy(frequencies, host_tables, num_tables * sizeof(TableFrequencies), stream_));
+    DW_RETURN_IF_ERROR(expand_tables(frequencies, tables_, num_tables, stream_));
     for (size_t s = 0; s < kNumSlots; ++s) {
       DW_ASSIGN_OR_RETURN(streams_[s], workspace_.stream(s));
     }
@@ -110,20 +100,20 @@ class BlockCoder {
   }
 
   // Codes `names`; those that lacked room are left in `*again`.
-  Status run(const std::vector<BlockName>& names, double room_factor,
-             std::vector<std::vector<CodedBlock>>* coded, std::vector<BlockName>* again) {
-    for (size_t i = 0; i < arrays_.size(); ++i) {
+  Status run(const std::vector<BlockName>& names, double room_factor, TightPayloads* payloads,
+             std::vector<BlockName>* again) {
+    for (size_t i = 0; i < pairs_.size(); ++i) {
       make_room(models_[i], width_, room_factor, &arrays_[i]);
     }
     DW_RETURN_IF_ERROR(
-        copy(device_arrays_, arrays_.data(), arrays_.size() * sizeof(TightEncodeArray), stream_));
-    for (const Stream own : streams_) DW_RETURN_IF_ERROR(follow(own, stream_));
+        copy(device_arrays_, arrays_, pairs_.size() * sizeof(TightEncodeArray), stream_));
+    for (size_t s = 0; s < kNumSlots; ++s) DW_RETURN_IF_ERROR(follow(streams_[s], stream_));
     DW_RETURN_IF_ERROR(make_host_room(names));
     std::deque<size_t> busy;
     size_t next_slot = 0;
     for (size_t begin = 0; begin < names.size();) {
       if (busy.size() == kNumSlots) {
-        DW_RETURN_IF_ERROR(finish(busy.front(), coded, again));
+        DW_RETURN_IF_ERROR(fetch(busy.front(), payloads, again));
         busy.pop_front();
       }
       const size_t end = fitting(names, begin);
@@ -131,16 +121,35 @@ class BlockCoder {
       busy.push_back(next_slot);
       next_slot = (next_slot + 1) % kNumSlots;
       begin = end;
+      payloads->write_complete();
     }
-    for (const size_t slot : busy) DW_RETURN_IF_ERROR(finish(slot, coded, again));
-    for (const Stream own : streams_) DW_RETURN_IF_ERROR(follow(stream_, own));
+    for (const size_t slot : busy) {
+      DW_RETURN_IF_ERROR(fetch(slot, payloads, again));
+      payloads->write_complete();
+    }
+    for (size_t s = 0; s < kNumSlots; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s]));
     return {};
   }
 
-  const std::deque<std::vector<uint8_t>>& pieces() const { return pieces_; }
   const std::string& lack() const { return lack_; }  // of the last block that lacked room
 
  private:
+  TightEncodeArray describe_array(size_t i, uint32_t first_table) const {
+    const tight::Model& model = models_[i];
+    TightEncodeArray array{};
+    array.old_data = pairs_[i].old_data;
+    array.new_data = pairs_[i].new_data;
+    array.num_elements = pairs_[i].num_elements;
+    array.keys = make_keys(model.split);
+    fill_contexts(model, array.context_of_key);
+    std::copy_n(model.q, kMaxClasses, array.q);
+    std::copy_n(model.mean_codes, kMaxClasses, array.mean_codes);
+    array.fitted = model.fitted ? 1 : 0;
+    array.first_table = first_table;
+    array.num_contexts = model.num_contexts;
+    return array;
+  }
+
   uint64_t cost(const BlockName& name) const {
     const TightEncodeArray& array = arrays_[name.array];
     return uint64_t{array.room[kMaxClasses]} * (4 + 2 * width_) + array.out_bytes +
@@ -157,7 +166,7 @@ class BlockCoder {
     return end;
   }
 
-  // For the results of as many blocks as a slot can take.
+  // For what goes to the device and comes back of as many blocks as a slot can take.
   Status make_host_room(const std::vector<BlockName>& names) {
     size_t most = 0;
     for (size_t begin = 0; begin < names.size();) {
@@ -165,9 +174,17 @@ class BlockCoder {
       most = std::max(most, end - begin);
       begin = end;
     }
-    host_slot_bytes_ = most * sizeof(TightEncodeResult) + (most + 1) * sizeof(uint64_t);
-    DW_ASSIGN_OR_RETURN(host_results_,
-                        workspace_.get(Workspace::kHostResults, kNumSlots * host_slot_bytes_));
+    const auto lay_out = [&](Carve carve) {
+      for (Slot& slot : slots_) {
+        slot.host_blocks = carve.take<TightEncodeBlock>(most);
+        slot.host_results = carve.take<TightEncodeResult>(most);
+        slot.host_places = carve.take<uint64_t>(most + 1);
+      }
+      return carve.size();
+    };
+    DW_ASSIGN_OR_RETURN(uint8_t* const host,
+                        workspace_.get(Workspace::kHostResults, lay_out(Carve(nullptr))));
+    lay_out(Carve(host));
     return {};
   }
 
@@ -175,10 +192,10 @@ class BlockCoder {
     Slot& slot = slots_[s];
     const size_t count = end - begin;
     slot.names.assign(names.begin() + ptrdiff_t(begin), names.begin() + ptrdiff_t(end));
-    std::vector<TightEncodeBlock> blocks;
     uint64_t changes = 0, bytes = 0;
-    for (const BlockName& name : slot.names) {
-      blocks.push_back({name.array, name.number, changes, bytes});
+    for (size_t i = 0; i < count; ++i) {
+      const BlockName& name = slot.names[i];
+      slot.host_blocks[i] = {name.array, name.number, changes, bytes};
       changes += arrays_[name.array].room[kMaxClasses];
       bytes += arrays_[name.array].out_bytes;
     }
@@ -207,11 +224,10 @@ class BlockCoder {
     slot.work.gap_tables = gaps_->encode.data<EncodeTable>();
     slot.work.value_tables = tables_;
     slot.work.results = slot.results;
-    slot.host_places = reinterpret_cast<uint64_t*>(host_results_ + s * host_slot_bytes_);
-    slot.host_results = reinterpret_cast<TightEncodeResult*>(slot.host_places + count + 1);
 
     const Stream stream = streams_[s];
-    DW_RETURN_IF_ERROR(copy(slot.blocks, blocks.data(), count * sizeof(TightEncodeBlock), stream));
+    DW_RETURN_IF_ERROR(
+        copy(slot.blocks, slot.host_blocks, count * sizeof(TightEncodeBlock), stream));
     DW_RETURN_IF_ERROR(collect_tight(slot.work, width_, pairs_[0].kind, stream));
     DW_RETURN_IF_ERROR(code_tight(slot.work, width_, stream));
     DW_RETURN_IF_ERROR(gather_blocks(slot.work, slot.places, slot.gathered, stream));
@@ -220,17 +236,15 @@ class BlockCoder {
     return copy(slot.host_places, slot.places, (count + 1) * sizeof(uint64_t), stream);
   }
 
-  Status finish(size_t s, std::vector<std::vector<CodedBlock>>* coded,
-                std::vector<BlockName>* again) {
+  Status fetch(size_t s, TightPayloads* payloads, std::vector<BlockName>* again) {
     Slot& slot = slots_[s];
     const Stream stream = streams_[s];
     DW_RETURN_IF_ERROR(wait(stream));
     const size_t count = slot.names.size();
     const uint64_t total = slot.host_places[count];
-    DW_ASSIGN_OR_RETURN(uint8_t* const bytes, workspace_.get(Workspace::kHostBytes, total));
+    DW_ASSIGN_OR_RETURN(uint8_t* const bytes, payloads->make_piece(total));
     DW_RETURN_IF_ERROR(copy(bytes, slot.gathered, total, stream));
     DW_RETURN_IF_ERROR(wait(stream));
-    pieces_.emplace_back(bytes, bytes + total);
     for (size_t i = 0; i < count; ++i) {
       const TightEncodeResult& result = slot.host_results[i];
       const BlockName& name = slot.names[i];
@@ -242,8 +256,7 @@ class BlockCoder {
         again->push_back(name);
         continue;
       }
-      (*coded)[name.array][name.number] = {pieces_.size() - 1, slot.host_places[i],
-                                           result.num_bytes, result.total};
+      payloads->add(name, slot.host_places[i], result.num_bytes, result.total);
     }
     return {};
   }
@@ -251,64 +264,43 @@ class BlockCoder {
   const std::span<const DevicePair> pairs_;
   const std::vector<tight::Model>& models_;
   Workspace& workspace_;
+  ThreadPool* const pool_;
   const unsigned width_;
   const size_t slot_bytes_;
   const Stream stream_;
   const GapTables* gaps_ = nullptr;
-  std::vector<TightEncodeArray> arrays_;
+  TightEncodeArray* arrays_ = nullptr;  // pinned
   TightEncodeArray* device_arrays_ = nullptr;
   EncodeTable* tables_ = nullptr;
-  uint8_t *memory_ = nullptr, *host_results_ = nullptr;
-  size_t host_slot_bytes_ = 0;
+  uint8_t* memory_ = nullptr;
   std::array<Slot, kNumSlots> slots_;
   std::array<Stream, kNumSlots> streams_{};
-  std::deque<std::vector<uint8_t>> pieces_;
   std::string lack_;
 };
 
-Encoded assemble(const tight::Model& model, uint8_t width, const std::vector<CodedBlock>& blocks,
-                 const std::deque<std::vector<uint8_t>>& pieces) {
-  Encoded out;
-  uint64_t size = 0;
-  for (const CodedBlock& block : blocks) {
-    out.num_changed += block.num_changed;
-    size += block.num_bytes;
-  }
-  if (out.num_changed == 0) return out;
-  std::vector<uint8_t> head_buffer(tight::kMaxModelBytes + 16);
-  BitWriter head(head_buffer.data());
-  tight::write_model(model, width, &head);
-  out.payload.reserve(head.bytes().size() + 3 * blocks.size() + size);
-  out.payload.assign(head.bytes().begin(), head.bytes().end());
-  for (const CodedBlock& block : blocks) put_leb128(block.num_bytes, &out.payload);
-  for (const CodedBlock& block : blocks) {
-    const uint8_t* const at = pieces[block.piece].data() + block.offset;
-    out.payload.insert(out.payload.end(), at, at + block.num_bytes);
-  }
-  return out;
-}
-
-// Arrays of several blocks.
+// Arrays of several blocks. `meanwhile` is called while the device has something to do.
 Result<std::vector<Encoded>> encode_large(std::span<const DevicePair> pairs,
                                           const DeviceOptions& options, Stream stream,
+                                          const std::function<Status()>& meanwhile,
                                           DeviceTimes* times) {
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(stream));
-  DW_ASSIGN_OR_RETURN(const std::vector<tight::Model> models, fit_models(pairs, options, stream));
-  BlockCoder coder(pairs, models, options.scratch_bytes, options.workspace, stream);
+  DW_ASSIGN_OR_RETURN(const std::vector<tight::Model> models,
+                      fit_models(pairs, options, stream, meanwhile));
+  BlockCoder coder(pairs, models, options, stream);
   DW_RETURN_IF_ERROR(coder.open());
   DW_ASSIGN_OR_RETURN(const double statistics, watch.stop(stream));
 
   DW_RETURN_IF_ERROR(watch.start(stream));
-  std::vector<std::vector<CodedBlock>> coded(pairs.size());
+  TightPayloads payloads(pairs, models, options);
   std::vector<BlockName> names;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    coded[i].resize(tight::num_blocks_of(pairs[i].num_elements, tight::kBlockLog2));
-    for (uint32_t b = 0; b < coded[i].size(); ++b) names.push_back({uint32_t(i), b});
+    const size_t num_blocks = tight::num_blocks_of(pairs[i].num_elements, tight::kBlockLog2);
+    for (uint32_t b = 0; b < num_blocks; ++b) names.push_back({uint32_t(i), b});
   }
   for (const double factor : {1.0, 8.0, 1e9}) {
     std::vector<BlockName> again;
-    DW_RETURN_IF_ERROR(coder.run(names, factor, &coded, &again));
+    DW_RETURN_IF_ERROR(coder.run(names, factor, &payloads, &again));
     names = std::move(again);
     if (names.empty()) break;
   }
@@ -323,12 +315,7 @@ Result<std::vector<Encoded>> encode_large(std::span<const DevicePair> pairs,
     times->statistics += statistics;
     times->coding += coding;
   }
-
-  std::vector<Encoded> out(pairs.size());
-  parallel_for(options.pool, pairs.size(), [&](size_t i, unsigned) {
-    out[i] = assemble(models[i], pairs[i].layout.width, coded[i], coder.pieces());
-  });
-  return out;
+  return payloads.take();
 }
 
 }  // namespace
@@ -342,11 +329,17 @@ Result<std::vector<Encoded>> encode_tight(std::span<const DevicePair> pairs,
   };
   for (const DevicePair& pair : pairs) (is_large(pair) ? large : small).push_back(pair);
   std::vector<Encoded> of_large, of_small;
-  if (!large.empty()) {
-    DW_ASSIGN_OR_RETURN(of_large, encode_large(large, options, stream, times));
-  }
-  if (!small.empty()) {
-    DW_ASSIGN_OR_RETURN(of_small, encode_on_host(small, options, stream));
+  DW_ASSIGN_OR_RETURN(const Stream beside, options.workspace->stream(Workspace::kSmallArrays));
+  DW_RETURN_IF_ERROR(follow(beside, stream));
+  const auto encode_small = [&]() -> Status {
+    if (small.empty()) return {};
+    DW_ASSIGN_OR_RETURN(of_small, encode_on_host(small, options, beside));
+    return {};
+  };
+  if (large.empty()) {
+    DW_RETURN_IF_ERROR(encode_small());
+  } else {
+    DW_ASSIGN_OR_RETURN(of_large, encode_large(large, options, stream, encode_small, times));
   }
   std::vector<Encoded> out;
   size_t next_large = 0, next_small = 0;

@@ -51,7 +51,8 @@ Model fit(const DevicePair& pair, const KeyStats& keys, const ClassSplit& split,
 }  // namespace
 
 Result<std::vector<Model>> fit_models(std::span<const DevicePair> pairs,
-                                      const DeviceOptions& options, Stream stream) {
+                                      const DeviceOptions& options, Stream stream,
+                                      const std::function<Status()>& meanwhile) {
   const size_t num = pairs.size();
   const uint8_t width = pairs[0].layout.width;
   std::vector<SampleArray> arrays;
@@ -90,6 +91,7 @@ Result<std::vector<Model>> fit_models(std::span<const DevicePair> pairs,
   DW_RETURN_IF_ERROR(sample_values(device_arrays, device_blocks, uint32_t(blocks.size()), width,
                                    pairs[0].kind, values, stream));
   DW_RETURN_IF_ERROR(copy(host, counted, count_bytes, stream));
+  DW_RETURN_IF_ERROR(meanwhile());
   DW_RETURN_IF_ERROR(wait(stream));
 
   std::vector<Model> models(num);

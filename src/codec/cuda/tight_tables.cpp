@@ -1,5 +1,7 @@
 #include "codec/cuda/tight_tables.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -9,69 +11,47 @@ namespace {
 
 using tight::Model;
 
-void symbols_of(const uint16_t* frequencies, uint32_t count, EncodeTable* out) {
-  uint32_t start = 0;
-  for (uint32_t s = 0; s < count; ++s) {
-    const auto symbol = RansTable::EncodeSymbol::of(frequencies[s], start);
-    out->symbols[s] = {symbol.reciprocal, symbol.bias, symbol.frequency};
-    start += frequencies[s];
-  }
-  out->num_symbols = count;
-}
-
-// Calls body(table number, codes, symbols) for each value table of a model.
-template <class Body>
-void for_each_table(const Model& model, uint8_t width, const Body& body) {
-  for (size_t v = 0; v < model.num_contexts; ++v) {
-    body(v, model.value_codes[v], tight::num_value_tokens(width));
-  }
-  body(model.num_contexts, model.escape_codes, tight::num_escapes(width));
-}
-
 Result<std::unique_ptr<GapTables>> make_gap_tables(Stream stream) {
   std::vector<TableFrequencies> frequencies(256);
-  std::vector<EncodeTable> symbols(256);
   for (unsigned q = 0; q < 256; ++q) {
     const RansTable& table = tight::gap_table(uint8_t(q));
     frequencies[q].num_symbols = table.num_symbols;
     for (uint32_t s = 0; s < table.num_symbols; ++s) {
       frequencies[q].frequency[s] = uint16_t(table.decode[s] & 0xffff);
     }
-    symbols_of(frequencies[q].frequency, table.num_symbols, &symbols[q]);
   }
   auto made = std::make_unique<GapTables>();
-  const size_t from_bytes = 256 * sizeof(TableFrequencies),
-               encode_bytes = 256 * sizeof(EncodeTable);
+  const size_t from_bytes = 256 * sizeof(TableFrequencies);
   DW_ASSIGN_OR_RETURN(const Buffer from, Buffer::allocate(Place::kDevice, from_bytes));
   DW_ASSIGN_OR_RETURN(made->decode, Buffer::allocate(Place::kDevice, 256 * sizeof(DecodeTable)));
-  DW_ASSIGN_OR_RETURN(made->encode, Buffer::allocate(Place::kDevice, encode_bytes));
+  DW_ASSIGN_OR_RETURN(made->encode, Buffer::allocate(Place::kDevice, 256 * sizeof(EncodeTable)));
   DW_RETURN_IF_ERROR(copy(from.data(), frequencies.data(), from_bytes, stream));
-  DW_RETURN_IF_ERROR(copy(made->encode.data(), symbols.data(), encode_bytes, stream));
   DW_RETURN_IF_ERROR(
       expand_tables(from.data<TableFrequencies>(), made->decode.data<DecodeTable>(), 256, stream));
+  DW_RETURN_IF_ERROR(
+      expand_tables(from.data<TableFrequencies>(), made->encode.data<EncodeTable>(), 256, stream));
   DW_RETURN_IF_ERROR(wait(stream));
   return made;
 }
 
 }  // namespace
 
-void make_decode_tables(const Model& model, uint8_t width, TableFrequencies* out) {
-  for_each_table(model, width, [&](size_t at, const uint8_t* codes, uint32_t count) {
+void make_value_tables(const Model& model, uint8_t width, TableFrequencies* out) {
+  const auto make = [&](size_t at, const uint8_t* codes, uint32_t count) {
     out[at].num_symbols = count;
     tight::coded_frequencies(codes, count, out[at].frequency);
-  });
-}
-
-void make_encode_tables(const Model& model, uint8_t width, EncodeTable* out) {
-  for_each_table(model, width, [&](size_t at, const uint8_t* codes, uint32_t count) {
-    uint16_t frequencies[kMaxSymbols];
-    tight::coded_frequencies(codes, count, frequencies);
-    symbols_of(frequencies, count, &out[at]);
-  });
+  };
+  for (size_t v = 0; v < model.num_contexts; ++v) {
+    make(v, model.value_codes[v], tight::num_value_tokens(width));
+  }
+  make(model.num_contexts, model.escape_codes, tight::num_escapes(width));
 }
 
 TightKeys make_keys(const ClassSplit& split) {
-  TightKeys keys{split.key_shift, split.key_mask, split.num_classes, {}};
+  TightKeys keys{split.key_shift, split.key_mask, split.num_classes, {}, {}};
+  std::fill(std::begin(keys.border), std::end(keys.border), uint16_t{256});
+  keys.border[0] = 0;
+  std::copy_n(split.thresholds, split.num_classes - 1U, keys.border + 1);
   tight::fill_class_of_key(split.thresholds, split.num_classes - 1U, keys.class_of_key);
   return keys;
 }

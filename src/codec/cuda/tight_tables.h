@@ -10,8 +10,7 @@ namespace deltawire::cuda {
 // How many value tables a model has: one for each context, then the escapes.
 inline size_t num_value_tables(const tight::Model& model) { return model.num_contexts + 1U; }
 // Writes that many.
-void make_decode_tables(const tight::Model& model, uint8_t width, TableFrequencies* out);
-void make_encode_tables(const tight::Model& model, uint8_t width, EncodeTable* out);
+void make_value_tables(const tight::Model& model, uint8_t width, TableFrequencies* out);
 
 TightKeys make_keys(const ClassSplit& split);
 void fill_contexts(const tight::Model& model, uint8_t context_of_key[256]);

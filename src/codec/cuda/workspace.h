@@ -19,6 +19,7 @@ class Workspace {
     kCounts,
     kStatus,
     kHostCounts,
+    kHostTables,
     kHostResults,
     kHostBytes,
     kNumUses
@@ -45,6 +46,21 @@ class Workspace {
     return sum;
   }
 
+  // Pinned memory that comes in pieces, as many as are asked for. What piece i held is lost when it
+  // grows.
+  Result<uint8_t*> host_piece(size_t i, size_t num_bytes) {
+    if (host_pieces_.size() <= i) host_pieces_.resize(i + 1);
+    Buffer& piece = host_pieces_[i];
+    if (piece.size() < num_bytes) {
+      piece = Buffer();
+      DW_ASSIGN_OR_RETURN(piece, Buffer::allocate(Place::kPinned, num_bytes + num_bytes / 8));
+    }
+    return piece.data();
+  }
+
+  // Codecs work on the first kCodecStreams. The others are for what goes on beside that.
+  static constexpr size_t kCodecStreams = 4;
+  enum StreamUse : uint8_t { kSmallArrays = kCodecStreams, kStaging };
   Result<Stream> stream(size_t i) {
     while (streams_.size() <= i) {
       DW_ASSIGN_OR_RETURN(OwnedStream made, OwnedStream::create());
@@ -53,8 +69,15 @@ class Workspace {
     return streams_[i].get();
   }
 
+  // After a failure: what is still under way uses memory that the next call takes.
+  void settle(Stream stream) const {
+    (void)wait(stream);
+    for (const OwnedStream& own : streams_) (void)wait(own.get());
+  }
+
  private:
   std::array<Buffer, kNumUses> buffers_;
+  std::vector<Buffer> host_pieces_;
   std::vector<OwnedStream> streams_;
 };
 

@@ -11,6 +11,7 @@ namespace {
 constexpr unsigned kWarps = 8, kThreads = kWarps * kWarp;
 constexpr unsigned kRounds = kTileBytes / kThreads / 16;  // of sixteen bytes a lane
 constexpr unsigned kInFlight = 4;                         // rounds whose loads are under way
+constexpr unsigned kResident = 4;                         // tiles that a multiprocessor works on
 
 // Changes of a warp that are kept in shared memory. Little of it lets many tiles be under way at
 // once; denser tiles are looked at twice.
@@ -94,7 +95,7 @@ __device__ void scan_any(const PairArray& array, uint64_t tile_start, uint32_t l
 }
 
 template <class T, NewKind kKind>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kResident)
     diff_tiles(const PairArray* arrays, const uint32_t* owners, uint64_t first_tile,
                DiffOutput out) {
   constexpr uint32_t kTile = tile_elements(sizeof(T));

@@ -1,6 +1,5 @@
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
-#include <vector>
 
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/elements.cuh"
@@ -30,6 +29,14 @@ struct Work {
   uint64_t* starts;
   PatchStatus* status;
 };
+
+__global__ void name_owners(const ListPatch* patches, uint32_t* owners) {
+  const ListPatch& patch = patches[blockIdx.x];
+  const uint64_t end = patch.first_chunk + (patch.count + kChunk - 1) / kChunk;
+  for (uint64_t chunk = patch.first_chunk + threadIdx.x; chunk < end; chunk += kThreads) {
+    owners[chunk] = blockIdx.x;
+  }
+}
 
 // Entry i, no more than one past the array: that is wrong enough, and sums cannot overflow.
 __device__ uint64_t load_entry(const ListPatch& patch, uint64_t i) {
@@ -220,17 +227,17 @@ Status check_lists(std::span<ListPatch> patches, void* scratch, PatchStatus* sta
   const uint64_t chunks = num_chunks(patches);
   if (chunks == 0) return {};
   if (chunks >= uint64_t{1} << 31) return unsupported("over 2^31 chunks of changes in one batch");
-  std::vector<uint32_t> owners;
-  owners.reserve(chunks);
-  for (size_t i = 0; i < patches.size(); ++i) {
-    patches[i].first_chunk = owners.size();
-    owners.insert(owners.end(), num_chunks(patches[i]), uint32_t(i));
+  uint64_t first_chunk = 0;
+  for (ListPatch& patch : patches) {
+    patch.first_chunk = first_chunk;
+    first_chunk += num_chunks(patch);
   }
   const Work work = work_in(scratch, patches.size(), chunks, status);
   DW_RETURN_IF_ERROR(copy(const_cast<ListPatch*>(work.patches), patches.data(),
                           patches.size() * sizeof(ListPatch), stream));
-  DW_RETURN_IF_ERROR(
-      copy(const_cast<uint32_t*>(work.owners), owners.data(), chunks * sizeof(uint32_t), stream));
+  name_owners<<<unsigned(patches.size()), kThreads, 0, stream>>>(
+      work.patches, const_cast<uint32_t*>(work.owners));
+  DW_RETURN_IF_ERROR(launched("name_owners"));
   check_chunks<<<unsigned(chunks), kThreads, 0, stream>>>(work);
   DW_RETURN_IF_ERROR(launched("check_chunks"));
   place_chunks<<<unsigned(patches.size()), kThreads, 0, stream>>>(work);

@@ -1,6 +1,5 @@
-// A step of a warp's elements in shared memory, fetched while the step before is worked on. Memory
-// is read in whole lines; each lane then finds its own row of neighbours, and any lane any element,
-// without a second trip.
+// A step of a thread block's elements in shared memory. Memory is read in whole lines; each thread
+// then finds its own row of neighbours, and any thread any element, without a second trip.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -9,58 +8,55 @@
 
 namespace deltawire::cuda {
 
-// kLane elements of kBytes bytes for each of 32 lanes.
-template <unsigned kBytes, unsigned kLane>
+// A row of kLane elements for each of kThreads threads.
+template <class Element, unsigned kLane, unsigned kThreads>
 struct StagedRows {
-  static constexpr unsigned kChunks = kLane * kBytes / 16;  // of sixteen bytes, to a row
-  static_assert(kChunks > 0 && (kChunks & (kChunks - 1)) == 0);
-  uint4 chunks[kWarp * kChunks];
+  static constexpr unsigned kLaneElements = kLane;
+  static constexpr unsigned kRowBytes = kLane * sizeof(Element);
+  static constexpr unsigned kChunks = kRowBytes / 16;  // of sixteen bytes, to a row
+  static_assert(kChunks > 0 && (kChunks & (kChunks - 1)) == 0 && kRowBytes <= 128);
+  static_assert(kThreads % 32 == 0);
+  uint4 chunks[kThreads * kChunks];
 
-  // Rows are shuffled inside, so that the same chunk of neighbouring rows lies in other banks.
-  static __device__ unsigned place(unsigned row, unsigned chunk) {
-    const unsigned turn = kChunks >= 8 ? row & 7 : row * kChunks / 8 & (kChunks - 1);
-    return row * kChunks + (chunk ^ turn);
-  }
-
-  // Begins to fetch elements [first, first + 32 kLane) of an array that ends at `end`; all of them
-  // are there and aligned if `whole`. To be followed by commit_fetch().
-  __device__ void fetch(const void* data, uint64_t first, uint64_t end, bool whole) {
-    const uint8_t* const from = static_cast<const uint8_t*>(data) + first * kBytes;
+  // Begins to fetch elements [first, first + count) of an array; all of a step are there and
+  // aligned if `whole`. To be followed by await_fetch() and a barrier.
+  __device__ void fetch(const void* data, uint64_t first, uint32_t count, bool whole) {
     if (whole) {
+      const uint4* const from =
+          reinterpret_cast<const uint4*>(static_cast<const Element*>(data) + first);
+      uint8_t* const to = bytes() + shuffled(threadIdx.x * 16);
 #pragma unroll
-      for (unsigned i = 0; i < kChunks; ++i) {
-        const unsigned q = i * kWarp + lane_id();
-        __pipeline_memcpy_async(&chunks[place(q / kChunks, q % kChunks)],
-                                reinterpret_cast<const uint4*>(from) + q, 16);
+      for (unsigned i = 0; i < kChunks; ++i) {  // whole lines apart: all are shuffled alike
+        __pipeline_memcpy_async(to + i * kThreads * 16, from + i * kThreads + threadIdx.x, 16);
       }
+      __pipeline_commit();
       return;
     }
-    for (unsigned i = lane_id(); i < kWarp * kLane && first + i < end; i += kWarp) {
-      for (unsigned b = 0; b < kBytes; ++b) bytes_of(i)[b] = from[i * kBytes + b];
+    for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+      *reinterpret_cast<Element*>(bytes() + shuffled(i * sizeof(Element))) =
+          load_element<Element>(data, first + i);
     }
   }
 
-  __device__ const uint4& chunk(unsigned row, unsigned i) const { return chunks[place(row, i)]; }
-
-  template <class T>
-  __device__ T element(unsigned i) const {
-    static_assert(sizeof(T) == kBytes);
-    return *reinterpret_cast<const T*>(const_cast<StagedRows*>(this)->bytes_of(i));
+  __device__ const uint4& chunk(unsigned row, unsigned i) const {
+    const unsigned turn = row * kRowBytes / 128 & (kChunks - 1);
+    return chunks[row * kChunks + (i ^ turn)];
+  }
+  __device__ Element element(unsigned i) const {
+    return *reinterpret_cast<const Element*>(bytes() + shuffled(i * sizeof(Element)));
   }
 
  private:
-  __device__ uint8_t* bytes_of(unsigned i) {
-    const unsigned byte = i % kLane * kBytes;
-    return reinterpret_cast<uint8_t*>(&chunks[place(i / kLane, byte / 16)]) + byte % 16;
+  // Chunks change places inside their row, so that the same chunk of neighbouring rows lies in
+  // other banks.
+  static __device__ unsigned shuffled(unsigned byte) {
+    return byte ^ (byte >> 3 & (kChunks - 1) << 4);
   }
+  __device__ uint8_t* bytes() { return reinterpret_cast<uint8_t*>(chunks); }
+  __device__ const uint8_t* bytes() const { return reinterpret_cast<const uint8_t*>(chunks); }
 };
 
-__device__ inline void commit_fetch() { __pipeline_commit(); }
-// All fetches but the last `under_way` are there for the whole warp.
-template <unsigned kUnderWay>
-__device__ void await_fetch() {
-  __pipeline_wait_prior(kUnderWay);
-  __syncwarp();
-}
+// What this thread has begun to fetch is there.
+__device__ inline void await_fetch() { __pipeline_wait_prior(0); }
 
 }  // namespace deltawire::cuda

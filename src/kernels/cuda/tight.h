@@ -13,6 +13,7 @@ struct TightKeys {
   uint8_t key_shift, key_mask;
   uint8_t num_classes;
   uint8_t class_of_key[256];
+  uint16_t border[kMaxClasses + 1];  // the lowest key of each class; 256 for classes that are not
 };
 
 // A code table as the host gives it.

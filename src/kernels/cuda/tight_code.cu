@@ -128,7 +128,7 @@ struct BlockLists {
     return make_step<T>(old_values[at], steps[at]);
   }
   __device__ uint32_t context(unsigned c, uint32_t i) const {
-    return array.context_of_key[key_of(array.keys, old_values[array.room[c] + i])];
+    return array.context_of_key[KeyBits(array.keys).of(old_values[array.room[c] + i])];
   }
 };
 

@@ -1,10 +1,11 @@
 // The scan of `tight` for an encoder: both arrays are read once, and every change is noted with its
-// rank among the elements of its class. A warp for each block.
+// rank among the elements of its class. A thread block for each block.
 #include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/tight_encode.h"
 #include "kernels/cuda/tight_scan.cuh"
+#include "kernels/cuda/warp_bits.cuh"
 #include "kernels/cuda/widths.h"
 
 namespace deltawire::cuda {
@@ -12,176 +13,229 @@ namespace {
 
 using namespace deltawire::tight;
 
-constexpr unsigned kThreads = 64, kWarps = kThreads / kWarp;
+constexpr unsigned kThreads = 256;
+// Blocks that a multiprocessor works on: while one waits for memory, the others have something to
+// do. On an H200 that is faster than to fetch a step ahead with fewer of them.
+constexpr unsigned kResident = 5;
 
 template <class T, NewKind kKind>
 using EncodeStep = StepOf<sizeof(T) == 8                                   ? 8
                           : sizeof(T) == 4 || kKind == NewKind::kF32AsBf16 ? 16
-                                                                           : 32>;
+                                                                           : 32,
+                          kThreads>;
 
-// In shared memory, one for each warp.
+// New elements as they lie in memory.
+template <class T, NewKind kKind>
+struct NewElement {
+  using Type = T;
+};
+template <>
+struct NewElement<uint16_t, NewKind::kF32AsBf16> {
+  using Type = uint32_t;
+};
+
+// In shared memory, one for each thread block.
 template <class T, NewKind kKind>
 struct CollectMemory {
   using Step = EncodeStep<T, kKind>;
-  static constexpr unsigned kNewBytes = kKind == NewKind::kF32AsBf16 ? 4 : sizeof(T);
-  StagedRows<sizeof(T), Step::kLaneElements> old_rows[2];  // of this step and of the next
-  StagedRows<kNewBytes, Step::kLaneElements> new_rows[2];
-  WarpScan<Step> scan;
-  uint16_t waiting[Step::kElements];  // changes of a step, in order, waiting for a lane each
-  uint32_t counts[kMaxClasses], seen[kMaxClasses];
+  using New = typename NewElement<T, kKind>::Type;
+  StagedRows<T, Step::kLaneElements, kThreads> old_rows;
+  StagedRows<New, Step::kLaneElements, kThreads> new_rows;
+  StepScan<Step> scan;
+  uint32_t num_changes[Step::kWarps];                    // of each warp's elements, in this step
+  uint32_t first_rank[Step::kWarps][kMaxClasses];        // of each warp's elements
+  uint16_t waiting[kThreads];                            // changes, in order, one to a thread
+  uint16_t class_changes[2][Step::kWarps][kMaxClasses];  // of those, by the warp that has them
+  uint32_t other_steps, no_room;
 
-  __device__ T new_element(unsigned buffer, unsigned i) const {
-    const auto& rows = new_rows[buffer];
+  __device__ T new_element(unsigned i) const {
+    const New bits = new_rows.element(i);
     if constexpr (kKind == NewKind::kSame) {
-      return rows.template element<T>(i);
+      return bits;
     } else if constexpr (kKind == NewKind::kF32AsBf16) {
-      return T(bf16_of_f32(rows.template element<uint32_t>(i)));
+      return T(bf16_of_f32(bits));
     } else {
-      return T(bf16_of_f32(f32_of_f16(rows.template element<uint16_t>(i))));
+      return T(bf16_of_f32(f32_of_f16(bits)));
     }
   }
 };
 
-// Bit j is set where element j of a lane's row differs. `count` of the step's elements are there.
+// Looks at a thread's rows: counts the old one and returns which elements differ, a bit for each.
 template <class T, NewKind kKind>
-__device__ uint32_t changed_in_row(const CollectMemory<T, kKind>& memory, unsigned buffer,
-                                   uint32_t count) {
+__device__ uint32_t look_at_row(CollectMemory<T, kKind>* memory, KeyBits keys, RowCounts* counts) {
   using Step = EncodeStep<T, kKind>;
-  constexpr unsigned kPer = 16 / sizeof(T), kVectors = NewBits<T, kKind>::kVectors;
-  const unsigned lane = lane_id();
+  constexpr unsigned kPer = 16 / sizeof(T), kChunks = Step::kLaneElements / kPer;
+  constexpr unsigned kVectors = NewBits<T, kKind>::kVectors;
+  uint4 old_bits[kChunks];
   uint32_t mask = 0;
-  if (count == Step::kElements) {
 #pragma unroll
-    for (unsigned chunk = 0; chunk < Step::kLaneElements / kPer; ++chunk) {
-      NewBits<T, kKind> now;
+  for (unsigned i = 0; i < kChunks; ++i) {
+    old_bits[i] = memory->old_rows.chunk(threadIdx.x, i);
+    NewBits<T, kKind> now;
 #pragma unroll
-      for (unsigned v = 0; v < kVectors; ++v) {
-        now.bits[v] = memory.new_rows[buffer].chunk(lane, chunk * kVectors + v);
-      }
-      mask |= changed_mask<T>(memory.old_rows[buffer].chunk(lane, chunk), now.rounded())
-              << (chunk * kPer);
+    for (unsigned v = 0; v < kVectors; ++v) {
+      now.bits[v] = memory->new_rows.chunk(threadIdx.x, i * kVectors + v);
     }
-    return mask;
+    mask |= changed_mask<T>(old_bits[i], now.rounded()) << (i * kPer);
   }
+  *counts =
+      count_row<T, Step>([&](unsigned i) { return old_bits[i]; }, keys, memory->scan.one_hot,
+                         [&](unsigned g, const RowCounts& row) { memory->scan.note(g, row); });
+  return mask;
+}
+
+// The same for a step of which only `count` elements are there.
+template <class T, NewKind kKind>
+__device__ uint32_t look_at_row_in_part(CollectMemory<T, kKind>* memory, uint32_t count,
+                                        KeyBits keys, RowCounts* counts) {
+  using Step = EncodeStep<T, kKind>;
+  *counts = count_row_in_part<T, Step>(
+      memory->old_rows, count, keys, memory->scan.one_hot,
+      [&](unsigned g, const RowCounts& row) { memory->scan.note(g, row); });
+  uint32_t mask = 0;
   for (unsigned j = 0; j < Step::kLaneElements; ++j) {
-    const uint32_t i = lane * Step::kLaneElements + j;
-    if (i < count &&
-        memory.old_rows[buffer].template element<T>(i) != memory.new_element(buffer, i)) {
+    const uint32_t i = threadIdx.x * Step::kLaneElements + j;
+    if (i < count && memory->old_rows.element(i) != memory->new_element(i)) {
       mask |= 1U << j;
     }
   }
   return mask;
 }
 
-// Elements of class c before element `in_step` in this step.
+// Elements of class c before element `in_step` of this step in their block.
 template <class T, NewKind kKind>
-__device__ uint32_t rank_in_step(const CollectMemory<T, kKind>& memory, const TightKeys& keys,
-                                 unsigned buffer, uint32_t in_step, unsigned c) {
+__device__ uint32_t rank_of(const CollectMemory<T, kKind>& memory, KeyBits keys, uint32_t in_step,
+                            unsigned c) {
   using Step = EncodeStep<T, kKind>;
-  const auto& scan = memory.scan;
   const unsigned owner = in_step / Step::kLaneElements, in_lane = in_step % Step::kLaneElements;
-  const unsigned group = in_lane / Step::kGroupElements;
-  uint32_t rank = scan.before[c][owner];
-  for (unsigned g = 0; g < group; ++g) rank += scan.group_counts[g][owner] >> (4 * c) & 15;
-  const uint32_t wanted = 1U << (4 * c);
-  const uint32_t first = in_step / Step::kGroupElements * Step::kGroupElements;
-#pragma unroll
-  for (unsigned j = 0; j < Step::kGroupElements - 1; ++j) {
-    const T element = memory.old_rows[buffer].template element<T>(first + j);
-    rank += first + j < in_step && scan.one_hot[key_of(keys, element)] == wanted ? 1 : 0;
-  }
-  return rank;
+  const uint32_t group = in_step / Step::kGroupElements * Step::kGroupElements;
+  const uint32_t same = class_mask<T>(memory.old_rows, group, keys, memory.scan, c);
+  return memory.first_rank[owner / kWarp][c] + memory.scan.before_of(c, owner) +
+         memory.scan.earlier_of(c, owner, in_lane / Step::kGroupElements) +
+         __popc(same & ((1U << in_step % Step::kGroupElements) - 1));
 }
 
 template <class T, NewKind kKind>
-__global__ void __launch_bounds__(kThreads) collect(TightEncodeWork work) {
+__global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork work) {
+  using Memory = CollectMemory<T, kKind>;
   using Step = EncodeStep<T, kKind>;
-  __shared__ CollectMemory<T, kKind> memories[kWarps];
-  const unsigned warp = threadIdx.x / kWarp, lane = lane_id();
-  const uint32_t index = blockIdx.x * kWarps + warp;
-  if (index >= work.num_blocks) return;
-  CollectMemory<T, kKind>& memory = memories[warp];
-  const TightEncodeBlock block = work.blocks[index];
+  extern __shared__ uint4 shared_memory[];
+  Memory& memory = *reinterpret_cast<Memory*>(shared_memory);
+  const unsigned thread = threadIdx.x, warp = thread / kWarp, lane = lane_id();
+  const TightEncodeBlock block = work.blocks[blockIdx.x];
   const TightEncodeArray& array = work.arrays[block.array];
-  const TightKeys& keys = array.keys;
-  prepare_scan(keys, &memory.scan);
-  if (lane < kMaxClasses) memory.counts[lane] = memory.seen[lane] = 0;
-  __syncwarp();
+  const KeyBits keys(array.keys);
+  prepare_scan(array.keys, &memory.scan);
+  if (thread == 0) memory.other_steps = memory.no_room = 0;
 
+  const void *const old_data = array.old_data, *const new_data = array.new_data;
   const uint64_t begin = uint64_t{block.number} << kBlockLog2;
   const uint64_t end = min(begin + (uint64_t{1} << kBlockLog2), array.num_elements);
-  const bool aligned = is_aligned16(array.old_data) && is_aligned16(array.new_data);
-  const auto fetch = [&](uint64_t step, unsigned buffer) {
-    if (step < end) {
-      const bool whole = aligned && step + Step::kElements <= end;
-      memory.old_rows[buffer].fetch(array.old_data, step, end, whole);
-      memory.new_rows[buffer].fetch(array.new_data, step, end, whole);
-    }
-    commit_fetch();
+  const bool aligned = is_aligned16(old_data) && is_aligned16(new_data);
+  const auto fetch = [&](uint64_t step) {
+    const bool whole = aligned && step + Step::kElements <= end;
+    const uint32_t count = uint32_t(min(end - step, uint64_t{Step::kElements}));
+    memory.old_rows.fetch(old_data, step, count, whole);
+    memory.new_rows.fetch(new_data, step, count, whole);
   };
   bool no_room = false;
   uint32_t other_steps = 0;  // a bit for each class with a step other than +1 and -1
-  unsigned buffer = 0;
-  fetch(begin, buffer);
-  for (uint64_t step = begin; step < end; step += Step::kElements, buffer ^= 1) {
-    fetch(step + Step::kElements, buffer ^ 1);
-    await_fetch<1>();
+  uint32_t num_changed = 0;  // of class `lane` so far, in every warp
+  uint32_t seen = 0;         // elements of class `thread` % 8 so far
+  for (uint64_t step = begin; step < end; step += Step::kElements) {
+    fetch(step);
+    await_fetch();
+    __syncthreads();
     const uint32_t there = uint32_t(min(end - step, uint64_t{Step::kElements}));
-    uint32_t groups[Step::kGroups];
-    count_groups<T, Step>(memory.old_rows[buffer], there, keys, memory.scan, groups);
-    uint32_t mask = changed_in_row<T, kKind>(memory, buffer, there);
-    const StepTotals totals = finish_scan<Step>(groups, &memory.scan);
-    // Changes in order of position, then one to a lane.
-    uint32_t total;
-    uint32_t to = count_before<6>(__popc(mask), &total);
-    for (; mask != 0; mask &= mask - 1) {
-      memory.waiting[to++] = uint16_t(lane * Step::kLaneElements + __ffs(int(mask)) - 1);
-    }
-    __syncwarp();
-    for (uint32_t from = 0; from < total; from += kWarp) {
-      const bool own = from + lane < total;
-      unsigned c = kMaxClasses;
-      uint32_t in_step = 0;
-      T old_value = 0;
-      if (own) {
-        in_step = memory.waiting[from + lane];
-        old_value = memory.old_rows[buffer].template element<T>(in_step);
-        c = keys.class_of_key[key_of(keys, old_value)];
+    RowCounts row;
+    const uint32_t mask = there == Step::kElements
+                              ? look_at_row<T, kKind>(&memory, keys, &row)
+                              : look_at_row_in_part<T, kKind>(&memory, there, keys, &row);
+    finish_scan<Step>(row, &memory.scan);
+    const uint32_t changes_through = sum_through(__popc(mask));
+    if (lane == kWarp - 1) memory.num_changes[warp] = changes_through;
+    __syncthreads();
+    if (thread < Step::kWarps * kMaxClasses) {
+      const unsigned c = thread % kMaxClasses;
+      uint32_t before = seen;
+      for (unsigned w = 0; w < Step::kWarps; ++w) {
+        if (w == thread / kMaxClasses) before = seen;
+        seen += memory.scan.total_of(c, w);
       }
-      const uint32_t same = __match_any_sync(kAllLanes, c);
-      bool first = false;
+      memory.first_rank[thread / kMaxClasses][c] = before;
+    }
+    // Changes in order of position, then one to a thread.
+    uint32_t first = changes_through - __popc(mask), total = 0;
+#pragma unroll
+    for (unsigned w = 0; w < Step::kWarps; ++w) {
+      const uint32_t of_warp = memory.num_changes[w];
+      first += w < warp ? of_warp : 0;
+      total += of_warp;
+    }
+    unsigned turn = 0;  // one set of counts may still be read while the other is made
+    for (uint32_t from = 0; from < total; from += kThreads, turn ^= 1) {
+      auto& class_changes = memory.class_changes[turn];
+      uint32_t to = first - from;
+      for (uint32_t left = mask; left != 0; left &= left - 1, ++to) {
+        if (to < kThreads) {
+          memory.waiting[to] = uint16_t(thread * Step::kLaneElements + __ffs(int(left)) - 1);
+        }
+      }
+      if (lane < kMaxClasses) class_changes[warp][lane] = 0;
+      __syncthreads();
+      const bool own = from + thread < total;
+      unsigned c = kMaxClasses;
+      uint32_t in_step = 0, same = 0;
+      T old_value = 0;
+      if (from + warp * kWarp < total) {
+        if (own) {
+          in_step = memory.waiting[thread];
+          old_value = memory.old_rows.element(in_step);
+          c = memory.scan.class_of(keys.of(old_value));
+        }
+        same = __match_any_sync(kAllLanes, c);
+        if (own && lanes_before(same) == 0) class_changes[warp][c] = uint16_t(__popc(same));
+      }
+      __syncthreads();
+      uint32_t before = 0;  // changes of class `lane` before this warp's
+      if (lane < kMaxClasses) {
+#pragma unroll
+        for (unsigned w = 0; w < Step::kWarps; ++w) {
+          if (w == warp) before = num_changed;
+          num_changed += class_changes[w][lane];
+        }
+      }
+      before = __shfl_sync(kAllLanes, before, c % kMaxClasses);
       if (own) {
-        const uint32_t at = array.room[c] + memory.counts[c] + lanes_before(same);
-        first = lanes_before(same) == 0;
-        const T change = T(memory.new_element(buffer, in_step) - old_value);
+        const uint32_t at = array.room[c] + before + lanes_before(same);
+        const T change = T(memory.new_element(in_step) - old_value);
         if ((T(change + 1) & T(~T{2})) != 0) other_steps |= 1U << c;
         if (at >= array.room[c + 1]) {
           no_room = true;
         } else {
-          work.ranks[block.first_change + at] =
-              memory.seen[c] + rank_in_step<T, kKind>(memory, keys, buffer, in_step, c);
+          work.ranks[block.first_change + at] = rank_of<T, kKind>(memory, keys, in_step, c);
           static_cast<T*>(work.old_values)[block.first_change + at] = old_value;
           static_cast<T*>(work.steps)[block.first_change + at] = change;
         }
       }
-      __syncwarp();
-      if (first) memory.counts[c] += __popc(same);
-      __syncwarp();
     }
-    if (lane < kMaxClasses) memory.seen[lane] += totals.of_class(lane);
-    __syncwarp();
+    __syncthreads();  // before the next step takes the place of this one
   }
   other_steps = __reduce_or_sync(kAllLanes, other_steps);
-  const bool any_without_room = __any_sync(kAllLanes, no_room);
-  TightEncodeResult& result = work.results[index];
-  const uint32_t own_count = lane < kMaxClasses ? memory.counts[lane] : 0;
+  const bool warp_lacks_room = __any_sync(kAllLanes, no_room);
+  if (lane == 0 && other_steps != 0) atomicOr(&memory.other_steps, other_steps);
+  if (lane == 0 && warp_lacks_room) memory.no_room = 1;
+  __syncthreads();
+  if (warp != 0) return;
+  TightEncodeResult& result = work.results[blockIdx.x];
+  const uint32_t own_count = lane < kMaxClasses ? num_changed : 0;
   if (lane < kMaxClasses) result.count[lane] = own_count;
   const uint32_t total = __reduce_add_sync(kAllLanes, own_count);
   if (lane == 0) {
-    result.unit_classes = ~other_steps & ((1U << keys.num_classes) - 1);
+    result.unit_classes = ~memory.other_steps & ((1U << array.keys.num_classes) - 1);
     result.total = total;
     result.num_bytes = 0;
-    result.no_room = any_without_room ? 1 : 0;
+    result.no_room = memory.no_room;
   }
 }
 
@@ -189,9 +243,11 @@ __global__ void __launch_bounds__(kThreads) collect(TightEncodeWork work) {
 
 Status collect_tight(const TightEncodeWork& work, unsigned width, NewKind kind, Stream stream) {
   if (work.num_blocks == 0) return {};
-  const unsigned grid = (work.num_blocks + kWarps - 1) / kWarps;
-  return with_kind(width, kind, [&]<class T, NewKind kKind>() {
-    collect<T, kKind><<<grid, kThreads, 0, stream>>>(work);
+  return with_kind(width, kind, [&]<class T, NewKind kKind>() -> Status {
+    constexpr size_t kShared = sizeof(CollectMemory<T, kKind>);
+    DW_CUDA(cudaFuncSetAttribute(collect<T, kKind>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 int(kShared)));
+    collect<T, kKind><<<work.num_blocks, kThreads, kShared, stream>>>(work);
     return launched("collect");
   });
 }

@@ -1,6 +1,7 @@
 // Decoding `tight` on the device, in four steps: gaps become ranks, ranks become positions with the
 // old values there, old values become new ones, and only then, if nothing was wrong with any block,
-// are they written.
+// are they written. Blocks whose steps are all +1 or -1 take a shorter way: the new values are
+// known where the old ones are seen.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,9 @@ struct TightDecodeBlock {
   uint64_t first_element;  // of its array
   uint32_t length, array, number;
   uint32_t num_elements;
-  uint32_t first_change;  // in the lists
+  uint32_t first_change;  // in `positions`
+  uint32_t first_value;   // in `values` and `order`; unused with only_units
+  uint32_t only_units;    // 1: all of its steps are +1 or -1
   uint32_t bits_at;       // where raw bits of gaps begin, in bits from its start
   uint32_t unit_classes;
   uint32_t end[kMaxClasses];  // changes of all classes up to this one
@@ -58,15 +61,19 @@ struct TightDecodeWork {
   const DecodeTable* value_tables;
   TightStreams* streams;  // one for each block
   uint32_t* positions;    // one for each change
-  void* values;           // one for each change
-  uint32_t* order;        // one for each change: which comes next in memory, roughly
+  void* values;           // one for each change of blocks that are not of unit steps
+  uint32_t* order;        // likewise: which comes next in memory, roughly
   PatchStatus* status;
 };
 inline constexpr size_t kPayloadPadding =
     256;  // a damaged block may be read this far past its ends
 
-// Three steps without a write to the weights, then the fourth. `width` is of all arrays.
-Status decode_tight(const TightDecodeWork& work, unsigned width, Stream stream);
-Status scatter_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+// `width` is of all arrays. Everything is checked and nothing written:
+Status check_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+// After it, the writes; none if the status says that something is wrong.
+Status write_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+// Both at once, in one scan less: what is wrong is found, but may be when some of the weights have
+// been written.
+Status patch_tight(const TightDecodeWork& work, unsigned width, Stream stream);
 
 }  // namespace deltawire::cuda

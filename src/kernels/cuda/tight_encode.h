@@ -55,6 +55,8 @@ struct EncodeTable {
   uint32_t num_symbols;
   uint32_t unused[3];
 };
+// Makes `count` of them. Both pointers are to device memory.
+Status expand_tables(const TableFrequencies* from, EncodeTable* to, size_t count, Stream stream);
 
 struct TightEncodeArray {
   const void* old_data;

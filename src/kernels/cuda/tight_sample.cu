@@ -37,35 +37,54 @@ __global__ void __launch_bounds__(kThreads) count_keys(const SampleArray* arrays
   }
 }
 
+// Few keys are frequent, and lanes that count the same one wait for each other: every key has
+// several counters, and neighbours use different ones.
+constexpr uint32_t kCopies = 8;
+constexpr uint32_t kInFlight = 4;  // elements of a thread whose loads are under way
+
 template <class T, NewKind kKind>
 __global__ void __launch_bounds__(kThreads)
     count_values(const SampleArray* arrays, const SampleBlock* blocks, uint32_t* out) {
   extern __shared__ uint32_t counts[];
+  __shared__ uint32_t population[256 * kCopies];
   constexpr uint32_t kTokens = kNumValueTokens<T>;
-  uint32_t* const population = counts;
   uint32_t* const changed = counts + 256;
   uint32_t* const tokens = counts + 512;
   uint32_t* const escapes = tokens + 256 * kTokens;
   constexpr uint32_t kAll = num_value_counts(sizeof(T));
   for (uint32_t i = threadIdx.x; i < kAll; i += kThreads) counts[i] = 0;
+  for (uint32_t i = threadIdx.x; i < 256 * kCopies; i += kThreads) population[i] = 0;
   __syncthreads();
   const SampleBlock block = blocks[blockIdx.x];
   const SampleArray array = arrays[block.array];
   const uint64_t end = block.first_element + block.num_elements;
-  for (uint64_t i = block.first_element + threadIdx.x; i < end; i += kThreads) {
-    const T old_value = load_element<T>(array.old_data, i);
-    const T new_value = load_new<T, kKind>(array.new_data, i);
+  const auto count = [&](T old_value, T new_value) {
     const uint32_t key = key_of(array, old_value);
-    // Neighbours often share a key: one of them counts for all.
-    const uint32_t active = __activemask();
-    const uint32_t same = __match_any_sync(active, key);
-    if (__ffs(int(same)) - 1 == int(lane_id())) atomicAdd(&population[key], __popc(same));
+    atomicAdd(&population[key * kCopies + threadIdx.x % kCopies], 1U);
     if (old_value != new_value) {
       const Step<T> step = make_step<T>(old_value, T(new_value - old_value));
       atomicAdd(&changed[key], 1U);
       atomicAdd(&tokens[key * kTokens + step.token], 1U);
       if (step.token == kEscapeToken<T>) atomicAdd(&escapes[step.escape], 1U);
     }
+  };
+  uint64_t i = block.first_element + threadIdx.x;
+  for (; i + (kInFlight - 1) * kThreads < end; i += kInFlight * kThreads) {
+    T old_values[kInFlight], new_values[kInFlight];
+#pragma unroll
+    for (uint32_t k = 0; k < kInFlight; ++k) {
+      old_values[k] = load_element<T>(array.old_data, i + k * kThreads);
+      new_values[k] = load_new<T, kKind>(array.new_data, i + k * kThreads);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < kInFlight; ++k) count(old_values[k], new_values[k]);
+  }
+  for (; i < end; i += kThreads) {
+    count(load_element<T>(array.old_data, i), load_new<T, kKind>(array.new_data, i));
+  }
+  __syncthreads();
+  for (uint32_t key = threadIdx.x; key < 256; key += kThreads) {
+    for (uint32_t k = 0; k < kCopies; ++k) counts[key] += population[key * kCopies + k];
   }
   __syncthreads();
   uint32_t* const to = out + uint64_t{block.array} * kAll;

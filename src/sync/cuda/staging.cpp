@@ -67,7 +67,7 @@ Status for_each_staged(
     Context::Impl& impl, std::span<const DevicePair> pairs, Stream stream,
     const std::function<Status(size_t first, std::span<const DevicePair> batch)>& encode) {
   DW_RETURN_IF_ERROR(make_room(impl));
-  DW_ASSIGN_OR_RETURN(const Stream copies, impl.workspace.stream(2));  // codecs have two
+  DW_ASSIGN_OR_RETURN(const Stream copies, impl.workspace.stream(Workspace::kStaging));
   Stager stager(pairs, impl.staging.data(), impl.staging.size() / 2 / 256 * 256, copies);
   Stager::Batch next;
   if (!stager.done()) {
