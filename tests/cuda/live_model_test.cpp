@@ -179,8 +179,9 @@ TEST_F(LiveModelTest, TensorsComeGoAndChangeTheirForm) {
   model.tensors[0] = make_tensor("embed", DType::kBF16, {2100, 64}, 1);
   device.become(model);
   publish(&publisher, device.views(model));
+  Random random(77);
   for (TestTensor& tensor : model.tensors) {  // dense: stored whole
-    tensor = make_tensor(tensor.name, tensor.dtype, tensor.shape, 1000);
+    for (uint8_t& byte : tensor.bytes) byte = uint8_t(random());
   }
   device.become(model);
   EXPECT_TRUE(publish(&publisher, device.views(model)).full);
