@@ -20,6 +20,7 @@ test:    ## build and run every test
 	@cmake --preset release >/dev/null
 	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
 	@$(CTEST) --preset release
+	@scripts/pytest-totals build
 
 wheel:   ## the Python package with all it needs, in build/wheel
 	@scripts/setup build python && scripts/venv build/venv build wheel
