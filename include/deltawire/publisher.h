@@ -79,6 +79,9 @@ struct PublishTensor {
   Memory memory = Memory::kHost;  // where the bytes are
   // The dtype that the bytes really have: F32 or F16, on a GPU, that are published as BF16.
   std::optional<DType> source = {};
+  // The caller's word that it is what the last version has: its bytes are not compared. They are
+  // still read where a version is stored whole, and where the chain does not know their digest.
+  bool unchanged = false;
 };
 
 // What the snapshot takes.

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string_view.h>
 
 #include "bind.h"
+#include "deltawire/cuda.h"
 #include "deltawire/version.h"
 #include "status.h"
 #include "stores.h"
@@ -13,6 +14,7 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(DELTAWIRE_FAULTS);  // for those who work on it, not for those who use it
   module.doc() = "The C++ library. The package `deltawire` is what people use.";
   module.def("version", &deltawire::version);
+  module.def("has_cuda", [] { return deltawire::cuda::available().ok(); });
   bind_status(module);
   bind_tensors(module);
   bind_stores(module);

@@ -159,7 +159,8 @@ void refuse_box(const Tensor& tensor) {
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors) {
   std::vector<PublishTensor> out;
   for (const Tensor* tensor : tensors) {
-    out.push_back({view_of(*tensor), tensor->box, tensor->memory, tensor->source});
+    out.push_back(
+        {view_of(*tensor), tensor->box, tensor->memory, tensor->source, tensor->unchanged});
   }
   return out;
 }
@@ -195,6 +196,7 @@ void bind_tensors(nb::module_& module) {
       .def_ro("name", &Tensor::name)
       .def_prop_ro("dtype", [](const Tensor& self) { return std::string(dtype_name(self.dtype)); })
       .def_ro("shape", &Tensor::shape)
+      .def_rw("unchanged", &Tensor::unchanged)
       .def_prop_ro("on_gpu", [](const Tensor& self) { return self.memory == Memory::kCuda; })
       .def_prop_ro("address", [](const Tensor& self) { return uintptr_t(self.bytes.data()); })
       .def_prop_ro("size_bytes", [](const Tensor& self) { return self.bytes.size(); });

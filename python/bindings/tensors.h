@@ -25,6 +25,7 @@ struct Tensor {
   std::span<uint8_t> bytes;
   Memory memory = Memory::kHost;
   std::optional<DType> source;  // what the bytes really are, where they are converted on their way
+  bool unchanged = false;       // by the caller's word
   bool writable = false;
   nb::ndarray<nb::ro> array;  // whose bytes they are
 };

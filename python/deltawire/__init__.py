@@ -21,6 +21,10 @@ np.float32(1.5)
 numpy is enough; torch tensors are taken wherever arrays are. `deltawire.torch` and others adapt whole models.
 """
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
 from deltawire._core import version as _version
 from deltawire.chain import Chain, Manifest, Part, TensorSpec
 from deltawire.checkpoints import apply_delta, diff_checkpoints, verify
@@ -57,7 +61,18 @@ from deltawire.stores import ObjectInfo, Store, open_store
 from deltawire.tensor_replica import TensorReplica
 from deltawire.tensors import Tensor
 
+if TYPE_CHECKING:
+    from deltawire import torch as torch
+
 __version__ = _version()
+
+
+def __getattr__(name: str) -> _Any:
+    """`dw.torch` is there when it is asked for; torch is not imported before."""
+    if name == "torch":
+        return _import_module("deltawire.torch")
+    raise AttributeError(f"module 'deltawire' has no attribute {name!r}")
+
 
 __all__ = [
     "Applied",

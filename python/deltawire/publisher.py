@@ -7,15 +7,20 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from deltawire import _core
+from deltawire.choice import Choice, Names, Rename, cast_name
 from deltawire.errors import InvalidArgument
 from deltawire.flight import Flight
 from deltawire.progress import Progress, callback_of
+from deltawire.reader import reader_for
 from deltawire.reports import SnapshotMemory, Version
 from deltawire.stores import StoreLike, store_handle
-from deltawire.tensors import Named, Source, readable
+from deltawire.tensors import Named, Source
+
+if TYPE_CHECKING:
+    from deltawire.torch import Tracker
 
 
 class Publisher:
@@ -40,6 +45,12 @@ class Publisher:
         store: StoreLike,
         tensors: Source | None = None,
         *,
+        dtype: Any = None,
+        include: Names | None = None,
+        exclude: Names | None = None,
+        rename: Rename | None = None,
+        trainable_only: bool = False,
+        tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
         codec: str = "auto",
         digest: str = "xxh3-128",
@@ -57,29 +68,42 @@ class Publisher:
         rank: int = 0,
         world: int = 1,
         rank_timeout_seconds: float = 600,
+        group: Any = None,
         cuda_stream: int = 0,
-        pinned_snapshot: bool = False,
         cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
     ) -> None:
         """Open the chain at `store`, or make a run there at the first publish.
 
-        `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, or a callable that gives one (an
-        iterable of pairs will do). `full` stores every version whole; else a version is also stored whole every
+        `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, a torch module, or a callable that
+        gives one (an iterable of pairs will do). `include` and `exclude` choose by name (patterns as the shell has them, or what
+        says yes to a name), `trainable_only` what an optimizer could train; `rename` gives the names in the chain. `dtype` is
+        what floating point weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
+        With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
+
+        `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
+        that are there); where the tensors are if it is not given. `memory()` says what it takes.
+
+        `full` stores every version whole; else a version is also stored whole every
         `anchor_every` versions and, with `anchor_by_bytes`, when the deltas since have outgrown it. `single_writer` allows a
         store without conditional put. `memory_limit` bounds what publishing takes beside the snapshot.
 
-        Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in.
+        Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in. A torch
+        model with `DTensor`s says that itself, if all processes hold it; else `group` is the process group of those that do.
 
-        Of tensors in a GPU's memory the snapshot is there too, or in the host's with `pinned_snapshot`; work on them goes to
-        `cuda_stream` (a `cudaStream_t` as a number: torch's `stream.cuda_stream`), and may take `cuda_scratch_bytes` there.
+        Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number; for torch the one that is current),
+        and may take `cuda_scratch_bytes` there.
         """
         self._tensors = tensors
+        choice = Choice(include, exclude, rename, cast_name(dtype), trainable_only)
+        self._reader = reader_for(
+            tensors, choice, rank=rank, world=world, group=group, tracker=tracker, on_host=snapshot == "memory"
+        )
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
             store_handle(store),
-            os.fspath(snapshot or ""),
+            "" if snapshot in (None, "memory", "pinned", "device") else os.fspath(snapshot),
             codec=codec,
             digest=digest,
             threads=threads,
@@ -93,11 +117,11 @@ class Publisher:
             trust_key=os.fspath(trust_key),
             hook_before_commit=hook_before_commit,
             hook_timeout_seconds=hook_timeout_seconds,
-            rank=rank,
-            world=world,
+            rank=self._reader.rank,
+            world=self._reader.world,
             rank_timeout_seconds=rank_timeout_seconds,
-            cuda_stream=cuda_stream,
-            pinned_snapshot=pinned_snapshot,
+            cuda_stream=cuda_stream or self._reader.cuda_stream,
+            pinned_snapshot=snapshot == "pinned",
             cuda_scratch_bytes=cuda_scratch_bytes,
             progress=callback_of(progress, "publish"),
         )
@@ -166,16 +190,24 @@ class Publisher:
         if source is None:
             raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
         self._land()
-        wanted, files = readable(source), [os.fspath(file) for file in extra_files]
-        if wait:
-            return Version.of(self._core.publish(wanted, files))
-        self._core.capture(wanted, files)
-        core = self._core
-        return self._flight.start(lambda: Version.of(core.finish()))
+        core, reader, files = self._core, self._reader, [os.fspath(file) for file in extra_files]
+        with reader.failing():
+            wanted = reader.read(source)
+            if not wait:
+                core.capture(wanted, files)
+
+        def finish() -> Version:
+            with reader.failing():
+                version = Version.of(core.publish(wanted, files) if wait else core.finish())
+            reader.published()
+            return version
+
+        return finish() if wait else self._flight.start(finish)
 
     def publish_checkpoint(self, checkpoint: str | os.PathLike[str]) -> Version:
         """Publish a checkpoint on disk: a safetensors file or a folder."""
         self._land()
+        self._reader.failed()  # the last version is not the model's
         return Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
 
     def close(self) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 from deltawire import _core
+from deltawire.choice import Choice, Names, Rename
+from deltawire.live import live_tensors
 from deltawire.progress import Progress, callback_of
 from deltawire.pulling import Pulling
+from deltawire.reports import Pull
 from deltawire.stores import StoreLike, store_handle
 from deltawire.tensors import Source, writable
 
@@ -34,6 +37,9 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         store: StoreLike,
         tensors: Source,
         *,
+        include: Names | None = None,
+        exclude: Names | None = None,
+        rename: Rename | None = None,
         threads: int = 0,
         repair: bool = True,
         verify_all: bool = False,
@@ -46,13 +52,15 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
     ) -> None:
-        """Watch over `tensors`: all of the model.
+        """Watch over `tensors`: all of the model, arrays or a torch module, less what `include` and `exclude` leave out.
 
+        `rename` gives the names in the chain for those that they have here.
         `check_commit` hashes what `commit` has patched, in the pause. Parts lie in the folder `scratch` while they are worked
         on (default: the system's). Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number: torch's
         `stream.cuda_stream`), and may take `cuda_scratch_bytes` there. The rest is as in `Replica`.
         """
-        handle, arrays = store_handle(store), writable(tensors)
+        live = live_tensors(tensors, Choice(include, exclude, rename))
+        handle, arrays, self._live = store_handle(store), writable(live.pairs), live
         super().__init__(
             handle,
             lambda: _core.TensorReplica(
@@ -66,7 +74,7 @@ class TensorReplica(Pulling[_core.TensorReplica]):
                 name=name,
                 scratch=os.fspath(scratch),
                 trust_key=os.fspath(trust_key),
-                cuda_stream=cuda_stream,
+                cuda_stream=cuda_stream or live.cuda_stream,
                 cuda_scratch_bytes=cuda_scratch_bytes,
                 progress=callback_of(progress, "pull"),
             ),
@@ -77,3 +85,17 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         """What the arrays hold, proven by digest; None: not known."""
         core = self._try_open()
         return None if core is None else core.version
+
+    def commit(self) -> Pull:
+        """Write what `prepare` left: the only part that needs a pause."""
+        try:
+            return super().commit()
+        finally:
+            self._live.written()
+
+    def pull(self, version: int | None = None) -> Pull:
+        """Go to a version, older or newer (None: the newest), and prove it by digest: `prepare`, `commit` and what they need."""
+        try:
+            return super().pull(version)
+        finally:
+            self._live.written()

@@ -15,7 +15,8 @@ import pytest
 import deltawire
 
 ROOT = Path(__file__).parents[2]
-MODULES = ["deltawire", *(f"deltawire.{module.name}" for module in pkgutil.iter_modules(deltawire.__path__))]
+FOUND = pkgutil.walk_packages(deltawire.__path__, "deltawire.", onerror=lambda name: None)
+MODULES = ["deltawire", *(module.name for module in FOUND)]
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith(("__main__", "_core"))])

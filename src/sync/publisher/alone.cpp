@@ -25,6 +25,9 @@ Publisher::Impl::~Impl() = default;
 
 Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given) {
   if (captured) return invalid_argument("finish() what was captured before");
+  if (given.empty() && options.world == 1) {  // a rank may hold nothing, all of them may not
+    return invalid_argument("there are no tensors to publish");
+  }
   Attempt attempt;
   DW_ASSIGN_OR_RETURN(attempt.tensors, check_tensors(given));
   DW_RETURN_IF_ERROR(ensure_chain());

@@ -60,6 +60,9 @@ struct DiffJob {
   PublishDevice* device = nullptr;      // of tensors that are on one
 };
 
+// By the caller's word, where the parent has a digest for it.
+bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor);
+
 // Adds the entries of everything that changed to `stream`, which is the caller's to finish.
 // BaseMismatch, naming the tensor, when a snapshot is not what the chain says.
 Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream);

@@ -112,7 +112,7 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
   uint64_t total = 0, done = 0;
   for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
     const PublishTensor& tensor = job.tensors[piece];
-    if (!on_device(tensor)) continue;
+    if (!on_device(tensor) || taken_as_unchanged(job, tensor)) continue;
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(tensor.view, tensor.box));
     if (old) {
       items.push_back({piece, old->on_device});

@@ -1,0 +1,68 @@
+"""From what a trainer hands over to the tensors of one publish."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from deltawire import _core
+from deltawire.choice import Choice
+from deltawire.errors import InvalidArgument
+from deltawire.tensors import Source, Tensor, named_tensors, readable
+
+
+class Reader:
+    """For arrays of any kind; `deltawire.torch` has one that knows modules, shards and what was not touched."""
+
+    cuda_stream = 0
+
+    def __init__(self, choice: Choice, *, rank: int, world: int) -> None:
+        if choice.trainable_only:
+            raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
+        self._choice = choice
+        self.rank, self.world = rank, world
+
+    def read(self, source: Source) -> list[_core.Tensor]:
+        """The tensors as they are now."""
+        return readable(self._choice.renamed(self._chosen(source)))
+
+    def published(self) -> None:
+        """What `read` gave last is the newest version."""
+
+    def failed(self) -> None:
+        """It is not, or nobody knows."""
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Around what may fail between `read` and `published`."""
+        try:
+            yield
+        except BaseException:
+            self.failed()
+            raise
+
+    def _chosen(self, source: Source) -> Iterator[tuple[str, Any]]:
+        for name, value in named_tensors(source):
+            if self._choice.has(name):
+                yield name, cast(value, self._choice.cast)
+
+
+def cast(value: Any, dtype: str | None) -> Any:
+    """The array as one of that dtype if it holds floats; integers stay what they are."""
+    tensor = value if isinstance(value, Tensor) else Tensor(value)
+    if dtype is None or tensor.cast is not None or tensor.dtype is not None:
+        return value
+    name = str(getattr(tensor.array, "dtype", "")).removeprefix("torch.")
+    return replace(tensor, cast=dtype) if name in ("float64", "float32", "float16", "bfloat16") else value
+
+
+def reader_for(source: Source | None, choice: Choice, **options: Any) -> Reader:
+    """One for torch where torch is in use; it is not imported to find out."""
+    if "torch" not in sys.modules:
+        return Reader(choice, rank=options["rank"], world=options["world"])
+    from deltawire.torch.reader import TorchReader
+
+    return TorchReader(choice, source, **options)

@@ -1,0 +1,18 @@
+"""PyTorch: what a model is made of, which of it an optimizer touched, and live models that follow a run.
+
+`dw.Publisher` and `dw.TensorReplica` take modules, state dicts and pairs of names and tensors, shards of `fully_shard` and of
+tensor parallelism included; docs/trainers.md shows how. What is here is for more:
+
+>>> import torch, deltawire as dw
+>>> model = torch.nn.Linear(8, 8)
+>>> with dw.Publisher("memory:torch", model, dtype=torch.bfloat16) as publisher:
+...     publisher.publish()
+Version(number=0, full, ... "seed")
+>>> [(tensor.name, tensor.dtype) for tensor in dw.Chain("memory:torch").tensors(0)]
+[('bias', 'BF16'), ('weight', 'BF16')]
+"""
+
+from deltawire.torch.follow import follow
+from deltawire.torch.tracker import Tracker, track
+
+__all__ = ["Tracker", "follow", "track"]

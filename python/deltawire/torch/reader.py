@@ -1,0 +1,76 @@
+"""Torch models for `Publisher`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from deltawire import _core
+from deltawire.choice import Choice
+from deltawire.errors import InvalidArgument
+from deltawire.reader import Reader, cast
+from deltawire.tensors import Source, Tensor, readable
+from deltawire.torch.gpu import in_reach, stream_of, wait_for_current_stream
+from deltawire.torch.ranks import ranks_of
+from deltawire.torch.shards import Piece, is_sharded, piece_of
+from deltawire.torch.state import chosen_tensors
+from deltawire.torch.tracker import Tracker
+from deltawire.torch.untouched import Untouched
+
+
+class TorchReader(Reader):
+    """Knows modules, tied weights, shards of `DTensor`s, and what was not touched since the last version."""
+
+    def __init__(
+        self, choice: Choice, source: Any, *, rank: int, world: int, group: Any, tracker: Tracker | None, on_host: bool
+    ) -> None:
+        self._choice = choice
+        self._on_host = on_host
+        self._ranks = ranks_of(source, group) if world == 1 else None
+        self.rank, self.world = (rank, world) if self._ranks is None else (self._ranks.rank, self._ranks.world)
+        self._untouched = Untouched(tracker)
+        self.cuda_stream = stream_of(source)
+
+    def read(self, source: Source) -> list[_core.Tensor]:
+        """This rank's part of the model as it is now; a failure of one rank is raised by all."""
+        if self._ranks is None:
+            return self._tensors(self._pieces(source))
+        pieces = self._ranks.all_or_none(lambda: self._pieces(source))
+        own = self._ranks.share_out([piece.form for piece in pieces])
+        return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own]))
+
+    def published(self) -> None:
+        """What `read` gave last is the newest version."""
+        self._untouched.published()
+
+    def failed(self) -> None:
+        """It is not, or nobody knows."""
+        self._untouched.forget()
+
+    def _pieces(self, source: Source) -> list[Piece]:
+        found = (piece_of(name, value) for name, value in chosen_tensors(source, self._choice))
+        pieces = [piece for piece in found if piece is not None]
+        for piece in pieces:
+            if self.world == 1 and is_sharded(piece.whole) and not piece.form.whole:
+                raise InvalidArgument(
+                    f'tensor "{piece.name}": is sharded, and this publisher is alone: give the constructor the module, or '
+                    "group=torch.distributed.group.WORLD, on every rank"
+                )
+        return pieces
+
+    def _tensors(self, pieces: list[Piece]) -> list[_core.Tensor]:
+        wait_for_current_stream(self.cuda_stream)
+        tensors = readable((piece.name, self._tensor(piece)) for piece in pieces)
+        untouched = self._untouched.find(pieces)
+        for piece, tensor in zip(pieces, tensors, strict=True):
+            tensor.unchanged = piece.form in untouched
+        return tensors
+
+    def _tensor(self, piece: Piece) -> Any:
+        local, dtype = piece.local, self._choice.cast
+        if isinstance(local, torch.Tensor):
+            local = in_reach(local.detach(), dtype, self._on_host)
+        if is_sharded(piece.whole) and not piece.form.whole:
+            local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
+        return cast(local, dtype)

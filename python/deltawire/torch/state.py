@@ -1,0 +1,81 @@
+"""A module, a state dict or pairs: names and tensors, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from deltawire.choice import Choice
+from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.tensors import Source, named_tensors
+from deltawire.torch.tied import without_ties
+
+Pairs = list[tuple[str, Any]]
+
+
+def chosen_tensors(source: Source | torch.nn.Module, choice: Choice) -> Pairs:
+    """What is chosen of a model, under its names in the chain.
+
+    A module gives what its `state_dict()` does: parameters and persistent buffers. Tensors that modules and dicts hold under
+    several names come once, see `without_ties`; pairs come as they are.
+    """
+    if callable(source) and not isinstance(source, torch.nn.Module):
+        source = source()
+    if isinstance(source, torch.nn.Module):
+        module = unwrapped(source)
+        pairs = _chosen(_module_state(module), choice)
+        _refuse_extra_state(pairs)
+        pairs = without_ties(pairs, getattr(module, "_tied_weights_keys", None) or ())
+    else:
+        if choice.trainable_only:
+            raise InvalidArgument("trainable_only: a module knows what is trainable; state dicts and pairs do not")
+        pairs = _chosen(named_tensors(source), choice)
+        if isinstance(source, Mapping):
+            pairs = without_ties(pairs)
+    _refuse_meta(pairs)
+    return list(choice.renamed(pairs))
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The model inside what `torch.compile` and `DistributedDataParallel` put around it."""
+    while True:
+        inner = module._modules.get("_orig_mod")
+        if inner is None and isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            inner = module.module
+        if inner is None:
+            return module
+        module = inner
+
+
+def _module_state(module: torch.nn.Module) -> Iterable[tuple[str, Any]]:
+    if any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules()):
+        raise Unsupported("FullyShardedDataParallel would gather everything; shard with torch.distributed.fsdp.fully_shard")
+    for name, value in module.state_dict(keep_vars=True).items():
+        yield name.replace("_orig_mod.", ""), value  # layers that were compiled on their own
+
+
+def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
+    chosen = []
+    for name, value in pairs:
+        if not choice.has(name) or (choice.trainable_only and not getattr(value, "requires_grad", False)):
+            continue
+        chosen.append((name, value))
+    if not chosen:
+        raise InvalidArgument("there are no tensors to publish: the model has none, or none was chosen")
+    return chosen
+
+
+def _refuse_extra_state(pairs: Pairs) -> None:
+    for name, value in pairs:
+        if not isinstance(value, torch.Tensor):
+            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, no tensor: leave it out with exclude=')
+
+
+def _refuse_meta(pairs: Pairs) -> None:
+    names = [name for name, value in pairs if isinstance(value, torch.Tensor) and value.is_meta]
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        shown = ", ".join(f'"{name}"' for name in names[:3])
+        raise Unsupported(f'tensor "{names[0]}": is on meta, which has no data: {shown}{more}')

@@ -1,0 +1,281 @@
+"""One rank of the sharded trainers of test_torch_ranks.py: torchrun ... ranks_worker.py FOLDER CASE..."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch_states import published, state_bits
+
+import deltawire as dw
+
+FOLDER = Path(sys.argv[1])
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+QUICK: dict[str, Any] = {"threads": 1, "rank_timeout_seconds": 20}
+
+
+class Net(nn.Module):
+    """Rows that no number of ranks divides, fewer rows than ranks, and a buffer."""
+
+    def __init__(self, inner: int = 13) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        self.up, self.down, self.out = nn.Linear(8, inner), nn.Linear(inner, 8), nn.Linear(8, 3)
+        self.register_buffer("steps", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.steps += 1
+        return self.out(torch.relu(self.down(torch.relu(self.up(x)))))
+
+
+def whole(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All of a state, gathered: what only tests do."""
+    return {
+        name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone() for name, tensor in state.items()
+    }
+
+
+def same(store: Path, state: dict[str, torch.Tensor], version: int | None = None) -> None:
+    assert state_bits(published(str(store), version)) == state_bits(state), (
+        f"{store.name}: version {version} is not the trainer's"
+    )
+
+
+def train_and_compare(case: str, model: nn.Module, **options: Any) -> dw.Publisher:
+    """Every version is what one process alone publishes of the gathered model."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    alone = dw.Publisher(str(FOLDER / f"{case}-alone"), threads=1) if RANK == 0 else None
+    publisher = dw.Publisher(str(FOLDER / case), model, **QUICK, **options)
+    cast = options.get("dtype", torch.float32)
+    for step in range(3):
+        version = publisher.publish(wait=True) if step < 2 else publisher.publish(wait=False).result()
+        assert (version.number, version.full) == (step, step == 0), version
+        state = {name: tensor.to(cast) for name, tensor in whole(model.state_dict()).items()}
+        if alone is not None:
+            alone.publish(state)
+            same(FOLDER / case, state, step)
+            assert dw.Chain(str(FOLDER / case)).tensors(step) == dw.Chain(str(FOLDER / f"{case}-alone")).tensors(step)
+        dist.barrier()
+        optimizer.zero_grad()
+        torch.manual_seed(step)
+        model(torch.rand(4, 8)).square().sum().backward()
+        optimizer.step()
+    return publisher
+
+
+def fsdp() -> None:
+    model = Net()
+    total = sum(tensor.nbytes for tensor in model.state_dict().values())
+    for layer in model.up, model.down:
+        fully_shard(layer)
+    publisher = train_and_compare("fsdp", fully_shard(model))
+    mine = sum(parameter.to_local().nbytes for parameter in model.parameters())
+    assert publisher.memory().host <= mine + model.steps.nbytes < total  # nobody holds more than its shard
+
+
+def fsdp_as_bfloat16() -> None:
+    model = Net()
+    fully_shard(model.up)
+    train_and_compare("fsdp_as_bfloat16", fully_shard(model), dtype=torch.bfloat16)
+
+
+def fsdp_by_columns() -> None:
+    model = fully_shard(Net(), shard_placement_fn=lambda p: Shard(1) if p.shape[1:] == (8,) else None)
+    assert model.up.weight.placements == (Shard(1),)
+    train_and_compare("fsdp_by_columns", model)
+
+
+def tensor_parallel() -> None:
+    mesh = init_device_mesh("cpu", (WORLD,))
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    train_and_compare("tensor_parallel", parallelize_module(Net(12), mesh, plan))
+
+
+def hsdp() -> None:
+    mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("replicate", "shard"))
+    publisher = train_and_compare("hsdp", fully_shard(Net(), mesh=mesh))
+    if RANK >= WORLD // 2:
+        assert publisher.memory().host == 0  # a replica publishes nothing
+
+
+def fsdp_and_tensor_parallel() -> None:
+    mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
+    model = parallelize_module(Net(12), mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    train_and_compare("fsdp_and_tensor_parallel", fully_shard(model, mesh=mesh["dp"]))
+
+
+def tracked() -> None:
+    model = Net()
+    model.up.requires_grad_(False)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=False)
+    publisher = dw.Publisher(str(FOLDER / "tracked"), model, tracker=dw.torch.track(optimizer), **QUICK)
+    for step in range(3):
+        publisher.publish()
+        state = whole(model.state_dict())
+        if RANK == 0:
+            same(FOLDER / "tracked", state, step)
+        dist.barrier()
+        model(torch.rand(4, 8)).square().sum().backward()
+        optimizer.step()
+        if step == 1:
+            with torch.no_grad():
+                model.up.weight.add_(1)
+
+
+def shards_of(step: int) -> dict[str, torch.Tensor]:
+    """A state in all placements, the same whatever the number of ranks."""
+    torch.manual_seed(1)
+    mesh = init_device_mesh("cpu", (WORLD,))
+    placements = {"rows": Shard(0), "columns": Shard(1), "depth": Shard(2), "replicated": Replicate(), "few": Shard(0)}
+    shapes = {"rows": (7, 3), "columns": (3, 11), "depth": (2, 3, 5), "replicated": (4,), "few": (1, 6)}
+    state = {name: torch.randn(shape) for name, shape in shapes.items()}
+    for _ in range(step):
+        for tensor in state.values():
+            tensor[torch.rand(tensor.shape) < 0.3] += 1
+    return {name: distribute_tensor(tensor, mesh, [placements[name]]) for name, tensor in state.items()}
+
+
+def any_placement() -> None:
+    store = FOLDER / "any_placement"
+    publisher = dw.Publisher(str(store), shards_of(0), **QUICK)
+    for step in range(3):
+        state = shards_of(step)
+        publisher.publish(state)
+        full = whole(state)
+        if RANK == 0:
+            same(store, full, step)
+
+
+def resume() -> None:
+    """Run with two ranks, then with four: the chain is all that they share."""
+    store = FOLDER / "resume"
+    chain = dw.Chain(str(store)) if store.exists() else None
+    first = 0 if chain is None or chain.head is None else chain.head + 1
+    dist.barrier()
+    publisher = dw.Publisher(str(store), shards_of(first), **QUICK)
+    for step in range(first, first + 2):
+        state = shards_of(step)
+        version = publisher.publish(state)
+        assert (version.number, version.full) == (step, step == 0), version
+        full = whole(state)
+        if RANK == 0:
+            same(store, full, step)
+
+
+def failure_of(call: Callable[[], object]) -> Exception:
+    try:
+        result = call()
+    except (dw.Error, RuntimeError) as error:
+        return error
+    raise AssertionError(f"no failure, but {result}")
+
+
+LAST = RANK == WORLD - 1  # the one that fails
+
+
+def failure_before_the_store() -> None:
+    """One rank's own code fails: all hear whose, and the next version is none the worse."""
+    failing = True
+
+    def rename(name: str) -> str:
+        if failing and LAST:
+            raise RuntimeError("no names today")
+        return name
+
+    publisher = dw.Publisher(str(FOLDER / "before"), shards_of(0), rename=rename, **QUICK)
+    started = time.monotonic()
+    failure = failure_of(publisher.publish)
+    assert isinstance(failure, RuntimeError if LAST else dw.Cancelled)
+    assert str(failure).endswith("no names today" if LAST else f"rank {WORLD - 1}: RuntimeError: no names today")
+    assert time.monotonic() - started < 5
+    failing = False
+    assert publisher.publish().number == 0
+
+
+class FullDisk(dw.Store):
+    """A folder that takes no parts while it is full."""
+
+    def __init__(self, folder: Path) -> None:
+        self.inner, self.full = dw.open_store(str(folder)), False
+
+    def put(self, name: str, data: bytes) -> None:
+        if self.full and name.startswith("parts/"):
+            raise OSError("disk full")
+        self.inner.put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        self.inner.put_if_absent(name, data)
+
+    def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self.inner.get(name, offset, length)
+
+    def stat(self, name: str) -> dw.ObjectInfo:
+        return self.inner.stat(name)
+
+    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> Sequence[dw.ObjectInfo]:
+        return self.inner.list(prefix, start_after, limit)
+
+    def remove(self, name: str) -> None:
+        self.inner.remove(name)
+
+
+def failure_in_the_store() -> None:
+    """One rank's upload fails: all hear whose, and the next version carries everything."""
+    store = FullDisk(FOLDER / "disk")
+    publisher = dw.Publisher(store, shards_of(0), **QUICK)
+    publisher.publish()
+    store.full = LAST
+    failure = str(failure_of(lambda: publisher.publish(shards_of(1))))
+    assert "disk full" in failure, failure
+    assert LAST or f"rank {WORLD - 1}" in failure, failure
+    store.full = False
+    state = shards_of(2)
+    assert publisher.publish(state).number == 1
+    full = whole(state)
+    if RANK == 0:
+        same(FOLDER / "disk", full, 1)
+
+
+def partial_sums_are_refused() -> None:
+    mesh = init_device_mesh("cpu", (WORLD,))
+    state = {"w": DTensor.from_local(torch.ones(3), mesh, [Partial()])}
+    publisher = dw.Publisher(str(FOLDER / "partial"), state, **QUICK)
+    assert 'tensor "w": is a partial sum' in str(failure_of(publisher.publish))
+
+
+def shards_need_all_ranks() -> None:
+    alone = dw.Publisher("memory:one")
+    failure = failure_of(lambda: alone.publish({"w": shards_of(0)["rows"]}))
+    assert 'tensor "w": is sharded, and this publisher is alone' in str(failure)
+    failure = failure_of(lambda: dw.TensorReplica("memory:one", shards_of(0)))
+    assert "is sharded; replicas patch whole tensors" in str(failure)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for case in sys.argv[2:]:
+        run: Callable[[], None] = globals()[case]
+        started = time.monotonic()
+        run()
+        dist.barrier()
+        if RANK == 0:
+            print(f"passed: {case} {time.monotonic() - started:.1f} s", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

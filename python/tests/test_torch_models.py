@@ -1,0 +1,275 @@
+"""Torch modules, state dicts and pairs: what is published of them, under which names, and as what."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402
+from torch import nn  # noqa: E402
+from torch_states import bits, published, state_bits  # noqa: E402
+
+import deltawire as dw  # noqa: E402
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(6, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 6, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("temporary", torch.zeros(3), persistent=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.embed(tokens)))
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, width: int = 5) -> None:
+    optimizer.zero_grad()
+    model(torch.rand(4, width)).square().sum().backward()
+    optimizer.step()
+
+
+def test_torch_is_not_imported_by_the_package() -> None:
+    code = (
+        "import sys, numpy, deltawire as dw\n"
+        "dw.Publisher('memory:x', {'w': numpy.ones(3)}).publish()\n"
+        "print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_modules_are_what_their_state_dict_is(store: str) -> None:
+    model = Tied()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with dw.Publisher(store, model) as publisher:
+        for step in range(3):
+            assert publisher.publish().number == step
+            wanted = {name: tensor for name, tensor in model.state_dict().items() if name != "head.weight"}
+            assert state_bits(published(store)) == state_bits(wanted)
+            optimizer.zero_grad()
+            model(torch.tensor([0, 1, 1, 5])).sum().backward()
+            optimizer.step()
+
+
+def test_state_dicts_and_pairs(store: str) -> None:
+    model = Tied()
+    state = model.state_dict()
+    dw.Publisher(f"{store}-a", state).publish()
+    dw.Publisher(f"{store}-b", lambda: model).publish()
+    dw.Publisher(f"{store}-c", list(state.items())).publish()  # pairs are taken at their word
+    assert published(f"{store}-a").keys() == published(f"{store}-b").keys() == state.keys() - {"head.weight"}
+    assert published(f"{store}-c").keys() == state.keys()
+
+
+def test_tied_weights_keep_the_name_that_hugging_face_keeps(store: str) -> None:
+    model = Tied()
+    model._tied_weights_keys = ["embed.weight"]
+    dw.Publisher(store, model).publish()
+    assert "head.weight" in published(store)
+    assert "embed.weight" not in published(store)
+
+
+def test_names_of_the_model_inside_its_wrappers(store: str) -> None:
+    class Compiled(nn.Module):  # as torch.compile's, which takes seconds to import
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self._orig_mod = inner
+
+    model = small()
+    model[0] = Compiled(model[0])
+    dw.Publisher(store, Compiled(model)).publish()
+    assert published(store).keys() == small().state_dict().keys()
+
+
+def test_tensors_whose_elements_are_apart(store: str) -> None:
+    base = torch.arange(12.0)
+    state = {"t": base.reshape(3, 4).t(), "wide": base[:1].expand(5), "every other": base[::2]}
+    with dw.Publisher(store, state) as publisher:
+        publisher.publish()
+        base += 1
+        publisher.publish()
+    assert state_bits(published(store)) == state_bits(state)
+
+
+def test_meta_tensors_are_named(store: str) -> None:
+    with torch.device("meta"):
+        model = small()
+    with pytest.raises(dw.Unsupported, match='"0.weight", "0.bias", "2.weight" and 1 more') as raised:
+        dw.Publisher(store, model).publish()
+    assert raised.value.tensor == "0.weight"
+
+
+def test_parameters_that_come_later(store: str) -> None:
+    model = small()
+    with dw.Publisher(store, model, anchor_every=1) as publisher:
+        publisher.publish()
+        model.add_module("head", nn.Linear(3, 2))
+        publisher.publish()
+        del model[2]
+        publisher.publish()
+    assert state_bits(published(store, 1)).keys() == small().state_dict().keys() | {"head.weight", "head.bias"}
+    assert state_bits(published(store)) == state_bits(model.state_dict())
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16])
+def test_masters_are_published_as_torch_rounds_them(store: str, source: Any) -> None:
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
+    odd = torch.tensor([0x7F800001, 0x7FFFFFFF, 1, 0x3F808000, 0x3F818000, 0x7F7FFFFF], dtype=torch.int32).view(torch.float32)
+    state = {"w": torch.cat([every, -odd, odd]).to(source), "steps": torch.tensor([3])}
+    with dw.Publisher(store, state, dtype=torch.bfloat16) as publisher:
+        publisher.publish()
+        state["w"][5:900] += 1
+        publisher.publish()
+    assert state_bits(published(store)) == state_bits({"w": state["w"].to(torch.bfloat16), "steps": state["steps"]})
+
+
+def test_a_step_below_the_rounding_is_no_change(store: str) -> None:
+    state = {"w": torch.ones(10)}
+    with dw.Publisher(store, state, dtype="bfloat16") as publisher:
+        publisher.publish()
+        state["w"] += 1e-5
+        assert not publisher.publish().committed
+
+
+def test_dtypes_that_weights_are_not_published_as() -> None:
+    with pytest.raises(dw.InvalidArgument, match="not as int8"):
+        dw.Publisher("memory:", {"w": torch.ones(1)}, dtype=torch.int8)
+
+
+def test_choosing_and_renaming(store: str) -> None:
+    model = small()
+    dw.Publisher(f"{store}-a", model, include="0.*", rename=lambda name: f"model.{name}").publish()
+    assert published(f"{store}-a").keys() == {"model.0.weight", "model.0.bias"}
+    dw.Publisher(f"{store}-b", model, exclude=["*.bias", "0.*"]).publish()
+    assert published(f"{store}-b").keys() == {"2.weight"}
+    dw.Publisher(f"{store}-c", {"a": np.ones(2), "b": np.ones(2)}, include=lambda name: name < "b", dtype=np.float32).publish()
+    assert published(f"{store}-c")["a"].dtype == torch.float32
+    with pytest.raises(dw.InvalidArgument, match='tensor "x": both "0.weight" and "0.bias" are renamed to it'):
+        dw.Publisher(store, model, rename=lambda name: "x").publish()
+    with pytest.raises(dw.InvalidArgument, match="none was chosen"):
+        dw.Publisher(store, model, include="nothing").publish()
+
+
+def test_what_is_trainable(store: str) -> None:
+    model = small()
+    model[0].requires_grad_(False)
+    dw.Publisher(store, model, trainable_only=True).publish()
+    assert published(store).keys() == {"2.weight", "2.bias"}
+    with pytest.raises(dw.InvalidArgument, match="trainable_only: a module"):
+        dw.Publisher(store, model.state_dict(), trainable_only=True).publish()
+
+
+class Lora(nn.Module):
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a, self.b = nn.Linear(5, 2, bias=False), nn.Linear(2, 7, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.b(self.a(x))
+
+    def merged(self) -> dict[str, torch.Tensor]:
+        return {"weight": self.base.weight + self.b.weight @ self.a.weight, "bias": self.base.bias}
+
+
+def test_adapters_on_their_own_and_merged(store: str) -> None:
+    model = Lora(nn.Linear(5, 7))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    adapters = dw.Publisher(f"{store}-adapters", model, trainable_only=True)
+    merged = dw.Publisher(f"{store}-merged", model.merged, dtype=torch.bfloat16)
+    for _ in range(2):
+        adapters.publish()
+        merged.publish()
+        train(model, optimizer)
+    assert published(f"{store}-adapters").keys() == {"a.weight", "b.weight"}
+    assert published(f"{store}-merged").keys() == {"weight", "bias"}
+
+
+def test_what_is_no_tensor(store: str) -> None:
+    class Extra(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"steps": 3}
+
+    with pytest.raises(dw.InvalidArgument, match='"_extra_state" is a dict, no tensor: leave it out with exclude='):
+        dw.Publisher(store, Extra(2, 2)).publish()
+    dw.Publisher(store, Extra(2, 2), exclude="*_extra_state").publish()
+
+
+def test_a_live_model_follows(store: str) -> None:
+    trainer, server = Tied(), Tied().requires_grad_(False)
+    optimizer = torch.optim.AdamW(trainer.parameters(), lr=0.1)
+    versions = server.embed.weight._version
+    with dw.Publisher(store, trainer) as publisher, dw.TensorReplica(store, server) as replica:
+        for _ in range(3):
+            trainer(torch.tensor([0, 3, 3])).sum().backward()
+            optimizer.step()
+            publisher.publish()
+            replica.pull()
+            assert state_bits(server.state_dict()) == state_bits(trainer.state_dict())
+    assert server.embed.weight is not trainer.embed.weight
+    assert server.head.weight is server.embed.weight
+    assert server.embed.weight._version > versions  # autograd knows
+    other = Tied()
+    assert [pulled.version for pulled in dw.torch.follow(store, other, until=2)] == [2]
+    assert state_bits(other.state_dict()) == state_bits(trainer.state_dict())
+
+
+def test_a_server_with_other_names(store: str) -> None:
+    trainer, server = small(), small()
+    dw.Publisher(store, trainer, rename=lambda name: f"model.{name}").publish()
+    dw.TensorReplica(store, server, rename=lambda name: f"model.{name}").pull()
+    assert state_bits(server.state_dict()) == state_bits(trainer.state_dict())
+    with pytest.raises(dw.InvalidArgument, match='tensor "0.bias"'):
+        dw.TensorReplica(store, server).pull()
+
+
+def test_where_the_snapshot_is(store: str, tmp_path: Any) -> None:
+    model = small()
+    size = sum(tensor.nbytes for tensor in model.state_dict().values())
+    for where in None, "memory", "pinned", "device":
+        publisher = dw.Publisher(f"{store}-{where}", model, snapshot=where)
+        publisher.publish()
+        memory = publisher.memory()
+        assert (memory.host + memory.pinned + memory.device, memory.disk) == (size, 0)  # no GPU: in the host's
+    publisher = dw.Publisher(f"{store}-folder", model, snapshot=tmp_path / "snapshot")
+    publisher.publish()
+    assert publisher.memory().host == 0
+    assert publisher.memory().disk >= size
+
+
+def test_without_a_gpu_tensors_are_fetched() -> None:
+    from deltawire.torch.gpu import in_reach, stream_of
+
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+        fetched = False
+
+        def cpu(self) -> torch.Tensor:
+            OnGpu.fetched = True
+            return self.as_subclass(torch.Tensor)
+
+    tensor = torch.ones(3)
+    assert in_reach(tensor, None, on_host=False) is tensor
+    assert bits(in_reach(tensor.as_subclass(OnGpu), None, on_host=True)) == bits(tensor)
+    assert OnGpu.fetched
+    assert stream_of(small()) == 0
+
+
+def test_copies_of_a_model_are_models_of_their_own(store: str) -> None:
+    model = small()
+    with dw.Publisher(store, model) as publisher:
+        publisher.publish()
+        assert not publisher.publish(copy.deepcopy(model)).committed

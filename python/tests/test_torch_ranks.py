@@ -1,0 +1,43 @@
+"""Sharded trainers, without a gather: torchrun on the CPU, several cases in each run. ranks_worker.py has them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+WORKER = Path(__file__).with_name("ranks_worker.py")
+BOTH = ["resume", "fsdp", "any_placement", "failure_before_the_store", "failure_in_the_store"]
+TWO = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "partial_sums_are_refused", "shards_need_all_ranks"]
+FOUR = ["hsdp", "fsdp_and_tensor_parallel"]
+CASES = {2: [*BOTH, *TWO], 4: [*BOTH, *FOUR]}
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """What torchrun says: two ranks first, then four, in the same folder of stores for `resume` alone."""
+    runs, said = tmp_path_factory.mktemp("ranks"), {}
+    for world, cases in CASES.items():
+        folder = runs / str(world)
+        folder.mkdir()
+        if world == 4 and (runs / "2" / "resume").exists():
+            (runs / "2" / "resume").rename(folder / "resume")
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*launch, WORKER, folder, *cases], capture_output=True, text=True, timeout=120, env=environment, check=False
+        )
+        said[world] = done.stdout + done.stderr
+    return said
+
+
+@pytest.mark.parametrize(("world", "case"), [(world, case) for world, cases in CASES.items() for case in cases])
+def test_ranks(outputs: dict[int, str], world: int, case: str) -> None:
+    assert f"passed: {case} " in outputs[world], outputs[world]
