@@ -74,9 +74,17 @@ class Manifest:
         """The share of elements that changed."""
         return self.num_changed / self.num_elements if self.num_elements else 0.0
 
+    @property
+    def line(self) -> str:
+        """For a list of versions."""
+        return f"{self.version:>6}  {self.created}  {human_bytes(self.bytes):>8}  {self._what}"
+
+    @property
+    def _what(self) -> str:
+        return f"full ({self.reason})" if self.full else percent(self.num_changed, self.num_elements)
+
     def __repr__(self) -> str:
-        what = f"full ({self.reason})" if self.full else percent(self.num_changed, self.num_elements)
-        return f"{self.version:>6}  {self.created}  {human_bytes(self.bytes):>8}  {what}"
+        return f"Manifest(version={self.version}, {self._what}, {human_bytes(self.bytes)}, {self.created})"
 
 
 class Chain:
@@ -121,6 +129,10 @@ class Chain:
         """The share of elements that changed, by tensor; empty for a version that is stored whole. Reads its parts."""
         return {name: changed / elements for name, (changed, elements) in self._core.changes(version).items()}
 
+    def num_changed(self, version: int) -> dict[str, int]:
+        """How many elements changed, by tensor: as `changes`."""
+        return {name: changed for name, (changed, _) in self._core.changes(version).items()}
+
     def plot(self, last: int | None = None) -> Figure:
         """Draw density and bytes per version, and a heat map of changes per layer (matplotlib). `last`: only so many versions."""
         from deltawire.plot import plot_chain
@@ -146,5 +158,5 @@ class Chain:
         lines = [f'Chain("{self._store.url}", run {self.run[:8]}, {plural(len(versions), "version")})']
         if len(versions) > _SHOWN:
             lines.append(f"   ...  {len(versions) - _SHOWN:,} more")
-        lines += [repr(self[version]) for version in versions[-_SHOWN:]]
+        lines += [self[version].line for version in versions[-_SHOWN:]]
         return "\n".join(lines)

@@ -101,6 +101,8 @@ class Delta:
         return len(self.entries)
 
     def __repr__(self) -> str:
+        if not self.entries and not self.removed:
+            return "Delta(nothing changed)"
         elements = sum(entry.num_elements for entry in self.entries)
         lines = [
             f"Delta({plural(len(self), 'tensor')}, {self.num_changed:,} of {plural(elements, 'element')} changed "

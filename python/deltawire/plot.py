@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from deltawire.chain import Chain
+    from matplotlib.axes import Axes
+
+    from deltawire.chain import Chain, Manifest
 
 
 def layer_of(tensor: str) -> str:
@@ -23,38 +28,52 @@ def layer_of(tensor: str) -> str:
 
 
 def plot_chain(chain: Chain, last: int | None = None) -> Figure:
-    """Density and bytes per version, and a heat map of changes per layer."""
+    """Density and bytes per version, and a heat map of changes per layer, on one axis of versions."""
     versions = chain.versions if last is None else chain.versions[-last:]
     manifests = [chain[version] for version in versions]
-    deltas = [manifest for manifest in manifests if not manifest.full]
+    places = range(len(versions))  # versions may have gaps
 
     figure = Figure(figsize=(9, 7), layout="constrained")
-    density, size, heat = figure.subplots(3, 1, height_ratios=(1, 1, 2))
-    density.plot([m.version for m in deltas], [100 * m.density for m in deltas], marker=".")
+    density, size, heat = figure.subplots(3, 1, height_ratios=(1, 1, 2), sharex=True)
+    density.plot(places, [np.nan if m.full else 100 * m.density for m in manifests], marker=".")
+    density.set_ylim(bottom=0)
     density.set_ylabel("changed, %")
     density.set_title(f"run {chain.run[:8]}")
     colours = ["tab:orange" if m.full else "tab:blue" for m in manifests]
-    size.bar(versions, [m.bytes for m in manifests], color=colours)
+    size.bar(places, [m.bytes for m in manifests], color=colours)
     size.set_yscale("log")
     size.set_ylabel("bytes (orange: full)")
-    _draw_layers(chain, [m.version for m in deltas], heat)
+    _draw_layers(chain, manifests, heat)
+    _label(heat.set_xticks, versions, 14)
+    heat.set_xlim(-0.5, len(versions) - 0.5)
+    heat.set_xlabel("version")
     return figure
 
 
-def _draw_layers(chain: Chain, versions: list[int], axes: object) -> None:
-    rows: dict[str, dict[int, list[float]]] = {}
-    for column, version in enumerate(versions):
-        for tensor, share in chain.changes(version).items():
-            rows.setdefault(layer_of(tensor), {}).setdefault(column, []).append(share)
-    layers = sorted(rows, key=lambda name: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", name)])
-    grid = np.zeros((len(layers), len(versions)))
-    for row, layer in enumerate(layers):
-        for column, shares in rows[layer].items():
-            grid[row, column] = 100 * sum(shares) / len(shares)
-    if grid.size == 0:
-        return
-    image = axes.imshow(grid, aspect="auto", interpolation="nearest")  # type: ignore[attr-defined]
-    axes.set_yticks(range(len(layers)), layers)  # type: ignore[attr-defined]
-    axes.set_xticks(range(len(versions)), versions)  # type: ignore[attr-defined]
-    axes.set_xlabel("version")  # type: ignore[attr-defined]
-    axes.figure.colorbar(image, ax=axes, label="changed, %")  # type: ignore[attr-defined]
+def _draw_layers(chain: Chain, manifests: list[Manifest], axes: Axes) -> None:
+    sizes: Counter[str] = Counter()
+    for tensor in chain.tensors(manifests[-1].version) if manifests else ():
+        sizes[layer_of(tensor.name)] += prod(tensor.shape)
+    layers = sorted(sizes, key=lambda name: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", name)])
+    grid = np.full((len(layers), len(manifests)), np.nan)  # of versions that are stored whole nothing is known
+    for column, manifest in enumerate(manifests):
+        if not manifest.full:
+            changed = _changed_by_layer(chain, manifest.version)
+            grid[:, column] = [100 * changed[layer] / max(1, sizes[layer]) for layer in layers]
+    if not np.isnan(grid).all():
+        image = axes.imshow(grid, aspect="auto", interpolation="nearest", vmin=0)
+        axes.figure.colorbar(image, ax=axes, label="changed, %")
+        _label(axes.set_yticks, layers, 24)
+
+
+def _changed_by_layer(chain: Chain, version: int) -> Counter[str]:
+    changed: Counter[str] = Counter()
+    for tensor, count in chain.num_changed(version).items():
+        changed[layer_of(tensor)] += count
+    return changed
+
+
+def _label(set_ticks: Callable[..., object], names: Sequence[object], most: int) -> None:
+    """Ticks for some of many."""
+    shown = range(0, len(names), -(-len(names) // most))
+    set_ticks(list(shown), [str(names[place]) for place in shown])

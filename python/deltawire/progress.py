@@ -23,15 +23,21 @@ def _bar(label: str) -> Callback | None:
         from tqdm.auto import tqdm
     except ImportError:
         return None
-    bar = None
+    bar, ended = None, False
 
     def show(done: int, total: int) -> None:
-        nonlocal bar
+        nonlocal bar, ended
+        if done >= total and ended:  # told once more
+            return
+        if bar is not None and done < bar.n:  # the call before was broken off
+            bar.close()
+            bar = None
         if bar is None:
             bar = tqdm(desc=label, total=total, unit="B", unit_scale=True, leave=False)
         bar.total = total
         bar.update(done - bar.n)
-        if done >= total:
+        ended = done >= total
+        if ended:
             bar.close()
             bar = None
 

@@ -81,6 +81,9 @@ class Replica(Pulling[_core.Replica]):
         state = self.state
         return None if state is None else state.version
 
+    def __repr__(self) -> str:
+        return f'Replica("{self._store.url}", "{self.local}")'
+
     def settle(self) -> None:
         """Wait until what `commit` did is on disk, and record the version. The next `prepare` would do it too."""
         self._opened().settle()

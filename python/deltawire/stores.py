@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Union
 
 from deltawire import _core
+from deltawire.errors import Unsupported
 
 
 @dataclass(frozen=True)
@@ -180,5 +181,12 @@ def open_store(
 def store_handle(store: StoreLike) -> _core.Store:
     """The library's view of a store."""
     if not isinstance(store, Store):
-        store = open_store(store)
+        store = _open_known(store)
     return store.handle if isinstance(store, _BuiltinStore) else _core.adapt_store(store)
+
+
+def _open_known(url: str | os.PathLike[str]) -> Store:
+    try:
+        return open_store(url)
+    except Unsupported as error:
+        raise Unsupported(f"{error.message}; deltawire.fsspec.FsspecStore reaches what fsspec does") from None

@@ -57,7 +57,11 @@ def named_tensors(source: Source) -> Iterable[tuple[str, Any]]:
     """The pairs of a model, whatever form it has."""
     if callable(source):
         source = source()
-    return source.items() if isinstance(source, Mapping) else source
+    if isinstance(source, Mapping):
+        return source.items()
+    if hasattr(source, "dtype") or not isinstance(source, Iterable):
+        raise InvalidArgument(f"a model is a dict of arrays, or pairs of names and arrays, and this is a {_kind(source)}")
+    return source
 
 
 def readable(source: Source) -> list[_core.Tensor]:
@@ -70,6 +74,11 @@ def writable(source: Source) -> list[_core.Tensor]:
     return [_writable(name, _declared(value)) for name, value in named_tensors(source)]
 
 
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _declared(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else Tensor(value)
 
@@ -80,7 +89,7 @@ def _readable(name: str, tensor: Tensor) -> _core.Tensor:
     try:
         return _core.readable(name, array, tensor.dtype or dtype, _list(tensor.shape), _list(tensor.offset), tensor.cast)
     except TypeError:
-        raise InvalidArgument(f"{_place(name, tensor)} is no array: it has neither DLPack nor the buffer protocol") from None
+        raise _no_array(name, tensor) from None
 
 
 def _writable(name: str, tensor: Tensor) -> _core.Tensor:
@@ -95,8 +104,16 @@ def _writable(name: str, tensor: Tensor) -> _core.Tensor:
 
 
 def _place(name: str, tensor: Tensor) -> str:
-    kind = type(tensor.array)
-    return f'tensor "{name}": {kind.__module__}.{kind.__qualname__}'
+    if not isinstance(name, str):
+        raise InvalidArgument(f"names of tensors are str, and {name!r} is {_kind(name)}") from None
+    return f'tensor "{name}": {_kind(tensor.array)}'
+
+
+def _no_array(name: str, tensor: Tensor) -> InvalidArgument:
+    place, dtype = _place(name, tensor), getattr(tensor.array, "dtype", None)
+    if dtype is not None:
+        return InvalidArgument(f"{place} of dtype {dtype}, which safetensors does not have")
+    return InvalidArgument(f"{place} is no array: it has neither DLPack nor the buffer protocol")
 
 
 def _list(numbers: Sequence[int] | None) -> list[int] | None:

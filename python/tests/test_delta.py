@@ -64,6 +64,7 @@ def test_entries_say_what_changed() -> None:
 
 def test_long_deltas_are_shown_in_short() -> None:
     old = {f"w{i:02}": np.zeros(3) for i in range(14)}
+    assert repr(dw.diff(old, old)) == "Delta(nothing changed)"
     lines = repr(dw.diff(old, {name: array + 1 for name, array in old.items()})).splitlines()
     assert len(lines) == 12
     assert lines[-1] == "  ... and 4 more"

@@ -137,3 +137,23 @@ def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
     replica.close()
     with pytest.raises(dw.InvalidArgument, match="the replica is closed"):
         replica.pull()
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"w": [1, 2]}, 'tensor "w": list is no array'),
+        ({"w": np.array(["a"])}, 'tensor "w": numpy.ndarray of dtype <U1, which safetensors does not have'),
+        ({1: np.zeros(3)}, "names of tensors are str, and 1 is int"),
+        (np.zeros((2, 2)), "a model is a dict of arrays, or pairs of names and arrays, and this is a numpy.ndarray"),
+        (3, "and this is a int"),
+    ],
+)
+def test_what_is_no_model(model: object, words: str, store: str) -> None:
+    with pytest.raises(dw.InvalidArgument, match=words):
+        dw.Publisher(store, model).publish()  # type: ignore[arg-type]
+
+
+def test_other_buckets_have_a_way() -> None:
+    with pytest.raises(dw.Unsupported, match="gs://bucket/run: no such kind of store.*FsspecStore"):
+        dw.Chain("gs://bucket/run")

@@ -254,3 +254,17 @@ publisher.publish({{"w": np.ones(1000)}}, wait=False)
 
 def test_torch_is_not_imported() -> None:
     assert run("print(sorted({'torch', 'matplotlib', 'fsspec'} & set(sys.modules)))", Path.cwd()).stdout.strip() == "[]"
+
+
+def test_a_bar_for_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    from deltawire.progress import callback_of
+
+    show = callback_of(True, "publish")
+    assert show is not None
+    for done in 0, 50, 20, 100, 100, 100:  # broken off at 50; the next one ends, and is told so more than once
+        show(done, 100)
+    shown = capsys.readouterr().err
+    assert shown.count("publish:   0%") == 1 + 1
+    show(100, 100)
+    assert capsys.readouterr().err == ""
