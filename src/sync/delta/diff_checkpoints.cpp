@@ -64,7 +64,7 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
                       DeltaWriter::create(out, options.part_bytes, tracker.poll()));
   ThreadPool pool(options.threads);
   DW_ASSIGN_OR_RETURN(
-      StateDiff diff,
+      DeltaSummary diff,
       diff_states(views_of(old_checkpoint), views_of(new_checkpoint), options, tracker.stage(),
                   &pool, [&](DeltaEntry entry, std::vector<uint8_t> payload) {
                     return writer.add(std::move(entry), std::move(payload));

@@ -61,12 +61,12 @@ void count_entry(const DeltaEntry& entry, bool comparable, bool changed, DiffRep
   report->weights_bytes += entry.box_bytes();
 }
 
-Result<StateDiff> diff_states(
+Result<DeltaSummary> diff_states(
     std::span<const TensorView> old_state, std::span<const TensorView> new_state,
     const DiffOptions& options, const Progress& progress, ThreadPool* pool,
     const std::function<Status(DeltaEntry entry, std::vector<uint8_t> payload)>& add) {
   const std::vector<EncodeItem> items = pair_up(old_state, new_state);
-  StateDiff diff;
+  DeltaSummary diff;
   std::vector<TensorState> base, target;
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
     const bool comparable = items[i].comparable;

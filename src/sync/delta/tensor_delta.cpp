@@ -58,7 +58,7 @@ Result<TensorDelta> TensorDelta::diff(std::span<const TensorView> old_state,
     impl->delta.entries.push_back({std::move(entry), impl->payloads.back(), std::move(place)});
     return {};
   };
-  DW_ASSIGN_OR_RETURN(StateDiff diff,
+  DW_ASSIGN_OR_RETURN(DeltaSummary diff,
                       diff_states(before, after, options, options.progress, &pool, add));
   impl->delta.info = std::move(diff.info);
   impl->summarise();
