@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -262,6 +263,17 @@ def shards_need_all_ranks() -> None:
     assert 'tensor "w": is sharded, and this publisher is alone' in str(failure)
     failure = failure_of(lambda: dw.TensorReplica("memory:one", shards_of(0)))
     assert "is sharded; replicas patch whole tensors" in str(failure)
+
+
+def guide() -> None:
+    """The code of docs/trainers.md that is for several ranks."""
+    (FOLDER / "guide").mkdir(exist_ok=True)
+    os.chdir(FOLDER / "guide")
+    text = (Path(__file__).parents[2] / "docs/trainers.md").read_text()
+    blocks = re.findall(r"^```python\n(# every rank\n.*?)^```", text, re.M | re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, {})
 
 
 def main() -> None:

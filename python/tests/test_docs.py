@@ -29,14 +29,17 @@ def test_examples_hold(name: str) -> None:
     assert failed == 0
 
 
-def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
+# Guides, and what they need. Code for several ranks is run by ranks_worker.py.
+@pytest.mark.parametrize(("guide", "needed"), [("python", "matplotlib"), ("trainers", "torch")])
+def test_the_guides_run(guide: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / f"docs/{guide}.md").read_text(), re.M | re.S)
     assert len(blocks) > 4
     names: dict[str, object] = {}
     for block in blocks:
-        exec(block, names)
+        if not block.startswith("# every rank"):
+            exec(block, names)
 
 
 def test_the_reference_is_current() -> None:

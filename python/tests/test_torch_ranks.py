@@ -15,9 +15,10 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
 BOTH = ["resume", "fsdp", "any_placement", "failure_before_the_store", "failure_in_the_store"]
-TWO = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "partial_sums_are_refused", "shards_need_all_ranks"]
-FOUR = ["hsdp", "fsdp_and_tensor_parallel"]
-CASES = {2: [*BOTH, *TWO], 4: [*BOTH, *FOUR]}
+MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "guide"]
+REFUSALS = ["partial_sums_are_refused", "shards_need_all_ranks"]
+MESHES = ["hsdp", "fsdp_and_tensor_parallel"]
+CASES = {2: [*BOTH, *MODELS, *REFUSALS], 4: [*BOTH, *MESHES]}
 
 
 @pytest.fixture(scope="module")

@@ -154,6 +154,20 @@ def test_masters_elsewhere_are_not_trusted(store: str) -> None:
     assert state_bits(published(store)) == state_bits(model.state_dict())
 
 
+def test_what_torch_does_not_count(store: str) -> None:
+    """The contract's other side: it is missed by those who track, and never by those who do not."""
+    model = half_frozen()
+    trusting, comparing = tracked(f"{store}-a", model), dw.Publisher(f"{store}-b", model)
+    trusting.publish()
+    comparing.publish()
+    model[0].weight.data.add_(1)
+    assert not trusting.publish().committed
+    assert comparing.publish().num_changed == 16
+    write_by_foreach(model[0].weight)  # counted: all of it is compared, and what was missed is made up for
+    trusting.publish()
+    assert state_bits(published(f"{store}-a")) == state_bits(model.state_dict())
+
+
 def test_after_a_failure_everything_is_compared(store: str) -> None:
     model = half_frozen()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -132,6 +132,28 @@ TEST_F(RanksTest, ASeedOfOneProcessIsGoneOnWithBoxes) {
   EXPECT_FALSE(manifest.boxes.contains("tables"));
 }
 
+TEST_F(RanksTest, ARankMayHoldNothing) {
+  for (uint64_t version = 0; version < 3; ++version) {
+    std::vector<std::thread> threads;
+    for (unsigned rank = 0; rank < kWorld; ++rank) {
+      threads.emplace_back([&, rank] {
+        PublishOptions own = options;
+        own.rank = rank;
+        if (!publishers[rank]) publishers[rank].emplace(Publisher::open(store, {}, own).value());
+        const Shard shard(model, std::min(rank, 2U), 3);
+        const bool none = rank == 2;  // what would be its part is the last rank's
+        const auto report =
+            publishers[rank]->publish(none ? std::vector<PublishTensor>() : shard.views());
+        EXPECT_TRUE(report.ok()) << report.status().to_string();
+        EXPECT_EQ(report->version, version);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(holds(store, version, model));
+    model.step();
+  }
+}
+
 TEST_F(RanksTest, InADirectory) {
   TempFolder folder;
   store = std::make_shared<DirectoryStore>(folder.path() / "store");

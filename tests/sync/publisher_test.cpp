@@ -95,6 +95,27 @@ TEST_F(PublisherTest, NothingChangedIsNoVersion) {
   EXPECT_EQ(objects_of(*store, "").size(), before);
 }
 
+TEST_F(PublisherTest, WhatTheCallerCallsUnchangedIsNotCompared) {
+  Publisher publisher = open();
+  publish(&publisher);
+  Model published = model;
+  model.step();
+  published.tensors[0] = model.tensors[0];
+  auto tensors = model.views();
+  for (size_t i = 1; i < tensors.size(); ++i) tensors[i].unchanged = true;
+  const auto report = publisher.publish(tensors);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->num_changed_tensors, 1);
+  EXPECT_EQ(report->num_elements, manifest(1).elements);
+  EXPECT_TRUE(holds(store, 1, published));
+  // What the last version does not have cannot be what it has.
+  model.tensors.push_back(make_tensor("zz.new", DType::kF32, {4}, 8));
+  tensors = model.views();
+  tensors.back().unchanged = true;
+  ASSERT_TRUE(publisher.publish(tensors).ok());
+  EXPECT_TRUE(holds(store, 2, model));
+}
+
 TEST_F(PublisherTest, TensorsComeGoAndChangeTheirForm) {
   Publisher publisher = open();
   publish(&publisher);
