@@ -38,6 +38,8 @@ class Choice:
         """The pairs under their names in the chain. One may come several times, for boxes of a tensor, but not by accident."""
         origin: dict[str, str] = {}
         for name, value in pairs:
+            if not isinstance(name, str):
+                raise InvalidArgument(f"names of tensors are str, and {name!r} is {type(name).__name__}")
             new = name if self.rename is None else self.rename(name)
             if not isinstance(new, str):
                 raise InvalidArgument(f'tensor "{name}": rename gave {new!r}, no name')

@@ -24,21 +24,22 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
+from deltawire.choice import cast_name
 from deltawire.errors import InvalidArgument, Unsupported
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike
-from deltawire.tensors import Named, Tensor, named_tensors
+from deltawire.tensors import Named
+from deltawire.torch.shards import is_sharded
+from deltawire.torch.tied import without_ties
 
 try:
     from transformers.core_model_loading import revert_weight_conversion
-    from transformers.modeling_utils import remove_tied_weights_from_state_dict, unwrap_model
+    from transformers.modeling_utils import _get_tied_weight_keys, remove_tied_weights_from_state_dict, unwrap_model
 except ImportError as error:
     raise ImportError(f"deltawire.hf needs transformers 5 or newer: {error}") from None
 
 log = logging.getLogger("deltawire")
-
-_DTYPES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
 
 
 class PublishCallback(TrainerCallback):
@@ -47,7 +48,8 @@ class PublishCallback(TrainerCallback):
         trainer = GRPOTrainer(model, reward, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")])
 
     What goes wrong ends the training, as an exception of `train()`. Training that goes on from one of its checkpoints goes on
-    with the chain too. With several processes (DDP) the first one publishes.
+    with the chain too. Of several processes that hold the whole model (DDP) the first one publishes; of a model that is sharded
+    (FSDP2, tensor parallel) each publishes its shards, and nothing is gathered.
     """
 
     def __init__(
@@ -72,8 +74,7 @@ class PublishCallback(TrainerCallback):
         """
         if every < 1:
             raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
-        if dtype is not None and dtype not in _DTYPES:
-            raise Unsupported(f"PublishCallback: weights cannot be published as {dtype}; one of: {', '.join(map(str, _DTYPES))}")
+        cast_name(dtype)  # says what it may be
         self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
         self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
         self._options = options
@@ -86,14 +87,17 @@ class PublishCallback(TrainerCallback):
         """The newest that is known to be committed."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.is_world_process_zero:
+        model, first = kwargs["model"], state.is_world_process_zero
+        sharded = any(map(is_sharded, model.parameters()))
+        if not first and not sharded:
             return
         self.close()
-        self._publisher = Publisher(self._store, **self._options)
+        group = torch.distributed.group.WORLD if sharded else None
+        self._publisher = Publisher(self._store, dtype=self._dtype, group=group, **self._options)
         self._folder = tempfile.TemporaryDirectory(prefix="deltawire-")
-        saved = save_files(kwargs["model"], self._folder.name, kwargs.get("processing_class"), dtype=self._dtype)
+        saved = save_files(model, self._folder.name, kwargs.get("processing_class"), dtype=self._dtype) if first else []
         self._files = [*saved, *self._extra_files]
-        self._publish(state.global_step, kwargs["model"])
+        self._publish(state.global_step, model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self._every == 0:
@@ -131,8 +135,6 @@ class PublishCallback(TrainerCallback):
     def _publish_state(self, publisher: Publisher, step: int, model: Any) -> None:
         self._land()
         wanted = self._tensors(model)
-        if self._dtype is not None:
-            wanted = _cast(wanted, self._dtype)
         if self._wait:
             self._committed(step, publisher.publish(wanted, self._files))
         else:
@@ -160,13 +162,18 @@ def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
     model = unwrap_model(model)
     if getattr(model, "hf_quantizer", None) is not None or getattr(model, "peft_config", None) is not None:
         raise Unsupported("models that are quantized or have adapters need `tensors`: what is to be published of them?")
+    if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
+        raise Unsupported("models that DeepSpeed has sharded (ZeRO-3) need `tensors`, or FSDP2 in its place")
     state: dict[str, torch.Tensor] = model.state_dict()
     if not isinstance(model, PreTrainedModel):
         return state  # which is what trainers save of it
     for name in model._keys_to_ignore_on_save or ():
         state.pop(name, None)
-    _check_whole(state)
-    saved: dict[str, torch.Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(state, model))
+    if any(map(is_sharded, state.values())):
+        state = dict(without_ties(state.items(), _get_tied_weight_keys(model)))
+    else:
+        state = remove_tied_weights_from_state_dict(state, model)
+    saved: dict[str, torch.Tensor] = revert_weight_conversion(model, state)
     return saved
 
 
@@ -191,26 +198,12 @@ def save_files(
     return sorted(path for path in folder.iterdir() if path.is_file())
 
 
-def _cast(wanted: Named, dtype: torch.dtype) -> Iterator[tuple[str, Any]]:
-    for name, tensor in named_tensors(wanted):
-        other = isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.dtype != dtype
-        yield name, Tensor(tensor, cast=_DTYPES[dtype]) if other else tensor
-
-
 def _with_dtype(config: Any, dtype: torch.dtype) -> Any:
     """A configuration and those inside it."""
     if not isinstance(config, dict):
         return config
     name = str(dtype).removeprefix("torch.")
     return {key: name if key == "dtype" and value is not None else _with_dtype(value, dtype) for key, value in config.items()}
-
-
-def _check_whole(state: dict[str, torch.Tensor]) -> None:
-    from torch.distributed.tensor import DTensor
-
-    for name, tensor in state.items():
-        if isinstance(tensor, DTensor) or hasattr(tensor, "ds_id"):
-            raise Unsupported(f'tensor "{name}": is sharded, and this callback publishes models that every process has whole')
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -94,7 +94,10 @@ class Publisher:
         Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number; for torch the one that is current),
         and may take `cuda_scratch_bytes` there.
         """
+        if isinstance(tensors, Iterator):
+            raise InvalidArgument("Publisher: an iterator can be read only once; give a list, or a callable that gives one")
         self._tensors = tensors
+        self._store = store_handle(store)
         choice = Choice(include, exclude, rename, cast_name(dtype), trainable_only)
         self._reader = reader_for(
             tensors, choice, rank=rank, world=world, group=group, tracker=tracker, on_host=snapshot == "memory"
@@ -102,7 +105,7 @@ class Publisher:
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
-            store_handle(store),
+            self._store,
             "" if snapshot in (None, "memory", "pinned", "device") else os.fspath(snapshot),
             codec=codec,
             digest=digest,
@@ -220,6 +223,9 @@ class Publisher:
     def _land(self) -> None:
         self._core.check_process()  # a forked child has no thread to wait for
         self._flight.land()
+
+    def __repr__(self) -> str:
+        return f'Publisher("{self._store.url}")'
 
     def __enter__(self) -> Publisher:
         return self

@@ -80,6 +80,9 @@ class TensorReplica(Pulling[_core.TensorReplica]):
             ),
         )
 
+    def __repr__(self) -> str:
+        return f'TensorReplica("{self._store.url}")'
+
     @property
     def version(self) -> int | None:
         """What the arrays hold, proven by digest; None: not known."""

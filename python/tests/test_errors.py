@@ -154,6 +154,12 @@ def test_what_is_no_model(model: object, words: str, store: str) -> None:
         dw.Publisher(store, model).publish()  # type: ignore[arg-type]
 
 
+def test_iterators_are_read_once(store: str) -> None:
+    with pytest.raises(dw.InvalidArgument, match="only once"):
+        dw.Publisher(store, iter([("w", np.zeros(3))]))
+    assert dw.Publisher(store).publish(iter([("w", np.zeros(3))])).number == 0
+
+
 def test_other_buckets_have_a_way() -> None:
     with pytest.raises(dw.Unsupported, match="gs://bucket/run: no such kind of store.*FsspecStore"):
         dw.Chain("gs://bucket/run")

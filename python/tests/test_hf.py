@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +33,13 @@ MODELS = {
     "qwen3-moe": transformers.Qwen3MoeConfig(**SIZES, **HEADS, moe_intermediate_size=16, num_experts=4, decoder_sparse_step=1),
     "gpt2": transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=64),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """None of ours: theirs, of `from_pretrained`, take their time."""
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("deltawire")]
 
 
 def tiny(kind: str) -> Any:
@@ -153,7 +165,7 @@ def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
 def test_what_it_refuses(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match="every is 0"):
         PublishCallback(store, every=0)
-    with pytest.raises(dw.Unsupported, match="torch.int8; one of: torch.bfloat16"):
+    with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)
     model = tiny("llama")
     model.peft_config = {}
@@ -179,3 +191,58 @@ def test_grpo_is_followed(tmp_path: Path, store: str) -> None:
     with dw.Replica(store, tmp_path / "replica") as replica:
         replica.pull()
     assert_loads(tmp_path / "replica", model)
+
+
+def test_several_processes(tmp_path: Path) -> None:
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launch, __file__, tmp_path], capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for case in "ddp", "fsdp":
+        chain = dw.Chain(tmp_path / case)
+        assert [manifest.full for manifest in chain] == [True, False, False]
+        with dw.Replica(tmp_path / case, tmp_path / f"{case}-replica") as replica:
+            replica.pull()
+        assert_same(saved(tmp_path / f"{case}-replica"), saved(tmp_path / f"{case}-saved"))
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path / f"{case}-replica")
+
+
+def train_in_ranks(folder: Path) -> None:
+    """What torchrun runs: DDP by the trainer, and FSDP2, which trainers do not do on CPUs, by hand."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    model = tiny("qwen3, tied")
+    trainer(model, folder / "output", PublishCallback(folder / "ddp"), max_steps=2).train()
+    first = torch.distributed.get_rank() == 0
+    if first:
+        model.save_pretrained(folder / "ddp-saved")
+
+    model = tiny("qwen3, tied")
+    mesh = torch.distributed.init_device_mesh("cpu", (2,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    callback = PublishCallback(folder / "fsdp")
+    for step in range(3):
+        now = SimpleNamespace(is_world_process_zero=first, global_step=step)
+        (callback.on_step_end if step else callback.on_train_begin)(None, now, None, model=model, processing_class=tokenizer())
+        if step < 2:
+            tokens = torch.randint(3, 64, (2, 12))
+            model(tokens, labels=tokens).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    callback.on_train_end(None, now, None, model=model)
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    if first:
+        whole = tiny("qwen3, tied")
+        whole.load_state_dict({**whole.state_dict(), **state})
+        whole.save_pretrained(folder / "fsdp-saved")
+
+
+if __name__ == "__main__":
+    train_in_ranks(Path(sys.argv[1]))
