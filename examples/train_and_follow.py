@@ -86,7 +86,7 @@ def train(store: str, folders: list[Path], steps: int, short: bool) -> tuple[Tra
     text = batches(context, size=4)
     with contextlib.ExitStack() as stack:
         replicas = [stack.enter_context(start_replica(store, folder, steps)) for folder in folders]
-        publisher = stack.enter_context(dw.Publisher(store, lambda: published(model)))
+        publisher = stack.enter_context(dw.Publisher(store, model, dtype=torch.bfloat16))
         versions = [publisher.publish()]
         wait_for(folders[1], 0)
         for step in range(1, steps + 1):
@@ -101,11 +101,6 @@ def train(store: str, folders: list[Path], steps: int, short: bool) -> tuple[Tra
                 print(f"step {step:>3}  {folders[1].name} is back")
         assert [replica.wait() for replica in replicas] == [0, 0]
     return model, versions
-
-
-def published(model: Transformer) -> dict[str, dw.Tensor]:
-    """Float32 masters, as the bfloat16 that engines serve."""
-    return {name: dw.Tensor(tensor, cast="BF16") for name, tensor in model.state_dict().items()}
 
 
 def wait_for(folder: Path, version: int) -> None:
