@@ -1,17 +1,20 @@
 #include "raised.h"
 
+#include <map>
+
 #include "status.h"
 
 namespace deltawire::python {
 namespace {
 
-// Guarded by the GIL. Never destroyed: the interpreter may be gone by then.
+// Guarded by the GIL. Never destroyed: the interpreter may be gone by then. The last of each code:
+// objects that are looked for and not there are raised about all the time.
 struct Raised {
   nb::object exception;
   Status status;
 };
-Raised& last() {
-  static Raised* const raised = new Raised;
+std::map<Code, Raised>& last() {
+  static auto* const raised = new std::map<Code, Raised>;
   return *raised;
 }
 
@@ -19,19 +22,21 @@ Raised& last() {
 
 Status note_raised(nb::handle exception) {
   Status status = status_from(exception);
-  last() = {nb::borrow(exception), status};
+  last()[status.code()] = {nb::borrow(exception), status};
   return status;
 }
 
 nb::object raised_behind(const Status& status) {
-  const Raised& raised = last();
-  if (!raised.exception.is_valid() || raised.status.code() != status.code() ||
-      status.message().find(raised.status.message()) == std::string::npos) {
+  const auto found = last().find(status.code());
+  if (found == last().end() ||
+      status.message().find(found->second.status.message()) == std::string::npos) {
     return {};
   }
-  return std::move(last().exception);
+  nb::object exception = std::move(found->second.exception);
+  last().erase(found);
+  return exception;
 }
 
-void forget_raised() noexcept { last().exception.reset(); }
+void forget_raised() noexcept { last().clear(); }
 
 }  // namespace deltawire::python

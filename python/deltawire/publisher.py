@@ -17,7 +17,7 @@ from deltawire.progress import Progress, callback_of
 from deltawire.reader import reader_for
 from deltawire.reports import SnapshotMemory, Version
 from deltawire.stores import StoreLike, store_handle
-from deltawire.tensors import Named, Source
+from deltawire.tensors import Source
 
 if TYPE_CHECKING:
     from deltawire.torch import Tracker
@@ -148,7 +148,7 @@ class Publisher:
     @overload
     def publish(
         self,
-        tensors: Named | None = None,
+        tensors: Source | None = None,
         extra_files: Sequence[str | os.PathLike[str]] = (),
         *,
         wait: Literal[True] = True,
@@ -157,7 +157,7 @@ class Publisher:
     @overload
     def publish(
         self,
-        tensors: Named | None = None,
+        tensors: Source | None = None,
         extra_files: Sequence[str | os.PathLike[str]] = (),
         *,
         wait: Literal[False],
@@ -165,7 +165,7 @@ class Publisher:
 
     def publish(
         self,
-        tensors: Named | None = None,
+        tensors: Source | None = None,
         extra_files: Sequence[str | os.PathLike[str]] = (),
         *,
         wait: bool = True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from deltawire import _core
 from deltawire.choice import Choice, Names, Rename
@@ -91,14 +92,18 @@ class TensorReplica(Pulling[_core.TensorReplica]):
 
     def commit(self) -> Pull:
         """Write what `prepare` left: the only part that needs a pause."""
-        try:
-            return super().commit()
-        finally:
-            self._live.written()
+        return self._noted(super().commit)
 
     def pull(self, version: int | None = None) -> Pull:
         """Go to a version, older or newer (None: the newest), and prove it by digest: `prepare`, `commit` and what they need."""
+        return self._noted(lambda: super(TensorReplica, self).pull(version))
+
+    def _noted(self, write: Callable[[], Pull]) -> Pull:
         try:
-            return super().pull(version)
-        finally:
+            pulled = write()
+        except BaseException:
+            self._live.written()  # by a part of it, perhaps
+            raise
+        if pulled.changed:
             self._live.written()
+        return pulled

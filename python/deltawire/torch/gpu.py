@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,11 +15,16 @@ def in_reach(tensor: Any, cast: str | None, on_host: bool) -> Any:
     """The tensor where the library can read it; on the host, or if it must be, a copy."""
     if not tensor.is_cuda:
         return tensor
-    if on_host or not _core.has_cuda() or tensor.device.index != torch.cuda.current_device():
+    if on_host or not _has_cuda() or tensor.device.index != torch.cuda.current_device():
         return tensor.cpu()
     if cast is None or not tensor.is_floating_point() or _rounds_there(tensor, cast):
         return tensor
     return tensor.to({"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}[cast])
+
+
+@cache
+def _has_cuda() -> bool:
+    return _core.has_cuda()
 
 
 def _rounds_there(tensor: Any, cast: str) -> bool:

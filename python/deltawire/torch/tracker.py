@@ -19,11 +19,10 @@ class Tracker:
             for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook)
         ]
 
-    def watches(self, parameter: Any) -> bool:
-        """Whether it belongs to one of the optimizers."""
-        return any(
-            parameter is other for optimizer in self._optimizers for group in optimizer.param_groups for other in group["params"]
-        )
+    def watched(self) -> set[int]:
+        """The parameters that the optimizers have now, by `id`."""
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        return {id(parameter) for group in groups for parameter in group["params"]}
 
     def steps_of(self, parameter: Any) -> int:
         """How often a step could have changed it: a number that grows with each."""

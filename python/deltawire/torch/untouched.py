@@ -23,16 +23,12 @@ class Mark:
     steps: int
 
     @staticmethod
-    def of(piece: Piece, tracker: Tracker) -> Mark | None:
-        """None for what may be written to without a trace: buffers, and trainable parameters that the tracker does not watch."""
+    def of(piece: Piece, steps: int) -> Mark:
+        """As it is now, after so many steps that could have changed it."""
         tensor, local = piece.whole, piece.local
-        if not isinstance(tensor, torch.nn.Parameter) or tensor.is_inference():
-            return None
-        if tensor.requires_grad and not tracker.watches(tensor):
-            return None
         place = (local.data_ptr(), local.dtype, local.shape, local.stride())
         versions = (tensor._version, local._version)
-        return Mark(StorageWeakRef(local.untyped_storage()), place, versions, tracker.steps_of(tensor))
+        return Mark(StorageWeakRef(local.untyped_storage()), place, versions, steps)
 
 
 class Untouched:
@@ -48,9 +44,10 @@ class Untouched:
         self._pending = {}
         if self._tracker is None:
             return set()
+        watched = self._tracker.watched()
         for piece in pieces:
-            if (mark := Mark.of(piece, self._tracker)) is not None:
-                self._pending[piece.form] = mark
+            if _leaves_traces(piece.whole, watched):
+                self._pending[piece.form] = Mark.of(piece, self._tracker.steps_of(piece.whole))
         return {form for form, mark in self._pending.items() if self._known.get(form) == mark}
 
     def published(self) -> None:
@@ -60,3 +57,10 @@ class Untouched:
     def forget(self) -> None:
         """Nothing is known: everything is compared the next time."""
         self._known, self._pending = {}, {}
+
+
+def _leaves_traces(value: Any, watched: set[int]) -> bool:
+    """Whether writes to it are known: not those to buffers, nor to trainable parameters that no tracker watches."""
+    if not isinstance(value, torch.nn.Parameter) or value.is_inference():
+        return False
+    return not value.requires_grad or id(value) in watched
