@@ -163,7 +163,7 @@ def open_store(
     """
     return _BuiltinStore(
         _core.open_store(
-            os.fspath(url),
+            _lasting(os.fspath(url)),
             endpoint=endpoint,
             region=region,
             virtual_host=virtual_host,
@@ -176,6 +176,11 @@ def open_store(
             inject=inject,
         )
     )
+
+
+def _lasting(url: str) -> str:
+    """A path that stays what it is when the process goes to another folder."""
+    return url if "://" in url or url.startswith("memory:") or not url else os.path.abspath(url)
 
 
 def store_handle(store: StoreLike) -> _core.Store:

@@ -242,3 +242,13 @@ def test_stores_are_let_go_of() -> None:
     del store, publisher, chain
     gc.collect()
     assert gone() is None
+
+
+def test_a_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    publisher = dw.Publisher("run", {"w": np.zeros(3)})
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    publisher.publish()
+    assert dw.Chain(tmp_path / "run").head == 0
+    assert not (tmp_path / "elsewhere" / "run").exists()
