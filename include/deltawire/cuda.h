@@ -105,8 +105,9 @@ struct ChangeLists {
 };
 
 struct ContextOptions {
-  // Of device memory, beside the arrays: at least 8 MiB. Tables of `tight` (some 200 KB for each
-  // array of a call) and a payload that is larger by itself come on top.
+  // Of device memory, beside the arrays: at least 8 MiB. Tables of `tight` (some 64 KB for each
+  // array of a call) are part of it, as far as half of it is enough. On top come more tables, and
+  // a single array or payload whose changes alone are larger.
   uint64_t scratch_bytes = uint64_t{256} << 20;
   unsigned threads = 0;  // of the host, for what it has to do; 0: its cores
 };
@@ -191,7 +192,8 @@ class DeviceSnapshot {
     Slot slot = 0;
     NewArray after;
   };
-  // A snapshot in host memory crosses the bus once, in pieces, while others are worked on. Waits.
+  // A snapshot in host memory crosses the bus once, in pieces that are worked on side by side, by
+  // several threads and streams, after what `stream` has been given. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Change> changes,
                                     Stream stream);
   struct Step {

@@ -1,4 +1,5 @@
 // Context: the CPU's payloads and weights, whatever the codec, all or nothing.
+#include "sync/cuda/context.h"
 #include "cuda/contexts.h"
 
 namespace deltawire::cuda {
@@ -150,6 +151,22 @@ TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
     EXPECT_EQ(context.apply(patches_of(arrays, damaged), nullptr).code(), Code::kCorruption);
     expect_unchanged(arrays);
     ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
+    expect_patched(arrays);
+    for (BothSides& array : arrays) array = BothSides(array.host);
+  }
+}
+
+TEST_F(ContextTest, MemoryIsTheScratchWhateverWasDoneBefore) {
+  const uint64_t scratch = 64 * kMiB;
+  Context context = make_context(scratch);
+  std::vector<BothSides> arrays;
+  for (size_t i = 0; i < 8; ++i) arrays.emplace_back(make_pair(i, 2, 4'000'000, 0.05));
+  for (const char* codec : {"gaps", "tight", "indices", "auto", "gaps"}) {
+    const auto coded = context.encode(codec, pairs_of(arrays), nullptr);
+    ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
+    EXPECT_LE(context.impl().workspace.device_bytes(), scratch + scratch / 16) << codec;
+    ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
+    EXPECT_LE(context.impl().workspace.device_bytes(), scratch + scratch / 16) << codec;
     expect_patched(arrays);
     for (BothSides& array : arrays) array = BothSides(array.host);
   }

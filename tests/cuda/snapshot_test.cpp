@@ -1,5 +1,6 @@
 // DeviceSnapshot, on the device and in pinned memory.
 #include "cuda/contexts.h"
+#include "sync/cuda/context.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -89,6 +90,97 @@ TEST_P(SnapshotTest, EncodesAndAdvances) {
         held.changes[i].slot = held.slots[i];
       }
     }
+  }
+}
+
+// Pairs of which many slots hold copies: what the CPU makes of each is computed once.
+struct Copies {
+  std::vector<BothSides> arrays;
+  std::vector<DeviceSnapshot::Change> changes;
+  std::vector<size_t> of;  // the array of each change
+
+  void add(DeviceSnapshot& snapshot, HostPair pair, size_t count) {
+    arrays.emplace_back(std::move(pair));
+    const BothSides& array = arrays.back();
+    for (size_t i = 0; i < count; ++i) {
+      changes.push_back({good(snapshot.add(array.host.old_bytes, array.dtype)), array.after()});
+      of.push_back(arrays.size() - 1);
+    }
+  }
+
+  void expect_coded(std::string_view codec, const std::vector<Coded>& coded) const {
+    std::vector<Encoded> expected;
+    for (const BothSides& array : arrays) {
+      expected.push_back(cpu_encode(codec, array.dtype, array.host));
+    }
+    ASSERT_EQ(coded.size(), changes.size());
+    for (size_t i = 0; i < coded.size(); ++i) {
+      ASSERT_EQ(coded[i].codec, codec);
+      ASSERT_EQ(coded[i].num_changed, expected[of[i]].num_changed) << i;
+      ASSERT_TRUE(coded[i].payload == expected[of[i]].payload) << codec << " " << i;
+    }
+  }
+};
+
+TEST_P(SnapshotTest, ManySlotsOfAllWidthsAndSizes) {
+  Context context = make_context(192 * kMiB);
+  DeviceSnapshot snapshot(&context, GetParam());
+  Copies copies;
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    copies.add(snapshot, make_pair(width, width, 900, 0.1), 100);
+    copies.add(snapshot, make_pair(width, width, 270'000 + width, 0.01), 40);
+    copies.add(snapshot, make_pair(width, width, 1'100'000, 0.005), 10);
+    copies.add(snapshot, make_pair(width, width, 600'000, 0.9), 3);  // more than a lane's room
+  }
+  for (const char* codec : {"tight", "gaps", "indices", "gaps"}) {
+    const auto coded = snapshot.encode(codec, copies.changes, nullptr);
+    ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
+    copies.expect_coded(codec, *coded);
+  }
+}
+
+TEST_P(SnapshotTest, OneSlotLargerThanAllStages) {
+  Context context = make_context(64 * kMiB);
+  DeviceSnapshot snapshot(&context, GetParam());
+  Copies copies;
+  copies.add(snapshot, make_pair(1, 2, 500'000, 0.01), 20);
+  copies.add(snapshot, make_pair(2, 8, 9'000'000, 0.01, Content::kNoise), 1);  // than the scratch
+  copies.add(snapshot, make_pair(3, 4, 10'000'000, 0.02, Content::kNoise),
+             1);  // than half the stage
+  copies.add(snapshot, make_pair(4, 2, 500'000, 0.01), 20);
+  copies.add(snapshot, make_pair(5, 8, 6'000'000, 0.5, Content::kNoise), 1);  // and dense
+  for (const char* codec : {"gaps", "tight", "indices"}) {
+    const auto coded = snapshot.encode(codec, copies.changes, nullptr);
+    ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
+    copies.expect_coded(codec, *coded);
+  }
+}
+
+// A publisher's turn: all that a context does shares one scratch.
+TEST_P(SnapshotTest, OtherCallsComeBetween) {
+  Context context = make_context(64 * kMiB);
+  DeviceSnapshot snapshot(&context, GetParam());
+  Held held;
+  for (size_t i = 0; i < 30; ++i) held.add(snapshot, make_pair(i, 2, 400'000 + i, 0.01));
+  std::vector<Contents> contents;
+  for (const BothSides& array : held.arrays) {
+    contents.push_back({array.after(), array.dtype, array.size()});
+  }
+  for (unsigned round = 0; round < 3; ++round) {
+    const std::vector<Coded> coded = good(snapshot.encode("auto", held.changes, nullptr));
+    held.expect_coded(coded);
+    const auto digests = good(context.digests(DigestKind::kXxh3_128, contents, nullptr));
+    for (size_t i = 0; i < held.arrays.size(); ++i) {
+      ASSERT_EQ(digests[i], digest_of(DigestKind::kXxh3_128, held.arrays[i].host.new_bytes));
+    }
+    ASSERT_GOOD(context.apply(patches_of(held.arrays, coded), nullptr));
+    for (BothSides& array : held.arrays) {
+      ASSERT_TRUE(array.old_array.fetch() == array.host.new_bytes);
+      array.old_array = OnDevice(array.host.old_bytes);
+    }
+    const Context::Impl& impl = context.impl();
+    const uint64_t in_lanes = impl.lanes == nullptr ? 0 : impl.lanes->device_bytes();
+    EXPECT_LE(impl.workspace.device_bytes() + in_lanes, 80 * kMiB);  // and some tables
   }
 }
 

@@ -6,6 +6,7 @@
 #include "codec/checks.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/workspace.h"
+#include "kernels/tight_math.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -24,6 +25,19 @@ Status check_layout(Layout layout, NewKind kind) {
     return invalid_argument("wider floats are compared with bf16 arrays only");
   }
   return {};
+}
+
+// Counts and tables of an array under `tight`, roughly.
+constexpr uint64_t kTightArrayBytes = uint64_t{64} << 10;
+
+// Tables come off the scratch, half of it at most: those that are going to be there, or still are.
+DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes) {
+  DeviceOptions less = options;
+  const uint64_t held = std::max<uint64_t>(num_bytes, options.workspace->table_bytes());
+  less.scratch_bytes -= std::min<uint64_t>(options.scratch_bytes / 2, held);
+  less.scratch_bytes = less.scratch_bytes / 4096 * 4096;  // slots are aligned
+  less.workspace->limit(Workspace::kSlots, less.scratch_bytes);
+  return less;
 }
 
 // Patches that are worked on together: of one codec and width.
@@ -50,9 +64,11 @@ Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, St
   DeviceOptions options = given;
   if (options.workspace == nullptr) options.workspace = &own;
   for (const auto& [kind, group] : groups) {
-    Status status = kind.first == CodecId::kTight
-                        ? apply_tight_patches(group, options, write, stream, times)
-                        : apply_lists_patches(group, options, write, stream, times);
+    Status status =
+        kind.first == CodecId::kTight
+            ? apply_tight_patches(group, less_tables(options, group.size() * kTightArrayBytes),
+                                  write, stream, times)
+            : apply_lists_patches(group, less_tables(options, 0), write, stream, times);
     if (!status.ok()) {
       options.workspace->settle(stream);
       return status;
@@ -78,9 +94,15 @@ Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> p
   for (const auto& [kind, members] : groups) {
     std::vector<DevicePair> group;
     for (const size_t i : members) group.push_back(pairs[i]);
-    Result<std::vector<Encoded>> encoded = codec == CodecId::kTight
-                                               ? encode_tight(group, options, stream, times)
-                                               : encode_lists(codec, group, options, stream, times);
+    // Those of a single block have no tables there.
+    const auto with_tables = std::count_if(group.begin(), group.end(), [](const DevicePair& pair) {
+      return pair.num_elements > uint64_t{1} << tight::kBlockLog2;
+    });
+    Result<std::vector<Encoded>> encoded =
+        codec == CodecId::kTight
+            ? encode_tight(group, less_tables(options, uint64_t(with_tables) * kTightArrayBytes),
+                           stream, times)
+            : encode_lists(codec, group, less_tables(options, 0), stream, times);
     if (!encoded.ok()) {
       options.workspace->settle(stream);
       return encoded;

@@ -39,6 +39,9 @@ struct DeviceOptions {
   // before all of it is known to be good. Without, they are decoded once and written on the way:
   // after a failure any array of the call may be patched, its own in part, and the error says so.
   bool all_or_nothing = true;
+  // encode() says OutOfMemory where a single array needs more than the scratch. Without, an array
+  // with that many changes gets more.
+  bool within_scratch = false;
 };
 
 // For benches: milliseconds between two points of the stream, all passes over the data included.

@@ -8,8 +8,6 @@
 namespace deltawire::cuda {
 namespace {
 
-uint64_t room_for(const ListsPayload& lists) { return (lists.body.size() + 15) / 16 * 16; }
-
 class ListsApplier {
  public:
   ListsApplier(std::span<const NumberedPatch> patches, const DeviceOptions& options, Stream stream)
@@ -25,45 +23,61 @@ class ListsApplier {
       }
       opened_.push_back(*lists);
     }
-    // As many at a time as the scratch takes. One that is larger gets more than that.
-    uint64_t size = 0;
-    for (size_t i = 0; i < opened_.size(); ++i) {
-      if (i == 0 || size + room_for(opened_[i]) > options_.scratch_bytes) {
-        begins_.push_back(i);
-        size = 0;
-      }
-      size += room_for(opened_[i]);
-    }
-    begins_.push_back(opened_.size());
     return {};
   }
 
-  bool in_one_go() const { return begins_.size() <= 2; }
+  bool in_one_go() const { return begins(true).size() <= 2; }
 
+  // To check takes positions alone.
   Status run(bool write, DeviceTimes* times) {
-    for (size_t k = 0; k + 1 < begins_.size(); ++k) {
-      DW_RETURN_IF_ERROR(run_some(begins_[k], begins_[k + 1], write, times));
+    const std::vector<size_t> parts = begins(write);
+    for (size_t k = 0; k + 1 < parts.size(); ++k) {
+      DW_RETURN_IF_ERROR(run_some(parts[k], parts[k + 1], write, times));
     }
     return {};
   }
 
  private:
+  // Where those begin that are worked on together, and the end: as many at a time as the scratch
+  // takes. One that is larger gets more than that.
+  std::vector<size_t> begins(bool write) const {
+    const uint64_t most = options_.scratch_bytes - options_.scratch_bytes / 32;  // and tables
+    std::vector<size_t> begins;
+    uint64_t size = 0;
+    for (size_t i = 0; i < opened_.size(); ++i) {
+      if (i == 0 || size + opened_[i].room(write) > most) {
+        begins.push_back(i);
+        size = 0;
+      }
+      size += opened_[i].room(write);
+    }
+    begins.push_back(opened_.size());
+    return begins;
+  }
+
   Status run_some(size_t begin, size_t end, bool write, DeviceTimes* times) {
     Workspace& workspace = *options_.workspace;
-    uint64_t size = 0;
-    for (size_t i = begin; i < end; ++i) size += room_for(opened_[i]);
-    DW_ASSIGN_OR_RETURN(uint8_t * at, workspace.get(Workspace::kSlots, size));
     std::vector<ListPatch> work;
+    uint64_t size = 0;
     for (size_t i = begin; i < end; ++i) {
       const ListsPayload& lists = opened_[i];
       const DevicePatch& patch = patches_[i].patch;
-      DW_RETURN_IF_ERROR(copy(at, lists.body.data(), lists.body.size(), stream_));
-      work.push_back({patch.data, patch.num_elements, at, at + lists.positions().size(),
-                      lists.count, lists.entry_bytes, lists.absolute ? 1U : 0U, 0});
-      at += room_for(lists);
+      work.push_back({patch.data, patch.num_elements, nullptr, nullptr, lists.count,
+                      lists.entry_bytes, lists.absolute ? 1U : 0U, 0});
+      size += lists.room(write);
     }
+    const size_t table_bytes = (apply_lists_scratch(work) + 255) / 256 * 256;
     DW_ASSIGN_OR_RETURN(uint8_t* const scratch,
-                        workspace.get(Workspace::kTables, apply_lists_scratch(work)));
+                        workspace.get(Workspace::kSlots, table_bytes + size));
+    uint8_t* at = scratch + table_bytes;
+    for (size_t i = begin; i < end; ++i) {
+      const ListsPayload& lists = opened_[i];
+      const Bytes sent = lists.sent(write);
+      DW_RETURN_IF_ERROR(copy(at, sent.data(), sent.size(), stream_));
+      work[i - begin].positions = at;
+      work[i - begin].values = at + lists.positions().size();
+      at += lists.room(write);
+    }
     DW_ASSIGN_OR_RETURN(uint8_t* const status_at,
                         workspace.get(Workspace::kStatus, sizeof(PatchStatus)));
     auto* const status = reinterpret_cast<PatchStatus*>(status_at);
@@ -88,7 +102,6 @@ class ListsApplier {
   const DeviceOptions& options_;
   const Stream stream_;
   std::vector<ListsPayload> opened_;
-  std::vector<size_t> begins_;  // of the patches that are worked on together, and the end
 };
 
 }  // namespace

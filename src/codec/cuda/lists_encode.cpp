@@ -1,11 +1,13 @@
 // `indices` and `gaps` from a device: diff, look at the counts, write.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/workspace.h"
 #include "codec/gaps_body.h"
+#include "codec/guard.h"
 #include "codec/indices_body.h"
 #include "codec/leb128.h"
 #include "kernels/cuda/lists.h"
@@ -16,12 +18,12 @@ namespace {
 // Of the elements, how many changes are made room for at first. More is found out and done again.
 constexpr uint64_t kExpectedShare = 24;
 constexpr uint64_t kFetchBytes = uint64_t{16} << 20;  // at a time
+constexpr uint64_t kSliceBytes = uint64_t{1} << 18;   // that a thread copies at a time
 
 struct Pass {
   std::span<const DevicePair> pairs;
   CodecId codec;
-  Workspace& workspace;
-  ThreadPool* pool;
+  const DeviceOptions& options;
   Stream stream;
   unsigned width() const { return pairs[0].layout.width; }
 };
@@ -47,37 +49,101 @@ Head make_head(CodecId codec, uint64_t num_elements, const ArrayChanges& changes
   return head;
 }
 
+// What a change takes: a position in its tile and a value as found, an entry and a value as
+// written.
+uint64_t change_bytes(CodecId codec, unsigned width) {
+  return 2 + width + (codec == CodecId::kIndices ? 4 : 2) + width;
+}
+
+// What comes with the changes of an array.
+uint64_t table_bytes(const DevicePair& pair) {
+  const uint64_t tiles = pair.num_elements / tile_elements(pair.layout.width) + 1;
+  return sizeof(PairArray) + sizeof(ArrayChanges) + sizeof(ListPlace) + 16 +
+         tiles * (sizeof(TileChanges) + sizeof(TilePlace) + sizeof(uint32_t));
+}
+constexpr uint64_t kRounding = 12 * 256;  // of all pieces together
+
+// All that a batch has on the device.
+struct Memory {
+  uint8_t* batch = nullptr;
+  DiffOutput changes{};
+  TilePlace* tiles = nullptr;
+  ArrayChanges* of_arrays = nullptr;
+  ListPlace* places = nullptr;
+  uint8_t* lists = nullptr;
+
+  size_t lay_out(Carve carve, size_t num_arrays, uint64_t num_tiles, size_t batch_bytes,
+                 uint64_t capacity, unsigned width, uint64_t list_bytes) {
+    batch = carve.take<uint8_t>(batch_bytes);
+    changes.tiles = carve.take<TileChanges>(num_tiles);
+    tiles = carve.take<TilePlace>(num_tiles);
+    of_arrays = carve.take<ArrayChanges>(num_arrays);
+    places = carve.take<ListPlace>(num_arrays);
+    changes.total = carve.take<uint64_t>(1);
+    changes.positions = carve.take<uint16_t>(capacity);
+    changes.values = carve.take<uint8_t>(capacity * width);
+    changes.capacity = capacity;
+    lists = carve.take<uint8_t>(list_bytes);
+    return carve.size();
+  }
+};
+
 // Where an array's lists are, of those of a batch.
 struct Body {
   uint64_t begin, end;
+  uint64_t size() const { return end - begin; }
 };
+
+// Makes room behind the heads. New memory is a page fault for every page: one thread would take
+// longer over that than the bus over all of the lists.
+Status make_room(ThreadPool* pool, const std::vector<Body>& bodies, std::vector<Encoded>* out) {
+  std::vector<size_t> order(bodies.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return bodies[a].size() > bodies[b].size(); });
+  return parallel_try(pool, order.size(), [&](size_t k, unsigned) -> Status {
+    std::vector<uint8_t>& payload = (*out)[order[k]].payload;
+    payload.resize(payload.size() + bodies[order[k]].size());
+    return {};
+  });
+}
 
 // Lists of `bodies`, one after the other from `lists` on, each to the end of its payload. They come
 // through pinned memory: one half is filled while the other is copied to where it stays.
 Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Body>& bodies,
                    std::vector<Encoded>* out) {
+  struct Slice {
+    uint8_t* to;
+    const uint8_t* from;
+    uint64_t size;
+  };
   const uint64_t size = bodies.back().end, half = std::min(kFetchBytes, size);
-  DW_ASSIGN_OR_RETURN(uint8_t* const host, pass.workspace.get(Workspace::kHostBytes, 2 * half));
+  DW_ASSIGN_OR_RETURN(uint8_t* const host,
+                      pass.options.workspace->get(Workspace::kHostBytes, 2 * half));
   const auto fetch = [&](uint64_t begin, uint64_t turn) {
     return copy(host + turn % 2 * half, lists + begin, std::min(half, size - begin), pass.stream);
   };
-  size_t first = 0;
   DW_RETURN_IF_ERROR(fetch(0, 0));
+  DW_RETURN_IF_ERROR(make_room(pass.options.pool, bodies, out));
+  size_t first = 0;
   for (uint64_t begin = 0, turn = 0; begin < size; begin += half, ++turn) {
     const uint64_t end = std::min(begin + half, size);
-    const uint8_t* const from = host + turn % 2 * half;
+    const uint8_t* const here = host + turn % 2 * half;
     DW_RETURN_IF_ERROR(wait(pass.stream));
     if (end < size) DW_RETURN_IF_ERROR(fetch(end, turn + 1));
+    std::vector<Slice> slices;
     while (bodies[first].end <= begin) ++first;
-    size_t last = first;
-    while (last < bodies.size() && bodies[last].begin < end) ++last;
-    parallel_for(pass.pool, last - first, [&](size_t k, unsigned) {
-      const Body& body = bodies[first + k];
-      std::vector<uint8_t>& payload = (*out)[first + k].payload;
-      const uint64_t own_begin = std::max(body.begin, begin), own_end = std::min(body.end, end);
-      if (own_begin >= own_end) return;  // nothing changed
-      if (own_begin == body.begin) payload.reserve(payload.size() + body.end - body.begin);
-      payload.insert(payload.end(), from + (own_begin - begin), from + (own_end - begin));
+    for (size_t i = first; i < bodies.size() && bodies[i].begin < end; ++i) {
+      const Body& body = bodies[i];
+      uint8_t* const to = (*out)[i].payload.data() + (*out)[i].payload.size() - body.size();
+      const uint64_t stop = std::min(body.end, end);
+      for (uint64_t at = std::max(body.begin, begin); at < stop; at += kSliceBytes) {
+        slices.push_back(
+            {to + (at - body.begin), here + (at - begin), std::min(kSliceBytes, stop - at)});
+      }
+    }
+    parallel_for(pass.options.pool, slices.size(), [&](size_t k, unsigned) {
+      std::memcpy(slices[k].to, slices[k].from, slices[k].size);
     });
   }
   return {};
@@ -88,35 +154,30 @@ Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Bod
 Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, uint64_t* needed,
                                           DeviceTimes* times) {
   const unsigned width = pass.width();
+  Workspace& workspace = *pass.options.workspace;
+  const size_t num_arrays = pass.pairs.size();
   std::vector<PairArray> arrays;
+  uint64_t num_tiles = 0;
   for (const DevicePair& pair : pass.pairs) {
     arrays.push_back({pair.old_data, pair.new_data, pair.num_elements, 0});
+    num_tiles += (pair.num_elements + tile_elements(width) - 1) / tile_elements(width);
   }
-  DW_ASSIGN_OR_RETURN(const PairBatch batch,
-                      PairBatch::make(std::move(arrays), width, pass.stream));
-  const size_t num_arrays = pass.pairs.size();
-  DiffOutput changes{};
-  TilePlace* tiles = nullptr;
-  ArrayChanges* of_arrays = nullptr;
-  ListPlace* places = nullptr;
-  const auto lay_out = [&](Carve carve) {
-    changes.tiles = carve.take<TileChanges>(batch.num_tiles());
-    tiles = carve.take<TilePlace>(batch.num_tiles());
-    of_arrays = carve.take<ArrayChanges>(num_arrays);
-    places = carve.take<ListPlace>(num_arrays);
-    changes.total = carve.take<uint64_t>(1);
-    changes.positions = carve.take<uint16_t>(capacity);
-    changes.values = carve.take<uint8_t>(capacity * width);
-    changes.capacity = capacity;
-    return carve.size();
+  const uint64_t list_bytes =
+      capacity * (change_bytes(pass.codec, width) - 2 - width) + 16 * num_arrays;
+  Memory memory;
+  const auto lay_out = [&](uint8_t* at) {
+    return memory.lay_out(Carve(at), num_arrays, num_tiles, PairBatch::size_bytes(arrays, width),
+                          capacity, width, list_bytes);
   };
-  DW_ASSIGN_OR_RETURN(uint8_t* const scratch,
-                      pass.workspace.get(Workspace::kSlots, lay_out(Carve(nullptr))));
-  lay_out(Carve(scratch));
-  const uint64_t entry_bytes = pass.codec == CodecId::kIndices ? 4 : 2;
-  DW_ASSIGN_OR_RETURN(
-      uint8_t * lists,
-      pass.workspace.get(Workspace::kTables, capacity * (entry_bytes + width) + 16 * num_arrays));
+  const size_t all_bytes = lay_out(nullptr);
+  if (pass.options.within_scratch && all_bytes > pass.options.scratch_bytes) {
+    return out_of_memory("lists of changes on the device");
+  }
+  DW_ASSIGN_OR_RETURN(uint8_t* const scratch, workspace.get(Workspace::kSlots, all_bytes));
+  lay_out(scratch);
+  const DiffOutput& changes = memory.changes;
+  DW_ASSIGN_OR_RETURN(const PairBatch batch,
+                      PairBatch::make_in(memory.batch, std::move(arrays), width, pass.stream));
 
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(pass.stream));
@@ -129,9 +190,9 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
 
   std::vector<ArrayChanges> counts(num_arrays);
   DW_RETURN_IF_ERROR(watch.start(pass.stream));
-  DW_RETURN_IF_ERROR(place_changes(batch, changes, tiles, of_arrays, pass.stream));
+  DW_RETURN_IF_ERROR(place_changes(batch, changes, memory.tiles, memory.of_arrays, pass.stream));
   DW_RETURN_IF_ERROR(
-      copy(counts.data(), of_arrays, num_arrays * sizeof(ArrayChanges), pass.stream));
+      copy(counts.data(), memory.of_arrays, num_arrays * sizeof(ArrayChanges), pass.stream));
   DW_RETURN_IF_ERROR(wait(pass.stream));
 
   // Lists are aligned on the device, so that they are written in whole words; heads are the host's.
@@ -144,15 +205,19 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
     bodies.push_back({size, size + counts[i].count * (heads[i].entry_bytes + width)});
     size = (bodies[i].end + 15) / 16 * 16;
   }
-  // More only where gaps take over two bytes.
-  DW_ASSIGN_OR_RETURN(lists, pass.workspace.get(Workspace::kTables, size));
+  uint8_t* lists = memory.lists;
+  if (size > list_bytes) {  // positions take more than thought
+    if (pass.options.within_scratch) return out_of_memory("lists of changes on the device");
+    DW_ASSIGN_OR_RETURN(lists, workspace.get(Workspace::kTables, size));
+  }
   for (size_t i = 0; i < num_arrays; ++i) {
     uint8_t* const at = lists + bodies[i].begin;
     list_places.push_back({at, at + counts[i].count * heads[i].entry_bytes, heads[i].entry_bytes,
                            pass.codec == CodecId::kIndices ? 1U : 0U});
   }
-  DW_RETURN_IF_ERROR(copy(places, list_places.data(), num_arrays * sizeof(ListPlace), pass.stream));
-  DW_RETURN_IF_ERROR(write_lists(batch, changes, tiles, places, pass.stream));
+  DW_RETURN_IF_ERROR(
+      copy(memory.places, list_places.data(), num_arrays * sizeof(ListPlace), pass.stream));
+  DW_RETURN_IF_ERROR(write_lists(batch, changes, memory.tiles, memory.places, pass.stream));
   DW_ASSIGN_OR_RETURN(const double write_time, watch.stop(pass.stream));
   if (times != nullptr) times->coding += write_time;
 
@@ -161,8 +226,15 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
     out[i].num_changed = counts[i].count;
     if (counts[i].count != 0) out[i].payload = std::move(heads[i].bytes);
   }
-  DW_RETURN_IF_ERROR(fetch_lists(pass, lists, bodies, &out));
+  if (bodies.back().end != 0) DW_RETURN_IF_ERROR(fetch_lists(pass, lists, bodies, &out));
   return out;
+}
+
+// How many changes of a batch with so much beside them the scratch has room for.
+uint64_t most_changes(CodecId codec, unsigned width, uint64_t tables, uint64_t scratch_bytes) {
+  const uint64_t taken = tables + kRounding;
+  if (taken >= scratch_bytes) return 1;
+  return std::max<uint64_t>(1, (scratch_bytes - taken) / change_bytes(codec, width));
 }
 
 }  // namespace
@@ -170,23 +242,27 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
 Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
                                           const DeviceOptions& options, Stream stream,
                                           DeviceTimes* times) {
-  // A change takes a position and a value twice: as found, and as written.
-  const uint64_t width = pairs.empty() ? 1 : pairs[0].layout.width;
-  const uint64_t most_changes = std::max<uint64_t>(1, options.scratch_bytes / (2 * (4 + width)));
+  const unsigned width = pairs.empty() ? 1 : pairs[0].layout.width;
   std::vector<Encoded> all;
   for (size_t begin = 0; begin < pairs.size();) {
     size_t end = begin;
-    uint64_t elements = 0;
+    uint64_t elements = 0, tables = 0, most = 0;
+    const auto fits_with = [&](const DevicePair& next) {
+      return (elements + next.num_elements) / kExpectedShare <=
+             most_changes(codec, width, tables + table_bytes(next), options.scratch_bytes);
+    };
     do {
-      elements += pairs[end++].num_elements;
-    } while (end < pairs.size() &&
-             (elements + pairs[end].num_elements) / kExpectedShare <= most_changes);
+      elements += pairs[end].num_elements;
+      tables += table_bytes(pairs[end]);
+      most = most_changes(codec, width, tables, options.scratch_bytes);
+      ++end;
+    } while (end < pairs.size() && fits_with(pairs[end]));
     uint64_t needed = 0;
-    Pass pass{pairs.subspan(begin, end - begin), codec, *options.workspace, options.pool, stream};
-    const uint64_t first_try =
-        std::min(elements, std::clamp(elements / kExpectedShare, uint64_t{4096}, most_changes));
+    const Pass pass{pairs.subspan(begin, end - begin), codec, options, stream};
+    const uint64_t expected = std::max(elements / kExpectedShare, uint64_t{4096});
+    const uint64_t first_try = std::min({elements, expected, most});
     DW_ASSIGN_OR_RETURN(std::vector<Encoded> batch, encode_batch(pass, first_try, &needed, times));
-    if (batch.empty() && needed > most_changes && pass.pairs.size() > 1) {
+    if (batch.empty() && needed > most && pass.pairs.size() > 1) {
       // Denser than thought: one by one, so that each needs as little as it can.
       for (const DevicePair& pair : pass.pairs) {
         DW_ASSIGN_OR_RETURN(std::vector<Encoded> one,

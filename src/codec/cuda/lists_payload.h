@@ -13,6 +13,10 @@ struct ListsPayload {
 
   Bytes positions() const { return body.first(count * entry_bytes); }
   Bytes values() const { return body.subspan(count * entry_bytes); }
+
+  // What goes to the device to be checked, or to be written too, and the room that it takes there.
+  Bytes sent(bool write) const { return write ? body : positions(); }
+  uint64_t room(bool write) const { return (sent(write).size() + 15) / 16 * 16; }
 };
 
 // Corruption unless the head makes sense and the body has the size that it says. Positions are not

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -63,13 +64,14 @@ void fill_contexts(const Model& model, uint8_t context_of_key[256]) {
 Result<const GapTables*> gap_tables(Stream stream) {
   static std::mutex mutex;
   // Never freed: the driver may be gone before static objects are.
-  static const GapTables* made = nullptr;
+  static auto& of_devices = *new std::map<int, std::unique_ptr<const GapTables>>();
+  DW_ASSIGN_OR_RETURN(const int device, current_device());
   const std::lock_guard lock(mutex);
+  std::unique_ptr<const GapTables>& made = of_devices[device];
   if (made == nullptr) {
-    DW_ASSIGN_OR_RETURN(std::unique_ptr<GapTables> tables, make_gap_tables(stream));
-    made = tables.release();
+    DW_ASSIGN_OR_RETURN(made, make_gap_tables(stream));
   }
-  return made;
+  return made.get();
 }
 
 }  // namespace deltawire::cuda

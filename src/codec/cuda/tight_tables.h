@@ -15,7 +15,7 @@ void make_value_tables(const tight::Model& model, uint8_t width, TableFrequencie
 TightKeys make_keys(const ClassSplit& split);
 void fill_contexts(const tight::Model& model, uint8_t context_of_key[256]);
 
-// All 256 tables of gaps, made once for the process and the device in use.
+// All 256 tables of gaps, of the device in use; made once for each. Any thread may ask.
 struct GapTables {
   Buffer decode, encode;
 };

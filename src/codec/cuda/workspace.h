@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/memory.h"
@@ -27,14 +29,22 @@ class Workspace {
 
   // At least `num_bytes` of device memory, or of pinned memory for the kHost ones.
   Result<uint8_t*> get(Use use, size_t num_bytes) {
+    if (use == kSlots && num_bytes <= borrowed_.size()) return borrowed_.data();
     Buffer& buffer = buffers_[use];
     if (buffer.size() < num_bytes) {
       const Place place = use >= kHostCounts ? Place::kPinned : Place::kDevice;
+      // To allocate makes every stream wait: small pieces grow in few steps. Slots and large
+      // ones are of the scratch, which is a promise.
+      const bool in_steps = place == Place::kPinned || (use != kSlots && num_bytes < kSmall);
       buffer = Buffer();  // first, so that both need not fit
-      DW_ASSIGN_OR_RETURN(buffer, Buffer::allocate(place, num_bytes + num_bytes / 8));
+      DW_ASSIGN_OR_RETURN(buffer,
+                          Buffer::allocate(place, in_steps ? std::bit_ceil(num_bytes) : num_bytes));
     }
     return buffer.data();
   }
+
+  // kSlots is this memory of somebody else's, as long as it is enough. Aligned to 256 bytes.
+  void borrow(std::span<uint8_t> memory) noexcept { borrowed_ = memory; }
 
   // Gives back what is larger than `num_bytes`.
   void limit(Use use, size_t num_bytes) {
@@ -45,6 +55,8 @@ class Workspace {
     for (size_t use = 0; use < kHostCounts; ++use) sum += buffers_[use].size();
     return sum;
   }
+  // All but the slots.
+  size_t table_bytes() const noexcept { return device_bytes() - buffers_[kSlots].size(); }
 
   // Pinned memory that comes in pieces, as many as are asked for. What piece i held is lost when it
   // grows.
@@ -53,14 +65,14 @@ class Workspace {
     Buffer& piece = host_pieces_[i];
     if (piece.size() < num_bytes) {
       piece = Buffer();
-      DW_ASSIGN_OR_RETURN(piece, Buffer::allocate(Place::kPinned, num_bytes + num_bytes / 8));
+      DW_ASSIGN_OR_RETURN(piece, Buffer::allocate(Place::kPinned, std::bit_ceil(num_bytes)));
     }
     return piece.data();
   }
 
   // Codecs work on the first kCodecStreams. The others are for what goes on beside that.
   static constexpr size_t kCodecStreams = 4;
-  enum StreamUse : uint8_t { kSmallArrays = kCodecStreams, kStaging };
+  enum StreamUse : uint8_t { kSmallArrays = kCodecStreams };
   Result<Stream> stream(size_t i) {
     while (streams_.size() <= i) {
       DW_ASSIGN_OR_RETURN(OwnedStream made, OwnedStream::create());
@@ -76,8 +88,11 @@ class Workspace {
   }
 
  private:
+  static constexpr size_t kSmall = size_t{4} << 20;
+
   std::array<Buffer, kNumUses> buffers_;
   std::vector<Buffer> host_pieces_;
+  std::span<uint8_t> borrowed_;
   std::vector<OwnedStream> streams_;
 };
 

@@ -11,6 +11,7 @@ namespace deltawire::cuda {
 
 inline Status to_status(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();  // told here, not again by the next launch
   int device = -1;
   (void)cudaGetDevice(&device);
   const std::string text = std::string(call) + " on device " + std::to_string(device) + ": " +

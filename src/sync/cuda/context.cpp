@@ -34,9 +34,8 @@ Context::~Context() = default;
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 
-Status fetch_bytes(Context::Impl& impl, const Contents& contents, uint64_t offset,
+Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
                    std::span<uint8_t> out, Stream stream) {
-  const UseDevice use(impl.device);
   DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));
   DW_RETURN_IF_ERROR(check_memory(contents.as, contents.array.data, contents.size_bytes));
   if (offset > contents.size_bytes || out.size() > contents.size_bytes - offset) {
@@ -51,8 +50,8 @@ Status fetch_bytes(Context::Impl& impl, const Contents& contents, uint64_t offse
   }
   // Rounded on the device, in pieces of whole elements.
   const uint64_t end = offset + out.size();
-  const uint64_t piece_bytes = std::min<uint64_t>(impl.scratch_bytes(), out.size() + 2) / 2 * 2;
-  DW_ASSIGN_OR_RETURN(uint8_t* const piece, impl.workspace.get(Workspace::kSlots, piece_bytes));
+  const uint64_t piece_bytes = std::min<uint64_t>(lane.scratch_bytes / 2, out.size() + 2) / 2 * 2;
+  DW_ASSIGN_OR_RETURN(uint8_t* const piece, lane.workspace->get(Workspace::kSlots, piece_bytes));
   for (uint64_t at = offset; at < end;) {
     const uint64_t first = at / 2;
     const uint64_t stop = std::min(end, first * 2 + piece_bytes);
@@ -66,7 +65,8 @@ Status fetch_bytes(Context::Impl& impl, const Contents& contents, uint64_t offse
 
 Status Context::fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out,
                       Stream stream) {
-  return fetch_bytes(*impl_, contents, offset, out, stream);
+  const UseDevice use(impl_->device);
+  return fetch_bytes(impl_->lane(), contents, offset, out, stream);
 }
 
 }  // namespace deltawire::cuda

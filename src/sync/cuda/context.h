@@ -1,10 +1,14 @@
 // What a Context keeps.
 #pragma once
 
+#include <algorithm>
+#include <memory>
+
 #include "base/thread_pool.h"
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
 #include "deltawire/cuda.h"
+#include "sync/cuda/lanes.h"
 
 namespace deltawire::cuda {
 
@@ -16,23 +20,25 @@ struct Context::Impl {
   const int device;
   ThreadPool pool;
   Workspace workspace;
-  Buffer staging;      // where snapshots in host memory are brought to; comes off the scratch
-  bool stages = true;  // else they are read over the bus as they are compared; for benches
+  std::unique_ptr<Lanes> lanes;  // once a snapshot in host memory is compared
 
-  uint64_t scratch_bytes() const noexcept { return options.scratch_bytes - staging.size(); }
-  DeviceOptions codec_options() {
-    DeviceOptions given;
-    given.scratch_bytes = scratch_bytes();
-    given.workspace = &workspace;
-    given.pool = &pool;
-    return given;
+  uint64_t scratch_bytes() const noexcept { return options.scratch_bytes; }
+  // Beside the tables that codecs have made.
+  uint64_t scratch_left() const noexcept {
+    return scratch_bytes() - std::min<uint64_t>(scratch_bytes() / 2, workspace.table_bytes());
   }
+  Lane lane() { return {&workspace, &pool, options.scratch_bytes}; }
+  DeviceOptions codec_options() { return lane().codec_options(); }
 };
 
 // ---- what Context and DeviceSnapshot share
 
-Result<std::vector<Coded>> encode_pairs(Context::Impl& impl, std::string_view codec,
+// On the device in use.
+Result<std::vector<Coded>> encode_pairs(const Lane& lane, std::string_view codec,
                                         std::span<const DevicePair> pairs, Stream stream);
+// Old arrays are in pinned host memory.
+Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view codec,
+                                         std::span<const DevicePair> pairs, Stream stream);
 
 enum class ApplyMode : uint8_t { kCheck, kAllOrNothing, kAnyway };
 // kAnyway: after a failure arrays hold anything; saves a second look where the scratch is small.
@@ -43,7 +49,8 @@ Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
                                        std::span<const Contents> arrays, Stream stream);
 
 // Bytes [offset, offset + out.size()) of the array as it is seen. `out` is host memory.
-Status fetch_bytes(Context::Impl& impl, const Contents& contents, uint64_t offset,
+// From the device in use.
+Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
                    std::span<uint8_t> out, Stream stream);
 
 }  // namespace deltawire::cuda

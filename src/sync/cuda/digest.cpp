@@ -119,7 +119,7 @@ Result<Digest> hash_on_host(Context::Impl& impl, DigestKind kind, const Contents
       impl.workspace.get(Workspace::kHostBytes, std::min(kHashedPiece, contents.size_bytes)));
   for (uint64_t at = 0; at < contents.size_bytes; at += kHashedPiece) {
     const std::span<uint8_t> piece(host, std::min(kHashedPiece, contents.size_bytes - at));
-    DW_RETURN_IF_ERROR(fetch_bytes(impl, contents, at, piece, stream));
+    DW_RETURN_IF_ERROR(fetch_bytes(impl.lane(), contents, at, piece, stream));
     hasher.update(piece);
   }
   return hasher.finish();

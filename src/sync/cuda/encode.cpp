@@ -14,15 +14,16 @@ bool runs_on_device(CodecId codec) {
 
 class Encoder {
  public:
-  Encoder(Context::Impl& impl, std::span<const DevicePair> pairs, Stream stream)
-      : impl_(impl), pairs_(pairs), stream_(stream) {}
+  Encoder(const Lane& lane, std::span<const DevicePair> pairs, Stream stream)
+      : lane_(lane), pairs_(pairs), stream_(stream) {}
 
   Result<std::vector<Coded>> encode(const Codec& codec) {
     if (!runs_on_device(codec.id())) return encode_on_host(codec);
     Result<std::vector<Encoded>> encoded =
-        cuda::encode(codec.id(), pairs_, impl_.codec_options(), stream_);
+        cuda::encode(codec.id(), pairs_, lane_.codec_options(), stream_);
     // Changes denser than the scratch has room for: less of them at a time, then the host's memory.
-    if (!encoded.ok() && encoded.status().code() == Code::kOutOfMemory) return encode_apart(codec);
+    const bool lacks_memory = encoded.status().code() == Code::kOutOfMemory;
+    if (lacks_memory && !lane_.within_scratch) return encode_apart(codec);
     if (!encoded.ok()) return std::move(encoded).status();
     std::vector<Coded> out;
     for (Encoded& one : *encoded) out.push_back(coded(codec, std::move(one)));
@@ -42,7 +43,7 @@ class Encoder {
       std::vector<DevicePair> some;
       for (const size_t i : could_be_smaller) some.push_back(pairs_[i]);
       DW_ASSIGN_OR_RETURN(std::vector<Coded> gaps,
-                          Encoder(impl_, some, stream_).encode(*find_codec(CodecId::kGaps)));
+                          Encoder(lane_, some, stream_).encode(*find_codec(CodecId::kGaps)));
       for (size_t k = 0; k < gaps.size(); ++k) {
         Coded& to_beat = best[could_be_smaller[k]];
         if (gaps[k].payload.size() < to_beat.payload.size()) to_beat = std::move(gaps[k]);
@@ -73,7 +74,7 @@ class Encoder {
     return guard_memory([&]() -> Result<std::vector<uint8_t>> {
       std::vector<uint8_t> bytes(size_bytes(i));
       const Contents contents{{given, pair.new_data}, as, bytes.size()};
-      DW_RETURN_IF_ERROR(fetch_bytes(impl_, contents, 0, bytes, stream_));
+      DW_RETURN_IF_ERROR(fetch_bytes(lane_, contents, 0, bytes, stream_));
       return bytes;
     });
   }
@@ -85,7 +86,7 @@ class Encoder {
       DW_RETURN_IF_ERROR(copy(old_bytes.data(), pairs_[i].old_data, old_bytes.size(), stream_));
       DW_RETURN_IF_ERROR(wait(stream_));
       DW_ASSIGN_OR_RETURN(Encoded encoded,
-                          codec.encode(pairs_[i].layout, old_bytes, new_bytes, &impl_.pool));
+                          codec.encode(pairs_[i].layout, old_bytes, new_bytes, lane_.pool));
       return coded(codec, std::move(encoded));
     });
   }
@@ -105,38 +106,59 @@ class Encoder {
     std::vector<Coded> out;
     for (size_t i = 0; i < pairs_.size(); ++i) {
       DW_ASSIGN_OR_RETURN(std::vector<Coded> one,
-                          Encoder(impl_, pairs_.subspan(i, 1), stream_).encode(codec));
+                          Encoder(lane_, pairs_.subspan(i, 1), stream_).encode(codec));
       out.push_back(std::move(one[0]));
     }
     return out;
   }
 
-  Context::Impl& impl_;
+  const Lane lane_;
   const std::span<const DevicePair> pairs_;
   const Stream stream_;
 };
 
 }  // namespace
 
-Result<std::vector<Coded>> encode_pairs(Context::Impl& impl, std::string_view codec,
+Result<std::vector<Coded>> encode_pairs(const Lane& lane, std::string_view codec,
                                         std::span<const DevicePair> pairs, Stream stream) {
-  const UseDevice use(impl.device);
-  Encoder encoder(impl, pairs, stream);
+  Encoder encoder(lane, pairs, stream);
   if (codec == "auto") return encoder.encode_smallest();
   const Codec* const known = find_codec(codec);
   if (known == nullptr) return invalid_argument("no codec \"" + std::string(codec) + "\"");
   return encoder.encode(*known);
 }
 
+Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view codec,
+                                         std::span<const DevicePair> pairs, Stream stream) {
+  // What the host codes anyway is where it should be.
+  if (!has_codec(codec)) return encode_pairs(impl.lane(), codec, pairs, stream);
+  if (impl.lanes == nullptr) {
+    impl.lanes =
+        std::make_unique<Lanes>(impl.device, impl.scratch_bytes(), impl.pool.num_workers());
+  }
+  DW_ASSIGN_OR_RETURN(uint8_t* const memory,
+                      impl.workspace.get(Workspace::kSlots, impl.lanes->sizes().memory()));
+  std::vector<Coded> out(pairs.size());
+  const auto encode = [&](const Lane& lane, size_t first, std::span<const DevicePair> group,
+                          Stream own) -> Status {
+    DW_ASSIGN_OR_RETURN(std::vector<Coded> coded, encode_pairs(lane, codec, group, own));
+    std::move(coded.begin(), coded.end(), out.begin() + ptrdiff_t(first));
+    return {};
+  };
+  DW_RETURN_IF_ERROR(impl.lanes->for_each_group(pairs, memory, stream, encode));
+  return out;
+}
+
 Result<std::vector<Coded>> Context::encode(std::string_view codec, std::span<const Pair> pairs,
                                            Stream stream) {
+  const UseDevice use(impl_->device);
   std::vector<DevicePair> device_pairs;
   for (size_t i = 0; i < pairs.size(); ++i) {
     Result<DevicePair> pair = device_pair(pairs[i]);
     if (!pair.ok()) return std::move(pair).status().at("pair " + std::to_string(i));
     device_pairs.push_back(*pair);
   }
-  return encode_pairs(*impl_, codec, device_pairs, stream);
+  return encode_pairs(impl_->lane(), codec, device_pairs, stream);
 }
 
 }  // namespace deltawire::cuda

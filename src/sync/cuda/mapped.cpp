@@ -15,7 +15,6 @@ struct OpenPatch {
   size_t number = 0;  // in the call
   TensorMap map;
   ListsPayload lists;
-  uint64_t room() const { return (lists.body.size() + 15) / 16 * 16; }
 };
 
 Result<OpenPatch> open_patch(const MappedPatch& patch, size_t number) {
@@ -36,49 +35,62 @@ Result<OpenPatch> open_patch(const MappedPatch& patch, size_t number) {
 // Patches of one width that fit the scratch together.
 struct Group {
   unsigned width = 0;
-  std::vector<OpenPatch> patches;
+  std::span<const OpenPatch> patches;
 };
 
-std::vector<Group> make_groups(std::map<unsigned, std::vector<OpenPatch>> by_width,
-                               uint64_t scratch_bytes) {
+using PatchesByWidth = std::map<unsigned, std::vector<OpenPatch>>;
+
+// To check takes positions alone.
+std::vector<Group> make_groups(const PatchesByWidth& by_width, uint64_t scratch_bytes, bool write) {
+  const uint64_t most = scratch_bytes - scratch_bytes / 32;  // and tables
   std::vector<Group> groups;
-  for (auto& [width, patches] : by_width) {
-    uint64_t size = 0;
-    for (OpenPatch& patch : patches) {
-      if (size == 0 || size + patch.room() > scratch_bytes) {
-        groups.push_back({width, {}});
-        size = 0;
+  for (const auto& [width, patches] : by_width) {
+    const std::span<const OpenPatch> all(patches);
+    for (size_t begin = 0; begin < all.size();) {
+      uint64_t size = all[begin].lists.room(write);
+      size_t end = begin + 1;
+      while (end < all.size() && size + all[end].lists.room(write) <= most) {
+        size += all[end++].lists.room(write);
       }
-      size += patch.room();
-      groups.back().patches.push_back(std::move(patch));
+      groups.push_back({width, all.subspan(begin, end - begin)});
+      begin = end;
     }
   }
   return groups;
 }
 
 Status run_group(Context::Impl& impl, const Group& group, bool write, Stream stream) {
-  uint64_t size = 0;
-  for (const OpenPatch& patch : group.patches) size += patch.room();
-  DW_ASSIGN_OR_RETURN(uint8_t * at, impl.workspace.get(Workspace::kSlots, size));
   std::vector<ListPatch> lists;
   std::vector<MappedList> mapped;
   std::vector<MappedPiece> pieces;
+  uint64_t size = 0;
   for (const OpenPatch& patch : group.patches) {
     const ListsPayload& from = patch.lists;
-    DW_RETURN_IF_ERROR(copy(at, from.body.data(), from.body.size(), stream));
-    lists.push_back({nullptr, patch.map.num_elements, at, at + from.positions().size(), from.count,
+    lists.push_back({nullptr, patch.map.num_elements, nullptr, nullptr, from.count,
                      from.entry_bytes, from.absolute ? 1U : 0U, 0});
+    size += from.room(write);
+    if (!write) continue;
     MappedList list{
         lists.back(), {}, patch.map.num_dims, uint32_t(patch.map.pieces.size()), pieces.size()};
     std::copy(patch.map.shape.begin(), patch.map.shape.end(), list.shape);
     mapped.push_back(list);
     pieces.insert(pieces.end(), patch.map.pieces.begin(), patch.map.pieces.end());
-    at += patch.room();
   }
   const size_t check_bytes = (apply_lists_scratch(lists) + 255) / 256 * 256;
-  DW_ASSIGN_OR_RETURN(
-      uint8_t* const scratch,
-      impl.workspace.get(Workspace::kTables, check_bytes + mapped_scratch(mapped, pieces.size())));
+  const size_t map_bytes =
+      write ? (mapped_scratch(mapped, pieces.size()) + 255) / 256 * 256 : size_t{0};
+  DW_ASSIGN_OR_RETURN(uint8_t* const scratch,
+                      impl.workspace.get(Workspace::kSlots, check_bytes + map_bytes + size));
+  uint8_t* at = scratch + check_bytes + map_bytes;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const ListsPayload& from = group.patches[i].lists;
+    const Bytes sent = from.sent(write);
+    DW_RETURN_IF_ERROR(copy(at, sent.data(), sent.size(), stream));
+    lists[i].positions = at;
+    lists[i].values = at + from.positions().size();
+    if (write) mapped[i].list = lists[i];
+    at += from.room(write);
+  }
   DW_ASSIGN_OR_RETURN(uint8_t* const status_at,
                       impl.workspace.get(Workspace::kStatus, sizeof(PatchStatus)));
   auto* const status = reinterpret_cast<PatchStatus*>(status_at);
@@ -99,16 +111,19 @@ Status run_group(Context::Impl& impl, const Group& group, bool write, Stream str
 
 Status Context::apply_mapped(std::span<const MappedPatch> patches, Stream stream) {
   const UseDevice use(impl_->device);
-  std::map<unsigned, std::vector<OpenPatch>> by_width;
+  PatchesByWidth by_width;
   for (size_t i = 0; i < patches.size(); ++i) {
     Result<OpenPatch> open = open_patch(patches[i], i);
     if (!open.ok()) return std::move(open).status().at("patch " + std::to_string(i));
     if (open->lists.count == 0) continue;
     by_width[layout_of(patches[i].tensor->dtype).width].push_back(std::move(*open));
   }
-  const std::vector<Group> groups = make_groups(std::move(by_width), impl_->scratch_bytes());
+  const uint64_t scratch_bytes = impl_->scratch_left();
+  const std::vector<Group> groups = make_groups(by_width, scratch_bytes, true);
   if (groups.size() > 1) {  // one checks itself before it writes
-    for (const Group& group : groups) DW_RETURN_IF_ERROR(run_group(*impl_, group, false, stream));
+    for (const Group& group : make_groups(by_width, scratch_bytes, false)) {
+      DW_RETURN_IF_ERROR(run_group(*impl_, group, false, stream));
+    }
   }
   for (const Group& group : groups) DW_RETURN_IF_ERROR(run_group(*impl_, group, true, stream));
   return {};

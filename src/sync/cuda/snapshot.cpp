@@ -6,7 +6,6 @@
 #include "sync/cuda/arrays.h"
 #include "sync/cuda/context.h"
 #include "sync/cuda/slot_memory.h"
-#include "sync/cuda/staging.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -110,7 +109,7 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(const Contents& contents, Strea
       DW_RETURN_IF_ERROR(round_to_bf16(contents.array.data, kind, 0, contents.size_bytes / 2,
                                        reinterpret_cast<uint16_t*>(to), stream));
     } else {
-      return fetch_bytes(impl_->context, contents, 0, {to, contents.size_bytes}, stream);
+      return fetch_bytes(impl_->context.lane(), contents, 0, {to, contents.size_bytes}, stream);
     }
     return wait(stream);
   };
@@ -147,19 +146,10 @@ Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
     if (!pair.ok()) return std::move(pair).status().at(place);
     pairs.push_back(*pair);
   }
-  if (impl_->placement == Placement::kDevice || !impl_->context.stages) {
-    return encode_pairs(impl_->context, codec, pairs, stream);
+  if (impl_->placement == Placement::kPinned) {
+    return encode_pinned(impl_->context, codec, pairs, stream);
   }
-  std::vector<Coded> out(changes.size());
-  DW_RETURN_IF_ERROR(
-      for_each_staged(impl_->context, pairs, stream,
-                      [&](size_t first, std::span<const DevicePair> batch) -> Status {
-                        DW_ASSIGN_OR_RETURN(std::vector<Coded> coded,
-                                            encode_pairs(impl_->context, codec, batch, stream));
-                        std::move(coded.begin(), coded.end(), out.begin() + ptrdiff_t(first));
-                        return {};
-                      }));
-  return out;
+  return encode_pairs(impl_->context.lane(), codec, pairs, stream);
 }
 
 Status DeviceSnapshot::advance(std::span<const Step> steps, Stream stream) {
@@ -192,10 +182,12 @@ Result<std::vector<Digest>> DeviceSnapshot::digests(DigestKind kind, std::span<c
 
 Status DeviceSnapshot::read(Slot slot, uint64_t offset, std::span<uint8_t> out,
                             Stream stream) const {
+  const UseDevice use(impl_->context.device);
   DW_RETURN_IF_ERROR(impl_->check(slot));
   const HeldArray& array = *impl_->slots[slot];
-  return fetch_bytes(impl_->context, {{array.dtype, array.data}, array.dtype, array.size_bytes},
-                     offset, out, stream);
+  return fetch_bytes(impl_->context.lane(),
+                     {{array.dtype, array.data}, array.dtype, array.size_bytes}, offset, out,
+                     stream);
 }
 
 uint64_t DeviceSnapshot::device_bytes() const noexcept {

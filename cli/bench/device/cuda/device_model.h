@@ -43,6 +43,7 @@ struct DeviceModel {
   std::vector<cuda::DevicePair> pairs;
 
   double read_both = 0, diff = 0;  // milliseconds that others are compared with
+  double bus_gigabytes = 0;        // a second, copied from pinned host memory
   std::vector<Row> rows;
 };
 

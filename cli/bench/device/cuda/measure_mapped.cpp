@@ -54,8 +54,9 @@ Status measure_mapped(DeviceModel* model) {
   DW_ASSIGN_OR_RETURN(const double time,
                       model->best([&] { return context.apply_mapped(patches, nullptr); }, restore));
   DW_RETURN_IF_ERROR(model->check_equal("gaps through a map"));
-  model->rows.push_back({"gaps apply through a map", time, 0,
-                         "all of the call, payloads over the bus twice where they do not fit"});
+  model->rows.push_back(
+      {"gaps apply through a map", time, 0,
+       "all of the call; where payloads do not fit, positions cross the bus twice"});
   return restore();
 }
 

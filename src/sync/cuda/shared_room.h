@@ -1,0 +1,57 @@
+// One piece of memory that several threads take parts of for a while.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <utility>
+
+namespace deltawire::cuda {
+
+class SharedRoom {
+ public:
+  explicit SharedRoom(std::span<uint8_t> memory);
+
+  // A part of it; goes back with this.
+  class Part {
+   public:
+    Part() = default;
+    ~Part() { give_back(); }
+    Part(Part&& other) noexcept
+        : room_(std::exchange(other.room_, nullptr)), memory_(other.memory_) {}
+    Part& operator=(Part&& other) noexcept {
+      std::swap(room_, other.room_);
+      std::swap(memory_, other.memory_);
+      return *this;
+    }
+
+    bool has_room() const noexcept { return room_ != nullptr; }
+    std::span<uint8_t> memory() const noexcept { return memory_; }
+    void give_back() noexcept;
+
+   private:
+    friend class SharedRoom;
+    Part(SharedRoom* room, std::span<uint8_t> memory) : room_(room), memory_(memory) {}
+    SharedRoom* room_ = nullptr;
+    std::span<uint8_t> memory_;
+  };
+
+  // Aligned to 256 bytes if the memory is. Without room where there is none now, or no bytes are
+  // asked for.
+  Part try_take(uint64_t num_bytes);
+  // Waits for it. No more than there is in all, from a thread that has no part yet.
+  Part take(uint64_t num_bytes);
+
+ private:
+  Part cut(uint64_t num_bytes);
+  void join(std::span<uint8_t> memory) noexcept;
+
+  uint8_t* const begin_;
+  std::mutex mutex_;
+  std::condition_variable given_back_;
+  std::map<uint64_t, uint64_t> free_;  // where such parts begin, where they end
+};
+
+}  // namespace deltawire::cuda
