@@ -68,9 +68,10 @@ class PublishCallback(TrainerCallback):
 
         Without `wait` a step goes on as soon as its changes are captured, and what went wrong with its version is raised by the
         next one. `dtype` is what floating point weights are published as: `torch.bfloat16` for master weights in float32.
-        `tensors(model)` gives names and tensors of one's own choice, merged adapters for example. Configuration and tokenizer
-        ride along in versions that are stored whole, and `extra_files` too. `on_version(step, version)` is told what is
-        committed, in the training's thread: without `wait` that is one publish later.
+        `tensors(model)` gives names and tensors of one's own choice: `peft.get_peft_model_state_dict` for adapters alone.
+        Configuration (of the model, not of adapters) and tokenizer ride along in versions that are stored whole, and
+        `extra_files` too. `on_version(step, version)` is told what is committed, in the training's thread: without `wait` that
+        is one publish later.
         """
         if every < 1:
             raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
@@ -185,9 +186,10 @@ def save_files(
     `dtype` is what the configuration shall say of the weights.
     """
     model, folder = unwrap_model(model), Path(folder)
-    if isinstance(model, PreTrainedModel):
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT has one
+    if isinstance(base, PreTrainedModel):
         with _no_bar():
-            model.save_pretrained(folder, state_dict={})
+            base.save_pretrained(folder, state_dict={})
     if processing_class is not None:
         processing_class.save_pretrained(folder)
     for weights in folder.glob("*.safetensors*"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -191,6 +192,24 @@ def test_grpo_is_followed(tmp_path: Path, store: str) -> None:
     with dw.Replica(store, tmp_path / "replica") as replica:
         replica.pull()
     assert_loads(tmp_path / "replica", model)
+
+
+def test_adapters_alone_and_merged(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(tiny("llama"), peft.LoraConfig(r=2, target_modules=["q_proj"]))
+
+    def merged(model: Any) -> dict[str, torch.Tensor]:
+        return checkpoint_tensors(copy.deepcopy(model).merge_and_unload())
+
+    for name, tensors in ("alone", peft.get_peft_model_state_dict), ("merged", merged):
+        trainer(model, tmp_path, PublishCallback(tmp_path / name, tensors=tensors), max_steps=2).train()
+        with dw.Replica(tmp_path / name, tmp_path / f"{name}-replica") as replica:
+            replica.pull()
+        assert (tmp_path / f"{name}-replica/config.json").exists()
+        if name == "alone":
+            model.save_pretrained(tmp_path / "saved")
+            assert_same(saved(tmp_path / "alone-replica"), saved(tmp_path / "saved"))
+    assert_loads(tmp_path / "merged-replica", model.merge_and_unload())
 
 
 def test_several_processes(tmp_path: Path) -> None:
