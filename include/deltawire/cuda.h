@@ -132,6 +132,9 @@ class Context {
   Status apply(std::span<const Patch> patches, Stream stream);
   // The same without a write. Waits.
   Status check(std::span<const Patch> patches, Stream stream);
+  // apply() of what check() has passed: decoded once, written on the way. After a failure, which is
+  // then somebody else's write to the arrays, they hold anything. Waits.
+  Status apply_checked(std::span<const Patch> patches, Stream stream);
   // Through a map; all positions are checked before the first write. Waits.
   Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
 

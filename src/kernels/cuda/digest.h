@@ -1,6 +1,6 @@
 // xxh3-128 of many arrays at once, up to where the host finishes them. Blocks of 1 KiB are summed
 // at the speed of memory; the sums then go through one chain for each array, all chains side by
-// side. The longest chain takes about 10 ns for each of its blocks, whatever is beside it.
+// side. The longest chain takes 17 to 20 ns (H200) for each of its blocks, whatever is beside it.
 //
 // Arrays are gone through in turns, each of them in as many: sums of a turn fit a piece of memory,
 // and all chains end together.

@@ -94,6 +94,10 @@ Status Context::apply(std::span<const Patch> patches, Stream stream) {
   return apply_patches(*impl_, patches, ApplyMode::kAllOrNothing, stream);
 }
 
+Status Context::apply_checked(std::span<const Patch> patches, Stream stream) {
+  return apply_patches(*impl_, patches, ApplyMode::kAnyway, stream);
+}
+
 Status Context::check(std::span<const Patch> patches, Stream stream) {
   return apply_patches(*impl_, patches, ApplyMode::kCheck, stream);
 }

@@ -185,7 +185,7 @@ Status DeviceTensors::commit() {
     DW_RETURN_IF_ERROR(cuda::send(whole.contents, tensors_.at(whole.number).bytes.data(), stream_));
   }
   for (const std::vector<Change>& turn : turns_) {
-    DW_RETURN_IF_ERROR(context_.apply(patches_of(turn, 0), stream_));
+    DW_RETURN_IF_ERROR(context_.apply_checked(patches_of(turn, 0), stream_));
   }
   return {};
 }
