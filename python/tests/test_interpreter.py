@@ -163,7 +163,8 @@ def test_threads_take_turns(store: str) -> None:
 
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    preamble = "import os, sys, numpy as np, deltawire as dw\n"
+    preamble = "import os, sys, warnings, numpy as np, deltawire as dw\n"
+    preamble += "warnings.simplefilter('ignore', DeprecationWarning)  # Python 3.12 and later warn of forks beside threads\n"
     return subprocess.run([sys.executable, "-c", preamble + script], cwd=folder, capture_output=True, text=True, timeout=60)
 
 
