@@ -260,6 +260,8 @@ Status TensorReplica::Impl::stage_steps(const std::vector<TensorSteps>& steps, c
 Status TensorReplica::Impl::stage_deltas(const Plan& plan, PullReport* report, PhaseClock* clock) {
   const Target target{plan.target.manifest, plan.schema};
   const HeldTensors own(kPlace, forms);
+  // A tensor may change in each of several hops; and a GPU is fastest with all of them at once.
+  const bool as_they_come = plan.hops.size() == 1 && !sets[size_t(Memory::kCuda)];
   clock->end();
   const double fetch_begin = clock->now();
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_of(plan.hops));
@@ -276,7 +278,7 @@ Status TensorReplica::Impl::stage_deltas(const Plan& plan, PullReport* report, P
     DW_ASSIGN_OR_RETURN(const std::optional<size_t> part, fetch.next(progress_of(*report, built)));
     if (!stage_begin) stage_begin = clock->now();
     if (!part) break;
-    if (plan.hops.size() != 1) continue;  // a tensor may change in each of several hops
+    if (!as_they_come) continue;
     DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(part_file(plan.hops, 0, *part)));
     DW_RETURN_IF_ERROR(stage(ready.steps, fetch.received_bytes()));
   }
