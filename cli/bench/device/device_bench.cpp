@@ -19,7 +19,7 @@ int device_bench(const Context& context, const DeviceBenchOptions&) {
 int device_bench(const Context& context, const DeviceBenchOptions& options) {
   DeviceModel model(options, context.threads);
   const Status status = measure_all(&model);
-  say_rows(context, model);
+  if (!model.rows.empty()) say_rows(context, model);  // what was measured before a failure, too
   if (!status.ok()) return context.fail(status);
   if (context.json) context.emit(report_rows(model));
   return context.succeed();

@@ -6,8 +6,12 @@ namespace deltawire::cuda {
 
 Status check_device() {
   int count = 0;
-  DW_CUDA(cudaGetDeviceCount(&count));
-  return count > 0 ? Status() : Status(Code::kDevice, "no GPU");
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return {};
+  (void)cudaGetLastError();  // told here: no later call is to find it
+  return Status(Code::kDevice,
+                std::string("no GPU can be used here: ") +
+                    (error == cudaSuccess ? "there is none" : cudaGetErrorString(error)));
 }
 
 Result<int> current_device() {
