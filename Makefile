@@ -1,11 +1,13 @@
 # Everything a newcomer needs: `make test`, `make demo`. The rest is for those who stay.
 JOBS    ?= $(shell nproc)
 SECONDS ?= 60
+MINUTES ?= 60
 # Tests wait for disks and servers half of their time.
 CTEST   ?= ctest -j$(shell expr $(JOBS) \* 3 / 2)
 PASS    ?=
+OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 
-.PHONY: help build test wheel demo bench crashtest asan tsan fuzz format tidy clean
+.PHONY: help build test wheel demo bench crashtest campaign asan tsan emulated fuzz format tidy clean
 
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,11 +43,27 @@ crashtest:  ## kill everything at every sync point: a thousand deaths and more
 	@tests/crash/crash_test.py build/deltawire --rounds 2 --at-least 1000
 	@tests/crash/race_test.py build/deltawire
 
+campaign:  ## attack everything in every way we know, with fresh seeds, for MINUTES=60; a table of what was found
+	@scripts/setup build test && scripts/venv build/venv interop
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target deltawire_cli
+	@build/venv/bin/python tests/campaign/campaign.py build/deltawire --minutes $(MINUTES) \
+	  --results bench/results/campaign-$$(uname -m).txt
+
 asan tsan:  ## tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer (PASS=-quick: fewer)
 	@scripts/setup build test s3 fuzz
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
 	@scripts/no-aslr $(CTEST) --preset $@$(PASS)
+
+# What depends on the processor. The packages are those of `build`, less what the preset leaves out.
+emulated:  ## tests of kernels, codecs and digests for the other architecture, under emulation
+	@scripts/setup build test emulated
+	@scripts/sysroot $(OTHER_ARCH) build-emulated/sysroot libhwy-dev libzstd-dev libxxhash-dev libssl-dev \
+	  nlohmann-json3-dev libcli11-dev libfmt-dev libgtest-dev
+	@cmake --preset $@ >/dev/null
+	@cmake --build --preset $@ -j$(JOBS)
+	@$(CTEST) --preset $@
 
 fuzz:    ## fuzz every target, SECONDS=60 in all (built by clang)
 	@scripts/setup build test fuzz
@@ -63,4 +81,4 @@ tidy:    ## clang-tidy over the library and the CLI; slow, advice only
 	@run-clang-tidy-14 -quiet -p build '/(src|cli)/.*\.cpp$$'
 
 clean:
-	rm -rf build build-asan build-tsan build-dev
+	rm -rf build build-asan build-tsan build-dev build-emulated

@@ -10,14 +10,17 @@ namespace {
 
 double xlog2x(double x) { return x > 0 ? x * std::log2(x) : 0; }
 
-// Bits that say which k of n, at k / n each: n H(k / n).
+// Bits that say which k of n, at k / n each: n H(k / n). None and all are certain: no bits, and no
+// rest of a rounding either.
 double choice_bits(uint64_t n, uint64_t k) {
+  if (k == 0 || k == n) return 0;
   return xlog2x(double(n)) - xlog2x(double(k)) - xlog2x(double(n - k));
 }
 
 // Bits for a sequence of values drawn by their own frequencies. Sorts them.
 double sequence_bits(std::vector<uint64_t>* values) {
   std::sort(values->begin(), values->end());
+  if (values->empty() || values->front() == values->back()) return 0;
   double bits = xlog2x(double(values->size()));
   for (auto run = values->begin(); run != values->end();) {
     const auto end = std::upper_bound(run, values->end(), *run);

@@ -3,7 +3,7 @@ deltawire simulate --params 100k -o run -q
 deltawire bench run/v0.safetensors run/v1.safetensors --sizes --codec gaps tight slime | sed -n '/^codec/,/^slime/p'
 
 # Nothing changed: there is nothing to divide by.
-deltawire bench run/v0.safetensors run/v0.safetensors --sizes --codec gaps tight | sed -n '2,8p'
+deltawire bench run/v0.safetensors run/v0.safetensors --sizes --codec gaps tight | sed -n '2,8p' | grep -v '^memory'
 deltawire bench run/v0.safetensors run/v0.safetensors --sizes --codec tight --json | python3 -c "
 import json, sys
 report = json.load(sys.stdin)

@@ -8,7 +8,7 @@ report = json.load(sys.stdin)
 print(list(report), 'scalar' in report['available'], report['chosen'])"
 
 # One that is not there is named, by every verb that would have used it.
-DELTAWIRE_KERNELS=foo deltawire kernels | grep -oE '. scalar$'
+DELTAWIRE_KERNELS=foo deltawire kernels 2>/dev/null | grep -oE '. scalar$'
 DELTAWIRE_KERNELS=foo deltawire kernels --json 2>/dev/null | grep -oE 'DELTAWIRE_KERNELS=foo names none'
 DELTAWIRE_KERNELS=foo deltawire kernels 2>&1 >/dev/null | sed -E 's/here: .*/here: .../'
 DELTAWIRE_KERNELS=foo deltawire verify a b
