@@ -150,18 +150,18 @@ def corruption(world):
 def overwritten_source(world):
     """The checkpoint is saved again, in some way, while it is published."""
     rng = world.rng
-    world.simulate("400K", steps=3, density=0.3)
+    world.simulate("3M", steps=3, density=0.3)
     first = rng.choice((0, 1))
     for step in range(first):
         world.must(*world.publish(step))
     source = world.root / "source.safetensors"
     shutil.copyfile(world.checkpoint(first), source)
     size = source.stat().st_size
-    rate = f"{rng.choice((1, 2, 4))}MB"
+    rate = f"{rng.choice((2, 3, 6))}MB"
     publish = subprocess.Popen(
-        [world.binary, "publish", source, world.store, "--snapshot", world.root / "snapshot", "--part-size", "64KiB",
+        [world.binary, "publish", source, world.store, "--snapshot", world.root / "snapshot", "--part-size", "256KiB",
          "--rate-limit", rate], env=world.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(rng.random() * 1.2)
+    time.sleep(0.1 + rng.random() * 1.5)
     other = world.checkpoint(first + 1).read_bytes()
     how = rng.choice(("in place", "rename", "part", "cut", "same time", "grow"))
     stamp = source.stat()
