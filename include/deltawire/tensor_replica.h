@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "deltawire/box.h"
 #include "deltawire/delta.h"
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
@@ -18,14 +19,15 @@
 
 namespace deltawire {
 
-// A tensor that the caller owns and that outlives the replica. Its bytes may be read at any time
-// but during commit(), and are to be written by the replica alone.
+// A tensor, or a box of one, that the caller owns and that outlives the replica. Its bytes may be
+// read at any time but during commit(), and are to be written by the replica alone.
 struct LiveTensor {
   std::string name;
   DType dtype = DType::kU8;
-  Shape shape;
+  Shape shape;  // of the whole tensor
   std::span<uint8_t> bytes;
   Memory memory = Memory::kHost;  // where the bytes are
+  Box box = {};                   // what the bytes are of the tensor
 };
 
 struct TensorReplicaOptions {
@@ -36,8 +38,12 @@ struct TensorReplicaOptions {
   bool check_commit = true;  // hash what commit() has patched: one pass over it, in the pause
   bool heartbeat = true;     // leave the version in the store, as far as that can be written
   std::string name;          // of this replica; empty: host and process
-  // Where parts lie while they are worked on, and whole versions until commit(); empty: the
-  // system's folder for temporary files.
+  // Beside the tensors and mapped files, whatever the model. What differs waits in memory as far as
+  // half of this is enough, the rest in a file in `scratch`.
+  uint64_t memory_limit = uint64_t{2} << 30;
+  // A folder on a disk, where parts lie while they are worked on, whole versions until commit(),
+  // and all of every tensor of which only boxes are held; empty: the system's folder for temporary
+  // files.
   std::filesystem::path scratch;
   std::filesystem::path trust_key;
   // For tensors in a GPU's memory: where work on them goes, and the memory there that it may take.
@@ -50,8 +56,14 @@ struct TensorReplicaOptions {
 // whose process died in commit() died with it.
 class TensorReplica {
  public:
-  // `tensors`: all of the model, in any order, holding anything. InvalidArgument when sizes do not
-  // fit dtypes and shapes, or a name comes twice.
+  // `tensors`: all of the model, in any order, holding anything. Of a tensor there may be boxes, as
+  // in tensor parallelism; one without elements says that nothing of it is held. InvalidArgument
+  // when sizes do not fit dtypes, shapes and boxes, or boxes of a tensor overlap.
+  //
+  // Boxes are proven like tensors: by the digests of the whole tensors, of which the replica keeps
+  // copies in `scratch` for it, since no codec and no digest could do with a box alone. What boxes
+  // hold at first can be found out only where they are all of their tensors; else a whole version
+  // is loaded.
   static Result<TensorReplica> open(std::shared_ptr<Store> store, std::vector<LiveTensor> tensors,
                                     TensorReplicaOptions options);
   ~TensorReplica();
@@ -66,8 +78,9 @@ class TensorReplica {
   // read, not written; whatever fails leaves them as they are. The first time, what they hold is
   // found out by digest: the wanted version, one of those before it, or none, and then a version
   // stored whole is where the path begins. InvalidArgument, naming the tensor, when the version has
-  // others than were given. What differs is held in memory until commit(): as absolute values, or,
-  // for tensors on a GPU, as payloads that are known to be sound and to fit what is there.
+  // others than were given. A part that is damaged or gone is gone around, where another path leads
+  // to the version. What differs waits for commit() as absolute values, or, for tensors on a GPU,
+  // as payloads that are known to be sound and to fit what is there.
   Result<PullReport> prepare(std::optional<uint64_t> version = {});
   // Writes what prepare() left. From its first write until it succeeds, version() is none: what a
   // failure leaves is never taken for a version, and the next prepare() starts from a whole one.

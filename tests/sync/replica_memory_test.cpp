@@ -1,4 +1,4 @@
-// A replica's memory does not grow with its largest tensor.
+// A replica's memory does not grow with its largest tensor, nor with what a version changes.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "checkpoints.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
+#include "deltawire/tensor_replica.h"
 #include "store/directory_store.h"
 
 namespace deltawire::testing {
@@ -52,27 +55,16 @@ class LargeTensor {
   uint8_t* const data_;
 };
 
-// Pulls the versions one after the other in a child whose memory is limited. What it printed, if it
-// failed.
-std::string pull_with_little_memory(const fs::path& store, const fs::path& local,
-                                    const std::vector<uint64_t>& versions) {
+// Works in a child that may take `room` bytes beyond what it has. What it printed, if it failed.
+std::string with_little_memory(uint64_t room, const std::function<Status()>& work) {
   int pipe[2];
   if (::pipe(pipe) != 0) return "no pipe";
   const pid_t child = ::fork();
   if (child == 0) {
     const auto run = [&]() -> Status {
-      const rlimit limit{data_bytes() + kRoom, data_bytes() + kRoom};
+      const rlimit limit{data_bytes() + room, data_bytes() + room};
       if (::setrlimit(RLIMIT_DATA, &limit) != 0) return internal_error("cannot set the limit");
-      ReplicaOptions options;
-      options.threads = 2;
-      options.heartbeat = false;
-      DW_ASSIGN_OR_RETURN(Replica replica,
-                          Replica::open(std::make_shared<DirectoryStore>(store), local, options));
-      for (const uint64_t version : versions) {
-        DW_ASSIGN_OR_RETURN(const PullReport report, replica.pull(version));
-        if (report.repaired) return internal_error(report.repair_reason);
-      }
-      return {};
+      return work();
     };
     const Status status = run();
     const std::string text = status.ok() ? "" : status.to_string();
@@ -88,6 +80,23 @@ std::string pull_with_little_memory(const fs::path& store, const fs::path& local
   ::waitpid(child, &status, 0);
   if (status == 0) return "";
   return text.empty() ? "ended with status " + std::to_string(status) : text;
+}
+
+// Pulls the versions one after the other.
+std::string pull_with_little_memory(const fs::path& store, const fs::path& local,
+                                    const std::vector<uint64_t>& versions) {
+  return with_little_memory(kRoom, [&]() -> Status {
+    ReplicaOptions options;
+    options.threads = 2;
+    options.heartbeat = false;
+    DW_ASSIGN_OR_RETURN(Replica replica,
+                        Replica::open(std::make_shared<DirectoryStore>(store), local, options));
+    for (const uint64_t version : versions) {
+      DW_ASSIGN_OR_RETURN(const PullReport report, replica.pull(version));
+      if (report.repaired) return internal_error(report.repair_reason);
+    }
+    return {};
+  });
 }
 
 bool holds(const fs::path& local, Bytes bytes) {
@@ -122,6 +131,68 @@ TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
   }
   EXPECT_EQ(pull_with_little_memory(store, local, {0, 1, 3}), "");
   EXPECT_TRUE(holds(local, tensor.bytes()));
+}
+
+// What differs is several times the memory that a replica of tensors may take: it waits for
+// commit() in a file.
+TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
+  constexpr uint64_t kSize = 32 * kMiB, kCount = 6;
+  TempFolder folder;
+  const fs::path store = folder.path() / "store";
+  std::vector<std::vector<uint8_t>> weights(kCount, std::vector<uint8_t>(kSize));
+  std::vector<std::vector<uint8_t>> held = weights;
+  std::vector<PublishTensor> views;
+  std::vector<LiveTensor> whole, boxes;
+  const Shape shape = {1024, kSize / 2048};
+  for (size_t i = 0; i < kCount; ++i) {
+    const std::string name = "layer." + std::to_string(i);
+    views.push_back({{name, DType::kBF16, shape, weights[i]}, {}});
+    whole.push_back({name, DType::kBF16, shape, held[i]});
+    const Box half{{0, 0}, {shape[0], shape[1] / 2}};
+    boxes.push_back(
+        {name, DType::kBF16, shape, MutableBytes(held[i]).first(kSize / 2), Memory::kHost, half});
+  }
+  {
+    PublishOptions options;
+    options.threads = 2;
+    options.codec = "gaps";
+    Publisher publisher =
+        Publisher::open(std::make_shared<DirectoryStore>(store), {}, options).value();
+    ASSERT_TRUE(publisher.publish(views).ok());
+    for (std::vector<uint8_t>& bytes : weights) {
+      for (uint64_t i = 0; i < kSize; i += 7) bytes[i] = uint8_t(i * 2654435761 >> 13) | 1;
+    }
+    ASSERT_FALSE(publisher.publish(views)->full);
+  }
+  const auto pull = [&](const std::vector<LiveTensor>& tensors, uint64_t memory_limit) {
+    return with_little_memory(96 * kMiB, [&]() -> Status {
+      TensorReplicaOptions options;
+      options.threads = 2;
+      options.heartbeat = false;
+      options.scratch = folder.path();
+      options.memory_limit = memory_limit;
+      DW_ASSIGN_OR_RETURN(
+          TensorReplica replica,
+          TensorReplica::open(std::make_shared<DirectoryStore>(store), tensors, options));
+      DW_RETURN_IF_ERROR(replica.pull(0).status());
+      DW_ASSIGN_OR_RETURN(const PullReport report, replica.pull(1));
+      if (report.repaired) return internal_error(report.repair_reason);
+      for (size_t i = 0; i < tensors.size(); ++i) {  // the child's own memory: compared there
+        std::vector<uint8_t> row(tensors[i].box.whole() ? kSize / 1024 : kSize / 2048);
+        for (uint64_t at = 0; at < tensors[i].bytes.size(); at += row.size()) {
+          const uint64_t from = at / row.size() * (kSize / 1024);
+          if (std::memcmp(tensors[i].bytes.data() + at, weights[i].data() + from, row.size()) !=
+              0) {
+            return internal_error("tensor " + tensors[i].name + " differs");
+          }
+        }
+      }
+      return {};
+    });
+  };
+  EXPECT_EQ(pull(whole, 48 * kMiB), "");
+  EXPECT_EQ(pull(boxes, 48 * kMiB), "");
+  EXPECT_NE(pull(whole, 2048 * kMiB).find("out of memory"), std::string::npos);  // so near it is
 }
 
 }  // namespace

@@ -3,92 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <thread>
 
 #include "chain/heartbeat.h"
 #include "chain/names.h"
-#include "hooked_store.h"
-#include "published_model.h"
-#include "store/memory_store.h"
+#include "live_model.h"
 
 namespace deltawire::testing {
 namespace {
-
-// A model in memory for a replica to keep.
-class Memory {
- public:
-  explicit Memory(const Model& like, uint8_t fill = 0) {
-    for (const TestTensor& tensor : like.tensors) {
-      bytes_.emplace_back(tensor.bytes.size(), fill);
-      tensors.push_back({tensor.name, tensor.dtype, tensor.shape, bytes_.back()});
-    }
-  }
-  void become(const Model& model) {
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      std::copy(model.tensors[i].bytes.begin(), model.tensors[i].bytes.end(), bytes_[i].begin());
-    }
-  }
-  bool is(const Model& model) const {
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      if (!std::equal(bytes_[i].begin(), bytes_[i].end(), model.tensors[i].bytes.begin(),
-                      model.tensors[i].bytes.end())) {
-        return false;
-      }
-    }
-    return true;
-  }
-  std::vector<uint8_t>& bytes(size_t i) { return bytes_[i]; }
-  std::vector<std::vector<uint8_t>> copy() const { return {bytes_.begin(), bytes_.end()}; }
-
-  std::vector<LiveTensor> tensors;
-
- private:
-  std::deque<std::vector<uint8_t>> bytes_;
-};
-
-class TensorReplicaTest : public ::testing::Test {
- protected:
-  TensorReplicaTest() : store_(std::make_shared<HookedStore>()), model_(Model::make()) {
-    PublishOptions options;
-    options.threads = 2;
-    publisher_.emplace(Publisher::open(store_, {}, options).value());
-    publish();
-  }
-  void publish() {
-    const auto report = publisher_->publish(model_.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    states_.push_back(model_);
-  }
-  void step(double density = 0.02) {
-    model_.step(density);
-    publish();
-  }
-  static TensorReplicaOptions options() {
-    TensorReplicaOptions options;
-    options.threads = 2;
-    options.heartbeat = false;
-    return options;
-  }
-  Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
-    return TensorReplica::open(store_, memory->tensors, how);
-  }
-  // Flips a byte of an object.
-  void damage(const std::string& name) {
-    std::string text = store_->get(name, 1 << 24).value();
-    text[text.size() - 3] ^= 1;
-    ASSERT_TRUE(store_->put(name, MemoryBody(text)).ok());
-  }
-  std::string last_part() const {
-    const auto record = Chain::open(store_, {})->version(states_.size() - 1);
-    return record->manifest.parts.back().name;
-  }
-
-  std::shared_ptr<HookedStore> store_;
-  Model model_;
-  std::optional<Publisher> publisher_;
-  std::vector<Model> states_;  // by version
-};
 
 TEST_F(TensorReplicaTest, FollowsVersionByVersion) {
   Memory memory(model_);
@@ -252,6 +174,77 @@ TEST_F(TensorReplicaTest, ADownloadThatFailsChangesNothingAndIsMadeUpForLater) {
   ASSERT_TRUE(store_->put(part, MemoryBody(text)).ok());
   ASSERT_TRUE(replica->pull().ok());
   EXPECT_TRUE(memory.is(states_[1]));
+}
+
+TEST_F(TensorReplicaTest, GoesAroundADamagedOrMissingPart) {
+  for (const bool missing : {false, true}) {
+    restart_with_anchors();
+    Memory memory(model_);
+    auto replica = open(&memory);
+    ASSERT_TRUE(replica->pull().ok());
+    step();
+    step();  // version 2 is an anchor
+    if (missing) {
+      ASSERT_TRUE(store_->remove(part_of(1)).ok());
+    } else {
+      damage(part_of(1));
+    }
+    TensorReplicaOptions strict = options();
+    strict.repair = false;
+    Memory other(model_);
+    other.become(states_[0]);
+    auto refuses = open(&other, strict);
+    EXPECT_TRUE(is_failure(refuses->pull().status(), missing ? Code::kNotFound : Code::kCorruption,
+                           part_of(1)));
+    EXPECT_TRUE(other.is(states_[0]));
+
+    const auto report = replica->pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->repaired);
+    EXPECT_NE(report->repair_reason.find(part_of(1)), std::string::npos) << report->repair_reason;
+    EXPECT_EQ(report->from, 0);
+    EXPECT_EQ(report->num_hops, 1);
+    EXPECT_EQ(replica->version(), 2);
+    EXPECT_TRUE(memory.is(model_));
+  }
+}
+
+TEST_F(TensorReplicaTest, FromNothingGoesAroundADamagedWholeVersion) {
+  restart_with_anchors();
+  step();
+  step();
+  const std::string anchor = objects_of(*store_, "full/0000000002").back();
+  damage(anchor);
+  Memory memory(model_, 3);
+  auto replica = open(&memory);
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_EQ(report->num_hops, 3);  // from the seed
+  EXPECT_TRUE(memory.is(model_));
+  // And where no other way is left, what was wrong first is named.
+  damage(part_of(1));
+  Memory lost(model_, 3);
+  const auto before = lost.copy();
+  EXPECT_TRUE(is_failure(open(&lost)->pull().status(), Code::kCorruption, anchor));
+  EXPECT_EQ(lost.copy(), before);
+}
+
+TEST_F(TensorReplicaTest, LoadsTensorsThatAreNewerThanTheLastWholeVersion) {
+  model_.tensors.push_back(make_tensor("adapter", DType::kBF16, {40, 64}, 7));
+  model_.tensors[1] = make_tensor("layer.0.up", DType::kF32, {32, 10}, 8);  // another form
+  publish();
+  step();
+  model_.tensors.erase(model_.tensors.begin() + 5);  // "tables"
+  publish();
+  for (uint64_t version = 0; version < states_.size(); ++version) {
+    Memory memory(states_[version], 1);
+    auto replica = open(&memory);
+    const auto report = replica->pull(version);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->num_hops, version + 1);
+    EXPECT_TRUE(memory.is(states_[version])) << version;
+  }
 }
 
 TEST_F(TensorReplicaTest, BytesWrittenBetweenPrepareAndCommitAreNeverCalledAVersion) {

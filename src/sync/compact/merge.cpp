@@ -9,6 +9,7 @@
 #include "codec/elements.h"
 #include "codec/guard.h"
 #include "format/layout.h"
+#include "tensor/boxes.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -45,16 +46,6 @@ History collect(std::span<const Delta> hops) {
     }
   }
   return history;
-}
-
-bool overlap(const Box& a, const Box& b) {
-  if (a.whole() || b.whole()) return true;
-  for (size_t d = 0; d < a.offset.size(); ++d) {
-    if (a.offset[d] + a.extent[d] <= b.offset[d] || b.offset[d] + b.extent[d] <= a.offset[d]) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // Boxes that cover each other in part would have to be cut.

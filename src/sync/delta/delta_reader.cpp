@@ -4,6 +4,7 @@
 
 #include "base/temporary.h"
 #include "format/delta_index.h"
+#include "tensor/boxes.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 
@@ -82,15 +83,6 @@ size_t count_siblings(const fs::path& part) {
       std::any_of(index->parts.begin(), index->parts.end(),
                   [&](const DeltaIndexPart& one) { return one.name == part.filename(); });
   return named ? index->parts.size() : 0;
-}
-
-bool overlap(const Box& a, const Box& b) {
-  if (a.whole() || b.whole()) return true;
-  for (size_t d = 0; d < a.offset.size(); ++d) {
-    if (a.offset[d] + a.extent[d] <= b.offset[d] || b.offset[d] + b.extent[d] <= a.offset[d])
-      return false;
-  }
-  return true;
 }
 
 // Entries of one tensor agree on its form and do not overlap. Sorted by tensor.

@@ -8,6 +8,7 @@
 #include "sync/delta/encode_items.h"
 #include "sync/publisher/split_rows.h"
 #include "sync/waves.h"
+#include "tensor/boxes.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 

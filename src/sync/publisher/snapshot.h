@@ -107,7 +107,4 @@ class MemorySnapshot final : public Snapshot {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// A box that covers everything is no box.
-Box normalise_box(Box box, const Shape& shape);
-
 }  // namespace deltawire

@@ -42,12 +42,6 @@ Status check_followed(const PieceRecord& record, const Digest& got) {
 
 }  // namespace
 
-Box normalise_box(Box box, const Shape& shape) {
-  const bool all = box.extent == shape && std::all_of(box.offset.begin(), box.offset.end(),
-                                                      [](uint64_t at) { return at == 0; });
-  return all ? Box{} : box;
-}
-
 MemorySnapshot::MemorySnapshot(MemoryState state, ThreadPool* pool) : pool_(pool) {
   for (auto& [name, tensor] : state) {
     tensors_[name] = {tensor.dtype, tensor.shape, {{{}, true, tensor.bytes, tensor.owner}}};

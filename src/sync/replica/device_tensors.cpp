@@ -6,6 +6,7 @@
 #include "codec/guard.h"
 #include "format/layout.h"
 #include "sync/replica/journal_redo.h"
+#include "sync/replica/scratch_copy.h"
 #include "sync/tensor_digest.h"
 #include "tensor/text.h"
 
@@ -43,11 +44,13 @@ std::vector<size_t> turns_of(const TensorSteps& steps) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceTensors>> DeviceTensors::open(const TensorReplicaOptions& options,
-                                                           ThreadPool* pool) {
+                                                           ThreadPool* pool,
+                                                           std::filesystem::path scratch,
+                                                           StageMemory memory, SpillSpace* spill) {
   DW_ASSIGN_OR_RETURN(cuda::Context context,
                       cuda::Context::create({options.cuda_scratch_bytes, options.threads}));
-  return std::unique_ptr<DeviceTensors>(
-      new DeviceTensors(std::move(context), options.cuda_stream, pool));
+  return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda_stream,
+                                                          pool, std::move(scratch), memory, spill));
 }
 
 void DeviceTensors::add(size_t number, LiveTensor tensor) {
@@ -57,7 +60,7 @@ void DeviceTensors::add(size_t number, LiveTensor tensor) {
 Status DeviceTensors::fetch(const LiveTensor& tensor, MutableBytes out) {
   const cuda::Contents contents{
       {tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()};
-  return context_.fetch(contents, 0, out, stream_).at("tensor " + quote(tensor.name));
+  return context_.fetch(contents, 0, out, stream_).at(place_of(tensor));
 }
 
 Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manifest) {
@@ -72,10 +75,13 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
       continue;
     }
     // Ranks published it: its digest is over boxes, which the host cuts out.
-    std::vector<uint8_t> bytes(tensor.bytes.size());
-    DW_RETURN_IF_ERROR(fetch(tensor, bytes));
-    const Digest got =
-        tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, bytes, &boxes->second);
+    DW_ASSIGN_OR_RETURN(const ScratchCopy copy, guard_memory([&]() -> Result<ScratchCopy> {
+                          return ScratchCopy::make(scratch_, number, tensor.bytes.size(),
+                                                   memory_.large_tensor);
+                        }));
+    DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
+    const Digest got = tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, copy.bytes(),
+                                     &boxes->second);
     DW_RETURN_IF_ERROR(check_digest(tensor, got, manifest, number));
   }
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
@@ -114,14 +120,10 @@ Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
 Status DeviceTensors::stage_on_host(const TensorSteps& steps, const Target& target) {
   return guard_memory([&]() -> Status {
     const LiveTensor& tensor = tensors_.at(steps.index);
-    Whole whole{steps.index, {}, std::vector<uint8_t>(tensor.bytes.size())};
-    if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole.owned));
-    DW_RETURN_IF_ERROR(
-        advance_tensor(steps, target, "tensor " + quote(tensor.name), whole.owned, pool_));
-    whole.contents = whole.owned;
-    num_staged_ += whole.contents.size() / layout_of(tensor.dtype).width;
-    wholes_.push_back(std::move(whole));
-    return {};
+    DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
+    if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));
+    DW_RETURN_IF_ERROR(advance_tensor(steps, target, place_of(tensor), whole, pool_));
+    return stage_whole(steps.index, whole);
   });
 }
 
@@ -144,12 +146,11 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
         const Delta::Entry& item = *one.entries[i];
         const ByteRange range = slab_range(item.entry).value();
         if (turns_.size() <= turns[i]) turns_.resize(turns[i] + 1);
-        turns_[turns[i]].push_back({one.index,
-                                    range.offset,
-                                    range.size,
-                                    item.entry.codec,
-                                    {item.payload.begin(), item.payload.end()},
-                                    item.place});
+        DW_ASSIGN_OR_RETURN(const MutableBytes payload, spill_->take(item.payload.size()));
+        std::copy(item.payload.begin(), item.payload.end(), payload.begin());
+        turns_[turns[i]].push_back(
+            {one.index,
+             {range.offset, range.size, item.entry.codec, payload, item.entry.num_changed}});
         num_staged_ += item.entry.num_changed;
       }
     }
@@ -163,16 +164,44 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
 Status DeviceTensors::stage_whole(size_t number, Bytes contents) {
   const LiveTensor& tensor = tensors_.at(number);
   if (contents.size() != tensor.bytes.size()) return internal_error("contents of another size");
-  wholes_.push_back({number, contents, {}});
+  wholes_.push_back({number, contents});
   num_staged_ += contents.size() / layout_of(tensor.dtype).width;
   return {};
+}
+
+// It is a change of its own array alone: it can be written in the first turn.
+Status DeviceTensors::stage_change(size_t number, const ArrayChange& change) {
+  const std::lock_guard lock(mutex_);
+  if (turns_.empty()) turns_.emplace_back();
+  turns_[0].push_back({number, change});
+  num_staged_ += change.num_changed;
+  return {};
+}
+
+Status DeviceTensors::check_arrays(std::span<const ArrayDigest> expected) {
+  if (expected.empty()) return {};
+  std::vector<cuda::Contents> contents;
+  for (const ArrayDigest& one : expected) {
+    const LiveTensor& tensor = tensors_.at(one.number);
+    contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
+  }
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      context_.digests(expected[0].digest.kind, contents, stream_));
+  for (size_t i = 0; i < got.size(); ++i) {
+    DW_RETURN_IF_ERROR(check_digest(tensors_.at(expected[i].number), got[i], expected[i].digest));
+  }
+  return {};
+}
+
+Status DeviceTensors::read(size_t number, MutableBytes out) {
+  return fetch(tensors_.at(number), out);
 }
 
 std::vector<cuda::Patch> DeviceTensors::patches_of(std::span<const Change> changes,
                                                    size_t first) const {
   std::vector<cuda::Patch> patches;
-  for (const Change& change : changes.subspan(first)) {
-    const LiveTensor& tensor = tensors_.at(change.number);
+  for (const auto& [number, change] : changes.subspan(first)) {
+    const LiveTensor& tensor = tensors_.at(number);
     patches.push_back({{tensor.dtype, tensor.bytes.data() + change.begin, change.size_bytes},
                        std::string(find_codec(change.codec)->name()),
                        change.payload});

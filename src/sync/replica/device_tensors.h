@@ -6,20 +6,27 @@
 // boxes than runs of rows, or whole, is built on the host.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "deltawire/cuda.h"
+#include "sync/replica/memory_shares.h"
+#include "sync/replica/spill_space.h"
 #include "sync/replica/tensor_set.h"
 
 namespace deltawire {
 
-class DeviceTensors final : public TensorSet {
+class DeviceTensors final : public ArraySet {
  public:
+  // `scratch` and `spill` as in host_tensors.h.
   static Result<std::unique_ptr<DeviceTensors>> open(const TensorReplicaOptions& options,
-                                                     ThreadPool* pool);
+                                                     ThreadPool* pool,
+                                                     std::filesystem::path scratch,
+                                                     StageMemory memory, SpillSpace* spill);
 
   void add(size_t number, LiveTensor tensor) override;
   Status check(std::span<const size_t> which, const Manifest& manifest) override;
@@ -29,24 +36,29 @@ class DeviceTensors final : public TensorSet {
   uint64_t num_staged() const override { return num_staged_; }
   Status commit() override;
   void drop() noexcept override;
+  Status stage_change(size_t number, const ArrayChange& change) override;
+  Status check_arrays(std::span<const ArrayDigest> expected) override;
+  Status read(size_t number, MutableBytes out) override;
 
  private:
   // An entry of a delta, kept until commit().
   struct Change {
     size_t number;  // of its tensor
-    uint64_t begin, size_bytes;
-    CodecId codec;
-    std::vector<uint8_t> payload;
-    std::string place;  // for messages
+    ArrayChange change;
   };
   struct Whole {
     size_t number;
     Bytes contents;
-    std::vector<uint8_t> owned;
   };
 
-  DeviceTensors(cuda::Context context, cuda::Stream stream, ThreadPool* pool)
-      : context_(std::move(context)), stream_(stream), pool_(pool) {}
+  DeviceTensors(cuda::Context context, cuda::Stream stream, ThreadPool* pool,
+                std::filesystem::path scratch, StageMemory memory, SpillSpace* spill)
+      : context_(std::move(context)),
+        stream_(stream),
+        pool_(pool),
+        scratch_(std::move(scratch)),
+        memory_(memory),
+        spill_(spill) {}
 
   Status fetch(const LiveTensor& tensor, MutableBytes out);
   Status check_base(std::span<const TensorSteps* const> steps);
@@ -56,6 +68,10 @@ class DeviceTensors final : public TensorSet {
   cuda::Context context_;
   const cuda::Stream stream_;
   ThreadPool* const pool_;
+  const std::filesystem::path scratch_;
+  const StageMemory memory_;
+  SpillSpace* const spill_;
+  std::mutex mutex_;  // of what stage_change() adds to
   std::map<size_t, LiveTensor> tensors_;
   // Changes of a turn are of different bytes: they can be written side by side.
   std::vector<std::vector<Change>> turns_;

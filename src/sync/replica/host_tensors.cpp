@@ -9,7 +9,6 @@
 #include "sync/replica/stage.h"
 #include "sync/tensor_digest.h"
 #include "sync/waves.h"
-#include "tensor/text.h"
 
 namespace deltawire {
 namespace {
@@ -41,10 +40,14 @@ Status HostTensors::stage_one(const TensorSteps& steps, const Target& target, Th
   Tensor& tensor = tensors_.at(steps.index);
   const LiveTensor& live = tensor.live;
   const TensorView held{live.name, live.dtype, live.shape, live.bytes};
-  const std::string place = "tensor " + quote(live.name);
-  return stage_tensor({steps, target, place, held, scratch_}, inner, [&](RedoEntry entry) {
-    tensor.staged.push_back(std::move(entry));
-    return Status();
+  const std::string place = place_of(live);
+  const StageJob job{steps, target, place, held, scratch_, memory_};
+  return stage_tensor(job, inner, [&](RedoEntry redo) -> Status {
+    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(redo.entry));
+    DW_ASSIGN_OR_RETURN(const Bytes payload, spill_->keep(std::move(redo.payload)));
+    tensor.staged.push_back(
+        {range.offset, range.size, redo.entry.codec, payload, redo.entry.num_changed});
+    return {};
   });
 }
 
@@ -52,9 +55,31 @@ Status HostTensors::stage(std::span<const TensorSteps> steps, const Target& targ
                           const Progress& progress) {
   std::vector<uint64_t> sizes;
   for (const TensorSteps& one : steps) sizes.push_back(tensors_.at(one.index).live.bytes.size());
-  return Waves(std::move(sizes), Waves::Inside::kShared, pool_, progress)
+  return Waves(std::move(sizes), Waves::Inside::kShared, pool_, progress, memory_.wave_bytes)
       .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); },
            nothing);
+}
+
+Status HostTensors::stage_change(size_t number, const ArrayChange& change) {
+  tensors_.at(number).staged.push_back(change);
+  return {};
+}
+
+Status HostTensors::check_arrays(std::span<const ArrayDigest> expected) {
+  std::vector<uint64_t> sizes;
+  for (const ArrayDigest& one : expected)
+    sizes.push_back(tensors_.at(one.number).live.bytes.size());
+  const auto check_one = [&](size_t i, ThreadPool*) -> Status {
+    const LiveTensor& live = tensors_.at(expected[i].number).live;
+    return check_digest(live, digest_of(expected[i].digest.kind, live.bytes), expected[i].digest);
+  };
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one, nothing);
+}
+
+Status HostTensors::read(size_t number, MutableBytes out) {
+  const MutableBytes bytes = tensors_.at(number).live.bytes;
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+  return {};
 }
 
 Status HostTensors::stage_whole(size_t number, Bytes contents) {
@@ -70,7 +95,7 @@ uint64_t HostTensors::num_staged() const {
   uint64_t count = 0;
   for (const auto& [number, tensor] : tensors_) {
     count += tensor.whole.size() / layout_of(tensor.live.dtype).width;
-    for (const RedoEntry& redo : tensor.staged) count += redo.entry.num_changed;
+    for (const ArrayChange& change : tensor.staged) count += change.num_changed;
   }
   return count;
 }
@@ -82,11 +107,10 @@ Status HostTensors::write(const Tensor& tensor, ThreadPool* inner) {
     const size_t at = i * kCopyBytes;
     std::memcpy(bytes.data() + at, whole.data() + at, std::min(kCopyBytes, whole.size() - at));
   });
-  for (const RedoEntry& redo : tensor.staged) {
-    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(redo.entry));
-    DW_RETURN_IF_ERROR(find_codec(redo.entry.codec)
-                           ->apply(layout_of(tensor.live.dtype), redo.payload,
-                                   bytes.subspan(range.offset, range.size), inner));
+  for (const ArrayChange& change : tensor.staged) {
+    DW_RETURN_IF_ERROR(find_codec(change.codec)
+                           ->apply(layout_of(tensor.live.dtype), change.payload,
+                                   bytes.subspan(change.begin, change.size_bytes), inner));
   }
   return {};
 }

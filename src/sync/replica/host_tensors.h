@@ -6,16 +6,19 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "sync/replica/journal_redo.h"
+#include "sync/replica/memory_shares.h"
+#include "sync/replica/spill_space.h"
 #include "sync/replica/tensor_set.h"
 
 namespace deltawire {
 
-class HostTensors final : public TensorSet {
+class HostTensors final : public ArraySet {
  public:
-  // `scratch`: a folder for copies of tensors too large for memory, when they need one.
-  HostTensors(ThreadPool* pool, std::filesystem::path scratch)
-      : pool_(pool), scratch_(std::move(scratch)) {}
+  // `scratch`: a folder for copies of tensors too large for memory, when they need one. `spill`:
+  // for what waits for commit().
+  HostTensors(ThreadPool* pool, std::filesystem::path scratch, StageMemory memory,
+              SpillSpace* spill)
+      : pool_(pool), scratch_(std::move(scratch)), memory_(memory), spill_(spill) {}
 
   void add(size_t number, LiveTensor tensor) override;
   Status check(std::span<const size_t> which, const Manifest& manifest) override;
@@ -25,11 +28,14 @@ class HostTensors final : public TensorSet {
   uint64_t num_staged() const override;
   Status commit() override;
   void drop() noexcept override;
+  Status stage_change(size_t number, const ArrayChange& change) override;
+  Status check_arrays(std::span<const ArrayDigest> expected) override;
+  Status read(size_t number, MutableBytes out) override;
 
  private:
   struct Tensor {
     LiveTensor live;
-    std::vector<RedoEntry> staged = {};
+    std::vector<ArrayChange> staged = {};
     Bytes whole = {};
   };
   Status stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner);
@@ -37,6 +43,8 @@ class HostTensors final : public TensorSet {
 
   ThreadPool* const pool_;
   const std::filesystem::path scratch_;
+  const StageMemory memory_;
+  SpillSpace* const spill_;
   std::map<size_t, Tensor> tensors_;
 };
 

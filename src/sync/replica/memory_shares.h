@@ -18,4 +18,14 @@ inline StageMemory share_stage_memory(uint64_t limit) {
   return {limit / 4, limit / 8, limit / 16, limit / 32};
 }
 
+// Of a replica of tensors: what waits for commit(), and what is worked with meanwhile.
+struct TensorMemory {
+  uint64_t waiting_bytes;
+  StageMemory work;
+};
+
+inline TensorMemory share_tensor_memory(uint64_t limit) {
+  return {limit / 2, share_stage_memory(limit / 2)};
+}
+
 }  // namespace deltawire

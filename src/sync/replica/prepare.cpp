@@ -10,12 +10,14 @@
 #include "sync/replica/build.h"
 #include "sync/replica/eager_parts.h"
 #include "sync/replica/fetch.h"
+#include "sync/replica/hop_files.h"
 #include "sync/replica/impl.h"
 #include "sync/replica/journal_redo.h"
 #include "sync/replica/layout.h"
 #include "sync/replica/limits.h"
 #include "sync/replica/local_file.h"
 #include "sync/replica/lost_state.h"
+#include "sync/replica/route.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
@@ -37,12 +39,8 @@ class Attempt {
   const std::optional<std::string>& bad_part() const { return bad_part_; }
 
  private:
-  Target target() const { return {plan_.target.manifest, plan_.schema}; }
-  std::span<const Hop> deltas() const { return std::span(hops_).subspan(from_whole_ ? 1 : 0); }
-  fs::path hop_folder(size_t hop) const {
-    return replica_.layout.work() / ("hop-" + std::to_string(hop));
-  }
-  fs::path anchor_folder() const { return replica_.layout.work() / "anchor"; }
+  Target target() const { return route_.target(); }
+  HopFiles parts() const { return {replica_.layout.work(), replica_.store->url(), route_.hops}; }
   fs::path files_folder() const { return replica_.layout.new_journal() / "files"; }
   fs::path held_folder() const {
     return replica_.layout.checkpoint(replica_.state->copy_on_write,
@@ -53,11 +51,8 @@ class Attempt {
   Status make_plan(bool from_nothing, uint64_t version);
   Status check_held();
   Result<Checkpoint> open_held() const;
-  Result<std::vector<FetchItem>> items_to_fetch() const;
   Status note_bad_part(Fetch* fetch, Status status);
   Status fetch();
-  PartFile part_file(size_t hop, size_t part) const;
-  Status open_deltas();
   Status build();
   Status fetch_and_patch(const Checkpoint& held);
   Status build_steps(const Checkpoint& held, std::span<const TensorSteps> steps, bool untouched_too,
@@ -73,12 +68,10 @@ class Attempt {
   std::optional<std::string> bad_part_;
   PullReport& report_;
   PhaseClock& clock_;
-  Plan plan_;
-  std::vector<Hop> hops_;    // from the last whole version on
-  bool from_whole_ = false;  // the first hop is a checkpoint
+  Route route_;
   bool verify_all_ = false;
   std::map<std::string, FileStamp> stamps_;  // of held files, before they are read
-  std::vector<Delta> opened_;                // of deltas()
+  std::vector<Delta> opened_;                // of the hops that are deltas
   uint64_t built_bytes_ = 0;                 // of weights, for the progress
 };
 
@@ -97,27 +90,8 @@ Status Attempt::make_plan(bool from_nothing, uint64_t version) {
     DW_ASSIGN_OR_RETURN(const Digest manifest, parse_digest(DigestKind::kSha256, state.manifest));
     held = Held{state.version, manifest};
   }
-  const std::optional<VersionRecord>& seen = replica_.seen;
-  const bool known = seen && seen->manifest.version == version;
-  DW_ASSIGN_OR_RETURN(
-      plan_, plan_catch_up(*replica_.chain, held, version, known ? &*seen : nullptr, avoid_));
-  DW_RETURN_IF_ERROR(check_target(target()));
-  hops_ = plan_.hops;
-  const auto whole =
-      std::find_if(hops_.rbegin(), hops_.rend(), [](const Hop& hop) { return !hop.base; });
-  from_whole_ = whole != hops_.rend();
-  if (from_whole_) hops_.erase(hops_.begin(), whole.base() - 1);
-  if (from_nothing && !from_whole_) {
-    return internal_error("a plan from nothing that begins with a delta");
-  }
-  report_.version = version;
-  report_.num_hops = hops_.size();
-  report_.num_tensors = plan_.schema.tensors.size();
-  report_.weights_bytes = weights_bytes(plan_.schema);
-  report_.bytes = 0;
-  for (const Hop& hop : hops_) {
-    for (const PartRef& part : hop.parts) report_.bytes += part.size_bytes;
-  }
+  DW_ASSIGN_OR_RETURN(route_,
+                      plan_route(*replica_.chain, held, version, replica_.seen, avoid_, &report_));
   return {};
 }
 
@@ -134,7 +108,7 @@ Status Attempt::check_held() {
   if (!verify_all_) return {};
   clock_.begin("verify");
   DW_ASSIGN_OR_RETURN(const Checkpoint held, open_held());
-  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps, collect_steps(held, {}, plan_.schema));
+  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps, collect_steps(held, {}, route_.schema));
   const Target goal = target();
   DW_RETURN_IF_ERROR(build_in_place({goal, held, steps, true, &replica_.pool, progress_of(0)}));
   LocalState next = *replica_.state;
@@ -144,24 +118,6 @@ Status Attempt::check_held() {
   return replica_.save(std::move(next));
 }
 
-Result<std::vector<FetchItem>> Attempt::items_to_fetch() const {
-  std::vector<FetchItem> items;
-  for (size_t h = 0; h < hops_.size(); ++h) {
-    const Hop& hop = hops_[h];
-    const fs::path folder = hop.base ? hop_folder(h) : anchor_folder();
-    DW_RETURN_IF_ERROR(make_folder(folder));
-    for (size_t p = 0; p < hop.parts.size(); ++p) {
-      fs::path to = part_file(h, p).path;
-      if (!hop.base) {
-        DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hop.parts[p]));
-        to = folder / name;
-      }
-      items.push_back({hop.parts[p], std::move(to)});
-    }
-  }
-  return items;
-}
-
 Status Attempt::note_bad_part(Fetch* fetch, Status status) {
   if (const auto item = fetch->bad_item()) bad_part_ = fetch->items()[*item].part.name;
   return status;
@@ -169,7 +125,7 @@ Status Attempt::note_bad_part(Fetch* fetch, Status status) {
 
 Status Attempt::fetch() {
   clock_.begin("fetch");
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make(HopFiles::Which::kAll));
   Fetch fetch(*replica_.store, std::move(items));
   Status status = fetch.finish(progress_of(0));
   if (!status.ok()) return note_bad_part(&fetch, std::move(status));
@@ -177,37 +133,23 @@ Status Attempt::fetch() {
   return {};
 }
 
-PartFile Attempt::part_file(size_t hop, size_t part) const {
-  return {hop_folder(hop) / ("part-" + std::to_string(part)),
-          replica_.store->url() + "/" + hops_[hop].parts[part].name};
-}
-
-Status Attempt::open_deltas() {
-  for (size_t h = from_whole_ ? 1 : 0; h < hops_.size(); ++h) {
-    std::vector<PartFile> parts;
-    for (size_t p = 0; p < hops_[h].parts.size(); ++p) parts.push_back(part_file(h, p));
-    DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts));
-    opened_.push_back(std::move(delta));
-  }
-  return {};
-}
-
 Status Attempt::build() {
   clock_.begin("decode");
-  DW_RETURN_IF_ERROR(open_deltas());
+  DW_ASSIGN_OR_RETURN(opened_, parts().open_deltas());
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   DW_ASSIGN_OR_RETURN(const Checkpoint source,
-                      from_whole_ ? Checkpoint::open(anchor_folder()) : open_held());
+                      route_.from_whole ? Checkpoint::open(parts().anchor()) : open_held());
   DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
-                      collect_steps(source, opened_, plan_.schema));
-  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(source, plan_.schema));
+                      collect_steps(source, opened_, route_.schema));
+  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(source, route_.schema));
   const Target goal = target();
-  const BuildContext build{
-      goal, source, steps, from_whole_ || verify_all_, &replica_.pool, progress_of(report_.bytes)};
+  const BuildContext build{goal,           source,
+                           steps,          route_.from_whole || verify_all_,
+                           &replica_.pool, progress_of(report_.bytes)};
   for (const TensorSteps& tensor : steps) {
     for (const Delta::Entry* item : tensor.entries) report_.num_changed += item->entry.num_changed;
   }
-  return from_whole_ ? build_from_whole(build, layout) : build_from_held(build, layout);
+  return route_.from_whole ? build_from_whole(build, layout) : build_from_held(build, layout);
 }
 
 // In place: a redo record, made while parts still arrive.
@@ -218,12 +160,12 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
   DeltaInfo info;
   DW_ASSIGN_OR_RETURN(info.base,
                       parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
-  info.target = plan_.target.manifest.state;
+  info.target = route_.record.manifest.state;
   const StageMemory memory = share_stage_memory(replica_.options.memory_limit);
   RedoWriter redo(folder, info, memory.slab_bytes);
   clock_.end();
   const double fetch_begin = clock_.now();
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make(HopFiles::Which::kAll));
   Fetch fetch(*replica_.store, std::move(items));
   const Target goal = target();
   EagerParts eager(goal, held);
@@ -233,14 +175,14 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
     if (!next.ok()) return note_bad_part(&fetch, next.status());
     if (!decode_begin) decode_begin = clock_.now();
     if (!*next) break;
-    if (hops_.size() != 1) continue;  // a tensor may change in each of several hops
-    DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(part_file(0, **next)));
+    if (route_.hops.size() != 1) continue;  // a tensor may change in each of several hops
+    DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(parts().part(0, **next)));
     DW_RETURN_IF_ERROR(build_steps(held, ready.steps, false, fetch.received_bytes(), &redo));
   }
   DW_SYNC_POINT("replica: all parts fetched");
   // Do they fit together, and what is left to do?
-  DW_RETURN_IF_ERROR(open_deltas());
-  DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps, collect_steps(held, opened_, plan_.schema));
+  DW_ASSIGN_OR_RETURN(opened_, parts().open_deltas());
+  DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps, collect_steps(held, opened_, route_.schema));
   eager.erase_done(&steps);
   DW_RETURN_IF_ERROR(build_steps(held, steps, verify_all_, report_.bytes, &redo));
   JournalRecord record;
@@ -299,7 +241,7 @@ Status Attempt::build_from_held(const BuildContext& build, const PlannedLayout& 
     DW_ASSIGN_OR_RETURN(const Checkpoint clone,
                         open_own_checkpoint(files_folder(), record.weights));
     DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
-                        collect_steps(clone, opened_, plan_.schema));
+                        collect_steps(clone, opened_, route_.schema));
     DW_RETURN_IF_ERROR(build_in_place(
         {build.target, clone, steps, build.check_untouched, build.pool, build.progress}));
   }
@@ -309,7 +251,7 @@ Status Attempt::build_from_held(const BuildContext& build, const PlannedLayout& 
 // A version stored whole, and what deltas make of it: all files are new.
 Status Attempt::build_from_whole(const BuildContext& build, const PlannedLayout& layout) {
   std::set<std::string> fetched;
-  for (const PartRef& part : hops_[0].parts) {
+  for (const PartRef& part : route_.hops[0].parts) {
     DW_ASSIGN_OR_RETURN(std::string name, checkpoint_file_of(part));
     fetched.insert(std::move(name));
   }
@@ -330,11 +272,11 @@ Status Attempt::build_from_whole(const BuildContext& build, const PlannedLayout&
       if (gone.contains(name) || std::find(built.begin(), built.end(), name) != built.end()) {
         continue;
       }
-      DW_RETURN_IF_ERROR(rename_path(anchor_folder() / name, files_folder() / name));
+      DW_RETURN_IF_ERROR(rename_path(parts().anchor() / name, files_folder() / name));
     }
   } else {
     DW_RETURN_IF_ERROR(build_in_place(build));
-    DW_RETURN_IF_ERROR(rename_path(anchor_folder(), files_folder()));
+    DW_RETURN_IF_ERROR(rename_path(parts().anchor(), files_folder()));
   }
   record.files = record.weights;
   record.files.insert(record.files.end(), record.extras.begin(), record.extras.end());
@@ -363,10 +305,10 @@ Status Attempt::sync_files(const std::vector<std::string>& names) {
 Status Attempt::finish(JournalRecord record) {
   clock_.begin("journal");
   const fs::path folder = replica_.layout.new_journal();
-  const Manifest& manifest = plan_.target.manifest;
+  const Manifest& manifest = route_.record.manifest;
   record.run = manifest.run;
   record.version = manifest.version;
-  record.manifest = plan_.target.digest.hex();
+  record.manifest = route_.record.digest.hex();
   record.state = manifest.state.hex();
   if (record.kind != JournalKind::kPatch) {
     std::vector<std::string> names = record.weights;
@@ -405,19 +347,19 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
       if (now.ok()) stamps_[name] = *now;
     }
     verify_all_ = replica_.options.verify_all || stamps_ != replica_.state->weights;
-    if (hops_.empty()) return check_held();
+    if (route_.hops.empty()) return check_held();
   }
   uint64_t local_bytes = 0;
   if (!from_nothing) {
     for (const auto& [name, stamp] : replica_.state->weights) local_bytes += stamp.size_bytes;
   }
-  DW_RETURN_IF_ERROR(check_hop_sizes(hops_, plan_.schema, local_bytes));
+  DW_RETURN_IF_ERROR(check_hop_sizes(route_.hops, route_.schema, local_bytes));
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.work()));
   DW_SYNC_POINT("replica: planned");
   bool in_place = false;
-  if (!from_whole_ && !replica_.options.copy_on_write) {
+  if (!route_.from_whole && !replica_.options.copy_on_write) {
     DW_ASSIGN_OR_RETURN(const Checkpoint held, open_held());
-    DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(held, plan_.schema));
+    DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(held, route_.schema));
     in_place = !layout.relaid;
     if (in_place) DW_RETURN_IF_ERROR(fetch_and_patch(held));
   }
@@ -431,32 +373,14 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
 
 }  // namespace
 
-// Goes around parts that are damaged or gone, where another path leads to the version. What is
-// wrong in the store is named if none does.
 Status ReplicaCore::attempt(bool from_nothing, uint64_t version, PullReport* report,
                             PhaseClock* clock) {
-  constexpr size_t kMostBadParts = 16;
-  std::set<std::string> avoid;
-  Status first;
-  while (true) {
-    report->num_changed = 0;
-    Attempt own(*this, avoid, report, clock);
-    Status status = own.run(from_nothing, version);
-    if (status.ok()) {
-      if (!first.ok() && report->repair_reason.empty()) report->repair_reason = first.message();
-      report->repaired = report->repaired || !first.ok();
-      return status;
-    }
-    if (!own.bad_part()) {
-      const bool no_way = status.code() == Code::kCorruption || status.code() == Code::kNotFound;
-      return first.ok() || !no_way ? status : first;
-    }
-    if (!options.repair || avoid.size() == kMostBadParts) return status;
-    log_event(LogLevel::kWarning, "replica.repair",
-              {{"local", layout.root}, {"reason", status.message()}});
-    avoid.insert(*own.bad_part());
-    if (first.ok()) first = std::move(status);
-  }
+  return go_around_bad_parts(options.repair, layout.root, report,
+                             [&](const std::set<std::string>& avoid) -> Attempted {
+                               Attempt own(*this, avoid, report, clock);
+                               Status status = own.run(from_nothing, version);
+                               return {std::move(status), own.bad_part()};
+                             });
 }
 
 // Nothing is fetched for it: the files themselves say which version they are.

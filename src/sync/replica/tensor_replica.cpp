@@ -1,125 +1,85 @@
 #include "deltawire/tensor_replica.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <map>
-#include <set>
 
 #include "base/log.h"
-#include "base/thread_pool.h"
-#include "chain/chain.h"
 #include "chain/keys.h"
-#include "chain/plan.h"
-#include "sync/chain_state.h"
-#include "sync/replica/beat.h"
-#include "sync/replica/build.h"
 #include "sync/replica/device_tensors.h"
-#include "sync/replica/eager_parts.h"
-#include "sync/replica/fetch.h"
 #include "sync/replica/host_tensors.h"
-#include "sync/replica/limits.h"
 #include "sync/replica/local_layout.h"
-#include "sync/replica/phase_clock.h"
 #include "sync/replica/recognise.h"
+#include "sync/replica/tensor_replica_impl.h"
+#include "tensor/boxes.h"
 #include "tensor/text.h"
 
 namespace deltawire {
-namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kPlace = "the tensors given";
-
-Status check_tensors(const std::vector<LiveTensor>& tensors) {
-  std::set<std::string_view> names;
-  for (const LiveTensor& tensor : tensors) {
-    const std::string place = "tensor " + quote(tensor.name);
-    const Result<uint64_t> size = tensor_size_bytes(tensor.dtype, tensor.shape);
-    if (!size.ok()) return Status(size.status()).at(place);
-    if (*size != tensor.bytes.size()) {
-      return invalid_argument(place + ": expected " + std::to_string(*size) + " bytes, got " +
-                              std::to_string(tensor.bytes.size()));
-    }
-    if (!names.insert(tensor.name).second) return invalid_argument(place + ": is given twice");
-  }
-  return {};
-}
 
 std::string form(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
 }
 
+std::string form(const LiveTensor& tensor) { return form(tensor.dtype, tensor.shape); }
+
+Status check_tensor(const LiveTensor& tensor) {
+  DW_RETURN_IF_ERROR(check_box(tensor.box, tensor.dtype, tensor.shape));
+  DW_RETURN_IF_ERROR(tensor_size_bytes(tensor.dtype, tensor.shape).status());
+  DW_ASSIGN_OR_RETURN(const uint64_t size,
+                      tensor_size_bytes(tensor.dtype, box_shape(tensor.box, tensor.shape)));
+  if (size == tensor.bytes.size()) return {};
+  return invalid_argument("expected " + std::to_string(size) + " bytes, got " +
+                          std::to_string(tensor.bytes.size()));
+}
+
+// Of one tensor.
+Status check_boxes(std::span<const LiveTensor> boxes) {
+  const LiveTensor& first = boxes[0];
+  for (size_t i = 1; i < boxes.size(); ++i) {
+    if (boxes[i].dtype != first.dtype || boxes[i].shape != first.shape) {
+      return invalid_argument(place_of(boxes[i]) + ": given as " + form(first) + " and as " +
+                              form(boxes[i]));
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (boxes[i].bytes.empty() || boxes[j].bytes.empty()) continue;
+      if (!overlap(boxes[i].box, boxes[j].box)) continue;
+      return invalid_argument(place_of(boxes[i]) + (boxes[i].box == boxes[j].box
+                                                        ? ": is given twice"
+                                                        : ": meets " + place_of(boxes[j])));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-struct TensorReplica::Impl {
-  Impl(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
-      : store(std::move(the_store)), options(std::move(the_options)), pool(options.threads) {}
-
-  const std::shared_ptr<Store> store;
-  const TensorReplicaOptions options;
-  ThreadPool pool;
-  std::optional<Chain> chain;
-  std::unique_ptr<ReplicaBeat> beat;
-  std::optional<WorkFolder> scratch;
-  std::vector<CheckpointTensor> forms;  // sorted by name; bytes may be a device's
-  // Every tensor, by its number in `forms`, is in one of them.
-  std::array<std::unique_ptr<TensorSet>, 2> sets;  // by kind of memory; null: has none
-  std::vector<TensorSet*> set_of;
-
-  std::optional<Held> held;
-  bool recognised = false;  // what the tensors held at first has been looked at
-  std::optional<VersionRecord> seen;
-
-  struct Pending {
-    Held target;
-    Manifest manifest;
-    std::vector<size_t> staged;        // tensors to write
-    std::optional<Checkpoint> source;  // what whole contents point into
-    PullReport report;
-  };
-  std::optional<Pending> pending;
-
-  Status open(std::vector<LiveTensor> tensors);
-  Result<std::optional<uint64_t>> head();
-  Result<PullReport> prepare(std::optional<uint64_t> wanted);
-  Result<PullReport> commit();
-
-  // One way to the version; leaves `pending`.
-  Status attempt(bool from_nothing, uint64_t version, PullReport* report, PhaseClock* clock);
-  Status check_forms(const Schema& schema) const;
-  Status recognise(uint64_t wanted);
-  Status stage_deltas(const Plan& plan, PullReport* report, PhaseClock* clock);
-  Status stage_whole(const Plan& plan, PullReport* report, PhaseClock* clock);
-  Status stage_steps(const std::vector<TensorSteps>& steps, const Target& target,
-                     const Progress& progress);
-  Status check_digests(const std::vector<size_t>& which, const Manifest& manifest);
-  Result<TensorSet*> set_for(Memory memory);
-  void drop();
-  fs::path hop_folder(size_t hop) const { return scratch->path() / ("hop-" + std::to_string(hop)); }
-  Result<std::vector<FetchItem>> items_of(const std::vector<Hop>& hops) const;
-  PartFile part_file(const std::vector<Hop>& hops, size_t hop, size_t part) const {
-    return {hop_folder(hop) / ("part-" + std::to_string(part)),
-            store->url() + "/" + hops[hop].parts[part].name};
+Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
+  for (LiveTensor& tensor : tensors) {
+    DW_RETURN_IF_ERROR(check_tensor(tensor).at(place_of(tensor)));
+    tensor.box = normalise_box(std::move(tensor.box), tensor.shape);
   }
-  Result<std::vector<Delta>> open_deltas(const std::vector<Hop>& hops) const;
-  Progress progress_of(const PullReport& report, uint64_t done_before) const;
-};
-
-Status TensorReplica::Impl::open(std::vector<LiveTensor> tensors) {
-  DW_RETURN_IF_ERROR(check_tensors(tensors));
   DW_ASSIGN_OR_RETURN(ChainOptions how, chain_options({}, options.trust_key));
   DW_ASSIGN_OR_RETURN(Chain opened, Chain::open(store, std::move(how)));
   chain.emplace(std::move(opened));
   DW_ASSIGN_OR_RETURN(WorkFolder folder, WorkFolder::make(options.scratch));
   scratch.emplace(std::move(folder));
-  std::sort(tensors.begin(), tensors.end(),
-            [](const LiveTensor& a, const LiveTensor& b) { return a.name < b.name; });
-  for (LiveTensor& tensor : tensors) {
-    DW_ASSIGN_OR_RETURN(TensorSet* const set, set_for(tensor.memory));
-    set->add(forms.size(), tensor);
-    forms.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, 0, 0});
-    set_of.push_back(set);
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const LiveTensor& a, const LiveTensor& b) { return a.name < b.name; });
+  const bool boxes = std::any_of(tensors.begin(), tensors.end(), [](const LiveTensor& tensor) {
+    return !tensor.box.whole() && !tensor.bytes.empty();
+  });
+  memory = share_tensor_memory(options.memory_limit);
+  if (boxes) memory.waiting_bytes /= 2;  // one half for arrays, one for backings
+  spill = std::make_unique<SpillSpace>(scratch->path(), memory.waiting_bytes);
+  if (boxes) boxed = std::make_unique<BoxedTensors>(&pool, scratch->path(), memory, spill.get());
+  size_t next_box = tensors.size();  // behind all tensors
+  for (size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
+    while (end < tensors.size() && tensors[end].name == tensors[begin].name) ++end;
+    DW_RETURN_IF_ERROR(add_tensor(std::span(tensors).subspan(begin, end - begin), &next_box));
   }
+  for (const auto& set : arrays) {
+    if (set) sets.push_back(set.get());
+  }
+  if (boxed) sets.push_back(boxed.get());
   if (options.heartbeat) {
     beat =
         std::make_unique<ReplicaBeat>(store, options.name.empty() ? process_name() : options.name);
@@ -127,40 +87,66 @@ Status TensorReplica::Impl::open(std::vector<LiveTensor> tensors) {
   return {};
 }
 
-Result<TensorSet*> TensorReplica::Impl::set_for(Memory memory) {
-  std::unique_ptr<TensorSet>& set = sets[size_t(memory)];
-  if (!set && memory == Memory::kHost) set = std::make_unique<HostTensors>(&pool, scratch->path());
+Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* next_box) {
+  DW_RETURN_IF_ERROR(check_boxes(boxes));
+  const LiveTensor& first = boxes[0];
+  const size_t number = forms.size();
+  const TensorView view{first.name, first.dtype, first.shape, {}};
+  forms.push_back({view, 0, 0});
+  sizes.push_back(tensor_size_bytes(first.dtype, first.shape).value());  // was checked
+  set_of.push_back(nullptr);
+  std::vector<BoxedTensors::Piece> pieces;
+  for (const LiveTensor& tensor : boxes) {
+    if (!tensor.box.whole() && tensor.bytes.empty()) continue;
+    DW_ASSIGN_OR_RETURN(ArraySet* const set, arrays_in(tensor.memory));
+    const size_t array = tensor.box.whole() ? number : (*next_box)++;
+    set->add(array, tensor);
+    if (tensor.box.whole()) {
+      set_of.back() = set;
+    } else {
+      pieces.push_back({array, tensor.box, set});
+    }
+  }
+  if (pieces.empty()) return {};
+  set_of.back() = boxed.get();
+  boxed->add(number, view, std::move(pieces));
+  return {};
+}
+
+Result<ArraySet*> TensorReplicaCore::arrays_in(Memory where) {
+  std::unique_ptr<ArraySet>& set = arrays[size_t(where)];
+  if (!set && where == Memory::kHost) {
+    set = std::make_unique<HostTensors>(&pool, scratch->path(), memory.work, spill.get());
+  }
   if (!set) {
-    DW_ASSIGN_OR_RETURN(set, DeviceTensors::open(options, &pool));
+    DW_ASSIGN_OR_RETURN(
+        set, DeviceTensors::open(options, &pool, scratch->path(), memory.work, spill.get()));
   }
   return set.get();
 }
 
-Result<std::optional<uint64_t>> TensorReplica::Impl::head() {
+std::vector<size_t> TensorReplicaCore::held_tensors() const {
+  std::vector<size_t> all;
+  for (size_t i = 0; i < set_of.size(); ++i) {
+    if (set_of[i] != nullptr) all.push_back(i);
+  }
+  return all;
+}
+
+Result<std::optional<uint64_t>> TensorReplicaCore::head() {
   if (!held) return chain->head();
   DW_ASSIGN_OR_RETURN(Chain::Newest newest, chain->newest_after(held->version));
   if (newest.record) seen = std::move(newest.record);
   return newest.version;
 }
 
-void TensorReplica::Impl::drop() {
+void TensorReplicaCore::drop() {
   pending.reset();
-  for (const auto& set : sets) {
-    if (set) set->drop();
-  }
+  for (TensorSet* const set : sets) set->drop();
+  spill->clear();
 }
 
-Progress TensorReplica::Impl::progress_of(const PullReport& report, uint64_t done_before) const {
-  if (!options.progress) return {};
-  const uint64_t total = report.bytes + report.weights_bytes;
-  return [this, done_before, total](uint64_t done, uint64_t) {
-    return options.progress(std::min(total, done_before + done), total);
-  };
-}
-
-// The version's tensors must be those that were given, one by one: then a number in its schema is
-// one in `memories`.
-Status TensorReplica::Impl::check_forms(const Schema& schema) const {
+Status TensorReplicaCore::check_forms(const Schema& schema) const {
   for (size_t i = 0; i < std::max(schema.tensors.size(), forms.size()); ++i) {
     const bool given = i < forms.size(), wanted = i < schema.tensors.size();
     if (!given || (wanted && schema.tensors[i].name < forms[i].view.name)) {
@@ -182,190 +168,52 @@ Status TensorReplica::Impl::check_forms(const Schema& schema) const {
   return {};
 }
 
-Status TensorReplica::Impl::check_digests(const std::vector<size_t>& which,
-                                          const Manifest& manifest) {
-  for (const auto& set : sets) {
+Status TensorReplicaCore::check_digests(const std::vector<size_t>& which, const Manifest& manifest,
+                                        When when) {
+  for (TensorSet* const set : sets) {
     std::vector<size_t> own;
     std::copy_if(which.begin(), which.end(), std::back_inserter(own),
-                 [&](size_t number) { return set_of[number] == set.get(); });
-    if (!own.empty()) DW_RETURN_IF_ERROR(set->check(own, manifest));
+                 [&](size_t number) { return set_of[number] == set; });
+    if (own.empty()) continue;
+    DW_RETURN_IF_ERROR(when == When::kBefore ? set->check(own, manifest)
+                                             : set->check_written(own, manifest));
   }
   return {};
 }
 
-Status TensorReplica::Impl::recognise(uint64_t wanted) {
+Status TensorReplicaCore::recognise(uint64_t wanted) {
   const auto holds = [&](const VersionRecord& record) -> Result<bool> {
     DW_ASSIGN_OR_RETURN(const Schema schema, chain->schema(record.manifest));
     if (!check_forms(schema).ok()) return false;
     DW_RETURN_IF_ERROR(states_of(schema, record.manifest).status());
-    std::vector<size_t> all(forms.size());
-    for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+    std::vector<size_t> all = held_tensors();
     // A small tensor shows soon that it is another version.
-    std::stable_sort(all.begin(), all.end(), [&](size_t a, size_t b) {
-      return forms[a].view.bytes.size() < forms[b].view.bytes.size();
-    });
+    std::stable_sort(all.begin(), all.end(),
+                     [&](size_t a, size_t b) { return sizes[a] < sizes[b]; });
     const Status status = check_digests(all, record.manifest);
     if (status.code() == Code::kBaseMismatch) return false;
     if (!status.ok()) return status;
     return true;
   };
-  DW_ASSIGN_OR_RETURN(held, recognise_version(*chain, wanted, holds));
   recognised = true;
+  if (boxed) {
+    DW_ASSIGN_OR_RETURN(const bool all, boxed->gather());
+    if (!all) return {};  // parts of tensors are anybody's
+  }
+  Result<std::optional<Held>> found = recognise_version(*chain, wanted, holds);
+  recognised = found.ok();
+  DW_ASSIGN_OR_RETURN(held, std::move(found));
   return {};
 }
 
-Result<std::vector<FetchItem>> TensorReplica::Impl::items_of(const std::vector<Hop>& hops) const {
-  std::vector<FetchItem> items;
-  for (size_t h = 0; h < hops.size(); ++h) {
-    DW_RETURN_IF_ERROR(remove_tree(hop_folder(h)));
-    DW_RETURN_IF_ERROR(make_folder(hop_folder(h)));
-    for (size_t p = 0; p < hops[h].parts.size(); ++p) {
-      fs::path to = part_file(hops, h, p).path;
-      if (!hops[h].base) {
-        DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hops[h].parts[p]));
-        if (!is_weights_file(name)) continue;
-        to = hop_folder(h) / name;
-      }
-      items.push_back({hops[h].parts[p], std::move(to)});
-    }
-  }
-  return items;
-}
-
-Result<std::vector<Delta>> TensorReplica::Impl::open_deltas(const std::vector<Hop>& hops) const {
-  std::vector<Delta> deltas;
-  for (size_t h = 0; h < hops.size(); ++h) {
-    if (!hops[h].base) continue;
-    std::vector<PartFile> parts;
-    for (size_t p = 0; p < hops[h].parts.size(); ++p) parts.push_back(part_file(hops, h, p));
-    DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts));
-    deltas.push_back(std::move(delta));
-  }
-  return deltas;
-}
-
-Status TensorReplica::Impl::stage_steps(const std::vector<TensorSteps>& steps, const Target& target,
-                                        const Progress& progress) {
-  for (const auto& set : sets) {
-    std::vector<TensorSteps> own;
-    std::copy_if(steps.begin(), steps.end(), std::back_inserter(own),
-                 [&](const TensorSteps& one) { return set_of[one.index] == set.get(); });
-    if (!own.empty()) DW_RETURN_IF_ERROR(set->stage(own, target, progress));
-  }
-  for (const TensorSteps& one : steps) pending->staged.push_back(one.index);
-  return {};
-}
-
-// From what the tensors hold: parts are decoded while others arrive.
-Status TensorReplica::Impl::stage_deltas(const Plan& plan, PullReport* report, PhaseClock* clock) {
-  const Target target{plan.target.manifest, plan.schema};
-  const HeldTensors own(kPlace, forms);
-  // A tensor may change in each of several hops; and a GPU is fastest with all of them at once.
-  const bool as_they_come = plan.hops.size() == 1 && !sets[size_t(Memory::kCuda)];
-  clock->end();
-  const double fetch_begin = clock->now();
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_of(plan.hops));
-  Fetch fetch(*store, std::move(items));
-  EagerParts eager(target, own);
-  std::optional<double> stage_begin;
-  uint64_t built = 0;
-  const auto stage = [&](const std::vector<TensorSteps>& steps, uint64_t fetched) -> Status {
-    DW_RETURN_IF_ERROR(stage_steps(steps, target, progress_of(*report, fetched + built)));
-    for (const TensorSteps& one : steps) built += forms[one.index].view.bytes.size();
-    return {};
-  };
-  while (true) {
-    DW_ASSIGN_OR_RETURN(const std::optional<size_t> part, fetch.next(progress_of(*report, built)));
-    if (!stage_begin) stage_begin = clock->now();
-    if (!part) break;
-    if (!as_they_come) continue;
-    DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(part_file(plan.hops, 0, *part)));
-    DW_RETURN_IF_ERROR(stage(ready.steps, fetch.received_bytes()));
-  }
-  DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, open_deltas(plan.hops));
-  DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps, collect_steps(own, deltas, plan.schema));
-  if (options.verify_all) {
-    std::vector<size_t> untouched;
-    for (const TensorSteps& one : steps) {
-      if (one.entries.empty()) untouched.push_back(one.index);
-    }
-    DW_RETURN_IF_ERROR(check_digests(untouched, plan.target.manifest));
-  }
-  eager.erase_done(&steps);
-  std::erase_if(steps, [](const TensorSteps& one) { return one.entries.empty(); });
-  DW_RETURN_IF_ERROR(stage(steps, report->bytes));
-  report->phases.push_back({"fetch", fetch_begin, clock->at(fetch.last_arrival())});
-  report->phases.push_back({"decode", *stage_begin, clock->now()});
-  return {};
-}
-
-// From a version that is stored whole, through the deltas after it, in files of our own.
-Status TensorReplica::Impl::stage_whole(const Plan& plan, PullReport* report, PhaseClock* clock) {
-  clock->begin("fetch");
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_of(plan.hops));
-  {
-    Fetch fetch(*store, std::move(items));
-    DW_RETURN_IF_ERROR(fetch.finish(progress_of(*report, 0)));
-  }
-  clock->begin("decode");
-  DW_ASSIGN_OR_RETURN(Checkpoint source, Checkpoint::open(hop_folder(0)));
-  DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, open_deltas(plan.hops));
-  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
-                      collect_steps(source, deltas, plan.schema));
-  const Target target{plan.target.manifest, plan.schema};
-  // A tensor that a delta has brought has no room in those files.
-  for (const TensorSteps& one : steps) {
-    if (one.from == nullptr) {
-      return unsupported("tensor " + quote(plan.schema.tensors[one.index].name) +
-                         ": came after the version that is stored whole; `deltawire anchor` makes "
-                         "one that has it");
-    }
-  }
-  DW_RETURN_IF_ERROR(build_in_place(
-      {target, source, steps, true, &pool, progress_of(*report, report->bytes), false}));
-  for (const TensorSteps& one : steps) {
-    DW_RETURN_IF_ERROR(set_of[one.index]->stage_whole(one.index, one.from->view.bytes));
-    pending->staged.push_back(one.index);
-  }
-  pending->source = std::move(source);
-  return {};
-}
-
-Status TensorReplica::Impl::attempt(bool from_nothing, uint64_t version, PullReport* report,
-                                    PhaseClock* clock) {
+Result<PullReport> TensorReplicaCore::prepare(std::optional<uint64_t> wanted) {
   drop();
-  clock->begin("plan");
-  const std::optional<Held> from = from_nothing ? std::nullopt : held;
-  if (beat && (!from || from->version != version)) {
-    beat->fetching(from ? std::optional(from->version) : std::nullopt, version);
+  for (TensorSet* const set : sets) {
+    Status status = set->settle();
+    if (!status.ok()) held.reset();
+    DW_RETURN_IF_ERROR(std::move(status));
   }
-  const bool known = seen && seen->manifest.version == version;
-  DW_ASSIGN_OR_RETURN(Plan plan, plan_catch_up(*chain, from, version, known ? &*seen : nullptr));
-  DW_RETURN_IF_ERROR(check_target({plan.target.manifest, plan.schema}));
-  DW_RETURN_IF_ERROR(check_forms(plan.schema));
-  const auto whole =
-      std::find_if(plan.hops.rbegin(), plan.hops.rend(), [](const Hop& hop) { return !hop.base; });
-  const bool from_whole = whole != plan.hops.rend();
-  if (from_whole) plan.hops.erase(plan.hops.begin(), whole.base() - 1);
-  report->version = version;
-  report->num_hops = plan.hops.size();
-  report->num_tensors = plan.schema.tensors.size();
-  report->weights_bytes = weights_bytes(plan.schema);
-  report->bytes = 0;
-  for (const Hop& hop : plan.hops) report->bytes += hop.bytes;
-  DW_RETURN_IF_ERROR(check_hop_sizes(plan.hops, plan.schema, 0));
-  std::vector<size_t> all(forms.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
-  if (plan.hops.empty()) {
-    return options.verify_all ? check_digests(all, plan.target.manifest) : Status();
-  }
-  pending.emplace();
-  pending->target = {version, plan.target.digest};
-  pending->manifest = plan.target.manifest;
-  return from_whole ? stage_whole(plan, report, clock) : stage_deltas(plan, report, clock);
-}
-
-Result<PullReport> TensorReplica::Impl::prepare(std::optional<uint64_t> wanted) {
+  DW_RETURN_IF_ERROR(remove_tree(parts_folder()));  // of a whole version: as large as the model
   PullReport report;
   report.run = chain->run();
   PhaseClock clock(&report);
@@ -384,7 +232,7 @@ Result<PullReport> TensorReplica::Impl::prepare(std::optional<uint64_t> wanted) 
     status = attempt(false, *wanted, &report, &clock);
     if (status.code() == Code::kBaseMismatch) report.repair_reason = status.message();
   } else if (!options.repair) {
-    status = base_mismatch(std::string(kPlace) + " hold no version that leads to " +
+    status = base_mismatch(std::string(kGivenTensors) + " hold no version that leads to " +
                            std::to_string(*wanted));
   }
   if (options.repair && (!held || !report.repair_reason.empty())) {
@@ -405,13 +253,13 @@ Result<PullReport> TensorReplica::Impl::prepare(std::optional<uint64_t> wanted) 
   report.changed = pending.has_value();
   report.seconds = clock.now();
   if (pending) {
-    for (const auto& set : sets) report.num_changed += set ? set->num_staged() : 0;
+    for (const TensorSet* const set : sets) report.num_changed += set->num_staged();
     pending->report = report;
   }
   return report;
 }
 
-Result<PullReport> TensorReplica::Impl::commit() {
+Result<PullReport> TensorReplicaCore::commit() {
   PullReport report;
   if (!pending) {
     report.run = chain->run();
@@ -426,12 +274,12 @@ Result<PullReport> TensorReplica::Impl::commit() {
   held.reset();  // from here on, until all is written and proven
   clock.begin("patch");
   Status status;
-  for (const auto& set : sets) {
-    if (set && status.ok()) status = set->commit();
+  for (TensorSet* const set : sets) {
+    if (status.ok()) status = set->commit();
   }
   if (status.ok() && options.check_commit) {
     clock.begin("check");
-    status = check_digests(step.staged, step.manifest).at("after the patch");
+    status = check_digests(step.staged, step.manifest, When::kWritten).at("after the patch");
   }
   clock.end();
   report.patch_seconds = clock.now();
@@ -439,6 +287,9 @@ Result<PullReport> TensorReplica::Impl::commit() {
     report.phases.push_back({phase.name, report.seconds + phase.begin, report.seconds + phase.end});
   }
   report.seconds += clock.now();
+  if (!status.ok()) {
+    for (TensorSet* const set : sets) set->forget();
+  }
   drop();
   if (!status.ok()) return status;
   held = step.target;

@@ -8,20 +8,11 @@
 #include "format/layout.h"
 #include "sync/publisher/box_runs.h"
 #include "sync/tensor_digest.h"
+#include "tensor/boxes.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
-
-bool overlap(const Box& a, const Box& b) {
-  if (a.whole() || b.whole()) return true;
-  for (size_t d = 0; d < a.offset.size(); ++d) {
-    if (a.offset[d] + a.extent[d] <= b.offset[d] || b.offset[d] + b.extent[d] <= a.offset[d]) {
-      return false;
-    }
-  }
-  return true;
-}
 
 std::string form(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);

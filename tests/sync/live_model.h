@@ -1,0 +1,99 @@
+// A published model, and memory that replicas keep at its versions.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "deltawire/tensor_replica.h"
+#include "hooked_store.h"
+#include "published_model.h"
+
+namespace deltawire::testing {
+
+// A model in memory for a replica to keep.
+class Memory {
+ public:
+  explicit Memory(const Model& like, uint8_t fill = 0) {
+    for (const TestTensor& tensor : like.tensors) {
+      bytes_.emplace_back(tensor.bytes.size(), fill);
+      tensors.push_back({tensor.name, tensor.dtype, tensor.shape, bytes_.back()});
+    }
+  }
+  void become(const Model& model) {
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      std::copy(model.tensors[i].bytes.begin(), model.tensors[i].bytes.end(), bytes_[i].begin());
+    }
+  }
+  bool is(const Model& model) const {
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      if (!std::equal(bytes_[i].begin(), bytes_[i].end(), model.tensors[i].bytes.begin(),
+                      model.tensors[i].bytes.end())) {
+        return false;
+      }
+    }
+    return true;
+  }
+  std::vector<uint8_t>& bytes(size_t i) { return bytes_[i]; }
+  std::vector<std::vector<uint8_t>> copy() const { return {bytes_.begin(), bytes_.end()}; }
+
+  std::vector<LiveTensor> tensors;
+
+ private:
+  std::deque<std::vector<uint8_t>> bytes_;
+};
+
+class TensorReplicaTest : public ::testing::Test {
+ protected:
+  TensorReplicaTest() : store_(std::make_shared<HookedStore>()), model_(Model::make()) {
+    PublishOptions options;
+    options.threads = 2;
+    publisher_.emplace(Publisher::open(store_, {}, options).value());
+    publish();
+  }
+  void publish() {
+    const auto report = publisher_->publish(model_.views());
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    states_.push_back(model_);
+  }
+  void step(double density = 0.02) {
+    model_.step(density);
+    publish();
+  }
+  static TensorReplicaOptions options() {
+    TensorReplicaOptions options;
+    options.threads = 2;
+    options.heartbeat = false;
+    return options;
+  }
+  Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
+    return TensorReplica::open(store_, memory->tensors, how);
+  }
+  // Flips a byte of an object.
+  void damage(const std::string& name) {
+    std::string text = store_->get(name, 1 << 24).value();
+    text[text.size() - 3] ^= 1;
+    ASSERT_TRUE(store_->put(name, MemoryBody(text)).ok());
+  }
+  std::string part_of(uint64_t version) const {
+    return Chain::open(store_, {})->version(version)->manifest.parts.back().name;
+  }
+  std::string last_part() const { return part_of(states_.size() - 1); }
+  // A chain whose every second version is stored whole, too.
+  void restart_with_anchors() {
+    store_ = std::make_shared<HookedStore>();
+    states_.clear();
+    PublishOptions how;
+    how.threads = 2;
+    how.anchor_every = 2;
+    publisher_.emplace(Publisher::open(store_, {}, how).value());
+    publish();
+  }
+
+  std::shared_ptr<HookedStore> store_;
+  Model model_;
+  std::optional<Publisher> publisher_;
+  std::vector<Model> states_;  // by version
+};
+
+}  // namespace deltawire::testing
