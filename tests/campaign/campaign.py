@@ -22,7 +22,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import kinds
+try:
+    import kinds
+except ModuleNotFoundError as missing:
+    print(f"skipped: the package {missing.name} is not installed (scripts/venv build/venv interop)")
+    sys.exit(77)
 from world import World
 
 KINDS = {kind.__name__.replace("_", " "): kind for kind in
