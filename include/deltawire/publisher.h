@@ -90,7 +90,9 @@ struct SnapshotMemory {
 };
 
 // Holds the snapshot: the last committed state. It advances when, and only when, a manifest is
-// committed; after any failure the next publish carries everything. One thread at a time.
+// committed; after any failure the next publish carries everything. After a Conflict, too: it goes
+// on from the version that was first. A store that holds another run by then is refused
+// (BaseMismatch), as is one that has lost versions (Corruption). One thread at a time.
 class Publisher {
  public:
   // Opens the chain at `store`, or makes a run there at the first publish. `snapshot` is a folder

@@ -173,7 +173,7 @@ class Publisher:
         """Publish a state, all tensors of the model: those given here, or those given to the constructor.
 
         `extra_files` (config.json, tokenizer, ...) ride along in versions that are stored whole. `Conflict` when another
-        publisher was first: a new `Publisher` goes on from its version.
+        publisher was first: the next call goes on from its version.
 
         With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
         future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and

@@ -31,7 +31,7 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given) {
   Attempt attempt;
   DW_ASSIGN_OR_RETURN(attempt.tensors, check_tensors(given));
   DW_RETURN_IF_ERROR(ensure_chain());
-  if (uncertain) DW_RETURN_IF_ERROR(read_head());
+  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
   const auto& tensors = attempt.tensors;
   if (!device && std::any_of(tensors.begin(), tensors.end(), on_device)) {
     if (!folder.empty()) {
@@ -108,7 +108,7 @@ Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* att
   return {};
 }
 
-Result<PublishReport> Publisher::Impl::publish(Tensors tensors, const FullSource& source) {
+Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, const FullSource& source) {
   DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors));
   DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
   return report_of(std::move(attempt));
@@ -124,7 +124,7 @@ bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
   return anchor_due(options, next, anchor);
 }
 
-Status Publisher::Impl::capture(Tensors tensors, const FullSource& source) {
+Status Publisher::Impl::capture_once(Tensors tensors, const FullSource& source) {
   DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors));
   attempt.over = options.world != 1;
   if (attempt.over) {
@@ -138,11 +138,32 @@ Status Publisher::Impl::capture(Tensors tensors, const FullSource& source) {
   return {};
 }
 
-Result<PublishReport> Publisher::Impl::finish() {
+Result<PublishReport> Publisher::Impl::finish_once() {
   if (!captured) return invalid_argument("nothing was captured");
   const std::unique_ptr<Attempt> attempt = std::move(captured);
   if (!attempt->over) DW_RETURN_IF_ERROR(end(nullptr, &*attempt));
   return report_of(std::move(*attempt));
+}
+
+// Who fails does not know the chain's head any more: another publisher may have been first, or a
+// commit may yet appear. The next publish asks.
+
+Result<PublishReport> Publisher::Impl::publish(Tensors tensors, const FullSource& source) {
+  Result<PublishReport> report = publish_once(tensors, source);
+  uncertain = uncertain || !report.ok();
+  return report;
+}
+
+Status Publisher::Impl::capture(Tensors tensors, const FullSource& source) {
+  Status status = capture_once(tensors, source);
+  uncertain = uncertain || !status.ok();
+  return status;
+}
+
+Result<PublishReport> Publisher::Impl::finish() {
+  Result<PublishReport> report = finish_once();
+  uncertain = uncertain || !report.ok();
+  return report;
 }
 
 }  // namespace deltawire

@@ -84,6 +84,7 @@ struct Publisher::Impl {
   DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 
   Status read_head();
+  Status find_head_again();
   Status ensure_chain();
   Status wait_for_chain();
   Status ensure_snapshot(Tensors tensors);
@@ -93,6 +94,9 @@ struct Publisher::Impl {
   Status check_free() const;
 
   // alone.cpp
+  Result<PublishReport> publish_once(Tensors tensors, const FullSource& source);
+  Status capture_once(Tensors tensors, const FullSource& source);
+  Result<PublishReport> finish_once();
   Result<Attempt> begin(Tensors tensors);
   Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
   Status end(const FullSource* source, Attempt* attempt);

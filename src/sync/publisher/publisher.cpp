@@ -73,6 +73,12 @@ Status Publisher::Impl::open() {
 
 Status Publisher::Impl::read_head() {
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> version, chain->head());
+  if (head && (!version || *version < head->manifest.version)) {
+    return corruption(store->url() + ": had version " + std::to_string(head->manifest.version) +
+                      ", and has " +
+                      (version ? "nothing after version " + std::to_string(*version) : "none") +
+                      " now: versions were lost, and nothing is published upon what is left");
+  }
   std::optional<VersionRecord> found;
   if (version) {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
@@ -91,6 +97,22 @@ Status Publisher::Impl::read_head() {
   }
   uncertain = false;
   return {};
+}
+
+// After a failure. What is there may be another's: a version that came first, which is built upon,
+// or a store that was emptied or filled anew, which is not.
+Status Publisher::Impl::find_head_again() {
+  const Result<Chain> now = Chain::open(store, keys);
+  if (!now.ok() && now.status().code() == Code::kNotFound) {
+    return not_found(store->url() + ": holds no run any more; it held run " + chain->run());
+  }
+  DW_RETURN_IF_ERROR(Status(now.status()));
+  if (now->run() != chain->run()) {
+    return base_mismatch(store->url() + ": holds run " + now->run() +
+                         " now, this publisher is of run " + chain->run() +
+                         "; open a new one to go on there");
+  }
+  return read_head();
 }
 
 Status Publisher::Impl::ensure_chain() {
