@@ -84,24 +84,25 @@ class Follower {
                                        [this](uint64_t a, uint64_t b) { return progress_(a, b); }));
       replica_.emplace(std::move(opened));
     }
-    DW_ASSIGN_OR_RETURN(std::optional<uint64_t> head, replica_->head());
+    PullGoal goal;
+    goal.until = options_.until;
+    DW_ASSIGN_OR_RETURN(goal.head, replica_->head());
     std::optional<uint64_t> held;
     if (replica_->state()) held = replica_->state()->version;
-    record_lag(head, held);
-    if (!head) return {};  // nothing was published yet
-    if (options_.until) head = std::min(*head, *options_.until);
+    record_lag(goal.head, held);
+    if (!goal.head && !held) return {};  // nothing was published yet
     const PullOutcome outcome =
-        pull_and_notify(&*replica_, &notifier_, options_.replica.copy_on_write, head);
+        pull_and_notify(&*replica_, &notifier_, options_.replica.copy_on_write, goal);
     if (outcome.told) record_engines(outcome.engines);
     engine_failed_ = outcome.told && !outcome.status.ok();
-    if (outcome.report) report(outcome);
+    if (outcome.report) report(outcome, goal.head);
     return outcome.status;
   }
 
-  void report(const PullOutcome& outcome) {
+  void report(const PullOutcome& outcome, std::optional<uint64_t> head) {
     const PullReport& pulled = *outcome.report;
     record_pull(pulled);
-    record_lag(pulled.version, pulled.version);
+    record_lag(head, pulled.version);
     if (!pulled.changed && !outcome.told && !pulled.recovered) return;
     context_.emit(pull_json(outcome));
     if (!context_.json) say_pull(context_, options_.replica, outcome);
@@ -148,7 +149,8 @@ void add_follow(Command& app, Context& context, Run* run) {
               "between looks at the store, give or take a fifth (default 5); in a local folder a "
               "new version is seen at once",
               0.01, 86400);
-  add_version(verb, "--until", &options->until, "end when this version is there");
+  add_version(verb, "--until", &options->until,
+              "go no further than this version, and end when it is there");
   verb->add_flag("--once", options->once, "end after one look");
   add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
   add_metrics_options(verb, &options->metrics);

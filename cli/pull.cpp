@@ -39,7 +39,9 @@ void add_pull(Command& app, Context& context, Run* run) {
                 "  deltawire pull s3://bucket/run ckpt/ --version 12\n"
                 "  deltawire pull s3://bucket/run ckpt/ --notify sglang=http://127.0.0.1:30000");
   auto options = std::make_shared<Options>();
-  add_version(verb, "--version", &options->version, "the version wanted (default: the newest)");
+  add_version(verb, "--version", &options->version,
+              "this version, also when it is older than what is there (default: the newest, and "
+              "never back)");
   add_replica_options(verb, context, &options->replica, LogLevel::kWarning);
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return pull(context, *options); }; });

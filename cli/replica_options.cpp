@@ -33,6 +33,10 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
   verb->add_flag("--verify", options->verify, "hash all tensors first, not only those that change");
   verb->add_option("--trust", options->trust,
                    "public keys; refuse versions that none of them has signed");
+  verb->add_option("--run", options->run,
+                   "the run's id; refuse a store that holds another run (default: any)");
+  add_version(verb, "--at-least", &options->at_least,
+              "refuse to go to a version below this one: a store that is behind is waited for");
   verb->add_option("--name", options->name,
                    "what this replica is called in `status STORE` (default: host and path)");
   verb->add_flag("--no-heartbeat", options->no_heartbeat,
@@ -56,14 +60,16 @@ Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& o
   how.heartbeat = !options.no_heartbeat;
   how.name = options.name;
   how.trust_key = options.trust;
+  how.run = options.run;
+  how.at_least = options.at_least.value_or(0);
   how.progress = std::move(progress);
   return Replica::open(std::move(store), options.local, std::move(how));
 }
 
 PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
-                            std::optional<uint64_t> version) {
+                            const PullGoal& goal) {
   PullOutcome outcome;
-  Result<PullReport> prepared = replica->prepare(version);
+  Result<PullReport> prepared = replica->prepare(goal);
   if (!prepared.ok()) {
     outcome.status = prepared.status();
     return outcome;

@@ -19,7 +19,8 @@ struct ReplicaVerbOptions {
   StoreOptions store_options;
   bool copy_on_write = false, no_repair = false, verify = false, no_heartbeat = false;
   unsigned keep_versions = ReplicaOptions().keep_versions;
-  std::string trust, name;
+  std::string trust, run, name;
+  std::optional<uint64_t> at_least;
   NotifyOptions notify;
   LogOptions log;
 };
@@ -40,7 +41,7 @@ struct PullOutcome {
 // Prepares while engines serve; then pause, commit, reload, resume. Engines that do not serve what
 // the checkpoint holds are told again when there is nothing new.
 PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
-                            std::optional<uint64_t> version);
+                            const PullGoal& goal);
 
 // Both print the report; `say` for people, the JSON for machines.
 void say_pull(const Context& context, const ReplicaVerbOptions& options,

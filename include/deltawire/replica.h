@@ -24,6 +24,8 @@ struct ReplicaOptions {
   bool heartbeat = true;       // leave LOCAL's version in the store, as far as that can be written
   std::string name;            // of this replica; empty: host and path
   std::filesystem::path trust_key;
+  std::string run;        // the only run to take anything from; empty: whichever the store holds
+  uint64_t at_least = 0;  // never go to a version below this one
   uint64_t memory_limit = uint64_t{2} << 30;  // beside mapped files
   Progress progress;
 };
@@ -37,6 +39,21 @@ struct ReplicaState {
   std::optional<uint64_t> patching_to;  // a patch is half-way: the files are not to be read
   std::string updated;                  // UTC
   std::optional<uint64_t> serving;      // what the engine was last told to load, and took
+};
+
+// Where a replica is to go. By itself it goes forward only, along one history: what is held stays
+// when the store has lost versions (NotFound) or was rewritten (Corruption).
+struct PullGoal {
+  PullGoal() = default;
+  PullGoal(uint64_t the_version) : version(the_version) {}  // NOLINT: a number will do
+  PullGoal(std::optional<uint64_t> the_version) : version(the_version) {}  // NOLINT
+
+  // This version, also when it is older than what is held, or of another history.
+  std::optional<uint64_t> version;
+  // Without `version`: the newest one, but no further than this.
+  std::optional<uint64_t> until;
+  // Without `version`: what head() has just said, which is then not asked again.
+  std::optional<uint64_t> head;
 };
 
 struct PullReport {
@@ -59,7 +76,7 @@ struct PullReport {
 class Replica {
  public:
   // Finishes or drops what an earlier process left half-way. BaseMismatch when LOCAL belongs to
-  // another run.
+  // another run, or another one than the store's was asked for.
   static Result<Replica> open(std::shared_ptr<Store> store, std::filesystem::path local,
                               ReplicaOptions options);
   ~Replica();
@@ -69,9 +86,9 @@ class Replica {
   const std::optional<ReplicaState>& state() const noexcept;
   Result<std::optional<uint64_t>> head();  // of the chain
 
-  // Fetches and decodes everything that leads to `version` (none: the head), checks it, and leaves
-  // it ready beside the checkpoint, which is not touched. Engines may go on serving.
-  Result<PullReport> prepare(std::optional<uint64_t> version = {});
+  // Fetches and decodes everything that leads to the goal, checks it, and leaves it ready beside
+  // the checkpoint, which is not touched. Engines may go on serving.
+  Result<PullReport> prepare(const PullGoal& goal = {});
   // Patches the checkpoint with what prepare() left: the only part that needs a pause. Readers see
   // the new version when it returns; the disk may not have all of it yet, and state.json says
   // `patching_to` until settle().
@@ -81,7 +98,7 @@ class Replica {
   // again from the journal.
   Status settle(PullReport* report = nullptr);
   // All three.
-  Result<PullReport> pull(std::optional<uint64_t> version = {});
+  Result<PullReport> pull(const PullGoal& goal = {});
 
   // Notes in state.json and heartbeat what an engine serves.
   Status set_serving(std::optional<uint64_t> version);

@@ -46,6 +46,8 @@ struct TensorReplicaOptions {
   // files.
   std::filesystem::path scratch;
   std::filesystem::path trust_key;
+  std::string run;        // the only run to take anything from; empty: whichever the store holds
+  uint64_t at_least = 0;  // never go to a version below this one
   // For tensors in a GPU's memory: where work on them goes, and the memory there that it may take.
   CUstream_st* cuda_stream = nullptr;
   uint64_t cuda_scratch_bytes = uint64_t{256} << 20;
@@ -74,19 +76,19 @@ class TensorReplica {
   std::optional<uint64_t> version() const noexcept;
   Result<std::optional<uint64_t>> head();  // of the chain
 
-  // Fetches, decodes and checks everything that leads to `version` (none: the head). Tensors are
-  // read, not written; whatever fails leaves them as they are. The first time, what they hold is
+  // Fetches, decodes and checks everything that leads to the goal. Tensors are read, not written;
+  // whatever fails leaves them as they are. The first time, what they hold is
   // found out by digest: the wanted version, one of those before it, or none, and then a version
   // stored whole is where the path begins. InvalidArgument, naming the tensor, when the version has
   // others than were given. A part that is damaged or gone is gone around, where another path leads
   // to the version. What differs waits for commit() as absolute values, or, for tensors on a GPU,
   // as payloads that are known to be sound and to fit what is there.
-  Result<PullReport> prepare(std::optional<uint64_t> version = {});
+  Result<PullReport> prepare(const PullGoal& goal = {});
   // Writes what prepare() left. From its first write until it succeeds, version() is none: what a
   // failure leaves is never taken for a version, and the next prepare() starts from a whole one.
   Result<PullReport> commit();
   // Both.
-  Result<PullReport> pull(std::optional<uint64_t> version = {});
+  Result<PullReport> pull(const PullGoal& goal = {});
 
  private:
   struct Impl;

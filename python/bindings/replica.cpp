@@ -6,6 +6,7 @@
 
 #include "bind.h"
 #include "calls.h"
+#include "goal.h"
 #include "reports.h"
 #include "stores.h"
 #include "sync/replica/follow_watch.h"
@@ -19,8 +20,8 @@ using MaybeVersion = std::optional<uint64_t>;
 void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::filesystem::path& local,
                   unsigned threads, bool repair, bool copy_on_write, unsigned keep_versions,
                   bool verify_all, bool heartbeat, const std::string& name,
-                  const std::filesystem::path& trust_key, uint64_t memory_limit,
-                  nb::object progress) {
+                  const std::filesystem::path& trust_key, const std::string& run, uint64_t at_least,
+                  uint64_t memory_limit, nb::object progress) {
   ReplicaOptions options;
   options.threads = threads;
   options.repair = repair;
@@ -30,6 +31,8 @@ void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::file
   options.heartbeat = heartbeat;
   options.name = name;
   options.trust_key = trust_key;
+  options.run = run;
+  options.at_least = at_least;
   options.memory_limit = memory_limit;
   new (self) ReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
@@ -73,7 +76,8 @@ void bind_replica(nb::module_& module) {
       .def("__init__", &open_replica, nb::arg("store"), nb::arg("local"), nb::kw_only(),
            nb::arg("threads"), nb::arg("repair"), nb::arg("copy_on_write"),
            nb::arg("keep_versions"), nb::arg("verify_all"), nb::arg("heartbeat"), nb::arg("name"),
-           nb::arg("trust_key"), nb::arg("memory_limit"), nb::arg("progress").none())
+           nb::arg("trust_key"), nb::arg("run"), nb::arg("at_least"), nb::arg("memory_limit"),
+           nb::arg("progress").none())
       .def_prop_ro("state", &state_of)
       .def("head",
            [](ReplicaHandle& self) {
@@ -96,11 +100,13 @@ void bind_replica(nb::module_& module) {
            })
       .def(
           "pull",
-          [](ReplicaHandle& self, MaybeVersion version) {
+          [](ReplicaHandle& self, MaybeVersion version, MaybeVersion until, MaybeVersion head) {
+            const PullGoal goal = pull_goal(version, until, head);
             return to_python(
-                unwrap(self.call([&](Replica& replica) { return replica.pull(version); })));
+                unwrap(self.call([&](Replica& replica) { return replica.pull(goal); })));
           },
-          nb::arg("version").none())
+          nb::arg("version").none(), nb::arg("until").none() = nb::none(),
+          nb::arg("head").none() = nb::none())
       .def(
           "set_serving",
           [](ReplicaHandle& self, MaybeVersion version) {

@@ -7,6 +7,7 @@
 
 #include "bind.h"
 #include "calls.h"
+#include "goal.h"
 #include "reports.h"
 #include "stores.h"
 #include "tensors.h"
@@ -21,8 +22,9 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
                          const std::vector<const Tensor*>& tensors, unsigned threads, bool repair,
                          bool verify_all, bool check_commit, bool heartbeat,
                          const std::string& name, const std::filesystem::path& scratch,
-                         const std::filesystem::path& trust_key, uintptr_t cuda_stream,
-                         uint64_t cuda_scratch_bytes, nb::object progress) {
+                         const std::filesystem::path& trust_key, const std::string& run,
+                         uint64_t at_least, uintptr_t cuda_stream, uint64_t cuda_scratch_bytes,
+                         nb::object progress) {
   TensorReplicaOptions options;
   options.threads = threads;
   options.repair = repair;
@@ -32,6 +34,8 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
   options.name = name;
   options.scratch = scratch;
   options.trust_key = trust_key;
+  options.run = run;
+  options.at_least = at_least;
   options.cuda_stream = reinterpret_cast<CUstream_st*>(cuda_stream);
   options.cuda_scratch_bytes = cuda_scratch_bytes;
   const std::vector<LiveTensor> wanted = to_patch(tensors);
@@ -49,8 +53,8 @@ void bind_tensor_replica(nb::module_& module) {
       .def("__init__", &open_tensor_replica, nb::arg("store"), nb::arg("tensors"), nb::kw_only(),
            nb::arg("threads"), nb::arg("repair"), nb::arg("verify_all"), nb::arg("check_commit"),
            nb::arg("heartbeat"), nb::arg("name"), nb::arg("scratch"), nb::arg("trust_key"),
-           nb::arg("cuda_stream"), nb::arg("cuda_scratch_bytes"), nb::arg("progress").none(),
-           nb::keep_alive<1, 3>())
+           nb::arg("run"), nb::arg("at_least"), nb::arg("cuda_stream"),
+           nb::arg("cuda_scratch_bytes"), nb::arg("progress").none(), nb::keep_alive<1, 3>())
       .def_prop_ro("version",
                    [](TensorReplicaHandle& self) {
                      return self.call([](TensorReplica& replica) { return replica.version(); });
@@ -73,11 +77,14 @@ void bind_tensor_replica(nb::module_& module) {
            })
       .def(
           "pull",
-          [](TensorReplicaHandle& self, MaybeVersion version) {
+          [](TensorReplicaHandle& self, MaybeVersion version, MaybeVersion until,
+             MaybeVersion head) {
+            const PullGoal goal = pull_goal(version, until, head);
             return to_python(
-                unwrap(self.call([&](TensorReplica& replica) { return replica.pull(version); })));
+                unwrap(self.call([&](TensorReplica& replica) { return replica.pull(goal); })));
           },
-          nb::arg("version").none())
+          nb::arg("version").none(), nb::arg("until").none() = nb::none(),
+          nb::arg("head").none() = nb::none())
       .def("close", &TensorReplicaHandle::close)
       .def_prop_ro("closed", &TensorReplicaHandle::closed);
 }

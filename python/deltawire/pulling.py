@@ -20,7 +20,7 @@ _FINAL = (InvalidArgument, Unsupported, Conflict, BaseMismatch, InternalError)
 
 class _Replica(Protocol):
     def head(self) -> int | None: ...
-    def pull(self, version: int | None) -> dict[str, Any]: ...
+    def pull(self, version: int | None, until: int | None = None, head: int | None = None) -> dict[str, Any]: ...
     def prepare(self, version: int | None) -> dict[str, Any]: ...
     def commit(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
@@ -53,14 +53,26 @@ class Pulling(Generic[Core]):
         return self._core
 
     @property
+    def version(self) -> int | None:
+        """What is held; None: nothing yet, or not known."""
+        raise NotImplementedError
+
+    @property
     def head(self) -> int | None:
         """The newest version of the chain; None: nothing was published yet."""
         core = self._try_open()
         return None if core is None else core.head()
 
     def pull(self, version: int | None = None) -> Pull:
-        """Go to a version, older or newer (None: the newest), and prove it by digest: `prepare`, `commit` and what they need."""
-        return Pull.of(self._opened().pull(version))
+        """Go to a version, older or newer, and prove it by digest: `prepare`, `commit` and what they need.
+
+        Without a number it is the newest, and never back: what is held stays when the store has lost versions (`NotFound`) or
+        was rewritten (`Corruption`).
+        """
+        return self._pull(version)
+
+    def _pull(self, version: int | None, until: int | None = None, head: int | None = None) -> Pull:
+        return Pull.of(self._opened().pull(version, until, head))
 
     def prepare(self, version: int | None = None) -> Pull:
         """Fetch, decode and check everything; the weights are read, not written, and an engine may go on serving them."""
@@ -75,7 +87,7 @@ class Pulling(Generic[Core]):
 
         In a local folder a new version is seen at once, elsewhere after about `interval` seconds. Outages are waited out and
         logged (logger "deltawire"), and so is a run that is not there yet. Ends after version `until`, or after `timeout`
-        seconds without a new one.
+        seconds without a new one. Never goes back: a store that has lost versions is an outage like any other.
 
             for pulled in replica.follow():
                 engine.reload(pulled.path, version=pulled.version)
@@ -105,9 +117,9 @@ class Pulling(Generic[Core]):
 
     def _pull_newest(self, until: int | None) -> Pull | None:
         newest = self.head
-        if newest is None:
+        if newest is None and self.version is None:
             return None
-        return self.pull(newest if until is None else min(newest, until))
+        return self._pull(None, until, newest)
 
     def close(self) -> None:
         """Let go of the weights, which hold a whole version. A second time does nothing."""

@@ -39,6 +39,8 @@ class Replica(Pulling[_core.Replica]):
         heartbeat: bool = True,
         name: str = "",
         trust_key: str | os.PathLike[str] = "",
+        run: str = "",
+        at_least: int = 0,
         memory_limit: int = 2 << 30,
         progress: Progress = False,
     ) -> None:
@@ -47,6 +49,8 @@ class Replica(Pulling[_core.Replica]):
         `repair` starts again from a version stored whole when the files are not what they should be. `copy_on_write` keeps the
         newest `keep_versions` in folders of their own, with `current` pointing to the newest. `verify_all` hashes every
         tensor before patching, not only those that change. `heartbeat` leaves the version in the store under `name`.
+        With `trust_key` (a file of public keys) unsigned versions are refused, with `run` (an id) any other run, with
+        `at_least` any version below that one.
         """
         self.local = Path(local)
         handle = store_handle(store)
@@ -63,6 +67,8 @@ class Replica(Pulling[_core.Replica]):
                 heartbeat=heartbeat,
                 name=name,
                 trust_key=os.fspath(trust_key),
+                run=run,
+                at_least=at_least,
                 memory_limit=memory_limit,
                 progress=callback_of(progress, "pull"),
             ),

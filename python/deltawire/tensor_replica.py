@@ -49,6 +49,8 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         name: str = "",
         scratch: str | os.PathLike[str] = "",
         trust_key: str | os.PathLike[str] = "",
+        run: str = "",
+        at_least: int = 0,
         cuda_stream: int = 0,
         cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
@@ -75,6 +77,8 @@ class TensorReplica(Pulling[_core.TensorReplica]):
                 name=name,
                 scratch=os.fspath(scratch),
                 trust_key=os.fspath(trust_key),
+                run=run,
+                at_least=at_least,
                 cuda_stream=cuda_stream or live.cuda_stream,
                 cuda_scratch_bytes=cuda_scratch_bytes,
                 progress=callback_of(progress, "pull"),
@@ -94,9 +98,8 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         """Write what `prepare` left: the only part that needs a pause."""
         return self._noted(super().commit)
 
-    def pull(self, version: int | None = None) -> Pull:
-        """Go to a version, older or newer (None: the newest), and prove it by digest: `prepare`, `commit` and what they need."""
-        return self._noted(lambda: super(TensorReplica, self).pull(version))
+    def _pull(self, version: int | None, until: int | None = None, head: int | None = None) -> Pull:
+        return self._noted(lambda: super(TensorReplica, self)._pull(version, until, head))
 
     def _noted(self, write: Callable[[], Pull]) -> Pull:
         try:

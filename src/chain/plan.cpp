@@ -100,10 +100,7 @@ class Planner {
   }
 
   Status check_held(const Digest& expected) const {
-    if (held_->manifest == expected) return {};
-    return base_mismatch(chain_.store().url() + ": version " + std::to_string(held_->version) +
-                         " has manifest " + expected.hex() + ", but what is held came from " +
-                         held_->manifest.hex() + ": another history");
+    return held_->manifest == expected ? Status() : not_this_chain(chain_, *held_, expected);
   }
 
   // Something to go around: the first one is the answer when there is no way around.
@@ -243,10 +240,11 @@ class Planner {
     } else if (next <= target_number_) {
       note(record.status());
       DW_RETURN_IF_ERROR(fetch_links({next}));
-      if (is_next_of_held(next)) {
-        DW_RETURN_IF_ERROR(check_held(*links_.at(next).parent));
-        start_ = point_before(next);
+      const auto link = links_.find(next);
+      if (link != links_.end() && link->second.parent) {
+        DW_RETURN_IF_ERROR(check_held(*link->second.parent));
       }
+      if (is_next_of_held(next)) start_ = point_before(next);
     }
     if (start_) graph_.start_at(*start_);
     return {};
@@ -482,6 +480,12 @@ class Planner {
 };
 
 }  // namespace
+
+Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest) {
+  return base_mismatch(chain.store().url() + ": version " + std::to_string(held.version) +
+                       " has manifest " + digest.hex() + ", but what is held came from " +
+                       held.manifest.hex() + ": another history");
+}
 
 Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target,
                            const VersionRecord* record, const std::set<std::string>& avoid) {

@@ -17,6 +17,9 @@ struct Held {
   Digest manifest;
 };
 
+// BaseMismatch: the chain's manifest of the held version is `digest`, and not the one held.
+Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest);
+
 enum class HopKind : uint8_t { kVersion, kMerged, kAnchor };
 
 // One step of a plan: fetch these parts, apply them onto `base`, be at `version`.

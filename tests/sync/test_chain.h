@@ -71,6 +71,21 @@ class TestChain {
     commit(VersionKind::kDelta, version - 1, refs);
   }
 
+  // The manifests above `version` are gone, as in a store that was restored from an older copy.
+  // What is published next grows another history. Returns them, to put_back().
+  std::vector<std::pair<std::string, std::string>> lose_after(uint64_t version) {
+    std::vector<std::pair<std::string, std::string>> lost;
+    for (uint64_t v = version + 1; v < records_.size(); ++v) {
+      lost.emplace_back(manifest_name(v), store_->get(manifest_name(v), kMaxManifestBytes).value());
+      EXPECT_TRUE(store_->remove(manifest_name(v)).ok());
+    }
+    records_.resize(version + 1);
+    return lost;
+  }
+  void put_back(const std::vector<std::pair<std::string, std::string>>& lost) {
+    for (const auto& [name, text] : lost) ASSERT_TRUE(store_->put(name, MemoryBody(text)).ok());
+  }
+
   void add_anchor(uint64_t version) {
     const Status status = add_edge(chain_, nullptr, records_[version], put_files(version));
     ASSERT_TRUE(status.ok()) << status.to_string();

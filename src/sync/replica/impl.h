@@ -12,6 +12,7 @@
 #include "chain/plan.h"
 #include "deltawire/replica.h"
 #include "sync/replica/beat.h"
+#include "sync/replica/forward.h"
 #include "sync/replica/journal.h"
 #include "sync/replica/local_layout.h"
 #include "sync/replica/local_lock.h"
@@ -80,9 +81,11 @@ struct ReplicaCore {
   void remove_old_versions() const;
 
   // replica_prepare.cpp
-  Result<PullReport> prepare(std::optional<uint64_t> wanted);
-  Status recover_lost_state(uint64_t wanted, PullReport* report);
-  Status attempt(bool from_nothing, uint64_t version, PullReport* report, PhaseClock* clock);
+  Result<PullReport> prepare(PullGoal goal);
+  Status recover_lost_state(uint64_t newest, PullReport* report);
+  Result<Held> held() const;  // with a state
+  Status start_again(uint64_t version, bool named, PullReport* report, PhaseClock* clock);
+  Status attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
 };
 
 struct Replica::Impl : ReplicaCore {

@@ -10,6 +10,7 @@
 #include "sync/replica/build.h"
 #include "sync/replica/eager_parts.h"
 #include "sync/replica/fetch.h"
+#include "sync/replica/forward.h"
 #include "sync/replica/hop_files.h"
 #include "sync/replica/impl.h"
 #include "sync/replica/journal_redo.h"
@@ -34,7 +35,7 @@ class Attempt {
 
   // Leaves a pending step, or none when there is nothing to do. BaseMismatch: what is held is not
   // what it should be.
-  Status run(bool from_nothing, uint64_t version);
+  Status run(const AttemptGoal& goal);
   // The part in the store that is damaged or gone, when that is what run() failed with.
   const std::optional<std::string>& bad_part() const { return bad_part_; }
 
@@ -48,7 +49,7 @@ class Attempt {
   }
   Progress progress_of(uint64_t done_before) const;
 
-  Status make_plan(bool from_nothing, uint64_t version);
+  Status make_plan(const AttemptGoal& goal);
   Status check_held();
   Result<Checkpoint> open_held() const;
   Status note_bad_part(Fetch* fetch, Status status);
@@ -83,15 +84,13 @@ Progress Attempt::progress_of(uint64_t done_before) const {
   };
 }
 
-Status Attempt::make_plan(bool from_nothing, uint64_t version) {
+Status Attempt::make_plan(const AttemptGoal& goal) {
+  const auto [version, from_nothing, named] = goal;
   std::optional<Held> held;
   if (!from_nothing) {
-    const ReplicaState& state = replica_.state->replica;
-    DW_ASSIGN_OR_RETURN(const Digest manifest, parse_digest(DigestKind::kSha256, state.manifest));
-    held = Held{state.version, manifest};
+    DW_ASSIGN_OR_RETURN(held, replica_.held());
   }
-  DW_ASSIGN_OR_RETURN(route_,
-                      plan_route(*replica_.chain, held, version, replica_.seen, avoid_, &report_));
+  DW_ASSIGN_OR_RETURN(route_, plan_route(*replica_.chain, held, goal, replica_.seen, avoid_, &report_));
   return {};
 }
 
@@ -332,14 +331,15 @@ Status Attempt::finish(JournalRecord record) {
   return {};
 }
 
-Status Attempt::run(bool from_nothing, uint64_t version) {
+Status Attempt::run(const AttemptGoal& goal) {
+  const auto [version, from_nothing, named] = goal;
   clock_.begin("plan");
   DW_RETURN_IF_ERROR(remove_tree(replica_.layout.work()));
   DW_RETURN_IF_ERROR(remove_tree(replica_.layout.new_journal()));
   std::optional<uint64_t> from;
   if (!from_nothing) from = replica_.state->replica.version;
   if (replica_.beat && from != version) replica_.beat->fetching(from, version);
-  DW_RETURN_IF_ERROR(make_plan(from_nothing, version));
+  DW_RETURN_IF_ERROR(make_plan(goal));
   if (!from_nothing) {
     // A file that cannot be looked at is found missing when the checkpoint is opened.
     for (const auto& [name, left] : replica_.state->weights) {
@@ -373,22 +373,19 @@ Status Attempt::run(bool from_nothing, uint64_t version) {
 
 }  // namespace
 
-Status ReplicaCore::attempt(bool from_nothing, uint64_t version, PullReport* report,
-                            PhaseClock* clock) {
+Status ReplicaCore::attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock) {
   return go_around_bad_parts(options.repair, layout.root, report,
                              [&](const std::set<std::string>& avoid) -> Attempted {
                                Attempt own(*this, avoid, report, clock);
-                               Status status = own.run(from_nothing, version);
+                               Status status = own.run(goal);
                                return {std::move(status), own.bad_part()};
                              });
 }
 
 // Nothing is fetched for it: the files themselves say which version they are.
-Status ReplicaCore::recover_lost_state(uint64_t wanted, PullReport* report) {
-  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain->head());
+Status ReplicaCore::recover_lost_state(uint64_t newest, PullReport* report) {
   DW_ASSIGN_OR_RETURN(std::optional<LocalState> found,
-                      find_lost_state(*chain, layout, options.copy_on_write,
-                                      std::max(wanted, head.value_or(0)), &pool));
+                      find_lost_state(*chain, layout, options.copy_on_write, newest, &pool));
   if (!found) return {};
   log_event(LogLevel::kWarning, "replica.repair",
             {{"local", layout.root}, {"reason", damage}, {"version", found->replica.version}});
@@ -398,7 +395,31 @@ Status ReplicaCore::recover_lost_state(uint64_t wanted, PullReport* report) {
   return save(std::move(*found));
 }
 
-Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
+Result<Held> ReplicaCore::held() const {
+  DW_ASSIGN_OR_RETURN(const Digest manifest,
+                      parse_digest(DigestKind::kSha256, state->replica.manifest));
+  return Held{state->replica.version, manifest};
+}
+
+// The files are not what the state says: all of them anew. What the state says still binds.
+Status ReplicaCore::start_again(uint64_t version, bool named, PullReport* report,
+                                PhaseClock* clock) {
+  if (state && !named) {
+    DW_ASSIGN_OR_RETURN(const Held before, held());
+    DW_RETURN_IF_ERROR(check_history(*chain, before));
+  }
+  if (!report->repair_reason.empty()) {
+    log_event(LogLevel::kWarning, "replica.repair",
+              {{"local", layout.root}, {"reason", report->repair_reason}});
+  }
+  Status status = attempt({version, true, named}, report, clock);
+  report->repaired = report->repaired || !report->repair_reason.empty();
+  // What is held does not count any more: whatever is wrong came from the store.
+  if (status.code() == Code::kBaseMismatch) return corruption(status.message());
+  return status;
+}
+
+Result<PullReport> ReplicaCore::prepare(PullGoal goal) {
   DW_RETURN_IF_ERROR(settle(nullptr));
   std::error_code error;
   if (fs::exists(layout.journal(), error) && damage.empty()) DW_RETURN_IF_ERROR(recover());
@@ -407,36 +428,28 @@ Result<PullReport> ReplicaCore::prepare(std::optional<uint64_t> wanted) {
   report.run = chain->run();
   PhaseClock clock(&report);
   clock.begin("head");
-  if (!wanted) {
-    DW_ASSIGN_OR_RETURN(wanted, head());
-    if (!wanted) return not_found(store->url() + ": nothing was published yet");
+  if (!goal.head && (!goal.version || state_lost)) {
+    DW_ASSIGN_OR_RETURN(goal.head, head());
   }
   if (state_lost && options.repair) {
     clock.begin("recognise");
-    DW_RETURN_IF_ERROR(recover_lost_state(*wanted, &report));
+    const uint64_t newest = std::max(goal.version.value_or(0), goal.head.value_or(0));
+    DW_RETURN_IF_ERROR(recover_lost_state(newest, &report));
   }
   if (state) report.from = state->replica.version;
+  DW_ASSIGN_OR_RETURN(const uint64_t version,
+                      choose_version(*chain, goal, goal.head, report.from, options.at_least));
+  const bool named = goal.version.has_value();
   Status status;
-  bool start_again = false;
-  if (state && damage.empty()) {
-    status = attempt(false, *wanted, &report, &clock);
-    start_again = status.code() == Code::kBaseMismatch;
-    if (start_again) report.repair_reason = status.message();
-  } else if (!damage.empty()) {
+  if (!damage.empty()) {
     status = base_mismatch(damage);
-    report.repair_reason = damage;
-    start_again = true;
+  } else if (state) {
+    status = attempt({version, false, named}, &report, &clock);
   }
-  if (start_again && options.repair) {
-    log_event(LogLevel::kWarning, "replica.repair",
-              {{"local", layout.root}, {"reason", report.repair_reason}});
-  }
-  const bool from_nothing = (!state && damage.empty()) || (start_again && options.repair);
-  if (from_nothing) {
-    status = attempt(true, *wanted, &report, &clock);
-    // What is held does not count any more: whatever is wrong came from the store.
-    if (status.code() == Code::kBaseMismatch) status = corruption(status.message());
-    report.repaired = report.repaired || !report.repair_reason.empty();
+  const bool mismatch = status.code() == Code::kBaseMismatch;
+  if (mismatch) report.repair_reason = status.message();
+  if (mismatch ? options.repair : !state) {
+    status = start_again(version, named, &report, &clock);
   }
   if (!status.ok()) {
     pending.reset();

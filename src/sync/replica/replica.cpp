@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "chain/keys.h"
 #include "sync/replica/impl.h"
 #include "tensor/text.h"
 
@@ -69,8 +68,7 @@ Status ReplicaCore::open() {
                             (apart ? "copy-on-write" : "in place") +
                             "; the other way needs a folder of its own");
   }
-  DW_ASSIGN_OR_RETURN(ChainOptions chain_how, chain_options({}, options.trust_key));
-  DW_ASSIGN_OR_RETURN(Chain opened, Chain::open(store, std::move(chain_how)));
+  DW_ASSIGN_OR_RETURN(Chain opened, open_chain(store, options.trust_key, options.run));
   chain.emplace(std::move(opened));
   if (state && state->replica.run != chain->run()) {
     return base_mismatch(layout.root.string() + ": belongs to run " + state->replica.run + ", " +
@@ -285,9 +283,9 @@ ReplicaCore::~ReplicaCore() {
 }
 
 Result<std::optional<uint64_t>> ReplicaCore::head() {
-  if (!shown) return chain->head();
-  DW_ASSIGN_OR_RETURN(Chain::Newest newest, chain->newest_after(shown->version));
-  if (newest.record) seen = std::move(newest.record);
+  const std::optional<uint64_t> known = shown ? std::optional(shown->version) : std::nullopt;
+  DW_ASSIGN_OR_RETURN(Chain::Newest newest, find_newest(*chain, known));
+  seen = std::move(newest.record);
   return newest.version;
 }
 
@@ -317,14 +315,12 @@ Result<Replica> Replica::open(std::shared_ptr<Store> store, fs::path local,
 
 const std::optional<ReplicaState>& Replica::state() const noexcept { return impl_->shown; }
 Result<std::optional<uint64_t>> Replica::head() { return impl_->head(); }
-Result<PullReport> Replica::prepare(std::optional<uint64_t> version) {
-  return impl_->prepare(version);
-}
+Result<PullReport> Replica::prepare(const PullGoal& goal) { return impl_->prepare(goal); }
 Result<PullReport> Replica::commit() { return impl_->commit(); }
 Status Replica::settle(PullReport* report) { return impl_->settle(report); }
 
-Result<PullReport> Replica::pull(std::optional<uint64_t> version) {
-  DW_ASSIGN_OR_RETURN(PullReport prepared, prepare(version));
+Result<PullReport> Replica::pull(const PullGoal& goal) {
+  DW_ASSIGN_OR_RETURN(PullReport prepared, prepare(goal));
   if (!impl_->pending) return prepared;
   DW_ASSIGN_OR_RETURN(PullReport done, commit());
   DW_RETURN_IF_ERROR(settle(&done));

@@ -7,12 +7,16 @@
 
 namespace deltawire {
 
-Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held, uint64_t version,
-                         const std::optional<VersionRecord>& seen,
+Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
+                         const AttemptGoal& goal, const std::optional<VersionRecord>& seen,
                          const std::set<std::string>& avoid, PullReport* report) {
+  const uint64_t version = goal.version;
   const bool known = seen && seen->manifest.version == version;
-  DW_ASSIGN_OR_RETURN(Plan plan,
-                      plan_catch_up(chain, held, version, known ? &*seen : nullptr, avoid));
+  Result<Plan> planned = plan_catch_up(chain, held, version, known ? &*seen : nullptr, avoid);
+  if (planned.status().code() == Code::kBaseMismatch && !goal.named) {
+    return another_history(planned.status());
+  }
+  DW_ASSIGN_OR_RETURN(Plan plan, std::move(planned));
   Route route{std::move(plan.target), std::move(plan.schema), std::move(plan.hops)};
   DW_RETURN_IF_ERROR(check_target(route.target()));
   const auto whole = std::find_if(route.hops.rbegin(), route.hops.rend(),

@@ -11,6 +11,7 @@
 
 #include "chain/plan.h"
 #include "deltawire/replica.h"
+#include "sync/replica/forward.h"
 #include "sync/replica/tensors.h"
 
 namespace deltawire {
@@ -26,9 +27,10 @@ struct Route {
 
 // `seen`: a record that was read just now and may be the target's. `avoid`: parts that are not to
 // be used. What the target says of itself is checked, the size of the hops is not. Notes in
-// `report` where the way leads and what it costs.
-Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held, uint64_t version,
-                         const std::optional<VersionRecord>& seen,
+// `report` where the way leads and what it costs. Corruption when what is held is of another history
+// than the chain; BaseMismatch when the goal names the version, for then it is left.
+Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
+                         const AttemptGoal& goal, const std::optional<VersionRecord>& seen,
                          const std::set<std::string>& avoid, PullReport* report);
 
 struct Attempted {

@@ -18,7 +18,7 @@ class TensorAttempt {
                 PhaseClock* clock)
       : replica_(replica), avoid_(avoid), report_(*report), clock_(*clock) {}
 
-  Status run(bool from_nothing, uint64_t version);
+  Status run(const AttemptGoal& goal);
   // The part in the store that is damaged or gone, when that is what run() failed with.
   const std::optional<std::string>& bad_part() const { return bad_part_; }
 
@@ -143,7 +143,8 @@ Status TensorAttempt::stage_whole() {
   return {};
 }
 
-Status TensorAttempt::run(bool from_nothing, uint64_t version) {
+Status TensorAttempt::run(const AttemptGoal& goal) {
+  const auto [version, from_nothing, named] = goal;
   replica_.drop();
   clock_.begin("plan");
   const std::optional<Held> from = from_nothing ? std::nullopt : replica_.held;
@@ -151,7 +152,7 @@ Status TensorAttempt::run(bool from_nothing, uint64_t version) {
     replica_.beat->fetching(from ? std::optional(from->version) : std::nullopt, version);
   }
   DW_ASSIGN_OR_RETURN(route_,
-                      plan_route(*replica_.chain, from, version, replica_.seen, avoid_, &report_));
+                      plan_route(*replica_.chain, from, goal, replica_.seen, avoid_, &report_));
   DW_RETURN_IF_ERROR(replica_.check_forms(route_.schema));
   DW_RETURN_IF_ERROR(check_hop_sizes(route_.hops, route_.schema, 0));
   const Manifest& manifest = route_.record.manifest;
@@ -170,12 +171,12 @@ Status TensorAttempt::run(bool from_nothing, uint64_t version) {
 
 }  // namespace
 
-Status TensorReplicaCore::attempt(bool from_nothing, uint64_t version, PullReport* report,
+Status TensorReplicaCore::attempt(const AttemptGoal& goal, PullReport* report,
                                   PhaseClock* clock) {
   return go_around_bad_parts(options.repair, kGivenTensors, report,
                              [&](const std::set<std::string>& avoid) -> Attempted {
                                TensorAttempt own(*this, avoid, report, clock);
-                               Status status = own.run(from_nothing, version);
+                               Status status = own.run(goal);
                                return {std::move(status), own.bad_part()};
                              });
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "chain/keys.h"
 #include "sync/replica/device_tensors.h"
+#include "sync/replica/forward.h"
 #include "sync/replica/host_tensors.h"
 #include "sync/replica/local_layout.h"
 #include "sync/replica/recognise.h"
@@ -57,8 +57,7 @@ Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
     DW_RETURN_IF_ERROR(check_tensor(tensor).at(place_of(tensor)));
     tensor.box = normalise_box(std::move(tensor.box), tensor.shape);
   }
-  DW_ASSIGN_OR_RETURN(ChainOptions how, chain_options({}, options.trust_key));
-  DW_ASSIGN_OR_RETURN(Chain opened, Chain::open(store, std::move(how)));
+  DW_ASSIGN_OR_RETURN(Chain opened, open_chain(store, options.trust_key, options.run));
   chain.emplace(std::move(opened));
   DW_ASSIGN_OR_RETURN(WorkFolder folder, WorkFolder::make(options.scratch));
   scratch.emplace(std::move(folder));
@@ -134,9 +133,9 @@ std::vector<size_t> TensorReplicaCore::held_tensors() const {
 }
 
 Result<std::optional<uint64_t>> TensorReplicaCore::head() {
-  if (!held) return chain->head();
-  DW_ASSIGN_OR_RETURN(Chain::Newest newest, chain->newest_after(held->version));
-  if (newest.record) seen = std::move(newest.record);
+  const std::optional<uint64_t> known = proven ? std::optional(proven->version) : std::nullopt;
+  DW_ASSIGN_OR_RETURN(Chain::Newest newest, find_newest(*chain, known));
+  seen = std::move(newest.record);
   return newest.version;
 }
 
@@ -203,10 +202,11 @@ Status TensorReplicaCore::recognise(uint64_t wanted) {
   Result<std::optional<Held>> found = recognise_version(*chain, wanted, holds);
   recognised = found.ok();
   DW_ASSIGN_OR_RETURN(held, std::move(found));
+  proven = held;
   return {};
 }
 
-Result<PullReport> TensorReplicaCore::prepare(std::optional<uint64_t> wanted) {
+Result<PullReport> TensorReplicaCore::prepare(PullGoal goal) {
   drop();
   for (TensorSet* const set : sets) {
     Status status = set->settle();
@@ -218,28 +218,33 @@ Result<PullReport> TensorReplicaCore::prepare(std::optional<uint64_t> wanted) {
   report.run = chain->run();
   PhaseClock clock(&report);
   clock.begin("head");
-  if (!wanted) {
-    DW_ASSIGN_OR_RETURN(wanted, head());
-    if (!wanted) return not_found(store->url() + ": nothing was published yet");
+  if (!goal.version && !goal.head) {
+    DW_ASSIGN_OR_RETURN(goal.head, head());
   }
-  if (!held && !recognised) {
+  const std::optional<uint64_t> newest = goal.version ? goal.version : goal.head;
+  if (!held && !recognised && newest) {
     clock.begin("recognise");
-    DW_RETURN_IF_ERROR(recognise(*wanted));
+    DW_RETURN_IF_ERROR(recognise(*newest));
   }
+  const std::optional<uint64_t> floor = proven ? std::optional(proven->version) : std::nullopt;
+  DW_ASSIGN_OR_RETURN(const uint64_t wanted,
+                      choose_version(*chain, goal, goal.head, floor, options.at_least));
+  const bool named = goal.version.has_value();
   if (held) report.from = held->version;
   Status status;
   if (held) {
-    status = attempt(false, *wanted, &report, &clock);
+    status = attempt({wanted, false, named}, &report, &clock);
     if (status.code() == Code::kBaseMismatch) report.repair_reason = status.message();
   } else if (!options.repair) {
     status = base_mismatch(std::string(kGivenTensors) + " hold no version that leads to " +
-                           std::to_string(*wanted));
+                           std::to_string(wanted));
   }
   if (options.repair && (!held || !report.repair_reason.empty())) {
     if (held) {
       log_event(LogLevel::kWarning, "replica.repair", {{"reason", report.repair_reason}});
     }
-    status = attempt(true, *wanted, &report, &clock);
+    status = proven && !named ? check_history(*chain, *proven) : Status();
+    if (status.ok()) status = attempt({wanted, true, named}, &report, &clock);
     // What is held does not count any more: whatever is wrong came from the store.
     if (status.code() == Code::kBaseMismatch) status = corruption(status.message());
     report.repaired = !report.repair_reason.empty();
@@ -292,7 +297,7 @@ Result<PullReport> TensorReplicaCore::commit() {
   }
   drop();
   if (!status.ok()) return status;
-  held = step.target;
+  proven = held = step.target;
   if (beat) beat->holds(held->version, {});
   return report;
 }
@@ -314,13 +319,11 @@ std::optional<uint64_t> TensorReplica::version() const noexcept {
   return impl_->held ? std::optional(impl_->held->version) : std::nullopt;
 }
 Result<std::optional<uint64_t>> TensorReplica::head() { return impl_->head(); }
-Result<PullReport> TensorReplica::prepare(std::optional<uint64_t> version) {
-  return impl_->prepare(version);
-}
+Result<PullReport> TensorReplica::prepare(const PullGoal& goal) { return impl_->prepare(goal); }
 Result<PullReport> TensorReplica::commit() { return impl_->commit(); }
 
-Result<PullReport> TensorReplica::pull(std::optional<uint64_t> version) {
-  DW_ASSIGN_OR_RETURN(PullReport prepared, prepare(version));
+Result<PullReport> TensorReplica::pull(const PullGoal& goal) {
+  DW_ASSIGN_OR_RETURN(PullReport prepared, prepare(goal));
   if (!impl_->pending) return prepared;
   return commit();
 }

@@ -48,7 +48,8 @@ struct TensorReplicaCore {
   std::vector<TensorSet*> set_of;
 
   std::optional<Held> held;
-  bool recognised = false;  // what the tensors held at first has been looked at
+  std::optional<Held> proven;  // held last; stays when a commit fails, and what comes is no older
+  bool recognised = false;     // what the tensors held at first has been looked at
   std::optional<VersionRecord> seen;
 
   struct Pending {
@@ -63,7 +64,7 @@ struct TensorReplicaCore {
   // tensor_replica.cpp
   Status open(std::vector<LiveTensor> tensors);
   Result<std::optional<uint64_t>> head();
-  Result<PullReport> prepare(std::optional<uint64_t> wanted);
+  Result<PullReport> prepare(PullGoal goal);
   Result<PullReport> commit();
   Status recognise(uint64_t wanted);
   // The version's tensors must be those that were given, one by one: then a number in its schema is
@@ -81,7 +82,7 @@ struct TensorReplicaCore {
 
   // tensor_attempt.cpp: leaves `pending`, or none when there is nothing to do. Goes around parts
   // that are damaged or gone.
-  Status attempt(bool from_nothing, uint64_t version, PullReport* report, PhaseClock* clock);
+  Status attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
 };
 
 struct TensorReplica::Impl : TensorReplicaCore {
