@@ -95,6 +95,38 @@ def test_follow_waits_for_a_run(store: str, weights: dict[str, np.ndarray]) -> N
     assert [pulled.version for pulled in replica.follow(interval=0.01, until=0)] == [0]
 
 
+def test_a_store_that_lost_versions_takes_nobody_back(tmp_path, caplog):
+    store, weights = tmp_path / "store", {"w": np.arange(1000.0)}
+    publisher = dw.Publisher(store, weights)
+    for _ in range(4):
+        publisher.publish()
+        weights["w"][:7] += 1
+    mine = {"w": np.zeros(1000)}
+    with dw.Replica(store, tmp_path / "local") as files, dw.TensorReplica(store, mine) as memory:
+        for replica in files, memory:
+            assert replica.pull().version == 3
+        held = mine["w"].copy()
+        for version in 2, 3:
+            (store / f"manifests/{version:010}.json").unlink()
+        for replica in files, memory:
+            with pytest.raises(dw.NotFound, match="lost versions 2 to 3"):
+                replica.pull()
+            assert list(replica.follow(interval=0.01, timeout=0.05)) == []
+            assert "lost versions 2 to 3" in caplog.text
+            assert list(replica.follow(interval=0.01, until=1, timeout=0.05)) == []
+            assert replica.version == 3
+        assert np.array_equal(mine["w"], held)
+        for replica in files, memory:
+            assert replica.pull(1).version == replica.version == 1
+        run = files.state.run
+    fresh = {"w": np.zeros(1000)}
+    with pytest.raises(dw.BaseMismatch):
+        dw.TensorReplica(store, fresh, run="0" * 32)
+    with pytest.raises(dw.NotFound):
+        dw.TensorReplica(store, fresh, run=run, at_least=2).pull()
+    assert dw.TensorReplica(store, fresh, run=run, at_least=1).pull().version == 1
+
+
 @pytest.mark.parametrize("dtype", ARRAY_DTYPES)
 def test_every_dtype_of_arrays(store: str, dtype: str) -> None:
     random = np.random.default_rng(7)

@@ -336,8 +336,9 @@ TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
   LocalState state = **read_local_state(file);
   state.replica.manifest = std::string(64, 'a');
   ASSERT_TRUE(write_local_state(file, state).ok());
-  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "manifest"));
-  const auto report = pull();
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "manifest", "another history"));
+  EXPECT_TRUE(is_failure(pull(2, options(false)).status(), Code::kBaseMismatch, "manifest"));
+  const auto report = pull(2);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(report->repaired);
   expect_held(2);

@@ -73,7 +73,7 @@ Result<uint64_t> choose_version(const Chain& chain, const PullGoal& goal,
   if (!head) return not_found(chain.store().url() + ": nothing was published yet");
   if (*head < at_least) {
     return not_found(chain.store().url() + ": its newest version is " + std::to_string(*head) +
-                     ", and none below version " + std::to_string(at_least) + " was asked for");
+                     ", and none below version " + std::to_string(at_least) + " is wanted");
   }
   return std::max(held.value_or(0), goal.until ? std::min(*head, *goal.until) : *head);
 }
