@@ -95,7 +95,7 @@ def test_follow_waits_for_a_run(store: str, weights: dict[str, np.ndarray]) -> N
     assert [pulled.version for pulled in replica.follow(interval=0.01, until=0)] == [0]
 
 
-def test_a_store_that_lost_versions_takes_nobody_back(tmp_path, caplog):
+def test_a_store_that_lost_versions_takes_nobody_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, weights = tmp_path / "store", {"w": np.arange(1000.0)}
     publisher = dw.Publisher(store, weights)
     for _ in range(4):

@@ -90,7 +90,8 @@ Status Attempt::make_plan(const AttemptGoal& goal) {
   if (!from_nothing) {
     DW_ASSIGN_OR_RETURN(held, replica_.held());
   }
-  DW_ASSIGN_OR_RETURN(route_, plan_route(*replica_.chain, held, goal, replica_.seen, avoid_, &report_));
+  DW_ASSIGN_OR_RETURN(route_,
+                      plan_route(*replica_.chain, held, goal, replica_.seen, avoid_, &report_));
   return {};
 }
 

@@ -27,8 +27,8 @@ struct Route {
 
 // `seen`: a record that was read just now and may be the target's. `avoid`: parts that are not to
 // be used. What the target says of itself is checked, the size of the hops is not. Notes in
-// `report` where the way leads and what it costs. Corruption when what is held is of another history
-// than the chain; BaseMismatch when the goal names the version, for then it is left.
+// `report` where the way leads and what it costs. Corruption when what is held is of another
+// history than the chain; BaseMismatch when the goal names the version, for then it is left.
 Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
                          const AttemptGoal& goal, const std::optional<VersionRecord>& seen,
                          const std::set<std::string>& avoid, PullReport* report);

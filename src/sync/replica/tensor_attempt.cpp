@@ -171,8 +171,7 @@ Status TensorAttempt::run(const AttemptGoal& goal) {
 
 }  // namespace
 
-Status TensorReplicaCore::attempt(const AttemptGoal& goal, PullReport* report,
-                                  PhaseClock* clock) {
+Status TensorReplicaCore::attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock) {
   return go_around_bad_parts(options.repair, kGivenTensors, report,
                              [&](const std::set<std::string>& avoid) -> Attempted {
                                TensorAttempt own(*this, avoid, report, clock);
