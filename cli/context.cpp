@@ -46,6 +46,7 @@ bool plain_terminal() {
 void listen_for_interrupts() {
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
+  std::signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it; how our children end matters
 }
 
 bool was_interrupted() { return interrupted.load(); }
@@ -76,11 +77,16 @@ void print_out(std::string_view text) {
   }
 }
 
+void flush_out() {
+  errno = 0;
+  if (std::fflush(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
+}
+
 int finish_printing(int status) {
+  flush_out();
   // Some filesystems tell only on close that there was no room.
   errno = 0;
-  const bool failed = std::fflush(stdout) != 0 || std::fclose(stdout) != 0;
-  if (failed && print_error == 0) print_error = errno != 0 ? errno : EIO;
+  if (std::fclose(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
   if (print_error == 0 || print_error == EPIPE) return status;
   const int code = Context().fail(
       io_error(std::string("cannot write to stdout: ") + std::strerror(print_error)));

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <thread>
 
 #include "base/log.h"
@@ -73,7 +72,7 @@ class Watcher {
       record_publish(report);
       context_.emit(with_path(report, checkpoint));
       context_.say(checkpoint.filename().string() + "  " + one_line(report));
-      std::fflush(stdout);
+      flush_out();
       for (const std::string& warning : report.warnings) {
         log_event(LogLevel::kWarning, "publish.warning", {{"warning", warning}});
       }
