@@ -148,6 +148,7 @@ void describe(CURL* curl, const HttpRequest& request, const std::string& ca_file
   curl_easy_setopt(curl, CURLOPT_SSLVERSION, long(CURL_SSLVERSION_TLSv1_2));
   // Beside the system's folder of authorities, which stays in force.
   if (!ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file.c_str());
+  if (request.past_proxies) curl_easy_setopt(curl, CURLOPT_PROXY, "");
 
   const double seconds = std::clamp(request.timeout_seconds, 0.001, 1e6);
   curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, long(seconds * 1000));
