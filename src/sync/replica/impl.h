@@ -1,5 +1,5 @@
 // What a Replica is made of. replica.cpp has the local transaction: open, recover, commit;
-// replica_prepare.cpp everything that leads to it.
+// prepare.cpp everything that leads to it.
 #pragma once
 
 #include <chrono>
@@ -80,7 +80,7 @@ struct ReplicaCore {
   Result<std::optional<uint64_t>> head();
   void remove_old_versions() const;
 
-  // replica_prepare.cpp
+  // prepare.cpp
   Result<PullReport> prepare(PullGoal goal);
   Status recover_lost_state(uint64_t newest, PullReport* report);
   Result<Held> held() const;  // with a state
