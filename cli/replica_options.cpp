@@ -119,13 +119,19 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
     context.say(fmt::format("version   {}", from_to(report)));
     context.say(fmt::format("fetched   {} in {}", human_bytes(double(report.bytes)),
                             plural(report.num_hops, "hop")));
-    context.say(fmt::format("patched   {}; weights {}",
-                            report.num_changed == 0 ? "nothing: the version is stored whole"
-                                                    : plural(report.num_changed, "element"),
-                            human_bytes(double(report.weights_bytes))));
+    const bool whole = report.whole && report.num_changed == 0;
+    context.say(fmt::format(
+        "patched   {}; weights {}",
+        whole ? "nothing: the version is stored whole" : plural(report.num_changed, "element"),
+        human_bytes(double(report.weights_bytes))));
+    if (report.num_side_files != 0) {
+      context.say(fmt::format("beside    {} came anew or went",
+                              plural(report.num_side_files, "side file")));
+    }
     context.say(fmt::format("time      {}, of which files changed for {}", seconds(report.seconds),
                             seconds(report.patch_seconds)));
   }
+  for (const std::string& path : report.set_aside) context.say("set aside " + shown_path(path));
   say_engines(context, outcome.engines.engines);
 }
 
@@ -138,6 +144,8 @@ nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
   if (report.repaired) json["repair_reason"] = report.repair_reason;
   json["hops"] = report.num_hops;
   json["bytes"] = report.bytes;
+  json["side_files"] = report.num_side_files;
+  if (!report.set_aside.empty()) json["set_aside"] = report.set_aside;
   json["tensors"] = report.num_tensors;
   json["changed_elements"] = report.num_changed;
   json["full_bytes"] = report.weights_bytes;

@@ -76,6 +76,9 @@ class Watcher {
       for (const std::string& warning : report.warnings) {
         log_event(LogLevel::kWarning, "publish.warning", {{"warning", warning}});
       }
+      if (!report.note.empty()) {
+        log_event(LogLevel::kInfo, "publish.note", {{"note", report.note}});
+      }
       if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
       DW_RETURN_IF_ERROR(folder_.remember(checkpoint));
       if (was_interrupted()) break;

@@ -70,6 +70,9 @@ struct PublishReport {
   std::vector<Phase> phases;
   // What went wrong beside the commit: the version stands, and what is missing is made up for.
   std::vector<std::string> warnings;
+  // What a checkpoint's folder holds that does not travel; said once per publisher, and when it
+  // changes.
+  std::string note;
 };
 
 // A tensor, or this rank's box of one.
@@ -108,10 +111,16 @@ class Publisher {
   const std::string& run() const noexcept;  // empty until there is one
   SnapshotMemory memory() const;
 
-  // Publishes a state: all tensors of the model, in any order. `extra_files` (config.json,
-  // tokenizer, ...) ride along in versions that are stored whole.
+  // Publishes a state: all tensors of the model, in any order, and the files beside them.
+  //
+  // `extra_files` (config.json, tokenizer, ...) are the version's, all of them, by their file
+  // names: whoever holds the version has these and no others. None: those of the version before.
+  // New contents are uploaded once; a version where only they differ is a version like any other.
+  // InvalidArgument, before anything is uploaded, for what the folder of a checkpoint may not hold
+  // (docs/format.md). Of ranks, rank 0's are taken.
+  using Paths = std::vector<std::filesystem::path>;
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
-                                const std::vector<std::filesystem::path>& extra_files = {});
+                                const std::optional<Paths>& extra_files = {});
   // publish() in two halves. capture() compares and encodes: when it returns, the tensors may
   // change again. Parts go on their way meanwhile; finish() waits for them, commits, and lets the
   // snapshot follow. It may be called from another thread. One at a time: InvalidArgument for a
@@ -119,9 +128,11 @@ class Publisher {
   // to the end: versions that are stored whole (the seed, dense ones, anchors), more changes than a
   // quarter of the memory limit, and ranks.
   Status capture(std::span<const PublishTensor> tensors,
-                 const std::vector<std::filesystem::path>& extra_files = {});
+                 const std::optional<Paths>& extra_files = {});
   Result<PublishReport> finish();
-  // publish() from a checkpoint on disk.
+  // publish() from a checkpoint on disk, with the files in its folder, but for hidden ones and
+  // weights in other formats; folders in it do not travel either. A single file says nothing about
+  // others: the version keeps those of the one before.
   Result<PublishReport> publish_checkpoint(const std::filesystem::path& checkpoint);
 
  private:

@@ -78,9 +78,9 @@ class PublishCallback(TrainerCallback):
         is as with `"raise"`: `train()` raises it. `dtype` is what floating point weights are published as: `torch.bfloat16` for
         master weights in float32. `tensors(model)` gives names and tensors of one's own choice: `peft.get_peft_model_state_dict`
         for adapters alone.
-        Configuration (of the model, not of adapters) and tokenizer ride along in versions that are stored whole, and
-        `extra_files` too. `on_version(step, version)` is told what is committed, in the training's thread: without `wait` that
-        is one publish later.
+        Configuration (of the model, not of adapters) and tokenizer are files of every version, and `extra_files` too; where
+        there are none at all, the chain's stay. `on_version(step, version)` is told what is committed, in the training's
+        thread: without `wait` that is one publish later.
         """
         if every < 1:
             raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
@@ -151,9 +151,9 @@ class PublishCallback(TrainerCallback):
             with self._patience(step):
                 wanted = self._tensors(model)
                 if self._wait:
-                    self._committed(step, publisher.publish(wanted, self._files))
+                    self._committed(step, publisher.publish(wanted, self._files or None))
                 else:
-                    self._flying = step, publisher.publish(wanted, self._files, wait=False)
+                    self._flying = step, publisher.publish(wanted, self._files or None, wait=False)
         except BaseException:
             self.close()  # nobody else would: trainers do not end what failed
             raise

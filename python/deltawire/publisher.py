@@ -149,7 +149,7 @@ class Publisher:
     def publish(
         self,
         tensors: Source | None = None,
-        extra_files: Sequence[str | os.PathLike[str]] = (),
+        extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: Literal[True] = True,
     ) -> Version: ...
@@ -158,7 +158,7 @@ class Publisher:
     def publish(
         self,
         tensors: Source | None = None,
-        extra_files: Sequence[str | os.PathLike[str]] = (),
+        extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: Literal[False],
     ) -> Future[Version]: ...
@@ -166,13 +166,14 @@ class Publisher:
     def publish(
         self,
         tensors: Source | None = None,
-        extra_files: Sequence[str | os.PathLike[str]] = (),
+        extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: bool = True,
     ) -> Version | Future[Version]:
         """Publish a state, all tensors of the model: those given here, or those given to the constructor.
 
-        `extra_files` (config.json, tokenizer, ...) ride along in versions that are stored whole. `Conflict` when another
+        `extra_files` (config.json, tokenizer, ...) are the version's files beside the weights, all of them: replicas have
+        these and no others. None keeps those of the version before; of ranks, rank 0's are taken. `Conflict` when another
         publisher was first: the next call goes on from its version.
 
         With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
@@ -193,7 +194,8 @@ class Publisher:
         if source is None:
             raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
         self._land()
-        core, reader, files = self._core, self._reader, [os.fspath(file) for file in extra_files]
+        core, reader = self._core, self._reader
+        files = None if extra_files is None else [os.fspath(file) for file in extra_files]
         with reader.failing():
             wanted = reader.read(source)
             if not wait:
@@ -208,7 +210,7 @@ class Publisher:
         return finish() if wait else self._flight.start(finish)
 
     def publish_checkpoint(self, checkpoint: str | os.PathLike[str]) -> Version:
-        """Publish a checkpoint on disk: a safetensors file or a folder."""
+        """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before."""
         self._land()
         self._reader.failed()  # the last version is not the model's
         return Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "chain/edges.h"
 #include "chain/names.h"
+#include "chain/side_objects.h"
 
 namespace deltawire {
 namespace {
@@ -224,6 +225,7 @@ Result<VersionRecord> Chain::version(uint64_t version) const {
   const bool delta = manifest->kind == VersionKind::kDelta;
   DW_RETURN_IF_ERROR(
       check_part_names(manifest->parts, delta ? kPartPrefix : kFullPrefix).at(place));
+  DW_RETURN_IF_ERROR(check_side_objects(*manifest).at(place));
   return VersionRecord{std::move(*manifest), record_digest(text)};
 }
 

@@ -10,6 +10,7 @@
 #include "chain/heartbeat.h"
 #include "chain/names.h"
 #include "chain/retention.h"
+#include "chain/side_objects.h"
 
 namespace deltawire {
 namespace {
@@ -50,6 +51,7 @@ class Collector {
     DW_RETURN_IF_ERROR(sweep());
     DW_RETURN_IF_ERROR(remove_records());
     DW_RETURN_IF_ERROR(note_orphans());
+    DW_RETURN_IF_ERROR(note_side_orphans());
     DW_RETURN_IF_ERROR(forget_replicas());
     return std::move(report_);
   }
@@ -109,6 +111,7 @@ class Collector {
 
   // Whether a record names this object after all.
   Result<bool> is_needed(const TrashedObject& object, uint64_t version) {
+    if (object.name.starts_with(kFilePrefix)) return side_objects_.is_named(object.name, version);
     if (!object.record.empty()) {
       const auto known = record_there_.find(object.record);
       if (known != record_there_.end()) return known->second;
@@ -238,9 +241,11 @@ class Collector {
                       Trash* trash) {
     std::vector<Result<std::vector<PartRef>>> parts(versions.size() + edges.size(),
                                                     std::vector<PartRef>());
+    std::vector<std::vector<SideFile>> files(versions.size());
     in_parallel(parts.size(), [&](size_t i) {
       if (i < versions.size()) {
         Result<VersionRecord> record = chain_.version(versions[i]);
+        if (record.ok()) files[i] = std::move(record->manifest.files);
         parts[i] = record.ok() ? Result(std::move(record->manifest.parts)) : record.status();
       } else {
         Result<Edge> edge = read_edge(chain_, edges[i - versions.size()]);
@@ -261,6 +266,28 @@ class Collector {
         if (!attempt_folder(part.name)) continue;
         noted_.insert(part.name);
         trash->objects.push_back({part.name, part.size_bytes, record});
+      }
+    }
+    return note_side_objects(files, trash);
+  }
+
+  // Files of these versions that none of those which stay has.
+  Status note_side_objects(const std::vector<std::vector<SideFile>>& files, Trash* trash) {
+    std::set<uint64_t> stay;
+    for (const uint64_t version : names_.versions) {
+      if (is_kept(version)) stay.insert(version);
+    }
+    NamedSideObjects named(chain_, stay);
+    std::set<std::string> seen;
+    for (const std::vector<SideFile>& of_version : files) {
+      for (const SideFile& file : of_version) {
+        const PartRef object = side_object(file);
+        if (!seen.insert(object.name).second) continue;
+        DW_ASSIGN_OR_RETURN(const bool needed,
+                            named.is_named(object.name, attempt_folder(object.name)->version));
+        if (needed) continue;
+        noted_.insert(object.name);
+        trash->objects.push_back({object.name, object.size_bytes, ""});
       }
     }
     return {};
@@ -323,6 +350,31 @@ class Collector {
     return {};
   }
 
+  // Files of attempts that never committed, and of versions whose records could not be read when
+  // they were removed.
+  Status note_side_orphans() {
+    Trash trash;
+    trash.created = now_;
+    std::vector<ObjectInfo> found;
+    DW_RETURN_IF_ERROR(list_all(store_, kFilePrefix, "", [&](const ObjectInfo& object) {
+      const auto attempt = attempt_folder(object.name);
+      const bool old = now_ - object.modified > options_.grace_seconds;
+      if (attempt && attempt->version <= report_.head && old && !noted_.contains(object.name)) {
+        found.push_back(object);
+      }
+      return true;
+    }));
+    for (const ObjectInfo& object : found) {
+      const uint64_t version = attempt_folder(object.name)->version;
+      DW_ASSIGN_OR_RETURN(const bool named, side_objects_.is_named(object.name, version));
+      if (named) continue;
+      ++report_.num_orphans;
+      trash.objects.push_back({object.name, object.size_bytes, ""});
+      if (trash.objects.size() >= kMostNoted) DW_RETURN_IF_ERROR(put(&trash));
+    }
+    return put(&trash);
+  }
+
   Status put(Trash* trash) {
     count(*trash);
     if (!trash->objects.empty() && !options_.dry_run) {
@@ -372,6 +424,7 @@ class Collector {
   Claims claims_;
   ChainNames names_;
   std::set<std::string> noted_;  // objects that are in some note
+  NamedSideObjects side_objects_{chain_, names_.versions};
   std::map<std::string, bool> record_there_;
   std::map<uint64_t, std::optional<std::set<std::string>>> named_;
   GcReport report_;

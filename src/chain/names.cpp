@@ -67,8 +67,12 @@ std::string full_folder(uint64_t version, std::string_view attempt) {
   return std::string(kFullPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
 }
 
+std::string side_attempt(uint64_t version, std::string_view attempt) {
+  return number_name(version) + "-" + std::string(attempt);
+}
+
 std::optional<AttemptFolder> attempt_folder(const std::string_view name) {
-  for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix}) {
+  for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix, kFilePrefix}) {
     std::string_view rest = name;
     uint64_t version = 0;
     if (!take(&rest, prefix)) continue;

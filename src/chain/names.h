@@ -15,6 +15,7 @@ inline constexpr std::string_view kEdgePrefix = "edges/";
 inline constexpr std::string_view kPartPrefix = "parts/";
 inline constexpr std::string_view kFullPrefix = "full/";
 inline constexpr std::string_view kSchemaPrefix = "schemas/";
+inline constexpr std::string_view kFilePrefix = "files/";
 inline constexpr std::string_view kReplicaPrefix = "replicas/";
 inline constexpr std::string_view kPinPrefix = "pins/";
 inline constexpr std::string_view kTrashPrefix = "trash/";
@@ -31,6 +32,8 @@ std::string pin_name(uint64_t version);
 // Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
 std::string part_folder(uint64_t version, std::string_view attempt);  // "parts/0000000012-9f3c…/"
 std::string full_folder(uint64_t version, std::string_view attempt);  // "full/0000000012-9f3c…/"
+// Files beside the weights that a version brings: "0000000012-9f3c…", a folder under files/.
+std::string side_attempt(uint64_t version, std::string_view attempt);
 
 // The version and folder of an object that some attempt to publish put: "parts/0000000012-9f3c/x"
 // gives 12 and "parts/0000000012-9f3c/". None for every other name.

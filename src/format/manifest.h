@@ -32,6 +32,17 @@ struct PartRef {
   bool operator==(const PartRef&) const = default;
 };
 
+// A file beside the weights: a configuration, a tokenizer. Its bytes are an object that versions
+// share: the one that first had them put it, the next ones go on naming it.
+struct SideFile {
+  std::string name;  // in the checkpoint's folder
+  uint64_t size_bytes = 0;
+  Digest sha256;
+  std::string attempt;  // that put the object: "0000000012-9f3c…"
+
+  bool operator==(const SideFile&) const = default;
+};
+
 // How a version's bytes are laid out in the store.
 enum class VersionKind : uint8_t {
   kDelta,  // delta parts, onto `base`
@@ -57,6 +68,7 @@ struct Manifest {
   std::string publisher;  // "host:pid", for people
 
   std::vector<PartRef> parts;
+  std::vector<SideFile> files;  // all that the version has beside its weights, by name
   PartRef schema;
   DigestKind digest_kind = DigestKind::kXxh3_128;
   // Post-state digests of all tensors, in the order of the schema. For a tensor in `boxes` it is

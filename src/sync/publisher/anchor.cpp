@@ -41,13 +41,17 @@ bool anchor_due(const PublishOptions& options, const Manifest& head, const Ancho
 }
 
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
-                            std::vector<FullFile> files, PublishClock clock,
+                            std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
                             const Progress& progress) {
   const uint64_t bytes = total_bytes(files);
   FullUpload upload(chain.store(),
                     full_folder(version.manifest.version, random_hex(kAttemptDigits)),
                     std::move(files), clock, progress);
   DW_ASSIGN_OR_RETURN(std::vector<PartRef> parts, upload.finish());
+  if (Status status = sides.check_copies(parts); !status.ok()) {
+    upload.abandon();
+    return status;
+  }
   DW_SYNC_POINT("anchor: files put");
   DW_ASSIGN_OR_RETURN(const Shortcut shortcut, add_shortcut(chain, nullptr, version, parts));
   if (shortcut == Shortcut::kThere) upload.abandon();
@@ -76,10 +80,11 @@ Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uin
     DW_ASSIGN_OR_RETURN(ChainState state, ChainState::open(store, work.path() / "state", options));
     DW_ASSIGN_OR_RETURN(const Checkpoint* checkpoint, state.bring_to(*version));
     DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, files_of_checkpoint(*checkpoint));
-    DW_RETURN_IF_ERROR(add_extra_files(companions_of(*checkpoint), &files));
+    DW_ASSIGN_OR_RETURN(const auto sides, SideFiles::gather({}, &record.manifest, store));
+    for (FullFile& copy : sides->copies()) files.push_back(std::move(copy));
     report.num_files = files.size();
-    DW_ASSIGN_OR_RETURN(report.bytes,
-                        add_anchor(chain, record, std::move(files), clock, options.progress));
+    DW_ASSIGN_OR_RETURN(
+        report.bytes, add_anchor(chain, record, std::move(files), *sides, clock, options.progress));
     report.made = true;
   }
   report.seconds = clock.now();

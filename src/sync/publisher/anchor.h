@@ -11,6 +11,7 @@
 #include "deltawire/publisher.h"
 #include "sync/chain_state.h"
 #include "sync/publisher/full_version.h"
+#include "sync/publisher/side_files.h"
 
 namespace deltawire {
 
@@ -25,10 +26,10 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 // Whether `head`, a delta, is due to be stored whole.
 bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
 
-// Puts the files of a committed version and an edge that leads to it from nothing. Returns their
-// bytes.
+// Puts the files of a committed version, copies of `sides` among them, and an edge that leads to it
+// from nothing. Returns their bytes.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
-                            std::vector<FullFile> files, PublishClock clock,
+                            std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
                             const Progress& progress);
 
 struct AnchorReport {
@@ -39,8 +40,7 @@ struct AnchorReport {
   double seconds = 0;
 };
 
-// Stores a version (none: the head) whole, from the chain alone. Configuration and tokenizer are
-// those of the version stored whole that it was reached from.
+// Stores a version (none: the head) whole, from the chain alone.
 Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uint64_t> version,
                                  const WorkOptions& options);
 

@@ -17,6 +17,7 @@
 #include "sync/publisher/part_stream.h"
 #include "sync/publisher/ranks.h"
 #include "sync/publisher/record.h"
+#include "sync/publisher/side_files.h"
 #include "sync/publisher/snapshot.h"
 
 namespace deltawire {
@@ -30,16 +31,20 @@ struct Draft {
   // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
+  // The files beside the weights; other drafts of the same version may share them.
+  std::shared_ptr<SideFiles> sides;
 
-  void abandon();  // takes back what was put
+  void abandon();    // takes back what was put, but for the files beside the weights
+  void take_back();  // all of it
   // What was put, as far as it need not be fetched again.
   std::vector<ObjectAtHand> at_hand() const;
 };
 
-// The new state as a checkpoint directory; asked for only when it is needed.
+// The new state as a checkpoint directory; weights are asked for only when they are needed.
 struct FullSource {
   std::function<Result<std::vector<FullFile>>()> weights;
-  std::vector<std::filesystem::path> extra_files;
+  std::optional<SidePaths> extra_files;   // none: those of the version before
+  std::shared_ptr<SideFiles> sides = {};  // made of them when the version before is known
 
   Result<std::vector<FullFile>> files() const;
 };
@@ -66,11 +71,12 @@ struct Publisher::Impl {
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
   std::set<std::string> past_attempts;    // of ranks, that this publish is not part of
+  std::string left_out;                   // of the last checkpoint's folder, as it was told
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
-  Result<PublishReport> publish(Tensors tensors, const FullSource& source);
-  Status capture(Tensors tensors, const FullSource& source);
+  Result<PublishReport> publish(Tensors tensors, FullSource source);
+  Status capture(Tensors tensors, FullSource source);
   Result<PublishReport> finish();
 
  private:
@@ -94,10 +100,12 @@ struct Publisher::Impl {
   Status check_free() const;
 
   // alone.cpp
-  Result<PublishReport> publish_once(Tensors tensors, const FullSource& source);
-  Status capture_once(Tensors tensors, const FullSource& source);
+  Result<PublishReport> publish_once(Tensors tensors, FullSource source);
+  Status capture_once(Tensors tensors, FullSource source);
   Result<PublishReport> finish_once();
-  Result<Attempt> begin(Tensors tensors);
+  Result<Attempt> begin(Tensors tensors, FullSource* source);
+  Status put_sides(FullSource* source);
+  Result<NewState> join(const std::vector<PublishRecord>& ranks, const FullSource& source) const;
   Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
   Status end(const FullSource* source, Attempt* attempt);
   Status publish_in_one_go(const FullSource& source, Attempt* attempt);
@@ -108,10 +116,11 @@ struct Publisher::Impl {
   std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
   Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
   DiffJob diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const;
-  Result<Draft> draft_delta(Tensors tensors, bool keep, PublishClock clock,
-                            std::string* full_reason, PublishReport* report);
-  Result<Draft> draft_delta_or_rebuild(Tensors tensors, bool keep, PublishClock clock,
-                                       std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_delta(Tensors tensors, const FullSource& source, bool keep,
+                            PublishClock clock, std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, const FullSource& source, bool keep,
+                                       PublishClock clock, std::string* full_reason,
+                                       PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
 
@@ -119,9 +128,9 @@ struct Publisher::Impl {
   Result<PublishReport> publish_with_others(Tensors tensors, const FullSource& source,
                                             PublishClock clock);
   Result<PublishReport> lead(Tensors tensors, const FullSource& source, PublishClock clock);
-  Result<Draft> lead_delta(Tensors tensors, RankExchange* exchange, const RankBegin& begin,
-                           PublishClock clock, std::string* full_reason, RankDone* done,
-                           PublishReport* report);
+  Result<Draft> lead_delta(Tensors tensors, const FullSource& source, RankExchange* exchange,
+                           const RankBegin& begin, PublishClock clock, std::string* full_reason,
+                           RankDone* done, PublishReport* report);
   Result<Draft> lead_full(Tensors tensors, const FullSource& source, RankExchange* exchange,
                           const RankBegin& begin, PublishClock clock, RankDone* done,
                           PublishReport* report);

@@ -203,13 +203,13 @@ SnapshotMemory Publisher::memory() const {
 }
 
 Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
-                                         const std::vector<std::filesystem::path>& extra_files) {
+                                         const std::optional<SidePaths>& extra_files) {
   return impl_->publish(
       tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files});
 }
 
 Status Publisher::capture(std::span<const PublishTensor> tensors,
-                          const std::vector<std::filesystem::path>& extra_files) {
+                          const std::optional<SidePaths>& extra_files) {
   return impl_->capture(
       tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files});
 }
@@ -223,8 +223,19 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
   DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
   std::vector<PublishTensor> tensors;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) tensors.push_back({tensor.view, {}});
-  return impl_->publish(
-      tensors, {[&] { return files_of_checkpoint(checkpoint); }, companions_of(checkpoint)});
+  FullSource source{[&] { return files_of_checkpoint(checkpoint); }, {}};
+  std::error_code error;
+  std::string note;
+  if (std::filesystem::is_directory(path, error)) {
+    DW_ASSIGN_OR_RETURN(FolderFiles beside, files_beside(checkpoint));
+    source.extra_files = std::move(beside.files);
+    note = left_out_note(beside.left_out);
+  }
+  DW_ASSIGN_OR_RETURN(PublishReport report, impl_->publish(tensors, std::move(source)));
+  // Once: a folder that is watched holds the same things again and again.
+  if (report.committed && note != impl_->left_out) report.note = note;
+  if (report.committed) impl_->left_out = std::move(note);
+  return report;
 }
 
 }  // namespace deltawire

@@ -83,12 +83,13 @@ Result<PublishReport> Publisher::Impl::publish_with_others(Tensors tensors,
 
 // ---- rank 0
 
-Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, RankExchange* exchange,
-                                          const RankBegin& begin, PublishClock clock,
-                                          std::string* full_reason, RankDone* done,
-                                          PublishReport* report) {
+Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, const FullSource& source,
+                                          RankExchange* exchange, const RankBegin& begin,
+                                          PublishClock clock, std::string* full_reason,
+                                          RankDone* done, PublishReport* report) {
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
   Draft draft = begin_delta(tensors, false, clock);
+  draft.sides = source.sides;
   const double started = clock.now();
   DW_ASSIGN_OR_RETURN(StateDiff diff,
                       diff_state(diff_job(tensors, UINT64_MAX, &draft), &pool, draft.stream.get()));
@@ -113,7 +114,7 @@ Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, RankExchange* exchang
   }
   if (!full_reason->empty()) return draft;
 
-  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
   DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
   add_phase(draft.stream->upload_phase(), report);
   draft.manifest.kind = VersionKind::kDelta;
@@ -131,6 +132,7 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
                                          PublishClock clock, RankDone* done,
                                          PublishReport* report) {
   Draft draft;
+  draft.sides = source.sides;
   const double started = clock.now();
   DW_ASSIGN_OR_RETURN(PublishRecord own,
                       hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
@@ -151,14 +153,18 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
   }
   const std::vector<PublishRecord> records =
       join_records(std::move(own), std::move(others), begin.attempt, done);
-  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
   if (draft.state.unchanged) return draft;
   const FullSource joined{[&] { return lay_out_checkpoint(join_tensors(records, contents)); },
-                          source.extra_files};
+                          source.extra_files, source.sides};
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files());
   draft.upload = std::make_unique<FullUpload>(*store, full_folder(begin.version, begin.attempt),
                                               std::move(files), clock, options.progress);
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
+  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
+    draft.abandon();
+    return status;
+  }
   add_phase(draft.upload->upload_phase(), report);
   draft.manifest.kind = VersionKind::kFull;
   draft.manifest.reason = begin.reason;
@@ -177,8 +183,8 @@ Result<PublishReport> Publisher::Impl::lead(Tensors tensors, const FullSource& s
     DW_RETURN_IF_ERROR(exchange.announce(begin));
     if (!begin.full) {
       std::string full_reason;
-      DW_ASSIGN_OR_RETURN(
-          Draft draft, lead_delta(tensors, &exchange, begin, clock, &full_reason, &done, &report));
+      DW_ASSIGN_OR_RETURN(Draft draft, lead_delta(tensors, source, &exchange, begin, clock,
+                                                  &full_reason, &done, &report));
       if (full_reason.empty()) return draft;
       draft.abandon();
       begin.attempt = random_hex(kAttemptDigits);

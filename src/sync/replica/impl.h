@@ -50,6 +50,7 @@ struct ReplicaCore {
   struct Unsettled {
     JournalRecord record;
     std::optional<PatchedFiles> files;
+    std::map<std::string, HeldSide> sides;
     double seconds = 0;  // since prepare() began, when commit() was done
     std::chrono::steady_clock::time_point committed;
   };
@@ -70,9 +71,12 @@ struct ReplicaCore {
   Status open();
   Status recover();
   Status finish_journal();
-  Result<std::optional<PatchedFiles>> carry_out(const JournalRecord& record,
-                                                const OpenPatch* patch);
-  Status record_version(const JournalRecord& record);
+  struct CarriedOut {
+    std::optional<PatchedFiles> files;
+    std::vector<std::string> set_aside;
+  };
+  Result<CarriedOut> carry_out(const JournalRecord& record, const OpenPatch* patch);
+  Status record_version(const JournalRecord& record, std::map<std::string, HeldSide> sides);
   Status drop_journal();
   Status save(LocalState next);
   Result<PullReport> commit();
