@@ -42,7 +42,8 @@ struct PublishOptions {
   std::filesystem::path sign_key, trust_key;  // key files; empty: none
   std::string hook_before_commit;  // a shell command, run when all parts are in the store
   double hook_timeout_seconds = 600;
-  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in.
+  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the
+  // run is signed every rank has the sign key.
   unsigned rank = 0, world = 1;
   double rank_timeout_seconds = 600;
   PublishCudaOptions cuda;
@@ -109,9 +110,12 @@ class Publisher {
   SnapshotMemory memory() const;
 
   // Publishes a state: all tensors of the model, in any order. `extra_files` (config.json,
-  // tokenizer, ...) ride along in versions that are stored whole.
+  // tokenizer, ...) ride along in versions that are stored whole. `step` is for ranks: those that
+  // publish the same step make a version together, whatever was restarted or came late, and steps
+  // only grow. Ranks that give none count their publishes, so that all must be opened together.
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
-                                const std::vector<std::filesystem::path>& extra_files = {});
+                                const std::vector<std::filesystem::path>& extra_files = {},
+                                std::optional<uint64_t> step = {});
   // publish() in two halves. capture() compares and encodes: when it returns, the tensors may
   // change again. Parts go on their way meanwhile; finish() waits for them, commits, and lets the
   // snapshot follow. It may be called from another thread. One at a time: InvalidArgument for a
@@ -119,7 +123,8 @@ class Publisher {
   // to the end: versions that are stored whole (the seed, dense ones, anchors), more changes than a
   // quarter of the memory limit, and ranks.
   Status capture(std::span<const PublishTensor> tensors,
-                 const std::vector<std::filesystem::path>& extra_files = {});
+                 const std::vector<std::filesystem::path>& extra_files = {},
+                 std::optional<uint64_t> step = {});
   Result<PublishReport> finish();
   // publish() from a checkpoint on disk.
   Result<PublishReport> publish_checkpoint(const std::filesystem::path& checkpoint);
