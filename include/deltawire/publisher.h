@@ -42,7 +42,8 @@ struct PublishOptions {
   std::filesystem::path sign_key, trust_key;  // key files; empty: none
   std::string hook_before_commit;  // a shell command, run when all parts are in the store
   double hook_timeout_seconds = 600;
-  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in.
+  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the
+  // run is signed every rank has the sign key.
   unsigned rank = 0, world = 1;
   double rank_timeout_seconds = 600;
   PublishCudaOptions cuda;
@@ -118,9 +119,14 @@ class Publisher {
   // New contents are uploaded once; a version where only they differ is a version like any other.
   // InvalidArgument, before anything is uploaded, for what the folder of a checkpoint may not hold
   // (docs/format.md). Of ranks, rank 0's are taken.
+  //
+  // `step` is for ranks: those that publish the same step make a version together, whatever was
+  // restarted or came late, and steps only grow. Ranks that give none count their publishes, so
+  // that all must be opened together.
   using Paths = std::vector<std::filesystem::path>;
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
-                                const std::optional<Paths>& extra_files = {});
+                                const std::optional<Paths>& extra_files = {},
+                                std::optional<uint64_t> step = {});
   // publish() in two halves. capture() compares and encodes: when it returns, the tensors may
   // change again. Parts go on their way meanwhile; finish() waits for them, commits, and lets the
   // snapshot follow. It may be called from another thread. One at a time: InvalidArgument for a
@@ -128,7 +134,8 @@ class Publisher {
   // to the end: versions that are stored whole (the seed, dense ones, anchors), more changes than a
   // quarter of the memory limit, and ranks.
   Status capture(std::span<const PublishTensor> tensors,
-                 const std::optional<Paths>& extra_files = {});
+                 const std::optional<Paths>& extra_files = {},
+                 std::optional<uint64_t> step = {});
   Result<PublishReport> finish();
   // publish() from a checkpoint on disk, with the files in its folder, but for hidden ones and
   // weights in other formats; folders in it do not travel either. A single file says nothing about

@@ -83,21 +83,23 @@ void bind_publisher(nb::module_& module) {
       .def(
           "publish",
           [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
-             const std::optional<Paths>& extra_files) {
+             const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
             const std::vector<PublishTensor> wanted = to_publish(tensors);
-            return to_python(unwrap(self.call(
-                [&](Publisher& publisher) { return publisher.publish(wanted, extra_files); })));
+            return to_python(unwrap(self.call([&](Publisher& publisher) {
+              return publisher.publish(wanted, extra_files, step);
+            })));
           },
-          nb::arg("tensors"), nb::arg("extra_files").none())
+          nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
       .def(
           "capture",
           [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
-             const std::optional<Paths>& extra_files) {
+             const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
             const std::vector<PublishTensor> wanted = to_publish(tensors);
-            check(self.call(
-                [&](Publisher& publisher) { return publisher.capture(wanted, extra_files); }));
+            check(self.call([&](Publisher& publisher) {
+              return publisher.capture(wanted, extra_files, step);
+            }));
           },
-          nb::arg("tensors"), nb::arg("extra_files").none())
+          nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
       .def("finish",
            [](PublisherHandle& self) {
              return to_python(

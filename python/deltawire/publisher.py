@@ -152,6 +152,7 @@ class Publisher:
         extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: Literal[True] = True,
+        step: int | None = None,
     ) -> Version: ...
 
     @overload
@@ -161,6 +162,7 @@ class Publisher:
         extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: Literal[False],
+        step: int | None = None,
     ) -> Future[Version]: ...
 
     def publish(
@@ -169,6 +171,7 @@ class Publisher:
         extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: bool = True,
+        step: int | None = None,
     ) -> Version | Future[Version]:
         """Publish a state, all tensors of the model: those given here, or those given to the constructor.
 
@@ -179,6 +182,9 @@ class Publisher:
         With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
         future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and
         raises what went wrong with it unless its future was asked.
+
+        `step` is for ranks: those that publish the same step make a version together, also when some of them were restarted.
+        Ranks that do not say it count what they publish, a torch process group together, others each from its opening on.
 
         >>> import numpy as np, deltawire as dw
         >>> weights = {"w": np.zeros(100)}
@@ -198,12 +204,13 @@ class Publisher:
         files = None if extra_files is None else [os.fspath(file) for file in extra_files]
         with reader.failing():
             wanted = reader.read(source)
+            own = reader.step if step is None else step
             if not wait:
-                core.capture(wanted, files)
+                core.capture(wanted, files, own)
 
         def finish() -> Version:
             with reader.failing():
-                version = Version.of(core.publish(wanted, files) if wait else core.finish())
+                version = Version.of(core.publish(wanted, files, own) if wait else core.finish())
             reader.published()
             return version
 

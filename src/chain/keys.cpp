@@ -167,6 +167,13 @@ Result<Truster> make_truster(const std::filesystem::path& public_keys) {
   return truster_of(std::move(keys));
 }
 
+Result<Truster> truster_of_signer(const Signer& sign) {
+  DW_ASSIGN_OR_RETURN(const Signature own, sign("deltawire"));
+  PublicKey key;
+  DW_RETURN_IF_ERROR(check_signature("deltawire", own, &key));
+  return truster_of({key});
+}
+
 Truster check_signatures_only() {
   return [](std::string_view text, const std::optional<Signature>& signature) -> Status {
     PublicKey key;

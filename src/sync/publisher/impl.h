@@ -53,6 +53,15 @@ inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
   if (phase) report->phases.push_back(std::move(*phase));
 }
 
+// What one rank of several is to publish.
+struct RankTask {
+  std::span<const PublishTensor> tensors;
+  Status unfit;  // why they cannot be published: the others hear of it
+  const FullSource& source;
+  uint64_t step = 0;
+  PublishClock clock;
+};
+
 struct Publisher::Impl {
   Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_);
   ~Impl();
@@ -70,13 +79,21 @@ struct Publisher::Impl {
   std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
-  std::set<std::string> past_attempts;    // of ranks, that this publish is not part of
   std::string left_out;                   // of the last checkpoint's folder, as it was told
+
+  // Ranks.
+  RankKeys rank_keys;
+  uint64_t last_step = 0;
+  std::optional<std::pair<uint64_t, ranks::Leader::Open>> open_attempt;  // of rank 0; its version
+  std::optional<ranks::Follower::Before> attempt_before;                 // of the others
+  std::optional<std::string> unreadable_begin;  // that was there when this process came
+  std::set<std::string> reported_attempts;      // since the last publish that succeeded
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
-  Result<PublishReport> publish(Tensors tensors, FullSource source);
-  Status capture(Tensors tensors, FullSource source);
+  using Step = std::optional<uint64_t>;
+  Result<PublishReport> publish(Tensors tensors, FullSource source, Step step = {});
+  Status capture(Tensors tensors, FullSource source, Step step = {});
   Result<PublishReport> finish();
 
  private:
@@ -100,10 +117,11 @@ struct Publisher::Impl {
   Status check_free() const;
 
   // alone.cpp
-  Result<PublishReport> publish_once(Tensors tensors, FullSource source);
-  Status capture_once(Tensors tensors, FullSource source);
+  Result<PublishReport> publish_once(Tensors tensors, FullSource source, Step step);
+  Status capture_once(Tensors tensors, FullSource source, Step step);
   Result<PublishReport> finish_once();
-  Result<Attempt> begin(Tensors tensors, FullSource* source);
+  Status take_tensors(Tensors given, Attempt* attempt);
+  Result<Attempt> begin(Tensors tensors, FullSource* source, Step step);
   Status put_sides(FullSource* source);
   Result<NewState> join(const std::vector<PublishRecord>& ranks, const FullSource& source) const;
   Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
@@ -124,17 +142,24 @@ struct Publisher::Impl {
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
 
-  // with_ranks.cpp: one of several
-  Result<PublishReport> publish_with_others(Tensors tensors, const FullSource& source,
-                                            PublishClock clock);
-  Result<PublishReport> lead(Tensors tensors, const FullSource& source, PublishClock clock);
-  Result<Draft> lead_delta(Tensors tensors, const FullSource& source, RankExchange* exchange,
-                           const RankBegin& begin, PublishClock clock, std::string* full_reason,
-                           RankDone* done, PublishReport* report);
-  Result<Draft> lead_full(Tensors tensors, const FullSource& source, RankExchange* exchange,
-                          const RankBegin& begin, PublishClock clock, RankDone* done,
-                          PublishReport* report);
-  Result<PublishReport> follow(Tensors tensors, PublishClock clock);
+  // with_ranks.cpp: one of several, rank 0
+  struct Lead;
+  Result<PublishReport> publish_with_others(const RankTask& task);
+  Result<PublishReport> lead(const RankTask& task);
+  ranks::Leader answer(ranks::Leader leader, Lead* lead);
+  Status prepare_delta(Lead* lead);
+  Status prepare_full(Lead* lead);
+  Status look_around(Lead* lead);
+  Result<bool> hear(unsigned rank, Lead* lead);
+  Result<ranks::Decision> decide_delta(Lead* lead);
+  Result<ranks::Decision> decide_full(Lead* lead);
+
+  // follow.cpp: the other ranks
+  struct Follow;
+  Status remember_attempts();
+  Result<PublishReport> follow(const RankTask& task);
+  ranks::Follower answer(ranks::Follower follower, Follow* follow);
+  Status say(Follow* follow);
   Result<RankReport> report_delta(Tensors tensors, PublishClock clock, Draft* draft,
                                   PublishReport* report);
   Result<RankReport> report_full(Tensors tensors, const RankBegin& begin, PublishClock clock,
