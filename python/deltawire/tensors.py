@@ -20,7 +20,7 @@ class Tensor:
     """An array of which more is to be said than its framework knows.
 
     `dtype`, a name of the safetensors format, is what its bytes are to be read as. `offset` places the array inside a tensor
-    of `shape`: what one rank of a sharded trainer holds. `cast` is what it is published as: master weights in F32 that engines
+    of `shape`: what one rank of a sharded trainer or engine holds. `cast` is what it is published as: master weights in F32 that engines
     serve in BF16. On a GPU they are converted on their way; in host memory a copy is.
 
     >>> import numpy as np, deltawire as dw
