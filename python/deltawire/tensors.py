@@ -20,8 +20,8 @@ class Tensor:
     """An array of which more is to be said than its framework knows.
 
     `dtype`, a name of the safetensors format, is what its bytes are to be read as. `offset` places the array inside a tensor
-    of `shape`: what one rank of a sharded trainer or engine holds. `cast` is what it is published as: master weights in F32 that engines
-    serve in BF16. On a GPU they are converted on their way; in host memory a copy is.
+    of `shape`: what one rank of a sharded trainer or engine holds. `cast` is what it is published as: master weights in F32 that
+    engines serve in BF16. They are converted on their way, as torch's `.to()` rounds, without a copy of all of them.
 
     >>> import numpy as np, deltawire as dw
     >>> bits = np.array([[0x3F80, 0x4000]], np.uint16)            # 1.0 and 2.0 in bfloat16
