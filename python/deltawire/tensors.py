@@ -84,8 +84,7 @@ def _declared(value: Any) -> Tensor:
 
 
 def _readable(name: str, tensor: Tensor) -> _core.Tensor:
-    array = tensor.array if tensor.cast is None else _cast_in_host(name, tensor.array, tensor.cast)
-    array, dtype = _bytes_of(name, array, copy=True)
+    array, dtype = _bytes_of(name, tensor.array, copy=True)
     try:
         return _core.readable(name, array, tensor.dtype or dtype, _list(tensor.shape), _list(tensor.offset), tensor.cast)
     except TypeError:
@@ -153,23 +152,3 @@ def _torch_bytes(torch: Any, name: str, tensor: Any, copy: bool) -> tuple[Any, s
     if dtype is None or dtype == "BF16" or not tensor.is_contiguous():
         return tensor, None
     return tensor.view(torch.uint8), dtype
-
-
-# Names that numpy and torch have for what master weights are served as.
-_CASTS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
-
-
-def _cast_in_host(name: str, array: Any, cast: str) -> Any:
-    """The array as that dtype: a copy. What is on a GPU is left to the library."""
-    if cast not in _CASTS:
-        raise Unsupported(f'tensor "{name}": cannot be cast to {cast}; one of: {", ".join(_CASTS)}')
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return array if array.is_cuda else array.detach().to(getattr(torch, _CASTS[cast]))
-    import numpy
-
-    if cast == "BF16":
-        import ml_dtypes
-
-        return numpy.asarray(array).astype(ml_dtypes.bfloat16)
-    return numpy.asarray(array).astype(_CASTS[cast])

@@ -177,9 +177,7 @@ def replica_of_any_placement() -> None:
     publisher = dw.Publisher(str(store), shards_of(0), **QUICK)
     mesh = init_device_mesh("cpu", (WORLD,))
     others = {"rows": Shard(1), "columns": Shard(0), "depth": Shard(0), "replicated": Shard(0), "few": Shard(0)}
-    mine = {
-        name: distribute_tensor(torch.zeros(tensor.shape), mesh, [others[name]]) for name, tensor in shards_of(0).items()
-    }
+    mine = {name: distribute_tensor(torch.zeros(tensor.shape), mesh, [others[name]]) for name, tensor in shards_of(0).items()}
     replica = dw.TensorReplica(str(store), mine, threads=1)
     for step in range(3):
         state = shards_of(step)
