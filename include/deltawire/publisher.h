@@ -81,7 +81,9 @@ struct PublishTensor {
   TensorView view;  // bytes are the box's contents; shape is the whole tensor's
   Box box;
   Memory memory = Memory::kHost;  // where the bytes are
-  // The dtype that the bytes really have: F32 or F16, on a GPU, that are published as BF16.
+  // The dtype that the bytes really have, where they are rounded on their way: F64, F32, F16 or
+  // BF16 that are published as BF16, F16 or F32; on a GPU, F32 or F16 as BF16. Nothing larger than
+  // a piece is rounded at a time.
   std::optional<DType> source = {};
   // The caller's word that it is what the last version has: its bytes are not compared. They are
   // still read where a version is stored whole, and where the chain does not know their digest.

@@ -2,6 +2,7 @@
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "sync/publisher/impl.h"
+#include "sync/publisher/rounding.h"
 #include "sync/publisher/snapshot_file.h"
 
 namespace deltawire {
@@ -19,7 +20,7 @@ uint64_t bytes_of(std::span<const PublishTensor> tensors) {
 
 std::shared_ptr<const Body> body_of(const PublishTensor& tensor, PublishDevice* device) {
   if (on_device(tensor)) return device->body(tensor);
-  return std::make_shared<MemoryBody>(tensor.view.bytes);
+  return published_body(tensor);
 }
 
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
