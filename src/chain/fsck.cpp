@@ -356,8 +356,8 @@ class Checker {
     }
     DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, list_pins(store_));
     for (const uint64_t pin : pins) {
-      if (!names_.versions.contains(pin)) warn(place(pin_name(pin)) + ": there is no such version");
-      if (objects_[pin_name(pin)].size_bytes != 0) warn(place(pin_name(pin)) + ": is not empty");
+      if (names_.versions.contains(pin)) continue;
+      warn(place(kPinPrefix) + number_name(pin) + ": there is no such version");
     }
     return {};
   }

@@ -342,7 +342,7 @@ TEST(Gc, APublisherThatSleptThroughRetentionIsTooLate) {
   late.publisher = "sleeper:1";
   int64_t now = unix_now();
   collect(real, 3, now);
-  EXPECT_TRUE(is_failure(real.chain.commit(late).status(), Code::kConflict, "too late"));
+  EXPECT_TRUE(is_failure(real.chain.commit(late).status, Code::kConflict, "too late"));
   EXPECT_EQ(real.chain.head().value(), 19U);
   collect(real, 3, now);  // and takes what it left
   EXPECT_EQ(versions_of(real), numbers(15, 19));
