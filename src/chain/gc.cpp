@@ -19,6 +19,7 @@ constexpr size_t kBatch = 500;         // versions that are announced and remove
 constexpr size_t kMostNoted = 10'000;  // objects in one note
 constexpr unsigned kThreads = 8;
 constexpr int64_t kForgetSeconds = 30 * 24 * 3600;  // a replica that has not been seen for so long
+constexpr int64_t kClockSeconds = 3600;             // clocks that differ by more are wrong
 constexpr int64_t kTemporarySeconds = 24 * 3600;    // no writer leaves a file alone for so long
 // One that removes what it announced is done, or stops, within the first; the second later nobody
 // believes an announcement any more.
@@ -85,8 +86,9 @@ class Collector {
         continue;
       }
       for (const TrashedObject& object : own.trash->objects) noted_.insert(object.name);
-      // Its age by the store's clock, too: that of who wrote it may be far behind.
-      const int64_t created = std::max(own.trash->created, own.object.modified);
+      // A clock that was far behind the store's would have cut the grace period short.
+      const bool behind = own.object.modified - own.trash->created > kClockSeconds;
+      const int64_t created = behind ? own.object.modified : own.trash->created;
       if (now_ - created < options_.grace_seconds) {
         report_.num_waiting += own.trash->objects.size();
         continue;

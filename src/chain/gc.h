@@ -14,8 +14,8 @@ struct GcOptions {
   uint64_t keep = 100;           // the newest versions; at least 1
   int64_t grace_seconds = 3600;  // between the removal of a record and that of its objects
   bool dry_run = false;
-  bool signed_too = false;  // see collect_garbage()
   int64_t now = 0;          // seconds since 1970; 0: the clock's
+  bool signed_too = false;  // see collect_garbage()
 };
 
 struct GcReport {

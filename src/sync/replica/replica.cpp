@@ -16,7 +16,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-fs::path absolute(const fs::path& local) {
+fs::path resolved(const fs::path& local) {
   std::error_code error;
   const fs::path found = fs::weakly_canonical(local, error);
   return error ? local : found;
@@ -75,7 +75,7 @@ Status ReplicaCore::open() {
   if (options.heartbeat) {
     DW_ASSIGN_OR_RETURN(const std::string id, replica_id(layout.own()));
     beat = std::make_unique<ReplicaBeat>(
-        store, options.name.empty() ? default_name(absolute(layout.root), id) : options.name, id);
+        store, options.name.empty() ? default_name(resolved(layout.root), id) : options.name, id);
     if (state) beat->holds(state->replica.version, state->replica.serving);
   }
   return {};
