@@ -6,6 +6,7 @@
 #include "cli/chain_args.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -21,7 +22,7 @@ struct Options {
 
 void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
   for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
-    context.say(fmt::format("{}: {}", what, lines[i]));
+    context.say(fmt::format("{}: {}", what, escape_controls(lines[i])));
   }
   if (lines.size() > kMostLines) {
     context.say(fmt::format("and {} more (--json lists all)", lines.size() - kMostLines));

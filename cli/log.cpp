@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -84,7 +85,8 @@ std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
 
 // A record that cannot be shown: the others still can.
 std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
-  return {std::to_string(version), "-", "DAMAGED", "-", "-", "-", "-", "-", why.to_string()};
+  return {std::to_string(version),         "-", "DAMAGED", "-", "-", "-", "-", "-",
+          escape_controls(why.to_string())};
 }
 
 bool is_damage(const Status& status) {

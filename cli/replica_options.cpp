@@ -37,8 +37,9 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
                    "the run's id; refuse a store that holds another run (default: any)");
   add_version(verb, "--at-least", &options->at_least,
               "refuse to go to a version below this one: a store that is behind is waited for");
-  verb->add_option("--name", options->name,
-                   "what this replica is called in `status STORE` (default: host and path)");
+  verb->add_option(
+      "--name", options->name,
+      "what this replica is called in `status STORE` (default: host, path and an id of LOCAL)");
   verb->add_flag("--no-heartbeat", options->no_heartbeat,
                  "leave no note in the store about which version this replica holds");
   add_notify_options(verb, &options->notify);

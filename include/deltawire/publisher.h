@@ -40,6 +40,9 @@ struct PublishOptions {
   bool snapshot_per_run = false;              // the snapshot is a folder of snapshots, by run id
   bool single_writer = false;                 // allow a store without conditional put
   std::filesystem::path sign_key, trust_key;  // key files; empty: none
+  // A version is signed as the one before it is. With this it may be signed with another key, for
+  // the first time or, without a key, no more: replicas that do not trust it stop.
+  bool change_key = false;
   std::string hook_before_commit;  // a shell command, run when all parts are in the store
   double hook_timeout_seconds = 600;
   // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the

@@ -22,7 +22,7 @@ struct ReplicaOptions {
   unsigned keep_versions = 2;  // of those
   bool verify_all = false;     // hash every tensor before patching, not only those that change
   bool heartbeat = true;       // leave LOCAL's version in the store, as far as that can be written
-  std::string name;            // of this replica; empty: host and path
+  std::string name;            // of this replica; empty: host, path and an id of LOCAL
   std::filesystem::path trust_key;
   std::string run;        // the only run to take anything from; empty: whichever the store holds
   uint64_t at_least = 0;  // never go to a version below this one

@@ -63,6 +63,7 @@ class Publisher:
         single_writer: bool = False,
         sign_key: str | os.PathLike[str] = "",
         trust_key: str | os.PathLike[str] = "",
+        change_key: bool = False,
         hook_before_commit: str = "",
         hook_timeout_seconds: float = 600,
         rank: int = 0,
@@ -87,6 +88,10 @@ class Publisher:
         `full` stores every version whole; else a version is also stored whole every
         `anchor_every` versions and, with `anchor_by_bytes`, when the deltas since have outgrown it. `single_writer` allows a
         store without conditional put. `memory_limit` bounds what publishing takes beside the snapshot.
+
+        `sign_key` is a private key of `deltawire keygen`, `trust_key` a file of public ones. A version is signed as the one
+        before it is, or refused: with `change_key` it may be signed with another key, for the first time or (without `sign_key`)
+        no more, which stops replicas that do not trust that.
 
         Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in. A torch
         model with `DTensor`s says that itself, if all processes hold it; else `group` is the process group of those that do.
@@ -118,6 +123,7 @@ class Publisher:
             single_writer=single_writer,
             sign_key=os.fspath(sign_key),
             trust_key=os.fspath(trust_key),
+            change_key=change_key,
             hook_before_commit=hook_before_commit,
             hook_timeout_seconds=hook_timeout_seconds,
             rank=self._reader.rank,

@@ -416,10 +416,11 @@ class Checker {
     for (const ListedHeartbeat& listed : heartbeats) {
       if (!listed.heartbeat.ok()) warn(listed.heartbeat.status().to_string());
     }
-    DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, list_pins(store_));
-    for (const uint64_t pin : pins) {
-      if (!names_.versions.contains(pin)) warn(place(pin_name(pin)) + ": there is no such version");
-      if (objects_[pin_name(pin)].size_bytes != 0) warn(place(pin_name(pin)) + ": is not empty");
+    for (const auto& [name, object] : objects_) {
+      const auto pin = version_of_pin(name);
+      if (!pin) continue;
+      if (!names_.versions.contains(*pin)) warn(place(name) + ": there is no such version");
+      if (object.size_bytes != 0) warn(place(name) + ": is not empty");
     }
     return {};
   }

@@ -28,7 +28,9 @@ std::string manifest_name(uint64_t version);  // "manifests/0000000012.json"
 // The version that "manifests/0000000012.json" names.
 std::optional<uint64_t> version_of_manifest(std::string_view name);
 std::string schema_name(std::string_view sha256_hex);
-std::string pin_name(uint64_t version);
+// "pins/0000000012-9f3c…": every pin is an object of its own, so that one that is taken back takes
+// nobody else's with it.
+std::string pin_name(uint64_t version, std::string_view id);
 // Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
 std::string part_folder(uint64_t version, std::string_view attempt);  // "parts/0000000012-9f3c…/"
 std::string full_folder(uint64_t version, std::string_view attempt);  // "full/0000000012-9f3c…/"

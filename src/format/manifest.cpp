@@ -236,6 +236,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
   m.changed = fields.number("changed");
   m.milliseconds = fields.number("milliseconds");
   m.codec = fields.text("codec");
+  m.signed_by = fields.signed_by();
   const std::string_view digests = fields.word("digests");
   DW_RETURN_IF_ERROR(Status(fields.status()));
   DW_ASSIGN_OR_RETURN(m.parts, parse_parts(fields.json("parts")));
@@ -275,6 +276,7 @@ Result<Edge> parse_edge(std::string_view text, const Truster& trust) {
   e.manifest = fields.digest("manifest", DigestKind::kSha256);
   e.base_manifest = fields.optional_digest("base_manifest", DigestKind::kSha256);
   e.created = fields.text("created");
+  e.signed_by = fields.signed_by();
   DW_RETURN_IF_ERROR(Status(fields.status()));
   DW_ASSIGN_OR_RETURN(e.parts, parse_parts(fields.json("parts")));
   if (e.base.has_value() != e.base_manifest.has_value() || (e.base && *e.base >= e.version)) {

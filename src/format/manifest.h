@@ -84,6 +84,9 @@ struct Manifest {
   uint64_t elements = 0, changed = 0;  // compared and changed
   uint64_t milliseconds = 0;           // that publishing took
   std::string codec;                   // asked for: "auto", "tight", ...
+  // Set by reading: the public key that the record says it is signed with, hex digits; empty: none.
+  // True as far as what read it checks signatures.
+  std::string signed_by = {};
 
   uint64_t part_bytes() const;
 };
@@ -99,6 +102,7 @@ struct Edge {
   std::optional<Digest> base_manifest;  // of `base`
   std::string created;
   std::vector<PartRef> parts;
+  std::string signed_by = {};  // as in a manifest
 
   uint64_t part_bytes() const;
 };

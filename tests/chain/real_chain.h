@@ -85,11 +85,11 @@ class RealChain {
     if (full) anchor_ = m.version, anchor_bytes_ = m.part_bytes();
     m.anchor = anchor_;
     m.anchor_bytes = anchor_bytes_;
-    const Result<Digest> digest = chain.commit(m);
-    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
+    const Commit committed = chain.commit(m);
+    ASSERT_TRUE(committed.ok()) << committed.status.to_string();
     states.push_back(next);
     files_of.push_back(files);
-    records.push_back({m, *digest});
+    records.push_back({m, committed.digest});
   }
 
   void add_anchor(uint64_t version) {

@@ -330,9 +330,9 @@ TEST_F(PublisherTest, WhatWasPutForAFailedVersionIsTakenBack) {
   publish(&publisher);
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
-  store->before_put = [](std::string_view name) {
-    return name.starts_with(kManifestPrefix) ? Status(Code::kInternal, "no") : Status();
-  };
+  PublishOptions options;
+  options.hook_before_commit = "exit 1";
+  publisher = open(options);
   EXPECT_FALSE(publisher.publish(model.views()).ok());
   EXPECT_EQ(objects_of(*store, ""), before);
 }

@@ -186,9 +186,9 @@ class TestChain {
         kind == VersionKind::kFull ? m.part_bytes() : records_.back().manifest.anchor_bytes;
     m.codec = "auto";
     if (tamper) std::exchange(tamper, nullptr)(&m);
-    const auto digest = chain_.commit(m);
-    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
-    records_.push_back({m, *digest});
+    const Commit committed = chain_.commit(m);
+    ASSERT_TRUE(committed.ok()) << committed.status.to_string();
+    records_.push_back({m, committed.digest});
   }
 
   std::shared_ptr<Store> store_;

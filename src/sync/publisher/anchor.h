@@ -27,15 +27,15 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
 
 // Puts the files of a committed version, copies of `sides` among them, and an edge that leads to it
-// from nothing. Returns their bytes.
+// from nothing; `replace`: in place of one that is of no use. Returns their bytes.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
-                            const Progress& progress);
+                            const Progress& progress, bool replace = false);
 
 struct AnchorReport {
   std::string run;
   uint64_t version = 0;
-  bool made = false;  // false: it was stored whole already
+  bool made = false;  // false: it was stored whole already, every byte of it checked
   uint64_t bytes = 0, num_files = 0;
   double seconds = 0;
 };

@@ -1,7 +1,6 @@
 #include "sync/publisher/commit.h"
 
 #include "base/command.h"
-#include "base/sync_point.h"
 
 namespace deltawire {
 namespace {
@@ -29,38 +28,10 @@ Status run_hook(const Chain& chain, const Manifest& manifest, const PublishOptio
 
 }  // namespace
 
-CommitResult commit_version(const Chain& chain, const Manifest& manifest,
-                            const PublishOptions& options) {
-  CommitResult result;
-  result.status = run_hook(chain, manifest, options);
-  if (!result.status.ok()) return result;
-  // The same bytes that commit() puts: signatures are deterministic.
-  Result<std::string> text = serialise_manifest(manifest, chain.options().sign);
-  if (!text.ok()) {
-    result.status = std::move(text).status();
-    return result;
-  }
-  result.record = {manifest, record_digest(*text)};
-  DW_SYNC_POINT("publish: before commit");
-  const Result<Digest> committed = chain.commit(manifest);
-  DW_SYNC_POINT("publish: after commit");
-  if (committed.ok()) {
-    result.outcome = Outcome::kCommitted;
-    return result;
-  }
-  result.status = committed.status();
-  if (result.status.code() != Code::kUnavailable && result.status.code() != Code::kIo) {
-    return result;
-  }
-  const Result<VersionRecord> there = chain.version(manifest.version);
-  if (there.ok()) {
-    const bool ours = there->digest == result.record.digest;
-    result.outcome = ours ? Outcome::kCommitted : Outcome::kNot;
-    if (ours) result.status = {};
-  } else {
-    result.outcome = Outcome::kUnknown;
-  }
-  return result;
+Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options) {
+  Status hook = run_hook(chain, manifest, options);
+  if (!hook.ok()) return {Outcome::kNot, std::move(hook), {}};
+  return chain.commit(manifest);
 }
 
 }  // namespace deltawire

@@ -36,7 +36,7 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
 
 Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* report) {
   const double begin = clock.now();
-  CommitResult result;
+  Commit result;
   result.status = complete(draft, clock);
   if (result.status.ok()) result = commit_version(*chain, draft->manifest, options);
   report->phases.push_back({"commit", begin, clock.now()});
@@ -44,13 +44,14 @@ Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* 
     draft->take_back();
     return std::move(result.status);
   }
+  if (result.outcome == Outcome::kTooLate) return std::move(result.status);
   if (result.outcome == Outcome::kUnknown) {
     uncertain = true;
     return std::move(result.status)
         .at("version " + std::to_string(draft->manifest.version) +
             " may or may not be committed; the next publish finds out");
   }
-  head = std::move(result.record);
+  head = VersionRecord{draft->manifest, result.digest};
   schema = draft->state.schema;
   const Manifest& manifest = head->manifest;
   if (manifest.kind == VersionKind::kFull) {

@@ -51,7 +51,7 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
 
 Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(check_options(options, !folder.empty()));
-  DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key));
+  DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key, options.change_key));
   if (keys.sign) {
     rank_keys.sign = keys.sign;
     DW_ASSIGN_OR_RETURN(rank_keys.trust, truster_of_signer(keys.sign));
@@ -83,6 +83,8 @@ Status Publisher::Impl::read_head() {
   std::optional<VersionRecord> found;
   if (version) {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
+    // Rank 0 alone commits.
+    if (options.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
   }
   const bool same = head && found && head->digest == found->digest;
   if (!same) {

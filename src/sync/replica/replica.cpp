@@ -17,12 +17,10 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-std::string host_and_path(const fs::path& local) {
-  char host[256] = "unknown";
-  ::gethostname(host, sizeof host - 1);
+fs::path resolved(const fs::path& local) {
   std::error_code error;
-  const fs::path absolute = fs::weakly_canonical(local, error);
-  return std::string(host) + ":" + (error ? local : absolute).string();
+  const fs::path found = fs::weakly_canonical(local, error);
+  return error ? local : found;
 }
 
 bool is_there(const fs::path& path) {
@@ -76,8 +74,9 @@ Status ReplicaCore::open() {
                          store->url() + " holds run " + chain->run());
   }
   if (options.heartbeat) {
+    DW_ASSIGN_OR_RETURN(const std::string id, replica_id(layout.own()));
     beat = std::make_unique<ReplicaBeat>(
-        store, options.name.empty() ? host_and_path(layout.root) : options.name);
+        store, options.name.empty() ? default_name(resolved(layout.root), id) : options.name, id);
     if (state) beat->holds(state->replica.version, state->replica.serving);
   }
   return {};
