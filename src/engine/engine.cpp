@@ -13,7 +13,7 @@ namespace {
 Status check_api_key(const Secret& key) {
   const std::string& text = key.reveal();
   const bool plain =
-      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c != 0x7f; });
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (plain && (text.empty() || (text.front() != ' ' && text.back() != ' '))) return {};
   return invalid_argument(
       "DELTAWIRE_ENGINE_API_KEY holds a line end or another character that no key has; was it read "

@@ -52,7 +52,8 @@ TEST(EngineSpec, PasswordsAreRefusedAndNotRepeated) {
 }
 
 TEST(EngineSpec, AKeyThatWouldBeMoreThanOneHeaderIsRefused) {
-  for (const std::string key : {"abc\n", "abc\r\nX-Admin: 1", "a\tb", " abc", "abc ", "a\x7f"}) {
+  for (const std::string key :
+       {"abc\n", "abc\r\nX-Admin: 1", "a\tb", " abc", "abc ", "a\x7f", "a\xc3\xa4"}) {
     for (const char* spec : {"sglang=http://h:1", "vllm=http://h:1"}) {
       EngineOptions options;
       options.api_key = Secret(key);

@@ -46,3 +46,16 @@ kill -TERM $puller; wait $puller
 cat said
 soon 'ended $(cat exec-child)'
 kill $server; wait $server 2>/dev/null; true
+
+# A store that is down: nobody waits for its next answer.
+echo '{"GET /bucket/run/run.json": [{"status": 503}], "GET /bucket/hangs/run.json": [{"do": "hang"}]}' >down.json
+$TESTS/servers/http_script --script down.json --port-file s3-port <&9 >/dev/null 2>&1 & server=$!
+soon 'test -s s3-port'; url=http://127.0.0.1:$(cat s3-port)
+export AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=s
+for run in run hangs; do
+  deltawire log s3://bucket/$run --endpoint $url --retries 1000 2>said & reader=$!
+  soon "calls | grep -q $run"
+  kill -TERM $reader; wait $reader; echo $?
+  sed "s| *(tried.*||" said
+done
+kill $server; wait $server 2>/dev/null; true
