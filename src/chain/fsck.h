@@ -39,8 +39,8 @@ struct FsckReport {
 // state digest, and signatures as `chain.options().trust` says); that an anchor leads to each
 // version; each part (size, sha-256) and that it fits the records (base, dtype, shape, digests);
 // shortcuts likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of gc;
-// and that there is nothing else. That payloads decode to the digests they promise is not: that
-// takes the weights, and replicas check it whenever they apply a part.
+// and that there is nothing else. That payloads decode to the digests they promise takes the
+// weights: sync/check_states.h.
 Result<FsckReport> check_chain(const Chain& chain, const FsckOptions& options);
 
 }  // namespace deltawire

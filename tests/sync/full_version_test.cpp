@@ -128,7 +128,7 @@ TEST_F(FullVersionTest, CheckpointsOnDiskAreTakenAsTheyAre) {
   folder.put("ckpt/.hidden", "nor this");
   const auto checkpoint = Checkpoint::open(folder.path() / "ckpt");
   ASSERT_TRUE(checkpoint.ok());
-  auto files = files_of_checkpoint(*checkpoint);
+  auto files = files_of_checkpoint(*checkpoint, contents_of(tensors_of(*checkpoint), nullptr));
   ASSERT_TRUE(files.ok());
   ASSERT_TRUE(add_extra_files(companions_of(*checkpoint), &*files).ok());
   put(*files);
@@ -149,7 +149,8 @@ TEST_F(FullVersionTest, NamesThatNoObjectCanHaveAreLaidOutAnew) {
   ASSERT_TRUE(write_index(folder.path() / "ckpt", index, 1).ok());
   const auto checkpoint = Checkpoint::open(folder.path() / "ckpt");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  const auto files = files_of_checkpoint(*checkpoint);
+  const auto files =
+      files_of_checkpoint(*checkpoint, contents_of(tensors_of(*checkpoint), nullptr));
   ASSERT_TRUE(files.ok());
   put(*files);
   expect_same();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,10 +27,10 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
 
 // Puts the files of a committed version and an edge that leads to it from nothing. Returns their
-// bytes.
+// bytes. `prove` is asked meanwhile whether what the files are made of is that version.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, PublishClock clock,
-                            const Progress& progress);
+                            const Progress& progress, const std::function<Status()>& prove);
 
 struct AnchorReport {
   std::string run;

@@ -30,9 +30,10 @@ Status run_hook(const Chain& chain, const Manifest& manifest, const PublishOptio
 }  // namespace
 
 CommitResult commit_version(const Chain& chain, const Manifest& manifest,
-                            const PublishOptions& options) {
+                            const PublishOptions& options, const std::function<Status()>& check) {
   CommitResult result;
   result.status = run_hook(chain, manifest, options);
+  if (result.status.ok()) result.status = check();
   if (!result.status.ok()) return result;
   // The same bytes that commit() puts: signatures are deterministic.
   Result<std::string> text = serialise_manifest(manifest, chain.options().sign);

@@ -1,6 +1,7 @@
 // The step that makes a version exist.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "chain/chain.h"
@@ -20,9 +21,9 @@ struct CommitResult {
   VersionRecord record;
 };
 
-// Runs the hook, then commits. After a put whose answer was lost the chain is asked whether the
-// manifest is there.
+// Runs the hook, asks `check` whether to go on, then commits. After a put whose answer was lost the
+// chain is asked whether the manifest is there.
 CommitResult commit_version(const Chain& chain, const Manifest& manifest,
-                            const PublishOptions& options);
+                            const PublishOptions& options, const std::function<Status()>& check);
 
 }  // namespace deltawire

@@ -49,9 +49,8 @@ std::vector<PublishRecord> join_records(PublishRecord own, std::vector<RankRepor
 }
 
 // Every tensor from the pieces of all ranks.
-std::vector<WholeTensor> join_tensors(
-    const std::vector<PublishRecord>& records,
-    const std::vector<std::vector<std::shared_ptr<const Body>>>& contents) {
+std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
+                                      const std::vector<Contents>& contents) {
   std::map<std::string_view, WholeTensor> by_name;
   for (size_t rank = 0; rank < records.size(); ++rank) {
     for (size_t i = 0; i < records[rank].pieces.size(); ++i) {
@@ -132,18 +131,15 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
                                          PublishReport* report) {
   Draft draft;
   const double started = clock.now();
+  std::vector<Contents> contents = {contents_of(tensors, device.get())};
   DW_ASSIGN_OR_RETURN(PublishRecord own,
-                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+                      hash_contents(tensors, contents[0], parent(), digest_kind(), &pool));
   report->phases.push_back({"hash", started, clock.now()});
   draft.pieces = own.pieces;
   const double waiting = clock.now();
   DW_ASSIGN_OR_RETURN(std::vector<RankReport> others, exchange->collect(begin));
   report->phases.push_back({"wait for ranks", waiting, clock.now()});
 
-  std::vector<std::vector<std::shared_ptr<const Body>>> contents(1);
-  for (const PublishTensor& tensor : tensors) {
-    contents[0].push_back(body_of(tensor, device.get()));
-  }
   const auto cache = std::make_shared<BlockCache>(*store, options.memory_limit / kCacheShare);
   for (const RankReport& other : others) {
     contents.push_back(boxes_in_object(
@@ -153,9 +149,10 @@ Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& sour
       join_records(std::move(own), std::move(others), begin.attempt, done);
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
   if (draft.state.unchanged) return draft;
-  const FullSource joined{[&] { return lay_out_checkpoint(join_tensors(records, contents)); },
-                          source.extra_files};
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files());
+  const FullSource joined{
+      [&](const Contents&) { return lay_out_checkpoint(join_tensors(records, contents)); },
+      source.extra_files};
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}));
   draft.upload = std::make_unique<FullUpload>(*store, full_folder(begin.version, begin.attempt),
                                               std::move(files), clock, options.progress);
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
@@ -199,7 +196,7 @@ Result<PublishReport> Publisher::Impl::lead(Tensors tensors, const FullSource& s
       report.version = head->manifest.version;
       return report;
     }
-    status = commit(&*draft, clock, &report);
+    status = commit(&*draft, &source, clock, &report);
   }
   if (!status.ok()) {
     done.failure = status.to_string();
@@ -242,12 +239,10 @@ Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin
   if (draft->stream) draft->stream->abandon();  // a delta is not wanted
   draft->kept.reset();
   const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(own.record,
-                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+  Contents boxes = contents_of(tensors, device.get());
+  DW_ASSIGN_OR_RETURN(own.record, hash_contents(tensors, boxes, parent(), digest_kind(), &pool));
   report->phases.push_back({"hash", started, clock.now()});
   draft->pieces = own.record.pieces;
-  std::vector<std::shared_ptr<const Body>> boxes;
-  for (const PublishTensor& tensor : tensors) boxes.push_back(body_of(tensor, device.get()));
   const double uploading = clock.now();
   DW_SYNC_POINT("ranks: before boxes");
   DW_RETURN_IF_ERROR(store->put(boxes_name(begin.version, begin.attempt, options.rank),
