@@ -6,6 +6,7 @@
 #include "cli/chain_args.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "sync/check_states.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -18,6 +19,7 @@ constexpr size_t kMostLines = 50;
 struct Options {
   ChainArgs chain;
   bool quick = false;
+  WorkOptions work;
 };
 
 void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
@@ -46,7 +48,18 @@ int fsck(const Context& context, const Options& options) {
     return check_chain(*chain, fsck_options);
   }();
   if (!result.ok()) return context.fail(result.status());
-  const FsckReport& report = *result;
+  FsckReport report = *result;
+  StateCheckReport decoded;
+  if (!options.quick) {
+    ProgressBar bar(context, "decode");
+    WorkOptions work = options.work;
+    work.threads = context.threads;
+    work.progress = bar.callback();
+    Result<StateCheckReport> checked = check_states(*chain, work);
+    if (!checked.ok()) return context.fail(checked.status());
+    decoded = std::move(*checked);
+    report.problems.insert(report.problems.end(), decoded.problems.begin(), decoded.problems.end());
+  }
   say_some(context, "problem", report.problems);
   say_some(context, "warning", report.warnings);
   const std::string beside =
@@ -64,6 +77,7 @@ int fsck(const Context& context, const Options& options) {
                 {"parts", report.num_parts},
                 {"side_files", report.num_files},
                 {"bytes", report.bytes},
+                {"decoded", decoded.num_versions},
                 {"orphans", report.num_orphans},
                 {"orphan_bytes", report.orphan_bytes},
                 {"waiting", report.num_waiting},
@@ -78,15 +92,18 @@ int fsck(const Context& context, const Options& options) {
 
 void add_fsck(Command& app, Context& context, Run* run) {
   Command* verb = make_verb(app, context, "fsck",
-                            "Check a whole chain: records, links, parts, orphans; exit 6 if it is "
+                            "Check a whole chain: records, links, parts, digests; exit 6 if it is "
                             "damaged",
                             "  deltawire fsck s3://bucket/run\n"
                             "  deltawire fsck store --quick       parts are there, not what is in "
                             "them\n"
+                            "  deltawire fsck store --work /scratch\n"
                             "  deltawire fsck store --trust trainer.pub");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   verb->add_flag("--quick", options->quick, "do not read parts");
+  verb->add_option("--work", options->work.folder,
+                   "folder for the state that is decoded (default: in memory)");
   add_threads(verb, context);
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return fsck(context, *options); }; });

@@ -214,6 +214,7 @@ Status inspect_checkpoint(const Context& context, const InspectOptions& options)
   ThreadPool pool(context.threads);
   DW_ASSIGN_OR_RETURN(const auto totals, add_up(tensors, &pool));
   DW_RETURN_IF_ERROR(check_interrupted());
+  DW_RETURN_IF_ERROR(checkpoint.check_unchanged());
   if (context.json) context.emit(to_json(checkpoint, tensors, totals));
   say_summary(context, checkpoint, tensors, totals);
   say_tensors(context, checkpoint, tensors, options.all);

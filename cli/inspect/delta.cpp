@@ -220,7 +220,10 @@ Result<std::vector<ChangeStatistics>> statistics_of(const Context& context,
   DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(options.base));
   ThreadPool pool(context.threads);
   ProgressBar bar(context, "inspect");
-  return change_statistics(delta, base, options.tensor, &pool, bar.callback());
+  Result<std::vector<ChangeStatistics>> statistics =
+      change_statistics(delta, base, options.tensor, &pool, bar.callback());
+  DW_RETURN_IF_ERROR(base.check_unchanged());
+  return statistics;
 }
 
 }  // namespace
@@ -239,6 +242,7 @@ Status inspect_delta(const Context& context, const InspectOptions& options) {
     DW_ASSIGN_OR_RETURN(statistics, statistics_of(context, options, delta));
   }
   DW_RETURN_IF_ERROR(check_interrupted());
+  DW_RETURN_IF_ERROR(delta.check_unchanged());
   if (context.json) {
     Json json = to_json(options, delta, entries);
     for (const ChangeStatistics& one : statistics) json["movement"].push_back(movement_json(one));

@@ -63,6 +63,8 @@ void add_publish(Command& app, Context& context, Run* run) {
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
+  verb->add_flag("--new-run", publish_options.new_run,
+                 "begin a new run where the store has lost the one that the snapshot is of");
   auto* every = add_whole_number(verb, "--anchor-every", &publish_options.anchor_every,
                                  "also store every N-th version whole", 0, 9'999'999'999);
   auto* by_bytes =

@@ -21,6 +21,7 @@ struct CheckpointFile {
   std::filesystem::path path;
   std::span<const uint8_t> bytes;
   uint64_t header_bytes = 0;  // length field and padding included: where the data begins
+  std::string header;         // those bytes, as they were when it was opened
   std::vector<std::pair<std::string, std::string>> metadata;  // `__metadata__`, in file order
   std::vector<size_t> tensors;  // indices into Checkpoint::tensors(), in the order of the data
 };
@@ -36,14 +37,12 @@ struct CheckpointTensor {
 //
 // Ownership and lifetime: a Checkpoint is a handle; copies share the mappings. Every span, view and
 // reference it gives is valid while any copy lives. Overwriting the files in place shows through
-// the views; replacing them by rename, as deltawire's writers do, does not.
+// the views; replacing them by rename, as deltawire's writers do, does not. What another process
+// cuts off reads as zeros. check_unchanged() tells.
 //
 // Thread safety: immutable once opened; any number of threads may read.
 //
 // Cost: open() reads headers only, O(n log n) in the number of tensors; find() is O(log n).
-//
-// Limit: sizes are those at open(). A file truncated before is refused; one that another process
-// shrinks afterwards raises SIGBUS when the lost pages are read, as with any mapping.
 class Checkpoint {
  public:
   // `path` is a safetensors file, or a folder that holds
@@ -60,9 +59,16 @@ class Checkpoint {
   std::span<const CheckpointFile> files() const noexcept;      // sorted by name
   std::span<const CheckpointTensor> tensors() const noexcept;  // sorted by name
   uint64_t data_bytes() const noexcept;                        // of all tensors together
+  const std::string& index_text() const noexcept;  // of the index, as it was when it was opened
 
   // Null when there is no such tensor.
   const CheckpointTensor* find(std::string_view name) const noexcept;
+
+  // For those who have read the bytes and are about to trust them. Io, naming the file, when some
+  // of what was read had been cut off or could not be read from the disk.
+  Status check_whole() const;
+  // The same, and Io when a file was written to since open(), as far as its size and times tell.
+  Status check_unchanged() const;
 
  private:
   struct Impl;

@@ -37,8 +37,9 @@ struct PublishOptions {
   // deltas since the last anchor have grown larger than it. Ranks leave that to `deltawire anchor`.
   uint64_t anchor_every = 0;
   bool anchor_by_bytes = true;
-  bool snapshot_per_run = false;              // the snapshot is a folder of snapshots, by run id
-  bool single_writer = false;                 // allow a store without conditional put
+  bool snapshot_per_run = false;  // the snapshot is a folder of snapshots, by run id
+  bool new_run = false;           // begin one though the snapshot says that the store held another
+  bool single_writer = false;     // allow a store without conditional put
   std::filesystem::path sign_key, trust_key;  // key files; empty: none
   // A version is signed as the one before it is. With this it may be signed with another key, for
   // the first time or, without a key, no more: replicas that do not trust it stop.
@@ -107,7 +108,9 @@ class Publisher {
   // Opens the chain at `store`, or makes a run there at the first publish. `snapshot` is a folder
   // that keeps the last committed state on disk, so that a restarted trainer resumes without
   // fetching anything; empty: in memory. A snapshot that is missing, stale or damaged is rebuilt
-  // from the chain; one of another run is refused (BaseMismatch).
+  // from the chain; one of another run is refused (BaseMismatch). A store that holds no run, though
+  // the snapshot is of one that was published there, is refused too (NotFound) unless `new_run`: it
+  // may be a folder whose disk is not mounted.
   static Result<Publisher> open(std::shared_ptr<Store> store, std::filesystem::path snapshot,
                                 PublishOptions options);
   ~Publisher();

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <ctime>
 
 #include "base/descriptor.h"
 #include "base/temporary.h"
@@ -20,6 +22,26 @@ constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 
 Status ask(const Poll& poll) { return poll ? poll() : Status(); }
 
+int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileIdentity identity_of(const struct stat& info) {
+  return {uint64_t(info.st_dev),   uint64_t(info.st_ino),     uint64_t(info.st_size),
+          uint64_t(info.st_nlink), nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
+}
+
+// "12 bytes, 2026-01-31T12:00:00.123456789Z"
+std::string text_of(const FileIdentity& file) {
+  const std::time_t seconds = std::time_t(file.modified_ns / 1'000'000'000);
+  std::tm utc;
+  ::gmtime_r(&seconds, &utc);
+  char text[64], fraction[16];
+  std::strftime(text, sizeof text, "%FT%T", &utc);
+  std::snprintf(fraction, sizeof fraction, ".%09dZ", int(file.modified_ns % 1'000'000'000));
+  return std::to_string(file.size_bytes) + " bytes, " + text + fraction;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path& path) {
@@ -31,17 +53,41 @@ Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path
   if (!S_ISREG(info.st_mode)) return invalid_argument(path.string() + ": not a regular file");
   std::shared_ptr<MappedFile> file(new MappedFile);
   file->path_ = path;
+  file->opened_ = identity_of(info);
   file->size_ = size_t(info.st_size);
   if (file->size_ == 0) return file;
-  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) return system_error(path, "cannot map");
-  ::madvise(data, file->size_, MADV_SEQUENTIAL);
-  file->data_ = static_cast<const uint8_t*>(data);
+  file->mapping_ = Mapping(fd.get(), file->size_, Mapping::Access::kRead);
+  if (file->mapping_.data() == nullptr) return system_error(path, "cannot map");
+  ::madvise(file->mapping_.data(), file->size_, MADV_SEQUENTIAL);
   return file;
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+Status MappedFile::check_whole() const {
+  if (!mapping_.broken()) return {};
+  return io_error(path_.string() + ": changed while it was read: some of its " +
+                  std::to_string(size_) + " bytes are gone, or cannot be read");
+}
+
+// Opened, not only looked at: NFS then asks the server instead of its cache.
+Status MappedFile::check_unchanged() const {
+  DW_RETURN_IF_ERROR(check_whole());
+  const Descriptor fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info;
+  // Removed or replaced: what is mapped stays as it was.
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) return {};
+  const FileIdentity now = identity_of(info);
+  if (now.device != opened_.device || now.inode != opened_.inode) return {};
+  const char* what = nullptr;
+  if (now.size_bytes != opened_.size_bytes) {
+    what = "its size";
+  } else if (now.modified_ns != opened_.modified_ns) {
+    what = "the time of its last change";
+  } else if (now.changed_ns != opened_.changed_ns && now.links == opened_.links) {
+    what = "the time of its status";  // a link to it changes that too
+  }
+  if (what == nullptr) return {};
+  return io_error(path_.string() + ": changed while it was read: " + what + " is another (" +
+                  text_of(opened_) + " before, " + text_of(now) + " now)");
 }
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path,
@@ -143,40 +189,49 @@ Result<MutableFile> MutableFile::create(const std::filesystem::path& path, uint6
                                         const std::filesystem::path& shown) {
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path, shown));
   DW_RETURN_IF_ERROR(file.allocate(size));
-  uint8_t* data = nullptr;
+  Mapping mapping;
   if (size != 0) {
-    void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
-    if (mapped == MAP_FAILED) return system_error(file.shown_, "cannot map");
-    data = static_cast<uint8_t*>(mapped);
+    mapping = Mapping(file.fd_, size, Mapping::Access::kReadWrite);
+    if (mapping.data() == nullptr) return system_error(file.shown_, "cannot map");
   }
-  return MutableFile(std::move(file), data, size);
-}
-
-MutableFile::MutableFile(MutableFile&& other) noexcept
-    : file_(std::move(other.file_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(other.size_) {}
-
-MutableFile::~MutableFile() {
-  if (data_ != nullptr) ::munmap(data_, size_);
+  return MutableFile(std::move(file), std::move(mapping), size);
 }
 
 Status MutableFile::commit(const Poll& poll) {
   for (size_t at = 0; at < size_; at += kPieceBytes) {
     DW_RETURN_IF_ERROR(ask(poll));
-    if (::msync(data_ + at, std::min<size_t>(kPieceBytes, size_ - at), MS_SYNC) != 0)
+    if (::msync(mapping_.data() + at, std::min<size_t>(kPieceBytes, size_ - at), MS_SYNC) != 0)
       return system_error(file_.shown_, "cannot sync");
+  }
+  if (mapping_.broken()) {
+    return io_error(file_.shown_.string() +
+                    ": cannot write: no room on the disk, or it was cut short");
   }
   return file_.commit(poll);
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {
-  DW_ASSIGN_OR_RETURN(auto file, MappedFile::open(path));
-  if (file->bytes().size() > max_bytes) {
-    return corruption(path.string() + ": " + std::to_string(file->bytes().size()) +
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) return system_error(path, "cannot open");
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return system_error(path, "cannot stat");
+  if (!S_ISREG(info.st_mode)) return invalid_argument(path.string() + ": not a regular file");
+  if (uint64_t(info.st_size) > max_bytes) {
+    return corruption(path.string() + ": " + std::to_string(info.st_size) +
                       " bytes is over the limit of " + std::to_string(max_bytes));
   }
-  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  std::string text(size_t(info.st_size), '\0');
+  for (size_t have = 0; have < text.size();) {
+    const ssize_t n = ::pread(fd.get(), text.data() + have, text.size() - have, off_t(have));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(path, "cannot read");
+    if (n == 0) {
+      return io_error(path.string() + ": changed while it was read: " + std::to_string(have) +
+                      " of its " + std::to_string(text.size()) + " bytes are left");
+    }
+    have += size_t(n);
+  }
+  return text;
 }
 
 Status write_text_file(const std::filesystem::path& path, std::string_view text,

@@ -8,25 +8,41 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/mapping.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
 
+// What tells a file that was written to from one that was not.
+struct FileIdentity {
+  uint64_t device = 0, inode = 0, size_bytes = 0, links = 0;
+  int64_t modified_ns = 0, changed_ns = 0;  // since 1970: of the contents, of anything
+};
+
 // A read-only mapping of a whole file. Keeps the bytes valid until it is destroyed. Thread-safe.
+//
+// Another process may write to the file meanwhile, which shows in the bytes, or cut it short, which
+// makes zeros of them. Whoever has read them asks before it uses what came of it.
 class MappedFile {
  public:
   static Result<std::shared_ptr<MappedFile>> open(const std::filesystem::path& path);
-  ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  Bytes bytes() const noexcept { return {data_, size_}; }
+  Bytes bytes() const noexcept { return {mapping_.data(), size_}; }
   const std::filesystem::path& path() const noexcept { return path_; }
+
+  // Io when bytes that were read had been cut off, or could not be read from the disk.
+  Status check_whole() const;
+  // The same, and Io when the file was written to since it was opened, as far as its size and times
+  // tell. One that was replaced by another of its name was not.
+  Status check_unchanged() const;
 
  private:
   MappedFile() = default;
   std::filesystem::path path_;
-  const uint8_t* data_ = nullptr;
+  FileIdentity opened_;
+  Mapping mapping_;
   size_t size_ = 0;
 };
 
@@ -62,24 +78,23 @@ class AtomicFile {
 };
 
 // The same, mapped for writing: for contents that are patched in place rather than streamed. Pages
-// are on disk when commit() returns.
+// are on disk when commit() returns; it fails if bytes were lost, on a disk without room.
 class MutableFile {
  public:
   static Result<MutableFile> create(const std::filesystem::path& path, uint64_t size,
                                     const std::filesystem::path& shown = {});
-  ~MutableFile();
-  MutableFile(MutableFile&& other) noexcept;
+  MutableFile(MutableFile&& other) noexcept = default;
   MutableFile& operator=(MutableFile&&) = delete;
 
-  MutableBytes bytes() noexcept { return {data_, size_}; }
+  MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
   Status set_permissions(std::filesystem::perms bits) { return file_.set_permissions(bits); }
   Status commit(const Poll& poll = {});
 
  private:
-  MutableFile(AtomicFile file, uint8_t* data, size_t size)
-      : file_(std::move(file)), data_(data), size_(size) {}
+  MutableFile(AtomicFile file, Mapping mapping, size_t size)
+      : file_(std::move(file)), mapping_(std::move(mapping)), size_(size) {}
   AtomicFile file_;
-  uint8_t* data_;
+  Mapping mapping_;
   size_t size_;
 };
 

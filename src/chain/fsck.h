@@ -42,8 +42,8 @@ struct FsckReport {
 // the files beside the weights (size, sha-256), that each came with its version or with the one
 // before it, and that a version stored whole has copies of them and of nothing else;
 // shortcuts likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of gc;
-// and that there is nothing else. That payloads decode to the digests they promise is not: that
-// takes the weights, and replicas check it whenever they apply a part.
+// and that there is nothing else. That payloads decode to the digests they promise takes the
+// weights: sync/check_states.h.
 Result<FsckReport> check_chain(const Chain& chain, const FsckOptions& options);
 
 }  // namespace deltawire

@@ -14,11 +14,6 @@
 namespace deltawire {
 namespace {
 
-struct Buffer {
-  std::shared_ptr<uint8_t[]> owner;
-  MutableBytes bytes;
-};
-
 class BufferSink final : public Sink {
  public:
   explicit BufferSink(MutableBytes bytes) : bytes_(bytes) {}
@@ -34,9 +29,11 @@ class BufferSink final : public Sink {
   const MutableBytes bytes_;
 };
 
-Result<Buffer> fetch_object(Store& store, const PartRef& part) {
-  Buffer buffer;
-  DW_ASSIGN_OR_RETURN(buffer.owner, allocate_bytes(part.size_bytes));
+}  // namespace
+
+Result<FetchedObject> fetch_object(Store& store, const PartRef& part, const Allocate& allocate) {
+  FetchedObject buffer;
+  DW_ASSIGN_OR_RETURN(buffer.owner, allocate(part.size_bytes));
   buffer.bytes = {buffer.owner.get(), part.size_bytes};
   BufferSink sink(buffer.bytes);
   DW_RETURN_IF_ERROR(store.download(part.name, part.size_bytes, &sink));
@@ -46,7 +43,7 @@ Result<Buffer> fetch_object(Store& store, const PartRef& part) {
                     ", got " + got.hex());
 }
 
-Status add_checkpoint_file(const Buffer& file, MemoryState* state) {
+Status add_checkpoint_file(const FetchedObject& file, MemoryState* state) {
   DW_ASSIGN_OR_RETURN(const SafetensorsView view, parse_safetensors(file.bytes));
   for (const TensorView& tensor : view.tensors) {
     const size_t offset = size_t(tensor.bytes.data() - file.bytes.data());
@@ -59,9 +56,10 @@ Status add_checkpoint_file(const Buffer& file, MemoryState* state) {
   return {};
 }
 
-Status apply_entry(const DeltaEntry& entry, Bytes payload, MemoryState* state, ThreadPool* pool) {
+Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& allocate,
+                   MemoryState* state, ThreadPool* pool) {
   if (!entry.old_digest) {  // brings a tensor whole
-    DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(payload.size()));
+    DW_ASSIGN_OR_RETURN(const auto owner, allocate(payload.size()));
     std::copy(payload.begin(), payload.end(), owner.get());
     (*state)[entry.tensor] = {entry.dtype, entry.shape, {owner.get(), payload.size()}, owner};
     return {};
@@ -84,18 +82,22 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, MemoryState* state, T
   return {};
 }
 
-Status apply_part(Bytes file, MemoryState* state, ThreadPool* pool) {
+namespace {
+
+Status apply_part(Bytes file, const Allocate& allocate, MemoryState* state, ThreadPool* pool) {
   DW_ASSIGN_OR_RETURN(const DeltaPart part, parse_part(file));
   for (const PayloadView& view : part.entries) {
-    DW_RETURN_IF_ERROR(apply_entry(view.entry, view.payload, state, pool)
+    DW_RETURN_IF_ERROR(apply_entry(view.entry, view.payload, allocate, state, pool)
                            .at("tensor " + quote(view.entry.tensor)));
   }
   for (const std::string& name : part.info.removed) state->erase(name);
   return {};
 }
 
+}  // namespace
+
 Status check_state(const Manifest& manifest, const Schema& schema, const MemoryState& state,
-                   ThreadPool* pool) {
+                   const std::set<std::string, std::less<>>* only, ThreadPool* pool) {
   DW_RETURN_IF_ERROR(states_of(schema, manifest).status());
   if (state.size() != schema.tensors.size()) {
     return corruption("expected " + std::to_string(schema.tensors.size()) + " tensors, got " +
@@ -111,10 +113,12 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
                         std::string(dtype_name(expected.dtype)) + " " +
                         shape_to_string(expected.shape) + ", got another or none");
     }
-    tensors.push_back(&found->second);
-    sizes.push_back(found->second.bytes.size());
+    const bool wanted = only == nullptr || only->contains(expected.name);
+    tensors.push_back(wanted ? &found->second : nullptr);
+    sizes.push_back(wanted ? found->second.bytes.size() : 0);
   }
   const auto check = [&](size_t i, ThreadPool*) -> Status {
+    if (tensors[i] == nullptr) return {};
     const Schema::Tensor& expected = schema.tensors[i];
     const auto boxes = manifest.boxes.find(expected.name);
     const Digest got =
@@ -129,8 +133,6 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   });
 }
 
-}  // namespace
-
 Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes) {
   return guard_memory([&]() -> Result<std::shared_ptr<uint8_t[]>> {
     return std::shared_ptr<uint8_t[]>(new uint8_t[size_bytes]);
@@ -138,7 +140,7 @@ Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes) {
 }
 
 Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool* pool,
-                                const Progress& progress) {
+                                const Progress& progress, const Allocate& allocate) {
   DW_ASSIGN_OR_RETURN(const Plan plan, plan_catch_up(chain, {}, version));
   MemoryState state;
   uint64_t done = 0;
@@ -147,15 +149,15 @@ Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool
     for (const PartRef& part : hop.parts) {
       done += part.size_bytes;
       if (hop.base || part.name.ends_with(".safetensors")) {
-        DW_ASSIGN_OR_RETURN(const Buffer file, fetch_object(chain.store(), part));
-        Status status =
-            hop.base ? apply_part(file.bytes, &state, pool) : add_checkpoint_file(file, &state);
+        DW_ASSIGN_OR_RETURN(const FetchedObject file, fetch_object(chain.store(), part, allocate));
+        Status status = hop.base ? apply_part(file.bytes, allocate, &state, pool)
+                                 : add_checkpoint_file(file, &state);
         DW_RETURN_IF_ERROR(std::move(status).at(chain.store().url() + "/" + part.name));
       }
       if (progress && !progress(done, plan.bytes)) return cancelled("stopped on request");
     }
   }
-  DW_RETURN_IF_ERROR(check_state(plan.target.manifest, plan.schema, state, pool)
+  DW_RETURN_IF_ERROR(check_state(plan.target.manifest, plan.schema, state, nullptr, pool)
                          .at(chain.store().url() + ": version " + std::to_string(version)));
   return state;
 }

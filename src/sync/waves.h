@@ -28,8 +28,11 @@ class Waves {
         inside_(inside),
         pool_(pool),
         progress_(std::move(progress)),
-        wave_bytes_(std::min(max_wave_bytes, kBytesPerWorker * num_workers(pool))),
+        wave_bytes_(std::min(max_wave_bytes, largest(pool))),
         total_(std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0})) {}
+
+  // Bytes of a wave of several items, at most.
+  static uint64_t largest(const ThreadPool* pool) { return kBytesPerWorker * num_workers(pool); }
 
   // Calls work(item, inner) for each item, inner being the pool to use inside of it or null, in
   // parallel; after each wave calls finish(item) in order, from the calling thread. Deterministic

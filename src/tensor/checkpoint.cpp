@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 struct Checkpoint::Impl {
   fs::path path;
   bool has_index = false;
+  std::string index_text;
   std::vector<std::shared_ptr<MappedFile>> mappings;  // what the spans of `files` point into
   std::vector<CheckpointFile> files;
   std::vector<CheckpointTensor> tensors;
@@ -63,7 +64,9 @@ bool by_name(const CheckpointTensor& a, const CheckpointTensor& b) {
 Status Checkpoint::Impl::add_file(const fs::path& file_path) {
   DW_ASSIGN_OR_RETURN(auto mapping, MappedFile::open(file_path));
   const Bytes bytes = mapping->bytes();
-  auto parsed = parse_safetensors(bytes);
+  std::string header;
+  auto parsed = parse_safetensors(bytes, &header);
+  DW_RETURN_IF_ERROR(mapping->check_whole());
   if (!parsed.ok()) return std::move(parsed).status().at(file_path.string());
   const size_t index = files.size();
   for (TensorView& view : parsed->tensors) {
@@ -75,6 +78,7 @@ Status Checkpoint::Impl::add_file(const fs::path& file_path) {
                    file_path,
                    bytes,
                    parsed->data_offset,
+                   std::move(header),
                    std::move(parsed->metadata),
                    {}});
   mappings.push_back(std::move(mapping));
@@ -128,8 +132,8 @@ Status Checkpoint::Impl::check_index(const std::vector<IndexEntry>& entries) con
 }
 
 Status Checkpoint::Impl::open_index(const fs::path& index_path) {
-  DW_ASSIGN_OR_RETURN(const std::string json, read_text_file(index_path, kMaxIndexBytes));
-  auto entries = parse_index(json);
+  DW_ASSIGN_OR_RETURN(index_text, read_text_file(index_path, kMaxIndexBytes));
+  auto entries = parse_index(index_text);
   if (!entries.ok()) return std::move(entries).status().at(index_path.string());
   std::vector<std::string> names;
   for (const IndexEntry& entry : *entries) names.push_back(entry.file);
@@ -179,6 +183,17 @@ bool Checkpoint::has_index() const noexcept { return impl_->has_index; }
 std::span<const CheckpointFile> Checkpoint::files() const noexcept { return impl_->files; }
 std::span<const CheckpointTensor> Checkpoint::tensors() const noexcept { return impl_->tensors; }
 uint64_t Checkpoint::data_bytes() const noexcept { return impl_->data_bytes; }
+const std::string& Checkpoint::index_text() const noexcept { return impl_->index_text; }
+
+Status Checkpoint::check_whole() const {
+  for (const auto& mapping : impl_->mappings) DW_RETURN_IF_ERROR(mapping->check_whole());
+  return {};
+}
+
+Status Checkpoint::check_unchanged() const {
+  for (const auto& mapping : impl_->mappings) DW_RETURN_IF_ERROR(mapping->check_unchanged());
+  return {};
+}
 
 const CheckpointTensor* Checkpoint::find(std::string_view name) const noexcept {
   const auto found = std::lower_bound(

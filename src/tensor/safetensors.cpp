@@ -86,7 +86,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   return header;
 }
 
-Result<SafetensorsView> parse_safetensors(Bytes file) {
+Result<SafetensorsView> parse_safetensors(Bytes file, std::string* header_copy) {
   if (file.size() < kLengthBytes) {
     return corruption(std::string(defect::kTooShort) + ": " + std::to_string(file.size()) +
                       " bytes");
@@ -102,7 +102,13 @@ Result<SafetensorsView> parse_safetensors(Bytes file) {
     return corruption(std::string(defect::kHeaderPastEnd) + ": " + std::to_string(length) +
                       " bytes, " + std::to_string(file.size() - kLengthBytes) + " are there");
   }
-  const std::string_view json(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  std::string_view json(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  if (header_copy != nullptr) {
+    header_copy->resize(kLengthBytes + length);
+    store_le<uint64_t>(reinterpret_cast<uint8_t*>(header_copy->data()), length);
+    std::copy(json.begin(), json.end(), header_copy->begin() + kLengthBytes);
+    json = std::string_view(*header_copy).substr(kLengthBytes);
+  }
   const Bytes data = file.subspan(kLengthBytes + length);
   DW_ASSIGN_OR_RETURN(SafetensorsHeader header, parse_safetensors_header(json, data.size()));
   SafetensorsView view{kLengthBytes + length, std::move(header.metadata), {}};

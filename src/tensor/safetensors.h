@@ -64,8 +64,10 @@ struct SafetensorsView {
   std::vector<TensorView> tensors;  // in data order; their bytes point into the parsed file
 };
 
-// Parses a whole file in place. The views live as long as `file`'s bytes do.
-Result<SafetensorsView> parse_safetensors(Bytes file);
+// Parses a whole file in place. The views live as long as `file`'s bytes do. `header`, where given,
+// becomes a copy of all that stands before the data, and is what was parsed: another process may be
+// writing to a mapped file.
+Result<SafetensorsView> parse_safetensors(Bytes file, std::string* header = nullptr);
 
 // Sum of the tensors' sizes: the length of the data section that follows their header.
 Result<uint64_t> data_size_bytes(const std::vector<TensorSpec>& tensors);

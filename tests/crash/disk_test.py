@@ -9,6 +9,7 @@ Every disk is a small tmpfs in a mount namespace of its own; where that is not a
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -172,6 +173,58 @@ def read_only_disks(world):
     store.remove(), local.remove()
 
 
+def fill_up(path, left_kb):
+    """Takes all the room there is but for so many KB."""
+    size, step = 0, 64 << 20
+    with open(path, "wb") as file:
+        while step >= 4096:
+            try:
+                os.posix_fallocate(file.fileno(), size, step)
+                size += step
+            except OSError:
+                step //= 2
+        os.truncate(path, max(0, size - left_kb * 1024))
+        os.fsync(file.fileno())
+
+
+def shared_blocks_on_a_full_disk(world):
+    """A clone shares its blocks with the original: room is taken when they are written, through a mapping. Only
+    some filesystems can; returns whether this machine has one."""
+    image = world.root / "image"
+    image.touch()
+    os.truncate(image, 320 << 20)
+    world.local.mkdir()
+    made = subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", image], capture_output=True) \
+        if shutil.which("mkfs.xfs") else None
+    if not made or made.returncode != 0 or \
+            subprocess.run(["mount", "-o", "loop", image, world.local], capture_output=True).returncode != 0:
+        return False
+    world.store.mkdir(), world.snapshot.mkdir()
+    pull = [*world.pull(), "--copy-on-write"]
+    world.must(*world.publish(0))
+    world.must(*pull)
+    world.must(*world.publish(1))
+    current = world.local / "ckpt/current"
+    failures = 0
+    for left_kb in range(0, 4000, 60):
+        filler = world.local / "filler"
+        fill_up(filler, left_kb)
+        result = world.run(*pull)
+        filler.unlink()
+        if result.returncode == 0:
+            break
+        failures += 1
+        expect_full(result, world.local)
+        assert world.held() == 0
+        world.must("verify", world.weights / "v0.safetensors", current)
+    assert failures and result.returncode == 0, (failures, result)
+    world.must(*pull)
+    assert world.held() == 1
+    world.must("verify", world.weights / "v1.safetensors", current)
+    subprocess.run(["umount", world.local], check=True)
+    return True
+
+
 def main():
     binary = str(Path(sys.argv[1]).resolve())
     counts = {0: 0, IO_ERROR: 0}
@@ -196,7 +249,10 @@ def main():
         assert counts[0] and counts[IO_ERROR], counts
         (root / "ro").mkdir()
         read_only_disks(World(binary, root / "ro", weights))
-    print(f"disks: {counts[IO_ERROR]} that were full, {counts[0]} with just enough room, and read-only ones")
+        (root / "shared").mkdir()
+        shared = shared_blocks_on_a_full_disk(World(binary, root / "shared", weights))
+    print(f"disks: {counts[IO_ERROR]} that were full, {counts[0]} with just enough room, and read-only ones" +
+          (", and shared blocks" if shared else "; none that shares blocks: no XFS here"))
 
 
 def enter():

@@ -125,7 +125,7 @@ TEST_F(FullVersionTest, CheckpointsOnDiskAreTakenAsTheyAre) {
   write_sharded(folder.path() / "ckpt", tensors, 2);
   const auto checkpoint = Checkpoint::open(folder.path() / "ckpt");
   ASSERT_TRUE(checkpoint.ok());
-  auto files = files_of_checkpoint(*checkpoint);
+  auto files = files_of_checkpoint(*checkpoint, contents_of(tensors_of(*checkpoint), nullptr));
   ASSERT_TRUE(files.ok());
   put(*files);
   for (const char* name :
@@ -146,7 +146,8 @@ TEST_F(FullVersionTest, OddNamesOfWeightsAreLaidOutAnew) {
     ASSERT_TRUE(write_index(folder.path() / "ckpt", index, 1).ok());
     const auto checkpoint = Checkpoint::open(folder.path() / "ckpt");
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-    const auto files = files_of_checkpoint(*checkpoint);
+    const auto files =
+        files_of_checkpoint(*checkpoint, contents_of(tensors_of(*checkpoint), nullptr));
     ASSERT_TRUE(files.ok());
     EXPECT_EQ((*files)[0].name, "model.safetensors") << name;
     put(*files);

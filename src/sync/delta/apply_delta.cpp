@@ -1,5 +1,6 @@
 // From a checkpoint and a delta to the next checkpoint.
 #include <algorithm>
+#include <functional>
 
 #include "base/thread_pool.h"
 #include "codec/codec.h"
@@ -160,8 +161,8 @@ Status wrong_result(const Delta& delta, const fs::path& delta_path, const Digest
 
 // Builds all files, checks the state they make, and puts them in their place.
 Status build(const Checkpoint& base, const Delta& delta, const fs::path& delta_path,
-             const Output& output, ApplyPlan* plan, ThreadPool* pool, Tracker* tracker,
-             Digest* state) {
+             const Output& output, const std::function<Status()>& check_inputs, ApplyPlan* plan,
+             ThreadPool* pool, Tracker* tracker, Digest* state) {
   std::vector<MutableFile> files;
   for (OutFile& file : plan->files) {
     const std::string& name = file.from->name;
@@ -169,7 +170,9 @@ Status build(const Checkpoint& base, const Delta& delta, const fs::path& delta_p
         MutableFile made,
         output.folder ? MutableFile::create(output.temporary / name, file.size, output.shown / name)
                       : MutableFile::create(output.target, file.size, output.shown));
-    DW_RETURN_IF_ERROR(build_file(&file, made.bytes(), pool, tracker->stage()));
+    Status built = build_file(&file, made.bytes(), pool, tracker->stage());
+    DW_RETURN_IF_ERROR(check_inputs());
+    DW_RETURN_IF_ERROR(std::move(built));
     DW_RETURN_IF_ERROR(made.set_permissions(bits_of(file.from->path)));
     tracker->finish_stage(file.size);
     files.push_back(std::move(made));
@@ -223,15 +226,22 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   DW_ASSIGN_OR_RETURN(Output output, choose_output(base, delta, delta_path, out));
   ThreadPool pool(options.threads);
   Tracker tracker(options.progress, base.data_bytes() * 2);  // read once to check, once to write
-  DW_ASSIGN_OR_RETURN(const std::vector<TensorState> before,
-                      check_base(base, delta, &pool, tracker.stage()));
+  // What was read may be neither what is there now nor what was there before.
+  const auto check_inputs = [&]() -> Status {
+    DW_RETURN_IF_ERROR(delta.check_unchanged());
+    return base.check_unchanged();
+  };
+  const Result<std::vector<TensorState>> before = check_base(base, delta, &pool, tracker.stage());
+  DW_RETURN_IF_ERROR(check_inputs());
+  DW_RETURN_IF_ERROR(Status(before.status()));
   tracker.finish_stage(base.data_bytes());
-  DW_ASSIGN_OR_RETURN(ApplyPlan plan, plan_apply(base, delta, before));
+  DW_ASSIGN_OR_RETURN(ApplyPlan plan, plan_apply(base, delta, *before));
   if (output.folder) {
     DW_ASSIGN_OR_RETURN(output.temporary, create_temporary_folder(output.target));
   }
   Digest state;
-  Status status = build(base, delta, delta_path, output, &plan, &pool, &tracker, &state);
+  Status status =
+      build(base, delta, delta_path, output, check_inputs, &plan, &pool, &tracker, &state);
   if (!status.ok()) {
     if (output.folder) remove_temporary_folder(output.temporary);
     return status;

@@ -25,6 +25,12 @@ struct Delta {
   // Set when a part was opened by itself though an index beside it names several: it is not all.
   size_t num_siblings = 0;
   std::vector<std::shared_ptr<MappedFile>> files;
+
+  // Io when a file was written to, or cut short, since it was opened.
+  Status check_unchanged() const {
+    for (const auto& file : files) DW_RETURN_IF_ERROR(file->check_unchanged());
+    return {};
+  }
 };
 
 // `path` is a part, or a folder with an index. Checks every part against the index (size, sha-256),

@@ -69,6 +69,8 @@ Result<DiffReport> diff_checkpoints(const std::filesystem::path& old_path,
                   &pool, [&](DeltaEntry entry, std::vector<uint8_t> payload) {
                     return writer.add(std::move(entry), std::move(payload));
                   }));
+  DW_RETURN_IF_ERROR(old_checkpoint.check_unchanged());
+  DW_RETURN_IF_ERROR(new_checkpoint.check_unchanged());
   DW_RETURN_IF_ERROR(writer.finish(diff.info));
   DiffReport report = std::move(diff.report);
   report.metadata_changed = different_metadata(old_checkpoint, new_checkpoint);

@@ -75,9 +75,6 @@ Result<DeltaSummary> diff_states(
     if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_state});
     target.push_back({entry.tensor, entry.dtype, entry.shape, outcome.new_state});
     if (!outcome.changed) return {};
-    if (!comparable) {
-      outcome.payload.assign(items[i].change.new_bytes.begin(), items[i].change.new_bytes.end());
-    }
     return add(std::move(outcome.entry), std::move(outcome.payload));
   };
   DW_RETURN_IF_ERROR(encode_items(

@@ -1,8 +1,12 @@
 #include "sync/delta/encode_items.h"
 
+#include <algorithm>
+
 #include "codec/choose.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
+#include "sync/delta/item_copies.h"
+#include "sync/publisher/bodies.h"
 #include "sync/waves.h"
 #include "tensor/text.h"
 
@@ -82,44 +86,39 @@ Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
                        ", got " + outcome.old_digest.hex());
 }
 
-Status encode_item(const EncodeItem& item, const Codec* codec, const EncodeOptions& options,
-                   ThreadPool* pool, EncodedItem* out);
-
-// Of an item whose new bytes have to be made.
-Status make_and_encode(EncodeItem item, const Codec* codec, const EncodeOptions& options,
-                       ThreadPool* pool, EncodedItem* out) {
-  return guard_memory([&]() -> Status {
-    std::vector<uint8_t> made(item.made_bytes);
-    item.make(made);
-    item.make = nullptr;
-    item.change.new_bytes = made;
-    DW_RETURN_IF_ERROR(encode_item(item, codec, options, pool, out));
-    if (!item.comparable) out->payload = std::move(made);
-    return {};
-  });
-}
-
-Status encode_item(const EncodeItem& item, const Codec* codec, const EncodeOptions& options,
-                   ThreadPool* pool, EncodedItem* out) {
-  if (item.make) return make_and_encode(item, codec, options, pool, out);
+Status encode_whole(const EncodeItem& item, DigestKind kind, ThreadPool* pool, EncodedItem* out) {
   const TensorChange& change = item.change;
-  DeltaEntry& entry = out->entry;
-  entry.tensor = change.name;
-  entry.dtype = change.dtype;
-  entry.shape = change.shape;
-  entry.box = change.box;
-  if (!item.comparable) {
-    hash_item(item, options.digest, false, pool, out);
-    entry.codec = CodecId::kRaw;
-    entry.num_changed = change.new_bytes.size() / layout_of(change.dtype).width;
-    out->changed = true;
+  out->entry.codec = CodecId::kRaw;
+  out->entry.num_changed = item.size_bytes() / layout_of(change.dtype).width;
+  out->changed = true;
+  if (item.new_contents != nullptr) {
+    DW_ASSIGN_OR_RETURN(out->entry.new_digest, digest_of_body(kind, *item.new_contents));
+    out->new_state = out->entry.new_digest;
     return {};
   }
+  out->payload.assign(change.new_bytes.begin(), change.new_bytes.end());
+  EncodeItem copy = item;
+  copy.change.new_bytes = out->payload;
+  hash_item(copy, kind, false, pool, out);
+  return {};
+}
+
+Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOptions& options,
+                   ItemCopies* copies, ThreadPool* pool, EncodedItem* out) {
+  DeltaEntry& entry = out->entry;
+  entry.tensor = given.change.name;
+  entry.dtype = given.change.dtype;
+  entry.shape = given.change.shape;
+  entry.box = given.change.box;
+  if (!given.comparable) return encode_whole(given, options.digest, pool, out);
+  DW_ASSIGN_OR_RETURN(const ItemCopy copy,
+                      copies->take(given, options.hashing != Hashing::kChanged, pool));
+  const EncodeItem& item = copy.item();
   const bool all = options.hashing == Hashing::kAll;
   const bool check = item.old_digest && options.hashing == Hashing::kChecked;
   DW_ASSIGN_OR_RETURN(Choice choice,
                       encode_and_hash(item, codec, options.digest, all || check || !item.old_digest,
-                                      all, pool, out));
+                                      all || !item.old_digest, pool, out));
   entry.codec = choice.codec;
   entry.num_changed = choice.encoded.num_changed;
   out->payload = std::move(choice.encoded.payload);
@@ -149,11 +148,12 @@ Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& o
   std::vector<uint64_t> sizes;
   for (const EncodeItem& item : items) sizes.push_back(item.size_bytes());
   std::vector<std::optional<EncodedItem>> outcomes(items.size());
+  ItemCopies copies(std::min(options.wave_bytes, Waves::largest(pool)));
   return Waves(std::move(sizes), Waves::Inside::kShared, pool, options.progress, options.wave_bytes)
       .run(
           [&](size_t i, ThreadPool* inner) {
             outcomes[i].emplace();
-            return encode_item(items[i], codec, options, inner, &*outcomes[i])
+            return encode_item(items[i], codec, options, &copies, inner, &*outcomes[i])
                 .at("tensor " + quote(items[i].change.name));
           },
           [&](size_t i) -> Status {

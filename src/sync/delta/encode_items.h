@@ -1,13 +1,17 @@
-// Tensors before and after, in; entries of a delta and their payloads, out.
+// Tensors before and after, in; entries of a delta and their payloads, out. Somebody may write to
+// the tensors meanwhile: what is hashed and encoded is a copy of each, so that digests and payloads
+// agree whatever happens.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "deltawire/delta.h"
+#include "deltawire/store.h"
 #include "format/delta_part.h"
 
 namespace deltawire {
@@ -17,17 +21,19 @@ struct EncodeItem {
   TensorChange change;
   bool comparable = false;           // false: the base has no such tensor; it goes whole
   std::optional<Digest> old_digest;  // of the old bytes, where that is known
-  // Set where the new bytes are made when their turn comes: how many, and what makes them.
-  uint64_t made_bytes = 0;
-  std::function<void(MutableBytes)> make = {};
+  // Of items whose bytes are read by others too, or made when they are read: what the bytes are a
+  // view of, from `begin` on. All who read through one of these see the same.
+  std::shared_ptr<const Body> old_contents = {}, new_contents = {};
+  uint64_t begin = 0;
+  uint64_t made_bytes = 0;  // where there are no new bytes but those contents: how many
 
-  uint64_t size_bytes() const { return make ? made_bytes : change.new_bytes.size(); }
+  uint64_t size_bytes() const { return made_bytes != 0 ? made_bytes : change.new_bytes.size(); }
 };
 
 struct EncodedItem {
   DeltaEntry entry;
-  // Empty for an item that goes whole: its payload is the new bytes themselves, unless they were
-  // made.
+  // The new bytes themselves for an item that goes whole; empty if it has `new_contents`, which are
+  // that.
   std::vector<uint8_t> payload;
   Digest old_digest;            // of comparable items, as far as it was asked for
   Digest old_state, new_state;  // with Hashing::kAll: the digests that states are built over
@@ -36,7 +42,7 @@ struct EncodedItem {
 
 enum class Hashing : uint8_t {
   kAll,      // old and new of every item: for those who need the states of both sides
-  kChanged,  // what changed: its new bytes, and its old ones unless their digest is known
+  kChanged,  // what changed: its new bytes, and its old ones, which nobody writes to, unless known
   kChecked,  // the same, and known digests are checked: BaseMismatch when one does not hold
 };
 

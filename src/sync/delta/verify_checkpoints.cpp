@@ -107,6 +107,8 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
                                return {};
                              },
                              [](size_t) { return Status(); }));
+  DW_RETURN_IF_ERROR(left.check_unchanged());
+  DW_RETURN_IF_ERROR(right.check_unchanged());
   for (TensorDifference& difference : compared) {
     report.num_elements += difference.num_elements;
     report.num_different += difference.num_different;

@@ -114,12 +114,12 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   report.committed = !state.unchanged;
   if (state.unchanged) {
     report.version = head->manifest.version;
-    return {};
+    return source ? source->check() : Status();
   }
-  DW_RETURN_IF_ERROR(commit(&draft, attempt->clock, &report));
+  DW_RETURN_IF_ERROR(commit(&draft, source, attempt->clock, &report));
   describe_head(&report);
   advance(attempt->tensors, draft, attempt->clock, &report);
-  if (source) add_anchor_if_due(*source, attempt->clock, &report);
+  if (source) add_anchor_if_due(attempt->tensors, draft, *source, attempt->clock, &report);
   return {};
 }
 
@@ -133,7 +133,11 @@ PublishReport Publisher::Impl::report_of(Attempt attempt) const {
 
 Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* attempt) {
   if (options.world == 1) {
-    DW_RETURN_IF_ERROR(make_draft(source, false, attempt));
+    Status made = make_draft(source, false, attempt);
+    if (!made.ok()) {  // what went wrong may be the reader's view of a file that was written to
+      DW_RETURN_IF_ERROR(source.check());
+      return made;
+    }
     return end(&source, attempt);
   }
   DW_ASSIGN_OR_RETURN(attempt->report,

@@ -7,7 +7,12 @@
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
+#include "codec/guard.h"
 #include "sync/compact/shortcut.h"
+#include "sync/publisher/bodies.h"
+#include "sync/replica/tensors.h"
+#include "sync/tensor_digest.h"
+#include "tensor/text.h"
 
 namespace deltawire {
 namespace {
@@ -54,6 +59,33 @@ Result<bool> is_stored_whole(const Chain& chain, const VersionRecord& record,
   return false;
 }
 
+// Corruption, naming the tensor, unless these tensors are the version's.
+Status check_version(std::span<const PublishTensor> tensors, const Contents& contents,
+                     const Target& version, ThreadPool* pool) {
+  const auto& expected = version.schema.tensors;
+  if (tensors.size() != expected.size()) {
+    return corruption("expected " + std::to_string(expected.size()) + " tensors, got " +
+                      std::to_string(tensors.size()));
+  }
+  return parallel_try(pool, expected.size(), [&](size_t i, unsigned) -> Status {
+    const std::string place = "tensor " + quote(expected[i].name);
+    if (tensors[i].view.name != expected[i].name) return corruption(place + ": is missing");
+    const DigestKind kind = version.manifest.digest_kind;
+    const auto boxes = version.manifest.boxes.find(expected[i].name);
+    Digest got;
+    if (boxes == version.manifest.boxes.end()) {
+      DW_ASSIGN_OR_RETURN(got, digest_of_body(kind, *contents[i]));
+    } else {  // several runs of bytes each
+      std::vector<uint8_t> bytes(contents[i]->size());
+      DW_RETURN_IF_ERROR(contents[i]->read(0, bytes));
+      got = tensor_digest(kind, expected[i].dtype, expected[i].shape, bytes, &boxes->second);
+    }
+    if (got == version.manifest.digests[i]) return {};
+    return corruption(place + ": expected " + version.manifest.digests[i].hex() + ", got " +
+                      got.hex());
+  });
+}
+
 }  // namespace
 
 Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head) {
@@ -82,11 +114,13 @@ bool anchor_due(const PublishOptions& options, const Manifest& head, const Ancho
 
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
-                            const Progress& progress, bool replace) {
+                            const Progress& progress, const std::function<Status()>& prove,
+                            bool replace) {
   const uint64_t bytes = total_bytes(files);
   FullUpload upload(chain.store(),
                     full_folder(version.manifest.version, random_hex(kAttemptDigits)),
                     std::move(files), clock, progress);
+  DW_RETURN_IF_ERROR(prove());
   DW_ASSIGN_OR_RETURN(std::vector<PartRef> parts, upload.finish());
   if (Status status = sides.check_copies(parts); !status.ok()) {
     upload.abandon();
@@ -120,12 +154,19 @@ Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uin
     DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
     DW_ASSIGN_OR_RETURN(ChainState state, ChainState::open(store, work.path() / "state", options));
     DW_ASSIGN_OR_RETURN(const Checkpoint* checkpoint, state.bring_to(*version));
-    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, files_of_checkpoint(*checkpoint));
+    const std::vector<PublishTensor> tensors = tensors_of(*checkpoint);
+    const Contents contents = contents_of(tensors, nullptr);
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, files_of_checkpoint(*checkpoint, contents));
     DW_ASSIGN_OR_RETURN(const auto sides, SideFiles::gather({}, &record.manifest, store));
     for (FullFile& copy : sides->copies()) files.push_back(std::move(copy));
     report.num_files = files.size();
+    DW_ASSIGN_OR_RETURN(const Schema schema, chain.schema(record.manifest));
+    ThreadPool pool(options.threads);
+    const auto prove = [&] {
+      return check_version(tensors, contents, {record.manifest, schema}, &pool);
+    };
     DW_ASSIGN_OR_RETURN(report.bytes, add_anchor(chain, record, std::move(files), *sides, clock,
-                                                 options.progress, true));
+                                                 options.progress, prove, true));
     report.made = true;
     for (const EdgeName& name : damaged) {
       if (name.bytes != report.bytes) DW_RETURN_IF_ERROR(store->remove(edge_name(name)));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,10 +28,12 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
 
 // Puts the files of a committed version, copies of `sides` among them, and an edge that leads to it
-// from nothing; `replace`: in place of one that is of no use. Returns their bytes.
+// from nothing; `replace`: in place of one that is of no use. Returns their bytes. `prove` is asked
+// meanwhile whether what the files are made of is that version.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
-                            const Progress& progress, bool replace = false);
+                            const Progress& progress, const std::function<Status()>& prove,
+                            bool replace = false);
 
 struct AnchorReport {
   std::string run;

@@ -3,12 +3,25 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/file.h"
-
 namespace deltawire {
 namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+
+class FileBody final : public Body {
+ public:
+  explicit FileBody(std::shared_ptr<MappedFile> file)
+      : file_(std::move(file)), body_(file_->bytes()) {}
+  uint64_t size() const noexcept override { return body_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    DW_RETURN_IF_ERROR(body_.read(offset, out));
+    return file_->check_whole();
+  }
+
+ private:
+  const std::shared_ptr<MappedFile> file_;
+  const MemoryBody body_;
+};
 
 }  // namespace
 
@@ -36,9 +49,14 @@ Status JoinedBody::read(uint64_t offset, MutableBytes out) const {
   return {};
 }
 
-Result<std::shared_ptr<const Body>> file_body(const std::filesystem::path& path) {
-  DW_ASSIGN_OR_RETURN(const std::shared_ptr<MappedFile> file, MappedFile::open(path));
-  return std::shared_ptr<const Body>(std::make_shared<OwnedBody>(file, file->bytes()));
+std::shared_ptr<const Body> OwnedBody::of(std::string text) {
+  const auto owner = std::make_shared<const std::string>(std::move(text));
+  const Bytes bytes{reinterpret_cast<const uint8_t*>(owner->data()), owner->size()};
+  return std::make_shared<OwnedBody>(owner, bytes);
+}
+
+std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file) {
+  return std::make_shared<FileBody>(std::move(file));
 }
 
 Status HashingBody::read(uint64_t offset, MutableBytes out) const {
@@ -54,11 +72,11 @@ Status HashingBody::read(uint64_t offset, MutableBytes out) const {
 
 Result<Digest> HashingBody::sha256() {
   if (hashed_ == body_.size()) return hasher_.finish();
-  return sha256_of(body_);
+  return digest_of_body(DigestKind::kSha256, body_);
 }
 
-Result<Digest> sha256_of(const Body& body) {
-  Hasher hasher(DigestKind::kSha256);
+Result<Digest> digest_of_body(DigestKind kind, const Body& body) {
+  Hasher hasher(kind);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < body.size(); at += piece.size()) {
     piece.resize(size_t(std::min(kPieceBytes, body.size() - at)));

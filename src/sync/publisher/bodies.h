@@ -2,13 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "deltawire/digest.h"
 #include "deltawire/store.h"
 
@@ -35,6 +35,7 @@ class OwnedBody final : public Body {
  public:
   OwnedBody(std::shared_ptr<const void> owner, Bytes bytes)
       : owner_(std::move(owner)), body_(bytes) {}
+  static std::shared_ptr<const Body> of(std::string text);
   uint64_t size() const noexcept override { return body_.size(); }
   Status read(uint64_t offset, MutableBytes out) const override { return body_.read(offset, out); }
 
@@ -57,11 +58,12 @@ class StoppableBody final : public Body {
   const std::atomic<bool>& stop_;
 };
 
-// A file, mapped.
-Result<std::shared_ptr<const Body>> file_body(const std::filesystem::path& path);
+// Of a file. Fails when bytes that it gave had been cut off.
+std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file);
 
 // Passes a body on and takes its sha-256 as it goes by. A store that reads it in order pays one
-// pass; one that reads pieces in any order makes sha256() read it once more.
+// pass; one that reads pieces in any order makes sha256() read it once more, so that a body which
+// may change meanwhile must be a SteadyBody.
 class HashingBody final : public Body {
  public:
   explicit HashingBody(const Body& body) : body_(body), hasher_(DigestKind::kSha256) {}
@@ -77,7 +79,7 @@ class HashingBody final : public Body {
   mutable uint64_t hashed_ = 0;  // bytes from the start
 };
 
-// sha-256 of a whole body, read in small pieces.
-Result<Digest> sha256_of(const Body& body);
+// Of a whole body, read in small pieces.
+Result<Digest> digest_of_body(DigestKind kind, const Body& body);
 
 }  // namespace deltawire

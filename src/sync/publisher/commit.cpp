@@ -28,9 +28,11 @@ Status run_hook(const Chain& chain, const Manifest& manifest, const PublishOptio
 
 }  // namespace
 
-Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options) {
-  Status hook = run_hook(chain, manifest, options);
-  if (!hook.ok()) return {Outcome::kNot, std::move(hook), {}};
+Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options,
+                      const std::function<Status()>& check) {
+  Status status = run_hook(chain, manifest, options);
+  if (status.ok()) status = check();
+  if (!status.ok()) return {Outcome::kNot, std::move(status), {}};
   return chain.commit(manifest);
 }
 

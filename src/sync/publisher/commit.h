@@ -1,6 +1,7 @@
 // The step that makes a version exist.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "chain/chain.h"
@@ -8,7 +9,8 @@
 
 namespace deltawire {
 
-// Runs the hook, then commits.
-Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options);
+// Runs the hook, asks `check` whether to go on, then commits.
+Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options,
+                      const std::function<Status()>& check);
 
 }  // namespace deltawire

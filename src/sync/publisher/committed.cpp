@@ -34,11 +34,19 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   return {};
 }
 
-Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* report) {
+Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishClock clock,
+                               PublishReport* report) {
   const double begin = clock.now();
   Commit result;
-  result.status = complete(draft, clock);
-  if (result.status.ok()) result = commit_version(*chain, draft->manifest, options);
+  // Asked once more where that is cheap, and where a disk can go away under a folder.
+  result.status = store->local_folder().empty() ? Status() : check_run();
+  if (result.status.ok()) result.status = complete(draft, clock);
+  if (result.status.ok()) {
+    // What was put agrees with the manifest. Whether it is a state that ever was, or the mixture of
+    // two saves, the source says.
+    result = commit_version(*chain, draft->manifest, options,
+                            [&] { return source ? source->check() : Status(); });
+  }
   report->phases.push_back({"commit", begin, clock.now()});
   if (result.outcome == Outcome::kNot) {
     draft->take_back();
@@ -87,14 +95,17 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
 }
 
 // The version stands without it; if it cannot be made now it is still due next time.
-void Publisher::Impl::add_anchor_if_due(const FullSource& source, PublishClock clock,
+void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
+                                        const FullSource& source, PublishClock clock,
                                         PublishReport* report) {
   const Manifest& manifest = head->manifest;
   if (manifest.kind == VersionKind::kFull || !anchor_due(options, manifest, anchor)) return;
   const double begin = clock.now();
   const auto add = [&]() -> Result<uint64_t> {
-    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files());
-    return add_anchor(*chain, *head, std::move(files), *source.sides, clock, options.progress);
+    const Contents contents = contents_of(tensors, device.get());
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files(contents));
+    return add_anchor(*chain, *head, std::move(files), *source.sides, clock, options.progress,
+                      [&] { return check_contents(contents, draft.pieces, &pool); });
   };
   const Result<uint64_t> bytes = add();
   report->phases.push_back({"anchor", begin, clock.now()});

@@ -1,13 +1,15 @@
 #include "sync/publisher/diff.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/thread_pool.h"
 #include "format/layout.h"
 #include "sync/delta/encode_items.h"
+#include "sync/publisher/bodies.h"
+#include "sync/publisher/hash_state.h"
 #include "sync/publisher/rounding.h"
 #include "sync/publisher/split_rows.h"
+#include "sync/publisher/steady_body.h"
 #include "sync/waves.h"
 #include "tensor/boxes.h"
 #include "tensor/safetensors.h"
@@ -22,47 +24,47 @@ struct Work {
   std::vector<size_t> piece_of;    // item -> piece
   std::vector<uint64_t> begin;     // item -> its first byte in the piece
   std::vector<size_t> num_slices;  // piece -> items
+  // Piece -> what its slices are read from, and then hashed whole. Null unless it is cut.
+  std::vector<std::shared_ptr<const Body>> old_contents, new_contents;
   std::vector<std::shared_ptr<const void>> owners;
+
+  void begin_piece(size_t slices) {
+    num_slices.push_back(slices);
+    old_contents.emplace_back();
+    new_contents.emplace_back();
+  }
 };
 
-PieceRecord describe(const PublishTensor& tensor) {
-  const TensorView& view = tensor.view;
-  return {view.name, view.dtype, view.shape, tensor.box, {}, false, 0, 0};
+std::shared_ptr<const Body> steady(const std::string& name, std::shared_ptr<const Body> contents) {
+  return std::make_shared<SteadyBody>(std::move(contents), "tensor " + quote(name));
 }
 
 Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff* diff) {
   for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
     const PublishTensor& tensor = job.tensors[piece];
     const TensorView& view = tensor.view;
-    diff->record.pieces.push_back(describe(tensor));
+    diff->record.pieces.push_back(piece_of(tensor));
     if (taken_as_unchanged(job, tensor)) {
       DW_ASSIGN_OR_RETURN(diff->record.pieces.back().num_elements,
                           num_elements(box_shape(tensor.box, view.shape)));
-      work->num_slices.push_back(1);
+      work->begin_piece(1);
       continue;
     }
     if (on_device(tensor)) {
-      work->num_slices.push_back(1);
+      work->begin_piece(1);
       continue;
     }
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
     EncodeItem item;
-    item.change = {view.name, view.dtype, view.shape, tensor.box, {}, view.bytes};
+    const bool rounded = is_rounded(tensor);
+    item.change = {view.name, view.dtype,           view.shape, tensor.box,
+                   {},        rounded ? Bytes() : view.bytes};
     item.comparable = old.has_value();
-    const auto make_of = [&tensor](const Slice& slice, EncodeItem* own) {
-      if (is_rounded(tensor)) {
-        own->made_bytes = slice.size_bytes;
-        own->make = [&tensor, begin = slice.begin](MutableBytes out) {
-          read_published(tensor, begin, out);
-        };
-      } else {
-        own->change.new_bytes = tensor.view.bytes.subspan(slice.begin, slice.size_bytes);
-      }
-    };
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
-      make_of({tensor.box, 0, published_bytes(tensor)}, &item);
-      work->num_slices.push_back(1);
+      work->begin_piece(1);
+      item.new_contents = steady(view.name, published_body(tensor));
+      if (rounded) item.made_bytes = published_bytes(tensor);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
       work->begin.push_back(0);
@@ -70,12 +72,24 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     }
     if (old->owner) work->owners.push_back(old->owner);
     const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
-    work->num_slices.push_back(slices.size());
+    work->begin_piece(slices.size());
+    if (slices.size() != 1 || rounded) {
+      item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
+    }
+    if (slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
+      item.old_contents = work->old_contents.back() =
+          steady(view.name, std::make_shared<MemoryBody>(old->bytes));
+    }
     for (const Slice& slice : slices) {
       EncodeItem own = item;
       own.change.box = slice.box;
+      own.begin = slice.begin;
       own.change.old_bytes = old->bytes.subspan(slice.begin, slice.size_bytes);
-      make_of(slice, &own);
+      if (rounded) {
+        own.made_bytes = slice.size_bytes;
+      } else {
+        own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
+      }
       if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
@@ -97,44 +111,40 @@ Status check_source(const PublishTensor& tensor) {
                                : "; F64, F32, F16 and BF16 can, as BF16, F16 or F32"));
 }
 
-// Of the tensors with these numbers.
-Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
-                                         const std::vector<size_t>& which, DigestKind kind,
-                                         PublishDevice* device, ThreadPool* pool) {
-  std::vector<Digest> digests(which.size());
-  std::vector<const PublishTensor*> there;
+// A snapshot on disk must be what the parent says also where no single item could tell.
+Status check_old(const DiffJob& job, const Body& contents, size_t i) {
+  const std::optional<Digest> known =
+      known_digest(job.parent, job.tensors[i].view, job.tensors[i].box);
+  if (!known) return {};
+  DW_ASSIGN_OR_RETURN(const Digest got, digest_of_body(known->kind, contents));
+  if (got == *known) return {};
+  return base_mismatch(
+      "tensor " + quote(job.tensors[i].view.name) + ": " + std::string(digest_name(got.kind)) +
+      " of what it is compared with: expected " + known->hex() + ", got " + got.hex());
+}
+
+// Of pieces that were cut, and changed or have no known digest: as their slices saw them.
+Status hash_cut_pieces(const DiffJob& job, const Work& work, DigestKind kind,
+                       const std::vector<size_t>& which, ThreadPool* pool,
+                       std::vector<PieceRecord>* pieces) {
   std::vector<uint64_t> sizes;
-  std::vector<size_t> here_at, there_at;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const PublishTensor& tensor = tensors[which[i]];
-    if (on_device(tensor)) {
-      there.push_back(&tensor);
-      there_at.push_back(i);
-    } else {
-      sizes.push_back(published_bytes(tensor));
-      here_at.push_back(i);
-    }
-  }
-  if (!there.empty()) {
-    DW_ASSIGN_OR_RETURN(const std::vector<Digest> found, device->digests(kind, there));
-    for (size_t i = 0; i < found.size(); ++i) digests[there_at[i]] = found[i];
-  }
-  const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    digests[here_at[i]] = published_digest(kind, tensors[which[here_at[i]]]);
+  for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
+  const auto hash = [&](size_t n, ThreadPool*) -> Status {
+    const size_t i = which[n];
+    if (work.old_contents[i]) DW_RETURN_IF_ERROR(check_old(job, *work.old_contents[i], i));
+    DW_ASSIGN_OR_RETURN((*pieces)[i].digest, digest_of_body(kind, *work.new_contents[i]));
     return {};
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
-        return Status();
-      }));
-  return digests;
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
+    return Status();
+  });
 }
 
 // Digests of pieces that no single item had: sliced ones that changed, and unchanged boxes whose
 // digest the parent does not know.
 Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
-  std::vector<size_t> missing;
+  std::vector<size_t> missing, cut;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
     if (piece.digest.size != 0 && work.num_slices[i] == 1) continue;
@@ -144,8 +154,9 @@ Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, T
         continue;
       }
     }
-    missing.push_back(i);
+    (work.new_contents[i] ? cut : missing).push_back(i);
   }
+  DW_RETURN_IF_ERROR(hash_cut_pieces(job, work, kind, cut, pool, pieces));
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
                       hash_tensors(job.tensors, missing, kind, job.device, pool));
   for (size_t i = 0; i < missing.size(); ++i) (*pieces)[missing[i]].digest = digests[i];
@@ -241,11 +252,16 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
     const Bytes contents = item.change.new_bytes;
-    Payload payload = item.comparable || item.make ? Payload::own(std::move(outcome.payload))
-                      : job.keep ? Payload::own({contents.begin(), contents.end()})
-                                 : Payload{contents, nullptr};
+    if (!item.comparable && !job.keep && item.made_bytes == 0) {
+      return out.add(work.piece_of[i], 0, contents.size(), std::move(outcome.entry),
+                     Payload::of(item.new_contents, contents));
+    }
+    if (!item.comparable) {
+      outcome.payload.resize(item.size_bytes());
+      DW_RETURN_IF_ERROR(item.new_contents->read(0, outcome.payload));
+    }
     return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
-                   std::move(payload));
+                   Payload::own(std::move(outcome.payload)));
   };
   Status status = diff_on_device(out, pool);
   if (!diff.needs_full.empty()) return diff;
@@ -266,23 +282,6 @@ Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEnt
   diff->payload_bytes = stream->payload_bytes();
   diff->dense = diff->payload_bytes > job.give_up_bytes;
   return diff->dense ? cancelled("dense") : Status();
-}
-
-Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 DigestKind kind, PublishDevice* device, ThreadPool* pool) {
-  PublishRecord record;
-  std::vector<size_t> all(tensors.size());
-  std::iota(all.begin(), all.end(), 0);
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
-                      hash_tensors(tensors, all, kind, device, pool));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    PieceRecord piece = describe(tensors[i]);
-    piece.digest = digests[i];
-    const std::optional<Digest> known = known_digest(parent, tensors[i].view, piece.box);
-    piece.changed = !known || *known != piece.digest;
-    record.pieces.push_back(std::move(piece));
-  }
-  return record;
 }
 
 }  // namespace deltawire

@@ -67,11 +67,6 @@ bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor);
 // BaseMismatch, naming the tensor, when a snapshot is not what the chain says.
 Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream);
 
-// All pieces by their digests alone, for versions that are stored whole. `changed` is set where the
-// parent's digest is another.
-Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 DigestKind kind, PublishDevice* device, ThreadPool* pool);
-
 // Where a diff on one side notes what it found: an entry for the version, and the changes.
 struct DiffSink {
   const DiffJob& job;

@@ -18,18 +18,13 @@ uint64_t bytes_of(std::span<const PublishTensor> tensors) {
   return bytes;
 }
 
-std::shared_ptr<const Body> body_of(const PublishTensor& tensor, PublishDevice* device) {
-  if (on_device(tensor)) return device->body(tensor);
-  return published_body(tensor);
-}
-
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
   return "dense: a delta would take over " + std::to_string(payload_bytes) + " of the model's " +
          std::to_string(model_bytes) + " bytes";
 }
 
-Result<std::vector<FullFile>> FullSource::files() const {
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights());
+Result<std::vector<FullFile>> FullSource::files(const Contents& contents) const {
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights(contents));
   for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
   return own;
 }
@@ -131,24 +126,25 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
                                           PublishReport* report) {
   Draft draft;
   draft.sides = source.sides;
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files());
-  const auto begin_upload = [&] {
-    draft.upload = std::make_unique<FullUpload>(
-        *store, full_folder(next_version(), random_hex(kAttemptDigits)), std::move(own), clock,
-        options.progress);
-  };
-  // Files go on their way while tensors are hashed, unless it may turn out that nothing changed.
-  const bool surely = !head || !options.full;
-  if (surely) begin_upload();
+  const Contents contents = contents_of(tensors, device.get());
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  DW_ASSIGN_OR_RETURN(records[0],
-                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+  if (head && options.full) {  // it may turn out that nothing changed
+    DW_ASSIGN_OR_RETURN(records[0],
+                        hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+    DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
+    if (draft.state.unchanged) return draft;
+  }
+  // Files go on their way while tensors are hashed: both read the same, or one of them fails.
+  draft.upload =
+      std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
+                                   std::move(own), clock, options.progress);
+  DW_ASSIGN_OR_RETURN(records[0], hash_contents(tensors, contents, parent(), digest_kind(), &pool));
   report->phases.push_back({"hash", begin, clock.now()});
-  DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
+  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  draft.state.unchanged = false;  // it was not a moment ago, or was found too dense
   draft.pieces = std::move(records[0].pieces);
-  if (draft.state.unchanged) return draft;
-  if (!surely) begin_upload();
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
   if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
     draft.abandon();

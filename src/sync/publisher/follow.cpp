@@ -49,12 +49,10 @@ Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin
   if (draft->stream) draft->stream->abandon();  // a delta is not wanted
   draft->kept.reset();
   const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(own.record,
-                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+  Contents boxes = contents_of(tensors, device.get());
+  DW_ASSIGN_OR_RETURN(own.record, hash_contents(tensors, boxes, parent(), digest_kind(), &pool));
   report->phases.push_back({"hash", started, clock.now()});
   draft->pieces = own.record.pieces;
-  std::vector<std::shared_ptr<const Body>> boxes;
-  for (const PublishTensor& tensor : tensors) boxes.push_back(body_of(tensor, device.get()));
   const double uploading = clock.now();
   DW_SYNC_POINT("ranks: before boxes");
   const JoinedBody joined(std::move(boxes));

@@ -8,6 +8,7 @@
 #include "format/checkpoint_files.h"
 #include "sync/publisher/bodies.h"
 #include "sync/publisher/box_runs.h"
+#include "sync/publisher/steady_body.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -17,12 +18,6 @@ namespace {
 
 constexpr unsigned kFilesAtOnce = 4;
 constexpr std::string_view kSingleFile = "model.safetensors";
-
-std::shared_ptr<const Body> text_body(std::string text) {
-  auto owner = std::make_shared<const std::string>(std::move(text));
-  const Bytes bytes{reinterpret_cast<const uint8_t*>(owner->data()), owner->size()};
-  return std::make_shared<OwnedBody>(std::move(owner), bytes);
-}
 
 // One safetensors file whose tensors come in pieces.
 class ShardBody final : public Body {
@@ -173,30 +168,30 @@ Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensor
   }
   if (files.size() > 1) {
     DW_ASSIGN_OR_RETURN(std::string text, serialise_index(index, total));
-    files.push_back({std::string(kIndexFileName), text_body(std::move(text))});
+    files.push_back({std::string(kIndexFileName), OwnedBody::of(std::move(text))});
   }
   return files;
 }
 
-Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint) {
-  const auto owner = std::make_shared<const Checkpoint>(checkpoint);
+Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
+                                                  const Contents& contents) {
   if (checkpoint.has_index() && !names_fit(checkpoint)) {
     std::vector<WholeTensor> tensors;
-    for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-      const TensorView& view = tensor.view;
-      tensors.push_back({{view.name, view.dtype, view.shape},
-                         {{{}, std::make_shared<OwnedBody>(owner, view.bytes)}}});
+    for (size_t i = 0; i < contents.size(); ++i) {
+      const TensorView& view = checkpoint.tensors()[i].view;
+      tensors.push_back({{view.name, view.dtype, view.shape}, {{{}, contents[i]}}});
     }
     return lay_out_checkpoint(std::move(tensors));
   }
   std::vector<FullFile> files;
   for (const CheckpointFile& file : checkpoint.files()) {
     const std::string name = checkpoint.has_index() ? file.name : std::string(kSingleFile);
-    files.push_back({name, std::make_shared<OwnedBody>(owner, file.bytes)});
+    std::vector<std::shared_ptr<const Body>> bodies = {OwnedBody::of(file.header)};
+    for (const size_t tensor : file.tensors) bodies.push_back(contents[tensor]);
+    files.push_back({name, std::make_shared<JoinedBody>(std::move(bodies))});
   }
   if (checkpoint.has_index()) {
-    DW_ASSIGN_OR_RETURN(auto body, file_body(checkpoint.path() / kIndexFileName));
-    files.push_back({std::string(kIndexFileName), std::move(body)});
+    files.push_back({std::string(kIndexFileName), OwnedBody::of(checkpoint.index_text())});
   }
   return files;
 }
@@ -241,6 +236,9 @@ Status FullUpload::put(size_t file, const std::atomic<bool>& stop) {
 
 Result<std::vector<PartRef>> FullUpload::finish() {
   DW_RETURN_IF_ERROR(queue_->finish());
+  for (const FullFile& file : files_) {
+    if (file.check_unchanged) DW_RETURN_IF_ERROR(file.check_unchanged());
+  }
   finished_ = true;
   return parts_;
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/store.h"
 #include "format/manifest.h"
+#include "sync/publisher/hash_state.h"
 #include "sync/publisher/upload_queue.h"
 #include "tensor/safetensors.h"
 
@@ -31,6 +33,7 @@ struct WholeTensor {
 struct FullFile {
   std::string name;  // inside the directory
   std::shared_ptr<const Body> body;
+  std::function<Status()> check_unchanged = {};  // asked when it was put, where it is set
 };
 
 // What Hugging Face's own writer does by default.
@@ -41,8 +44,10 @@ inline constexpr uint64_t kShardBytes = 5'000'000'000;
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes = kShardBytes);
 // A checkpoint on disk, file by file as it is; a single file becomes model.safetensors. Names that
-// no object can have, or that readers do not take, make it be laid out anew.
-Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint);
+// no object can have, or that readers do not take, make it be laid out anew. `contents` are those
+// of its tensors, in their order.
+Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
+                                                  const Contents& contents);
 
 uint64_t total_bytes(const std::vector<FullFile>& files);
 

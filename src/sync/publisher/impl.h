@@ -42,11 +42,14 @@ struct Draft {
 
 // The new state as a checkpoint directory; weights are asked for only when they are needed.
 struct FullSource {
-  std::function<Result<std::vector<FullFile>>()> weights;
-  std::optional<SidePaths> extra_files;   // none: those of the version before
-  std::shared_ptr<SideFiles> sides = {};  // made of them when the version before is known
+  std::function<Result<std::vector<FullFile>>(const Contents& contents)> weights;
+  std::optional<SidePaths> extra_files;  // none: those of the version before
+  // Io when the files that the tensors are read from were written to; may be empty.
+  std::function<Status()> check_unchanged = {};
+  std::shared_ptr<SideFiles> sides = {};  // made of the extra files when the version before is known
 
-  Result<std::vector<FullFile>> files() const;
+  Result<std::vector<FullFile>> files(const Contents& contents) const;
+  Status check() const { return check_unchanged ? check_unchanged() : Status(); }
 };
 
 inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
@@ -114,6 +117,7 @@ struct Publisher::Impl {
   std::filesystem::path snapshot_folder() const {
     return options.snapshot_per_run ? folder / chain->run() : folder;
   }
+  Status check_run() const;
   Status check_free() const;
 
   // alone.cpp
@@ -168,14 +172,14 @@ struct Publisher::Impl {
 
   // committed.cpp: from a draft to a version
   Status complete(Draft* draft, PublishClock clock);
-  Status commit(Draft* draft, PublishClock clock, PublishReport* report);
+  Status commit(Draft* draft, const FullSource* source, PublishClock clock, PublishReport* report);
   void advance(Tensors tensors, const Draft& draft, PublishClock clock, PublishReport* report);
-  void add_anchor_if_due(const FullSource& source, PublishClock clock, PublishReport* report);
+  void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
+                         PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;
 };
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors);
-std::shared_ptr<const Body> body_of(const PublishTensor& tensor, PublishDevice* device);
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
 // A delta that costs more than this share of a whole version does not pay.
 inline constexpr double kDenseShare = 0.9;

@@ -15,17 +15,20 @@ struct PartStream::Part {
   uint64_t bytes = 0;        // of payloads
   uint64_t owned_bytes = 0;  // of those that take memory
 
+  static std::shared_ptr<const Body> body_of(const Payload& payload) {
+    return payload.contents ? payload.contents : std::make_shared<MemoryBody>(payload.bytes);
+  }
+
   // Header, checksum, sha-256, put. On an upload thread: encoding goes on meanwhile.
   Status put(Store& store, const PartStreamOptions& options, const std::atomic<bool>& stop,
              PartRef* ref) {
     for (size_t i = 0; i < records.size(); ++i) {
-      records[i].payload_digest = digest_of(DigestKind::kXxh3_128, payloads[i].bytes);
+      const std::shared_ptr<const Body> body = body_of(payloads[i]);
+      DW_ASSIGN_OR_RETURN(records[i].payload_digest, digest_of_body(DigestKind::kXxh3_128, *body));
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
     std::vector<std::shared_ptr<const Body>> bodies = {std::make_shared<MemoryBody>(header)};
-    for (const Payload& payload : payloads) {
-      bodies.push_back(std::make_shared<MemoryBody>(payload.bytes));
-    }
+    for (const Payload& payload : payloads) bodies.push_back(body_of(payload));
     const JoinedBody body(std::move(bodies));
     const StoppableBody stoppable(body, stop);
     HashingBody hashing(stoppable);

@@ -13,11 +13,16 @@
 
 namespace deltawire {
 
-// Bytes of an entry.
+// Bytes of an entry: its own, or a tensor's that outlives the stream.
 struct Payload {
-  Bytes bytes;
-  std::shared_ptr<const void> owner;  // null: they are a tensor's, which outlives the stream
+  Bytes bytes;                        // of a tensor: only their number counts
+  std::shared_ptr<const void> owner;  // null: a tensor's
+  std::shared_ptr<const Body> contents =
+      {};  // of a tensor: gives the same however often it is read
 
+  static Payload of(std::shared_ptr<const Body> contents, Bytes bytes) {
+    return {bytes, nullptr, std::move(contents)};
+  }
   static Payload own(std::vector<uint8_t> bytes) {
     auto owner = std::make_shared<const std::vector<uint8_t>>(std::move(bytes));
     return {*owner, owner};

@@ -7,6 +7,7 @@
 #include "deltawire/checkpoint.h"
 #include "sync/delta/delta_reader.h"
 #include "sync/publisher/impl.h"
+#include "sync/publisher/known_stores.h"
 #include "sync/publisher/snapshot_file.h"
 #include "tensor/text.h"
 
@@ -34,13 +35,13 @@ Status check_options(const PublishOptions& options, bool has_folder) {
 }
 
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
-                                               PublishDevice* device) {
+                                               const Contents& contents) {
   std::map<std::string, WholeTensor> by_name;
-  for (const PublishTensor& tensor : tensors) {
-    const TensorView& view = tensor.view;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& view = tensors[i].view;
     WholeTensor& whole = by_name[view.name];
     whole.spec = {view.name, view.dtype, view.shape};
-    whole.pieces.push_back({tensor.box, body_of(tensor, device)});
+    whole.pieces.push_back({tensors[i].box, contents[i]});
   }
   std::vector<WholeTensor> wholes;
   for (auto& [name, whole] : by_name) wholes.push_back(std::move(whole));
@@ -63,9 +64,13 @@ Status Publisher::Impl::open() {
                        "could overwrite each other; say --single-writer if there will only be one");
   }
   Result<Chain> opened = Chain::open(store, keys);
-  if (!opened.ok() && opened.status().code() == Code::kNotFound) return {};
+  if (!opened.ok() && opened.status().code() == Code::kNotFound) {
+    return options.new_run ? forget_runs(*store, folder, options.snapshot_per_run)
+                           : check_no_run_was_here(*store, folder, options.snapshot_per_run);
+  }
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
+  if (!folder.empty()) remember_store(*store, snapshot_folder());
   DW_RETURN_IF_ERROR(read_head());
   if (options.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
   // Ranks learn which boxes they hold when they publish.
@@ -105,16 +110,7 @@ Status Publisher::Impl::read_head() {
 // After a failure. What is there may be another's: a version that came first, which is built upon,
 // or a store that was emptied or filled anew, which is not.
 Status Publisher::Impl::find_head_again() {
-  const Result<Chain> now = Chain::open(store, keys);
-  if (!now.ok() && now.status().code() == Code::kNotFound) {
-    return not_found(store->url() + ": holds no run any more; it held run " + chain->run());
-  }
-  DW_RETURN_IF_ERROR(Status(now.status()));
-  if (now->run() != chain->run()) {
-    return base_mismatch(store->url() + ": holds run " + now->run() +
-                         " now, this publisher is of run " + chain->run() +
-                         "; open a new one to go on there");
-  }
+  DW_RETURN_IF_ERROR(check_run());
   return read_head();
 }
 
@@ -130,6 +126,7 @@ Status Publisher::Impl::ensure_chain() {
   DW_RETURN_IF_ERROR(Status(made.status()));
   DW_SYNC_POINT("publish: run made");
   chain = std::move(*made);
+  if (!folder.empty()) remember_store(*store, snapshot_folder());
   return read_head();
 }
 
@@ -174,8 +171,23 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
   return snapshot->place(tensors, device.get());
 }
 
+// A store that was emptied, or whose disk is no longer mounted, would take anything.
+Status Publisher::Impl::check_run() const {
+  const Result<Chain> now = Chain::open(store, keys);
+  if (!now.ok() && now.status().code() == Code::kNotFound) {
+    return not_found(store->url() + ": holds no run any more; it held run " + chain->run() +
+                     ": is the store mounted? Nothing was committed");
+  }
+  DW_RETURN_IF_ERROR(Status(now.status()));
+  if (now->run() == chain->run()) return {};
+  return base_mismatch(store->url() + ": holds run " + now->run() +
+                       " now, this publisher is of run " + chain->run() +
+                       "; open a new one to go on there");
+}
+
 // Another publisher's version is better found before the commit than by it.
 Status Publisher::Impl::check_free() const {
+  DW_RETURN_IF_ERROR(check_run());
   const Result<VersionRecord> other = chain->version(next_version());
   if (!other.ok() && other.status().code() == Code::kNotFound) return {};
   if (!other.ok()) return Status(other.status());
@@ -209,14 +221,18 @@ Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
                                          const std::optional<SidePaths>& extra_files,
                                          std::optional<uint64_t> step) {
   return impl_->publish(
-      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files}, step);
+      tensors,
+      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
+      step);
 }
 
 Status Publisher::capture(std::span<const PublishTensor> tensors,
                           const std::optional<SidePaths>& extra_files,
                           std::optional<uint64_t> step) {
   return impl_->capture(
-      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files}, step);
+      tensors,
+      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
+      step);
 }
 
 Result<PublishReport> Publisher::finish() { return impl_->finish(); }
@@ -226,9 +242,17 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
     return invalid_argument(path.string() + ": a delta, not a checkpoint");
   }
   DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
-  std::vector<PublishTensor> tensors;
-  for (const CheckpointTensor& tensor : checkpoint.tensors()) tensors.push_back({tensor.view, {}});
-  FullSource source{[&] { return files_of_checkpoint(checkpoint); }, {}};
+  const std::vector<PublishTensor> tensors = tensors_of(checkpoint);
+  FullSource source;
+  source.weights = [&](const Contents& contents) {
+    return files_of_checkpoint(checkpoint, contents);
+  };
+  source.check_unchanged = [&]() -> Status {
+    Status status = checkpoint.check_unchanged();
+    if (status.ok()) return status;
+    return Status(status.code(), status.message() + "; nothing was committed, publish again when " +
+                                     "it is written");
+  };
   std::error_code error;
   std::string note;
   if (std::filesystem::is_directory(path, error)) {

@@ -100,6 +100,8 @@ class MemorySnapshot final : public Snapshot {
                        Piece* piece);
   Status follow_changes(std::span<const KeptChange> changes, const PieceRecord& record,
                         Piece* piece);
+  Status prove(const Advance& next, const std::vector<size_t>& which,
+               const std::vector<Piece*>& pieces);
   Status follow_on_device(const Advance& next, const std::vector<size_t>& which,
                           const std::vector<Piece*>& pieces);
 

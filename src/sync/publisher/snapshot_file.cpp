@@ -120,9 +120,9 @@ Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   DW_RETURN_IF_ERROR(make_folders(part_folder()));
   const fs::path path = part_folder() / file_name(name);
   DW_RETURN_IF_ERROR(write_body(path, body));
-  DW_ASSIGN_OR_RETURN(auto kept, file_body(path));
+  DW_ASSIGN_OR_RETURN(std::shared_ptr<MappedFile> kept, MappedFile::open(path));
   const std::lock_guard lock(mutex_);
-  kept_.push_back({name, std::move(kept)});
+  kept_.push_back({name, file_body(std::move(kept))});
   return {};
 }
 

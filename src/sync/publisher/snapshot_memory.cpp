@@ -5,6 +5,7 @@
 #include "format/layout.h"
 #include "sync/publisher/rounding.h"
 #include "sync/publisher/snapshot.h"
+#include "sync/waves.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -148,7 +149,7 @@ SnapshotMemory MemorySnapshot::memory() const {
 
 Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed,
                                      PublishDevice* device, Piece* piece) {
-  if (piece->held && !changed) return {};
+  if (!changed) return {};
   if (on_device(tensor)) {
     piece->on_device = nullptr;  // first, so that both need not fit
     DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(tensor));
@@ -217,12 +218,44 @@ Status MemorySnapshot::follow_on_device(const Advance& next, const std::vector<s
   return {};
 }
 
+// The tensors were read once more: they may hold something else by now.
+Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& which,
+                             const std::vector<Piece*>& pieces) {
+  std::vector<const PublishDevice::Held*> held;
+  std::vector<size_t> here, there;
+  std::vector<uint64_t> sizes;
+  for (const size_t i : which) {
+    const bool on_device = bool(pieces[i]->on_device);
+    (on_device ? there : here).push_back(i);
+    if (on_device) {
+      held.push_back(pieces[i]->on_device.get());
+    } else {
+      sizes.push_back(pieces[i]->bytes.size());
+    }
+  }
+  const auto check = [&](size_t n, ThreadPool*) {
+    const PieceRecord& record = next.pieces[here[n]];
+    return check_followed(record, digest_of(record.digest.kind, pieces[here[n]]->bytes));
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check, [](size_t) {
+        return Status();
+      }));
+  if (held.empty()) return {};
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      next.device->digests(next.pieces[there[0]].digest.kind, held));
+  for (size_t n = 0; n < there.size(); ++n) {
+    DW_RETURN_IF_ERROR(check_followed(next.pieces[there[n]], got[n]));
+  }
+  return {};
+}
+
 Status MemorySnapshot::advance(const Advance& committed) {
   const std::span<const PublishTensor> tensors = committed.tensors;
   std::map<std::string, Tensor, std::less<>> next;
   std::vector<Piece> pieces;
   std::vector<Piece*> all;
-  std::vector<size_t> on_devices;
+  std::vector<size_t> on_devices, written;
   pieces.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Piece* const held = find_piece(tensors[i].view, tensors[i].box);
@@ -230,8 +263,9 @@ Status MemorySnapshot::advance(const Advance& committed) {
     Piece& piece = pieces.back();
     all.push_back(&piece);
     if (!committed.kept) {
-      DW_RETURN_IF_ERROR(
-          follow_tensor(tensors[i], committed.pieces[i].changed, committed.device, &piece));
+      const bool follows = committed.pieces[i].changed || !piece.held;
+      DW_RETURN_IF_ERROR(follow_tensor(tensors[i], follows, committed.device, &piece));
+      if (follows) written.push_back(i);
     } else if (on_device(tensors[i])) {
       on_devices.push_back(i);
     } else {
@@ -239,6 +273,7 @@ Status MemorySnapshot::advance(const Advance& committed) {
     }
   }
   if (committed.kept) DW_RETURN_IF_ERROR(follow_on_device(committed, on_devices, all));
+  DW_RETURN_IF_ERROR(prove(committed, written, all));
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& view = tensors[i].view;
     Tensor& tensor = next[view.name];

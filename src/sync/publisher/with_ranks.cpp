@@ -74,6 +74,7 @@ struct Publisher::Impl::Lead {
   Pacer pacer;
   Draft draft;
   PublishRecord own;
+  Contents contents = {};             // of its tensors, for a version that is stored whole
   std::string full_reason;            // why rank 0's own changes are no delta
   uint64_t payload_bytes = 0;         // of them
   std::vector<RankReport> others;     // by rank, from 1 on
@@ -110,8 +111,9 @@ Status Publisher::Impl::prepare_full(Lead* lead) {
   lead->draft = {};
   lead->draft.sides = lead->task.source.sides;
   const double started = lead->task.clock.now();
-  DW_ASSIGN_OR_RETURN(lead->own,
-                      hash_state(lead->task.tensors, parent(), digest_kind(), device.get(), &pool));
+  lead->contents = contents_of(lead->task.tensors, device.get());
+  DW_ASSIGN_OR_RETURN(lead->own, hash_contents(lead->task.tensors, lead->contents, parent(),
+                                               digest_kind(), &pool));
   lead->report.phases.push_back({"hash", started, lead->task.clock.now()});
   lead->draft.pieces = lead->own.pieces;
   return {};
@@ -151,10 +153,7 @@ Result<ranks::Decision> Publisher::Impl::decide_delta(Lead* lead) {
 Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
   Draft& draft = lead->draft;
   const RankTask& task = lead->task;
-  std::vector<std::vector<std::shared_ptr<const Body>>> contents(1);
-  for (const PublishTensor& tensor : task.tensors) {
-    contents[0].push_back(body_of(tensor, device.get()));
-  }
+  std::vector<Contents> contents = {lead->contents};
   const auto cache = std::make_shared<BlockCache>(*store, options.memory_limit / kCacheShare);
   for (const RankReport& other : lead->others) {
     contents.push_back(boxes_in_object(other.record.pieces,
@@ -164,9 +163,12 @@ Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
       join_records(std::move(lead->own), std::move(lead->others));
   DW_ASSIGN_OR_RETURN(draft.state, join(records, task.source));
   if (draft.state.unchanged) return ranks::Decision::kUnchanged;
-  const FullSource joined{[&] { return lay_out_checkpoint(join_tensors(records, contents)); },
-                          task.source.extra_files, task.source.sides};
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files());
+  FullSource joined;
+  joined.weights = [&](const Contents&) {
+    return lay_out_checkpoint(join_tensors(records, contents));
+  };
+  joined.sides = task.source.sides;
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}));
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), lead->begin.of.attempt),
                                    std::move(files), task.clock, options.progress);
@@ -277,7 +279,8 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
     }
     case Ask::kCommit: {
       lead->draft.manifest.attempt = leader.attempt;
-      Status status = commit(&lead->draft, lead->task.clock, &lead->report);
+      Status status =
+          commit(&lead->draft, &lead->task.source, lead->task.clock, &lead->report);
       if (status.ok()) return committed(std::move(leader));
       return uncertain ? may_be_committed(std::move(leader), std::move(status))
                        : ranks::failed(std::move(leader), std::move(status));

@@ -67,9 +67,19 @@ class OwnFiles {
     std::optional<PatchedFile>& file = files_[tensor.file];
     if (!file) {
       DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(source_.files()[tensor.file].path));
+      if (opened.bytes().size() != source_.files()[tensor.file].bytes.size()) {
+        return base_mismatch(source_.files()[tensor.file].path.string() +
+                             ": its size changed under our hands");
+      }
       file.emplace(std::move(opened));
     }
     return file->bytes().subspan(tensor.offset, tensor.view.bytes.size());
+  }
+  Status check_whole() const {
+    for (const auto& file : files_) {
+      if (file) DW_RETURN_IF_ERROR(file->check_whole());
+    }
+    return {};
   }
   Status sync(ThreadPool* pool) {
     return parallel_try(pool, files_.size(), [&](size_t i, unsigned) -> Status {
@@ -145,7 +155,9 @@ Status build_in_place(const BuildContext& build) {
     DW_SYNC_POINT("replica: tensor built");
     return {};
   };
-  DW_RETURN_IF_ERROR(run_waves(build, work, [](size_t) { return Status(); }));
+  Status status = run_waves(build, work, [](size_t) { return Status(); });
+  DW_RETURN_IF_ERROR(files.check_whole());  // first: what is lost looks like damage
+  DW_RETURN_IF_ERROR(std::move(status));
   return build.sync ? files.sync(build.pool) : Status();
 }
 
@@ -183,7 +195,7 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
       const CheckpointFile& old =
           *std::find_if(files.begin(), files.end(),
                         [&](const CheckpointFile& one) { return one.name == file.name; });
-      std::copy_n(old.bytes.begin(), old.header_bytes, bytes.begin());
+      std::copy(old.header.begin(), old.header.end(), bytes.begin());
     }
     const auto work = [&](const TensorSteps& steps, size_t, ThreadPool* inner) -> Status {
       const PlannedTensor& place = *places[steps.index];

@@ -122,6 +122,9 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
     DW_SYNC_POINT("replica: tensor patched");
     return {};
   }));
+  for (const auto& file : files) {
+    if (file) DW_RETURN_IF_ERROR(file->check_whole());
+  }
   DW_SYNC_POINT("replica: patched, not on disk");
   return PatchedFiles(std::move(files));
 }

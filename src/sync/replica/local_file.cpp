@@ -62,25 +62,35 @@ Result<PatchedFile> PatchedFile::open(const fs::path& path) {
       return system_error(path, "cannot take the disk space of its holes", error);
     }
   }
-  void* data = ::mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
-  if (data == MAP_FAILED) return system_error(path, "cannot map for writing", errno);
-  file.data_ = static_cast<uint8_t*>(data);
+  file.mapping_ = Mapping(file.fd_, file.size_, Mapping::Access::kReadWrite);
+  if (file.mapping_.data() == nullptr) return system_error(path, "cannot map for writing", errno);
   return file;
 }
 
 PatchedFile::PatchedFile(PatchedFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
-      data_(std::exchange(other.data_, nullptr)),
+      mapping_(std::move(other.mapping_)),
       size_(other.size_) {}
 
 PatchedFile::~PatchedFile() {
-  if (data_ != nullptr) ::munmap(data_, size_);
   if (fd_ >= 0) ::close(fd_);
 }
 
+Status PatchedFile::check_whole() const {
+  if (!mapping_.broken()) return {};
+  struct stat info;
+  if (::fstat(fd_, &info) == 0 && size_t(info.st_size) < size_) {
+    return io_error(path_.string() +
+                    ": was cut short while it was written: " + std::to_string(size_) +
+                    " bytes before, " + std::to_string(info.st_size) + " now");
+  }
+  return system_error(path_, "cannot write", ENOSPC);
+}
+
 Status PatchedFile::sync() {
-  if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0) {
+  DW_RETURN_IF_ERROR(check_whole());
+  if (mapping_.data() != nullptr && ::msync(mapping_.data(), size_, MS_SYNC) != 0) {
     return system_error(path_, "cannot sync", errno);
   }
   // Not every filesystem notes a write through a mapping; others look at this time too.

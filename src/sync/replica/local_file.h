@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/mapping.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
@@ -14,21 +15,25 @@ namespace deltawire {
 // at once, and is on disk when sync() returns. Different threads may write different ranges.
 class PatchedFile {
  public:
-  // Takes the disk space of holes first, where the filesystem can: a full disk must show here,
-  // through a mapping it would be a fatal signal.
+  // Takes the disk space of holes first, where the filesystem can, so that a full disk shows here.
+  // Blocks that are shared with a clone take theirs when they are written: a disk that is full then
+  // shows in check_whole().
   static Result<PatchedFile> open(const std::filesystem::path& path);
   ~PatchedFile();
   PatchedFile(PatchedFile&& other) noexcept;
   PatchedFile& operator=(PatchedFile&&) = delete;
 
-  MutableBytes bytes() noexcept { return {data_, size_}; }
-  Status sync();
+  MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
+  // Io when something that was written, or read, is lost: there was no room on the disk, or another
+  // process cut the file short. What it holds then is undefined.
+  Status check_whole() const;
+  Status sync();  // the same, and it is on disk
 
  private:
   PatchedFile() = default;
   std::filesystem::path path_;
   int fd_ = -1;
-  uint8_t* data_ = nullptr;
+  Mapping mapping_;
   size_t size_ = 0;
 };
 

@@ -1,0 +1,165 @@
+#include "base/mapping.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace deltawire {
+namespace {
+
+using Slot = Mapping::Slot;
+
+constinit std::atomic<Slot*> g_slots{nullptr};
+constinit std::mutex g_handler_mutex;
+uintptr_t g_page_bytes = 0;
+struct sigaction g_before;  // the handler that ours stands before
+
+// What was handed on last. A handler that neither mends a fault nor ends the process would see it
+// for ever.
+constinit std::atomic<uintptr_t> g_handed_address{0};
+constinit std::atomic<long> g_handed_thread{0};
+constinit std::atomic<int> g_handed_times{0};
+constexpr int kPatience = 3;
+
+// Only what a signal handler may do: atomics and system calls.
+Slot* find_slot(uintptr_t address) {
+  for (Slot* slot = g_slots.load(); slot != nullptr; slot = slot->next) {
+    const uintptr_t begin = slot->begin.load();
+    if (begin != 0 && address >= begin && address < slot->end.load()) return slot;
+  }
+  return nullptr;
+}
+
+// From the page that failed to the end: what comes after a cut is gone too.
+bool mend(Slot* slot, uintptr_t address) {
+  const uintptr_t page = address & ~(g_page_bytes - 1);
+  const int access = slot->writable.load() ? PROT_READ | PROT_WRITE : PROT_READ;
+  slot->broken.store(true);  // first: a reader must not see zeros and no mark
+  return ::mmap(reinterpret_cast<void*>(page), slot->end.load() - page, access,
+                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+void die(int signal) {
+  struct sigaction standard = {};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(signal, &standard, nullptr);
+  ::raise(signal);
+}
+
+void hand_on(int signal, siginfo_t* info, void* context) {
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  const long thread = ::syscall(SYS_gettid);
+  if (g_handed_address.exchange(address) != address || g_handed_thread.exchange(thread) != thread) {
+    g_handed_times.store(0);
+  }
+  const bool handled = g_before.sa_handler != SIG_DFL && g_before.sa_handler != SIG_IGN;
+  if (!handled || ++g_handed_times > kPatience) {
+    die(signal);
+  } else if ((g_before.sa_flags & SA_SIGINFO) != 0) {
+    g_before.sa_sigaction(signal, info, context);
+  } else {
+    g_before.sa_handler(signal);
+  }
+}
+
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  if (info->si_code > 0) {  // a fault, not somebody's kill()
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    Slot* const slot = find_slot(address);
+    if (slot != nullptr && mend(slot, address)) {
+      errno = error;
+      return;
+    }
+  }
+  hand_on(signal, info, context);
+  errno = error;
+}
+
+// Asked with every mapping: a program may set a handler of its own at any time, which is then the
+// one to hand on to.
+void ensure_handler() {
+  const std::lock_guard lock(g_handler_mutex);
+  struct sigaction now;
+  if (::sigaction(SIGBUS, nullptr, &now) != 0) return;
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_bus_error) return;
+  g_page_bytes = uintptr_t(::sysconf(_SC_PAGESIZE));
+  g_before = now;
+  struct sigaction ours = {};
+  ours.sa_sigaction = on_bus_error;
+  // NODEFER: a handler that is handed a fault may raise it again, and may map files itself.
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  ::sigemptyset(&ours.sa_mask);
+  ::sigaction(SIGBUS, &ours, nullptr);
+}
+
+// A free slot, or a new one; null when there is no memory.
+Slot* take_slot(uintptr_t begin, uintptr_t end, bool writable) {
+  constexpr uintptr_t kTaken = UINTPTR_MAX;
+  Slot* slot = g_slots.load();
+  for (; slot != nullptr; slot = slot->next) {
+    uintptr_t expected = 0;
+    if (slot->begin.compare_exchange_strong(expected, kTaken)) break;
+  }
+  const bool made = slot == nullptr;
+  if (made) {
+    slot = new (std::nothrow) Slot;
+    if (slot == nullptr) return nullptr;
+  }
+  slot->end.store(end);
+  slot->writable.store(writable);
+  slot->broken.store(false);
+  slot->begin.store(begin);
+  if (made) {
+    slot->next = g_slots.load();
+    while (!g_slots.compare_exchange_weak(slot->next, slot)) {
+    }
+  }
+  return slot;
+}
+
+}  // namespace
+
+Mapping::Mapping(int fd, size_t size, Access access) noexcept {
+  const bool writable = access == Access::kReadWrite;
+  ensure_handler();
+  void* const data =
+      ::mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return;
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t pages = (size + g_page_bytes - 1) & ~(g_page_bytes - 1);
+  slot_ = take_slot(begin, begin + pages, writable);
+  if (slot_ == nullptr) {
+    ::munmap(data, size);
+    errno = ENOMEM;
+    return;
+  }
+  data_ = static_cast<uint8_t*>(data);
+  size_ = size;
+}
+
+Mapping::~Mapping() {
+  if (data_ == nullptr) return;
+  slot_->begin.store(0);
+  ::munmap(data_, size_);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      slot_(std::exchange(other.slot_, nullptr)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(slot_, other.slot_);
+  return *this;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,147 @@
+// Files that are cut short while they are mapped: zeros and a mark, never a fatal signal.
+#include "base/mapping.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::is_failure;
+using testing::TempFolder;
+
+class MappingTest : public ::testing::Test {
+ protected:
+  TempFolder folder;
+  const size_t page = size_t(::sysconf(_SC_PAGESIZE));
+  fs::path make(size_t pages) { return folder.put("file", std::string(pages * page, 'x')); }
+};
+
+TEST_F(MappingTest, WhatIsCutOffReadsAsZeros) {
+  const auto file = MappedFile::open(make(8));
+  ASSERT_TRUE(file.ok());
+  const Bytes bytes = (*file)->bytes();
+  EXPECT_EQ(bytes[5 * page], 'x');
+  EXPECT_TRUE((*file)->check_unchanged().ok());
+  fs::resize_file((*file)->path(), page);
+  EXPECT_TRUE((*file)->check_whole().ok());  // nothing was lost yet
+  EXPECT_EQ(bytes[5 * page], 0);
+  EXPECT_EQ(bytes[0], 'x');
+  EXPECT_EQ(bytes[8 * page - 1], 0);
+  EXPECT_TRUE(is_failure((*file)->check_whole(), Code::kIo, "changed while it was read"));
+  // One mapping's loss is not another's.
+  const auto again = MappedFile::open((*file)->path());
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)->bytes()[0], 'x');
+  EXPECT_TRUE((*again)->check_unchanged().ok());
+}
+
+TEST_F(MappingTest, FromManyThreadsAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    const auto file = MappedFile::open(make(64));
+    ASSERT_TRUE(file.ok());
+    fs::resize_file((*file)->path(), 0);
+    std::vector<std::thread> threads;
+    std::atomic<uint64_t> sum{0};
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (size_t i = size_t(t); i < 64; i += 4) sum += (*file)->bytes()[i * page];
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(sum, 0U);
+    EXPECT_FALSE((*file)->check_whole().ok());
+  }
+}
+
+TEST_F(MappingTest, AFileThatIsWrittenIsNotCommitted) {
+  auto file = MutableFile::create(folder.path() / "out", 4 * page);
+  ASSERT_TRUE(file.ok());
+  for (const auto& item : fs::directory_iterator(folder.path())) fs::resize_file(item.path(), page);
+  file->bytes()[3 * page] = 1;
+  EXPECT_TRUE(is_failure(file->commit(), Code::kIo, "out"));
+  EXPECT_FALSE(fs::exists(folder.path() / "out"));
+}
+
+TEST_F(MappingTest, ChangesAreSeen) {
+  const fs::path path = make(1);
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE((*file)->check_unchanged().ok());
+  fs::rename(path, folder.path() / "moved");
+  folder.put("file", "another");
+  EXPECT_TRUE((*file)->check_unchanged().ok());  // replaced, not written to
+  fs::rename(folder.path() / "moved", path);
+  fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(5));
+  EXPECT_TRUE(is_failure((*file)->check_unchanged(), Code::kIo, path.string(), "time"));
+}
+
+// ---- faults that are not ours
+
+volatile sig_atomic_t g_seen = 0;
+
+TEST_F(MappingTest, OtherFaultsGoToTheHandlerBefore) {
+  EXPECT_EXIT(
+      {
+        struct sigaction own = {};
+        own.sa_handler = [](int) { ::_exit(7); };
+        ::sigaction(SIGBUS, &own, nullptr);
+        const auto ours = MappedFile::open(make(1));  // installs ours before it
+        const int fd = ::open(folder.put("other", std::string(page, 'x')).c_str(), O_RDONLY);
+        auto* bytes =
+            static_cast<volatile char*>(::mmap(nullptr, page, PROT_READ, MAP_SHARED, fd, 0));
+        fs::resize_file(folder.path() / "other", 0);
+        ::_exit(bytes[0] == 0 ? 1 : 2);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
+TEST_F(MappingTest, WithoutAHandlerOtherFaultsKill) {
+  EXPECT_EXIT(
+      {
+        ::signal(SIGBUS, SIG_DFL);
+        const auto ours = MappedFile::open(make(1));
+        const int fd = ::open(folder.put("other", std::string(page, 'x')).c_str(), O_RDONLY);
+        auto* bytes =
+            static_cast<volatile char*>(::mmap(nullptr, page, PROT_READ, MAP_SHARED, fd, 0));
+        fs::resize_file(folder.path() / "other", 0);
+        ::_exit(bytes[0] == 0 ? 1 : 2);
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
+}
+
+// One that comes after ours and hands on what it does not know, as many do.
+TEST_F(MappingTest, AHandlerThatComesLater) {
+  static struct sigaction before;
+  const auto first = MappedFile::open(make(1));
+  struct sigaction own = {};
+  own.sa_flags = SA_SIGINFO;
+  own.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
+    g_seen = g_seen + 1;
+    before.sa_sigaction(signal, info, context);
+  };
+  ASSERT_EQ(::sigaction(SIGBUS, &own, &before), 0);
+  fs::resize_file(folder.path() / "file", 0);
+  EXPECT_EQ((*first)->bytes()[0], 0);
+  EXPECT_EQ(g_seen, 1);
+  // With the next mapping ours is first again.
+  const auto second = MappedFile::open(folder.put("second", std::string(page, 'x')));
+  fs::resize_file(folder.path() / "second", 0);
+  EXPECT_EQ((*second)->bytes()[0], 0);
+  EXPECT_EQ(g_seen, 1);
+  EXPECT_FALSE((*second)->check_whole().ok());
+}
+
+}  // namespace
+}  // namespace deltawire
