@@ -1,7 +1,10 @@
-// Decoding `tight` on the device, in four steps: gaps become ranks, ranks become positions with the
-// old values there, old values become new ones, and only then, if nothing was wrong with any block,
-// are they written. Blocks whose steps are all +1 or -1 take a shorter way: the new values are
-// known where the old ones are seen.
+// Decoding `tight` on the device, in four steps: gaps become ranks, ranks become positions, steps
+// are decoded, which takes the old values that they belong to, and only then, if nothing was wrong
+// with any block, are new values written. Blocks whose steps are all +1 or -1 take a shorter way:
+// the new values are known where the old ones are seen.
+//
+// A class is coded where some of its steps are other than +1 or -1. In weights as they are, most
+// blocks have a coded class, the smallest exponents, and several that are not.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +40,7 @@ struct TightDecodeBlock {
   uint32_t length, array, number;
   uint32_t num_elements;
   uint32_t first_change;  // in `positions`
-  uint32_t first_value;   // in `values` and `order`; unused with only_units
+  uint32_t first_value;   // in `values`, of its coded classes; unused with only_units
   uint32_t only_units;    // 1: all of its steps are +1 or -1
   uint32_t bits_at;       // where raw bits of gaps begin, in bits from its start
   uint32_t unit_classes;
@@ -47,8 +50,10 @@ struct TightDecodeBlock {
 
 // Where a block's streams are between two steps.
 struct TightStreams {
-  uint32_t bits, words;  // bits from the front; bytes from the front, downwards
-  uint32_t next, other;  // coder states
+  uint32_t bits, words;         // bits from the front; bytes from the front, downwards
+  uint32_t next, other;         // coder states
+  uint32_t signs[kMaxClasses];  // where those of classes that are not coded begin, in bits; known
+                                // when coded classes are decoded, unused with only_units
 };
 
 // All on the device.
@@ -61,12 +66,11 @@ struct TightDecodeWork {
   const DecodeTable* value_tables;
   TightStreams* streams;  // one for each block
   uint32_t* positions;    // one for each change
-  void* values;           // one for each change of blocks that are not of unit steps
-  uint32_t* order;        // likewise: which comes next in memory, roughly
+  void* values;           // one for each change of coded classes, one class after the other
   PatchStatus* status;
 };
-inline constexpr size_t kPayloadPadding =
-    256;  // a damaged block may be read this far past its ends
+// A damaged block may be read this far past its ends.
+inline constexpr size_t kPayloadPadding = 512;
 
 // `width` is of all arrays. Everything is checked and nothing written:
 Status check_tight(const TightDecodeWork& work, unsigned width, Stream stream);

@@ -10,14 +10,14 @@ Status decode_gaps(const TightDecodeWork& work, Stream stream);
 
 // What to do with which blocks.
 enum LocateFlags : unsigned {
-  kFindOthers = 1,  // not of unit steps: ranks to positions, with the old values there
+  kFindOthers = 1,  // not of unit steps: ranks to positions, old values of coded classes
   kWriteUnits = 2,  // of unit steps: the new values go where the ranks point
 };
 Status locate_ranks(const TightDecodeWork& work, unsigned width, unsigned flags, Stream stream);
 // Blocks of unit steps only: whether each class has as many elements as its ranks say.
 Status check_ranks(const TightDecodeWork& work, unsigned width, Stream stream);
 
-// The other blocks: old values to new ones, and those to where they belong.
+// The other blocks: of coded classes old values to new ones; then all classes to where they belong.
 Status decode_values(const TightDecodeWork& work, unsigned width, Stream stream);
 Status write_values(const TightDecodeWork& work, unsigned width, Stream stream);
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/status.cuh"
 #include "kernels/cuda/tight_decode_steps.h"
 #include "kernels/cuda/tight_scan.cuh"
+#include "kernels/cuda/tight_symbols.cuh"
 #include "kernels/cuda/widths.h"
 
 namespace deltawire::cuda {
@@ -28,7 +29,6 @@ struct LocateMemory {
   using Step = DecodeStep<T>;
   StagedRows<T, Step::kLaneElements, kThreads> rows;
   StepScan<Step> scan;
-  uint32_t num_placed;
 };
 
 // Of the last of `count` places, a power of two, whose value is not above `rank`: its number.
@@ -83,7 +83,6 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const TightDecodeArray& array = work.arrays[block.array];
   const KeyBits keys(array.keys);
   prepare_scan(array.keys, &memory.scan);
-  if (threadIdx.x == 0) memory.num_placed = 0;
   // All threads must see the same status: others may set it at any time.
   if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
 
@@ -97,8 +96,9 @@ __global__ void __launch_bounds__(kThreads, kResident)
   // Some threads look after each class, with a rank each.
   const unsigned c = threadIdx.x / kSlots, first_lane = lane_id() / kSlots * kSlots;
   uint32_t* const ranks = work.positions + block.first_change;
-  T* const values = static_cast<T*>(work.values) + block.first_value;
-  uint32_t* const order = work.order + block.first_value;
+  const bool coded = (block.unit_classes >> c & 1) == 0;
+  T* const values =
+      static_cast<T*>(work.values) + block.first_value - unit_changes_before(block, c);
   const uint8_t* const payload = work.payload + block.bytes;
   const uint32_t signs = work.streams[blockIdx.x].bits;  // where they begin, with unit steps
   uint32_t at = (c == 0 ? 0 : block.end[c - 1]) + threadIdx.x % kSlots;
@@ -135,11 +135,6 @@ __global__ void __launch_bounds__(kThreads, kResident)
       const bool hit = wanted < limit;
       const uint32_t hits = __ballot_sync(kAllLanes, hit);
       if (hits == 0) break;
-      uint32_t placed = 0;
-      if (!units) {
-        if (lane_id() == 0) placed = atomicAdd(&memory.num_placed, uint32_t(__popc(hits)));
-        placed = __shfl_sync(kAllLanes, placed, 0);
-      }
       if (hit) {
         unsigned warp = 0;
         uint32_t rank = wanted - first_rank[0];
@@ -156,8 +151,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
           store_element<T>(data, step + found, T(old_value + 1 - 2 * sign));
         } else {
           ranks[at] = uint32_t(step - begin) + found;
-          values[at] = old_value;
-          order[placed + lanes_before(hits)] = at;
+          if (coded) values[at] = old_value;
         }
       }
       const uint32_t own = hits >> first_lane & kAllSlots;

@@ -19,6 +19,15 @@ __device__ inline uint32_t word_before(const uint8_t* words) {
   return uint32_t(words[-1]) << 8 | words[-2];
 }
 
+// How many changes of classes before c have no value of their own: only signs.
+__device__ inline uint32_t unit_changes_before(const TightDecodeBlock& block, unsigned c) {
+  uint32_t count = 0;
+  for (unsigned k = 0; k < c; ++k) {
+    if ((block.unit_classes >> k & 1) != 0) count += block.end[k] - (k == 0 ? 0 : block.end[k - 1]);
+  }
+  return count;
+}
+
 // `count` bits, up to 32, from bit `at` on. Looks at up to seven bytes more.
 __device__ inline uint32_t bits_at(const uint8_t* begin, uint32_t at, unsigned count) {
   return DeviceBitReader(begin, at).get(count);
