@@ -87,7 +87,7 @@ struct Slot {
     work.blocks = blocks;
     work.payload = payload;
     work.streams = carve.take<TightStreams>(most.end);
-    work.positions = carve.take<uint32_t>(most.changes);
+    work.ranks = carve.take<uint32_t>(most.changes);
     work.values = carve.take<uint8_t>(most.values * width);
     return carve.size();
   }
@@ -144,7 +144,7 @@ class TightApplier {
       slots_[s].lay_out(memory + s * slot_bytes, most, width_);
       TightDecodeWork& work = slots_[s].work;
       work.arrays = arrays;
-      work.gap_tables = gaps->decode.data<DecodeTable>();
+      work.gap_tables = gaps->decode.data<SlotTable>();
       work.value_tables = tables;
       work.status = status_;
       DW_ASSIGN_OR_RETURN(streams_[s], workspace_.stream(s));

@@ -1,5 +1,5 @@
-// Step 2 of decoding `tight`: a scan of the old weights turns ranks into positions. A thread block
-// for each block.
+// Steps 2 and 4 of decoding `tight`: a scan of the weights finds the elements that have the ranks. A
+// thread block for each block, a warp of it for each class.
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/status.cuh"
@@ -13,9 +13,8 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kResident = 4;                    // blocks that a multiprocessor works on
-constexpr unsigned kSlots = kThreads / kMaxClasses;  // threads that look after a class
-constexpr uint32_t kAllSlots = kSlots == kWarp ? kAllLanes : (1U << kSlots % kWarp) - 1;
-static_assert(kSlots <= kWarp);
+static_assert(kThreads == kMaxClasses * kWarp);
+constexpr uint32_t kNoRank = ~0U;
 
 template <class T>
 using DecodeStep = StepOf<sizeof(T) <= 2   ? 64
@@ -71,15 +70,38 @@ __device__ uint32_t locate(const LocateMemory<T>& memory, KeyBits keys, unsigned
   return first + bit_with_rank(class_mask<T>(memory.rows, first, keys, scan, c), rank);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, kResident)
-    locate_in_blocks(TightDecodeWork work, unsigned flags) {
+// A class's changes, 32 at a time, the next ones on their way.
+template <class T, bool kWrites>
+struct Changes {
+  const uint32_t* ranks;
+  T* values;               // of coded classes
+  const uint8_t* payload;  // of others
+  uint32_t signs;
+  uint32_t last;
+  bool coded, wanted;  // the same in all lanes
+
+  struct Change {
+    uint32_t rank;
+    T value;  // new, or 1 if it is one less than the old one
+  };
+  __device__ Change load(uint32_t at) const {
+    Change change{kNoRank, 0};
+    if (!wanted || at >= last) return change;
+    change.rank = ranks[at];
+    if (!kWrites) return change;
+    change.value = coded ? values[at] : T(payload[(signs + at) / 8] >> (signs + at) % 8 & 1);
+    return change;
+  }
+};
+
+// What to do with blocks: to write the changes of all, or to find old values of coded classes.
+template <class T, bool kWrites>
+__global__ void __launch_bounds__(kThreads, kResident) locate_in_blocks(TightDecodeWork work) {
   using Step = DecodeStep<T>;
   extern __shared__ uint4 shared_memory[];
   LocateMemory<T>& memory = *reinterpret_cast<LocateMemory<T>*>(shared_memory);
   const TightDecodeBlock& block = work.blocks[blockIdx.x];
-  const bool units = block.only_units != 0;
-  if ((flags & (units ? kWriteUnits : kFindOthers)) == 0) return;
+  if (!kWrites && block.only_units != 0) return;
   const TightDecodeArray& array = work.arrays[block.array];
   const KeyBits keys(array.keys);
   prepare_scan(array.keys, &memory.scan);
@@ -93,22 +115,19 @@ __global__ void __launch_bounds__(kThreads, kResident)
     memory.rows.fetch(data, step, uint32_t(min(end - step, uint64_t{Step::kElements})),
                       aligned && step + Step::kElements <= end);
   };
-  // Some threads look after each class, with a rank each.
-  const unsigned c = threadIdx.x / kSlots, first_lane = lane_id() / kSlots * kSlots;
-  uint32_t* const ranks = work.positions + block.first_change;
+  const unsigned c = threadIdx.x / kWarp;
+  const uint32_t first = c == 0 ? 0 : block.end[c - 1];
   const bool coded = (block.unit_classes >> c & 1) == 0;
-  T* const values =
-      static_cast<T*>(work.values) + block.first_value - unit_changes_before(block, c);
-  const uint8_t* const payload = work.payload + block.bytes;
-  const uint32_t signs = work.streams[blockIdx.x].bits;  // where they begin, with unit steps
-  uint32_t at = (c == 0 ? 0 : block.end[c - 1]) + threadIdx.x % kSlots;
-  const uint32_t last = block.end[c];
-  uint32_t wanted = 0, sign = 0;
-  const auto take = [&] {
-    wanted = at < last ? ranks[at] : ~0U;
-    if (units && at < last) sign = payload[(signs + at) / 8] >> (signs + at) % 8 & 1;
-  };
-  take();
+  const Changes<T, kWrites> changes{
+      work.ranks + block.first_change,
+      static_cast<T*>(work.values) + block.first_value - unit_changes_before(block, c),
+      work.payload + block.bytes,
+      kWrites ? work.streams[blockIdx.x].signs[c] - first : 0,
+      block.end[c],
+      coded,
+      kWrites || coded};
+  uint32_t at = first + lane_id();
+  auto change = changes.load(at), ahead = changes.load(at + kWarp);
   uint32_t seen = 0;
   for (uint64_t step = begin; step < end; step += Step::kElements) {
     fetch(step);
@@ -131,42 +150,39 @@ __global__ void __launch_bounds__(kThreads, kResident)
       limit += memory.scan.total_of(c, w);
     }
     seen = limit;
-    while (true) {
-      const bool hit = wanted < limit;
-      const uint32_t hits = __ballot_sync(kAllLanes, hit);
-      if (hits == 0) break;
-      if (hit) {
+    while (__any_sync(kAllLanes, change.rank < limit)) {
+      if (change.rank < limit) {
         unsigned warp = 0;
-        uint32_t rank = wanted - first_rank[0];
+        uint32_t rank = change.rank - first_rank[0];
 #pragma unroll
         for (unsigned w = 1; w < Step::kWarps; ++w) {
-          if (wanted >= first_rank[w]) {
+          if (change.rank >= first_rank[w]) {
             warp = w;
-            rank = wanted - first_rank[w];
+            rank = change.rank - first_rank[w];
           }
         }
         const uint32_t found = locate<T>(memory, keys, c, warp, rank);
         const T old_value = rows.element(found);
-        if (units) {
-          store_element<T>(data, step + found, T(old_value + 1 - 2 * sign));
+        if (kWrites) {
+          const T new_value = coded ? change.value : T(old_value + 1 - 2 * change.value);
+          store_element<T>(data, step + found, new_value);
         } else {
-          ranks[at] = uint32_t(step - begin) + found;
-          if (coded) values[at] = old_value;
+          changes.values[at] = old_value;
         }
+        change.rank = kNoRank;
       }
-      const uint32_t own = hits >> first_lane & kAllSlots;
-      if (own != 0) {
-        at += __popc(own);
-        take();
-      }
-      if (!__any_sync(kAllLanes, own == kAllSlots)) break;
+      if (__any_sync(kAllLanes, change.rank != kNoRank)) break;  // they lie further on
+      at += kWarp;
+      change = ahead;
+      ahead = changes.load(at + kWarp);
     }
     __syncthreads();  // before the next step takes the place of this one
   }
   // Ranks that their class does not reach in this block are left over.
-  if (threadIdx.x % kSlots == 0 && at < last) {
-    fail(work.status, PatchError::kRankNotReached, block.array, block.number);
-  }
+  const bool reached = changes.wanted || first == changes.last
+                           ? change.rank == kNoRank
+                           : changes.ranks[changes.last - 1] < seen;
+  if (!reached) fail(work.status, PatchError::kRankNotReached, block.array, block.number);
 }
 
 constexpr unsigned kCheckThreads = 256, kInFlight = 4;
@@ -236,21 +252,27 @@ __global__ void __launch_bounds__(kCheckThreads) check_blocks(TightDecodeWork wo
   if (threadIdx.x >= kMaxClasses) return;
   const unsigned c = threadIdx.x;
   const uint32_t first = c == 0 ? 0 : block.end[c - 1], last = block.end[c];
-  if (first < last && work.positions[block.first_change + last - 1] >= totals[c]) {
+  if (first < last && work.ranks[block.first_change + last - 1] >= totals[c]) {
     fail(work.status, PatchError::kRankNotReached, block.array, block.number);
   }
 }
 
+template <class T, bool kWrites>
+Status locate(const TightDecodeWork& work, Stream stream) {
+  constexpr size_t kShared = sizeof(LocateMemory<T>);
+  DW_CUDA(cudaFuncSetAttribute(locate_in_blocks<T, kWrites>,
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
+  locate_in_blocks<T, kWrites><<<work.num_blocks, kThreads, kShared, stream>>>(work);
+  return launched("locate_in_blocks");
+}
+
 }  // namespace
 
-Status locate_ranks(const TightDecodeWork& work, unsigned width, unsigned flags, Stream stream) {
-  return with_width(width, [&]<class T>() -> Status {
-    constexpr size_t kShared = sizeof(LocateMemory<T>);
-    DW_CUDA(cudaFuncSetAttribute(locate_in_blocks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 int(kShared)));
-    locate_in_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work, flags);
-    return launched("locate_in_blocks");
-  });
+Status find_values(const TightDecodeWork& work, unsigned width, Stream stream) {
+  return with_width(width, [&]<class T>() { return locate<T, false>(work, stream); });
+}
+Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream) {
+  return with_width(width, [&]<class T>() { return locate<T, true>(work, stream); });
 }
 
 Status check_ranks(const TightDecodeWork& work, unsigned width, Stream stream) {

@@ -1,6 +1,7 @@
-// The symbols of coded classes: what a step's token is, and what follows an escape. They are two
-// chains, since symbols take turns between a block's two coder states; a lane for each.
+// The symbols of coded classes: what a step's token is, and what follows an escape.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/tight_symbols.cuh"
@@ -25,35 +26,54 @@ struct alignas(16) StepTable {
   }
 };
 
+// The tables of an array: one for each context, and the one of what follows escapes.
+struct TokenTables {
+  const StepTable* steps;  // of narrow elements only
+  const DecodeTable* contexts;
+  const DecodeTable* escapes;
+};
+
 // The part of a StepTable that is needed to find a symbol, in registers.
 struct StepBorders {
   uint4 low, high;
   const StepTable* table;
 
-  __device__ static StepBorders of(const StepTable* table) {
+  __device__ StepBorders(const TokenTables& tables, uint32_t context)
+      : table(tables.steps + context) {
     const auto* const from = reinterpret_cast<const uint4*>(&table->starts[StepTable::kFirst + 1]);
-    return {from[0], from[1], table};
-  }
-
-  __device__ uint32_t decode(uint32_t* state) const {
-    const uint32_t slot = *state & (kProbabilityOne - 1);
-    // Of each half the top bit is left where the slot reaches the border.
-    const uint32_t both = slot * 0x00010001U | 0x80008000U;
-    const auto reached = [&](uint32_t borders) { return (both - borders) & 0x80008000U; };
-    const uint32_t symbol = __popc(
-        reached(low.x) | reached(low.y) >> 1 | reached(low.z) >> 2 | reached(low.w) >> 3 |
-        reached(high.x) >> 4 | reached(high.y) >> 5 | reached(high.z) >> 6 | reached(high.w) >> 7);
-    const uint32_t start = table->starts[StepTable::kFirst + symbol];
-    const uint32_t end = table->starts[StepTable::kFirst + symbol + 1];
-    *state = (end - start) * (*state >> kProbabilityBits) + slot - start;
-    return symbol;
+    low = from[0];
+    high = from[1];
   }
 };
+__device__ inline uint32_t decode_symbol(const StepBorders& borders, uint32_t* state) {
+  const uint4 &low = borders.low, &high = borders.high;
+  const uint32_t slot = *state & (kProbabilityOne - 1);
+  // Of each half the top bit is left where the slot reaches the border.
+  const uint32_t both = slot * 0x00010001U | 0x80008000U;
+  const auto reached = [&](uint32_t two) { return (both - two) & 0x80008000U; };
+  const uint32_t symbol = __popc(
+      reached(low.x) | reached(low.y) >> 1 | reached(low.z) >> 2 | reached(low.w) >> 3 |
+      reached(high.x) >> 4 | reached(high.y) >> 5 | reached(high.z) >> 6 | reached(high.w) >> 7);
+  const uint16_t* const starts = &borders.table->starts[StepTable::kFirst + symbol];
+  const uint32_t start = starts[0], end = starts[1];
+  *state = (end - start) * (*state >> kProbabilityBits) + slot - start;
+  return symbol;
+}
+
+// A table of wide elements has more symbols, and is used as it is.
+struct PlainTable {
+  const DecodeTable* table;
+  __device__ PlainTable(const TokenTables& tables, uint32_t context)
+      : table(tables.contexts + context) {}
+};
+__device__ inline uint32_t decode_symbol(const PlainTable& plain, uint32_t* state) {
+  return decode_symbol(*plain.table, state);
+}
 
 // Changes that are decoded in one go. An escape is two symbols: a damaged block is read this many
 // words too far.
 inline constexpr unsigned kTokenTile = 64;
-static_assert(2 * kTokenTile * 2 + 8 < kPayloadPadding);
+static_assert(2 * kTokenTile * 2 + 16 < kPayloadPadding);
 
 // In shared memory, one for each block that is worked on.
 struct TokenTile {
@@ -61,93 +81,47 @@ struct TokenTile {
   uint8_t token[kTokenTile], escape[kTokenTile];
 };
 
-// A block's chains, between two tiles. Counts in the first two lanes of its team.
-struct TokenChains {
-  const uint8_t* words;
-  uint32_t state;
-  uint32_t turn;  // 0: the next symbol is this lane's, 1: the one after it
-};
-
 // Decodes the tokens of `count` changes whose contexts are in the tile, and what follows escapes.
-// All lanes of the warp take part; the first two of each team of kTeam lanes do the work.
-// `step_tables` are one for each context, and for narrow elements only; `tables` likewise, and the
-// one of escapes after them.
-template <class T, unsigned kTeam>
-__device__ void decode_tokens(const StepTable* step_tables, const DecodeTable* tables,
-                              const DecodeTable& escapes, uint32_t count, TokenTile* tile,
-                              TokenChains* chains) {
-  using namespace tight;
-  const unsigned member = lane_id() % kTeam, first_lane = lane_id() - member;
-  const bool works = member < kNumStates;
-  const uint8_t* at = chains->words;
-  uint32_t state = chains->state, turn = chains->turn;
-  uint32_t change = 0;   // the first that has no token yet
-  uint32_t pending = 0;  // 1: but the next symbol is what follows the escape of the one before it
-
-  StepBorders borders{};
-  uint32_t borders_of = ~0U;  // the change that they are for
-  const auto step = [&] {
-    // Which change each lane's symbol is the token of, if none that comes before is an escape.
-    const uint32_t own = change + turn - pending;
-    const bool is_rest = pending > turn;  // not a token: what follows an escape
-    bool has_symbol = works && (is_rest || own < count);
-    uint32_t words = 0;
-    StepBorders ahead{};
-    if (has_symbol) {
-      words = bits_at(at - 4, 0, 32);
-      if constexpr (kLinearSteps<T>) {
-        if (borders_of != own) borders = StepBorders::of(&step_tables[tile->context[own]]);
-        ahead = StepBorders::of(&step_tables[tile->context[own + 2]]);
-      }
+// One lane's work.
+template <class T>
+__device__ void decode_tokens(const TokenTables& tables, uint32_t count, TokenTile* tile,
+                              Coder* out) {
+  using Table = std::conditional_t<tight::kLinearSteps<T>, StepBorders, PlainTable>;
+  Coder coder = *out;
+  const auto table_of = [&](uint32_t change) { return Table(tables, tile->context[change]); };
+  const auto decode_one = [&](const Table& table, uint32_t change) {
+    const uint32_t token = coder.decode(table);
+    tile->token[change] = uint8_t(token);
+    if (token == tight::kEscapeToken<T>) {
+      tile->escape[change] = uint8_t(coder.decode(*tables.escapes));
     }
-    const uint32_t state_before = state;
-    uint32_t symbol = 0;
-    if (has_symbol) {
-      if (is_rest) {
-        symbol = decode_symbol(escapes, &state);
-      } else if constexpr (kLinearSteps<T>) {
-        symbol = borders.decode(&state);
-      } else {
-        symbol = decode_symbol(tables[tile->context[own]], &state);
-      }
-    }
-    const bool escaped = has_symbol && !is_rest && symbol == kEscapeToken<T>;
-    const uint32_t all_escaped = __ballot_sync(kAllLanes, escaped) >> first_lane & 3;
-    const uint32_t earlier = turn == 0 ? member : member ^ 1;  // the lane whose turn it is
-    const uint32_t first_escaped = all_escaped >> earlier & 1;
-    const uint32_t second_escaped = (all_escaped >> (earlier ^ 1) & 1) & ~first_escaped;
-    if (first_escaped != 0 && turn == 1 && works) {
-      // Then the second symbol is no token.
-      state = state_before;
-      symbol = decode_symbol(escapes, &state);
-      if (!has_symbol) words = bits_at(at - 4, 0, 32);
-      has_symbol = true;
-      tile->escape[change] = uint8_t(symbol);
-    } else if (is_rest) {
-      if (works) tile->escape[change - 1] = uint8_t(symbol);
-    } else if (has_symbol) {
-      tile->token[own] = uint8_t(symbol);
-    }
-    const bool low = has_symbol && state < kRansLow;
-    const uint32_t all_low = __ballot_sync(kAllLanes, low) >> first_lane & 3;
-    const bool other_low = (all_low >> ((member & 1) ^ 1) & 1) != 0;
-    if (low) state = state << 16 | (turn == 1 && other_low ? words & 0xffff : words >> 16);
-    at -= 2 * __popc(all_low);
-    // A single symbol: the other lane is next.
-    const bool first_has = pending != 0 || change < count;
-    const bool second_has = first_escaped != 0 || change + 1 - pending < count;
-    borders = ahead;
-    borders_of = own + 2;
-    change = min(change + 2 - pending - first_escaped, count);
-    pending = second_escaped;
-    if (first_has && !second_has) turn ^= 1;
   };
-  const uint32_t most = __reduce_max_sync(kAllLanes, count);
-  for (uint32_t symbols = 0; symbols < most; symbols += 2) step();
-  while (__any_sync(kAllLanes, works && (change < count || pending != 0))) step();
-  chains->words = at;
-  chains->state = state;
-  chains->turn = turn;
+  Table first = table_of(0), second = table_of(1);
+  uint32_t change = 0;
+  while (change + 1 < count) {
+    // Two at once, as if there were no escapes.
+    const uint32_t two = coder.words.two();
+    Table third = table_of(change + 2), fourth = table_of(change + 3);
+    uint32_t next = coder.next, other = coder.other;
+    const uint32_t token = decode_symbol(first, &next), token2 = decode_symbol(second, &other);
+    if (max(token, token2) == tight::kEscapeToken<T>) {
+      decode_one(first, change);
+      ++change;
+      fourth = third;
+      third = second;
+    } else {
+      tile->token[change] = uint8_t(token);
+      tile->token[change + 1] = uint8_t(token2);
+      coder.next = next;
+      coder.other = other;
+      coder.refill_both(two);
+      change += 2;
+    }
+    first = third;
+    second = fourth;
+  }
+  if (change < count) decode_one(first, change);
+  *out = coder;
 }
 
 }  // namespace deltawire::cuda

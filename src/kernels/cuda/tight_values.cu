@@ -1,6 +1,7 @@
 // Step 3 of decoding `tight`: of coded classes, old values to new ones.
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/status.cuh"
+#include "kernels/cuda/team.cuh"
 #include "kernels/cuda/tight_decode_steps.h"
 #include "kernels/cuda/tight_scan.cuh"
 #include "kernels/cuda/tight_tokens.cuh"
@@ -12,9 +13,9 @@ namespace {
 using namespace deltawire::tight;
 
 constexpr unsigned kThreads = 128;
-// Lanes that look after a block: several blocks share a warp, since of each only two lanes have
-// symbols to decode.
+// Lanes that look after a block. Its symbols are one lane's, the rest is shared out.
 constexpr unsigned kTeam = 8, kTeams = kThreads / kTeam;
+using Lanes = Team<kTeam>;
 constexpr unsigned kEach = kTokenTile / kTeam;  // changes of a tile to a lane
 
 // In shared memory, one for each team.
@@ -23,26 +24,6 @@ struct TeamMemory {
   StepTable tables[kLinearSteps<T> ? kMaxContexts : 1];
   TokenTile tile;
 };
-
-// Sum over this lane of the team and those before it.
-__device__ uint32_t team_sum_through(uint32_t value) {
-#pragma unroll
-  for (unsigned d = 1; d < kTeam; d *= 2) {
-    const uint32_t left = __shfl_up_sync(kAllLanes, value, d, kTeam);
-    value += lane_id() % kTeam >= d ? left : 0;
-  }
-  return value;
-}
-// What member `from` of the team has.
-template <class V>
-__device__ V of_member(V value, unsigned from) {
-  return __shfl_sync(kAllLanes, value, int(from), kTeam);
-}
-__device__ bool all_of_team(bool value) {
-  constexpr uint32_t kMembers = kTeam == kWarp ? kAllLanes : (1U << kTeam % kWarp) - 1;
-  const unsigned first_lane = lane_id() / kTeam * kTeam;
-  return (__ballot_sync(kAllLanes, !value) >> first_lane & kMembers) == 0;
-}
 
 template <class T>
 __device__ unsigned value_bits(uint32_t token, uint32_t escape) {
@@ -104,7 +85,7 @@ struct ClassCursor {
 template <class T>
 __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork work) {
   __shared__ TeamMemory<T> all_memory[kTeams];
-  const unsigned member = lane_id() % kTeam;
+  const unsigned member = Lanes::member();
   const uint32_t wanted = blockIdx.x * kTeams + threadIdx.x / kTeam;
   // All lanes of a warp stay to the end: what some do together needs them.
   const uint32_t index = min(wanted, work.num_blocks - 1);
@@ -116,10 +97,11 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
   TokenTile& tile = memory.tile;
   const TightDecodeArray& array = work.arrays[block.array];
   const KeyBits keys(array.keys);
-  const DecodeTable* const tables = work.value_tables + array.first_table;
+  const DecodeTable* const contexts = work.value_tables + array.first_table;
+  const TokenTables tables{memory.tables, contexts, contexts + array.num_contexts};
   if constexpr (kLinearSteps<T>) {
     for (unsigned v = 0; v < array.num_contexts; ++v) {
-      memory.tables[v].fill(tables[v], member, kTeam);
+      memory.tables[v].fill(contexts[v], member, kTeam);
     }
   }
   if (member == 0) {
@@ -128,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
   const TightStreams& from = work.streams[index];
   const uint8_t* const begin = work.payload + block.bytes;
   const uint32_t max_bits = uint32_t(block.length - kStateBytes) * 8;
-  TokenChains chains{begin + from.words, member == 0 ? from.next : from.other, member & 1};
+  Coder coder{WordReader(begin + from.words), from.next, from.other};
   ClassCursor cursor{&block, work.streams[index].signs, 0, from.bits, 0};
   const uint32_t num_values = block.end[kMaxClasses - 1] - unit_changes_before(block, kMaxClasses);
   T* const values = static_cast<T*>(work.values) + block.first_value;
@@ -154,31 +136,37 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
     __syncwarp();
     T next_values[kEach];  // on their way while this tile is decoded
     load(done + count, next_values);
-    decode_tokens<T, kTeam>(memory.tables, tables, tables[array.num_contexts], count, &tile,
-                            &chains);
+    if (member == 0 && count != 0) decode_tokens<T>(tables, count, &tile, &coder);
     __syncwarp();
-    const bool inside = of_member(int(chains.words >= begin), 0) != 0;
-    bool sound = inside;
+    uint32_t token[kEach], escape[kEach], length[kEach], at_bit[kEach];
 #pragma unroll
     for (unsigned k = 0; k < kEach; ++k) {
       const unsigned i = k * kTeam + member;
-      const bool own = sound && i < count;
-      const uint32_t token = own ? tile.token[i] : 0;
-      const uint32_t escape = token == kEscapeToken<T> ? tile.escape[i] : 0;
-      const unsigned length = own ? value_bits<T>(token, escape) : 0;
-      const uint32_t through = team_sum_through(length), all_bits = of_member(through, kTeam - 1);
-      sound = sound && cursor.at_bit + all_bits <= max_bits;
-      bool canonical = true;
-      if (own && sound) {
-        const uint64_t bits =
-            DeviceBitReader(begin, cursor.at_bit + through - length).get_long(length);
-        T new_value;
-        canonical = make_value<T>(token, escape, bits, old_values[k], &new_value);
-        values[done + i] = new_value;
-      }
-      sound = all_of_team(canonical) && sound;
+      token[k] = i < count ? tile.token[i] : 0;
+      escape[k] = token[k] == kEscapeToken<T> ? tile.escape[i] : 0;
+      length[k] = i < count ? value_bits<T>(token[k], escape[k]) : 0;
+      at_bit[k] = Lanes::sum_through(length[k]);
+    }
+#pragma unroll
+    for (unsigned k = 0; k < kEach; ++k) {
+      const uint32_t all_bits = Lanes::of(at_bit[k], kTeam - 1);
+      at_bit[k] += cursor.at_bit - length[k];
       cursor.at_bit += all_bits;
     }
+    const bool inside = Lanes::of(int(coder.words.at() >= begin), 0) != 0;
+    bool sound = inside && cursor.at_bit <= max_bits;
+    if (sound) {
+#pragma unroll
+      for (unsigned k = 0; k < kEach; ++k) {
+        const unsigned i = k * kTeam + member;
+        if (i >= count) continue;
+        const uint64_t bits = DeviceBitReader(begin, at_bit[k]).get_long(length[k]);
+        T new_value;
+        sound = make_value<T>(token[k], escape[k], bits, old_values[k], &new_value) && sound;
+        values[done + i] = new_value;
+      }
+    }
+    sound = Lanes::all(sound);
     if (good && !sound) {
       if (member == 0) fail(work.status, PatchError::kValuesRunOver, block.array, block.number);
       good = false;
@@ -189,9 +177,7 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
     for (unsigned k = 0; k < kEach; ++k) old_values[k] = next_values[k];
     __syncwarp();
   }
-  const uint32_t other = of_member(chains.state, 1);
-  if (good && member == 0 &&
-      !streams_meet(begin, cursor.at_bit, chains.words, chains.state, other)) {
+  if (good && member == 0 && !streams_meet(begin, cursor.at_bit, coder)) {
     fail(work.status, PatchError::kStreamsDoNotMeet, block.array, block.number);
   }
 }
