@@ -18,6 +18,7 @@ constexpr size_t kNumSlots = Workspace::kCodecStreams;
 // for each array.
 struct Chunk {
   size_t begin = 0, end = 0;  // of the blocks
+  size_t num_coded = 0;
   uint64_t changes = 0, values = 0, payload_bytes = 0;
   std::vector<Bytes> payload;  // of which those are
 };
@@ -66,6 +67,7 @@ std::vector<Chunk> make_chunks(std::span<const NumberedPatch> patches,
     block.first_change = uint32_t(chunk.changes);
     block.first_value = uint32_t(chunk.values);
     chunk.end = i + 1;
+    chunk.num_coded += block.only_units == 0 ? 1 : 0;
     chunk.changes += block.end[kMaxClasses - 1];
     chunk.values += num_values(block);
     chunk.payload_bytes += block.length;
@@ -147,8 +149,9 @@ class TightApplier {
       work.gap_tables = gaps->decode.data<SlotTable>();
       work.value_tables = tables;
       work.status = status_;
-      DW_ASSIGN_OR_RETURN(streams_[s], workspace_.stream(s));
-      DW_RETURN_IF_ERROR(follow(streams_[s], stream_));
+      DW_ASSIGN_OR_RETURN(streams_[s].scans, workspace_.stream(s));
+      DW_ASSIGN_OR_RETURN(streams_[s].chains, workspace_.stream(Workspace::kChains + s));
+      DW_RETURN_IF_ERROR(follow(streams_[s].chains, stream_));
     }
     return {};
   }
@@ -164,7 +167,7 @@ class TightApplier {
       const size_t s = i % num_slots_;
       DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[s], streams_[s], pass));
     }
-    for (size_t s = 0; s < num_slots_; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s]));
+    for (size_t s = 0; s < num_slots_; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s].chains));
     return {};
   }
 
@@ -176,19 +179,20 @@ class TightApplier {
   }
 
  private:
-  Status run_chunk(const Chunk& chunk, Slot& slot, Stream stream, Pass pass) {
+  Status run_chunk(const Chunk& chunk, Slot& slot, TightDecodeStreams streams, Pass pass) {
     uint8_t* to = slot.payload;
     for (const Bytes bytes : chunk.payload) {
-      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), stream));
+      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), streams.chains));
       to += bytes.size();
     }
     const size_t count = chunk.end - chunk.begin;
     DW_RETURN_IF_ERROR(copy(slot.blocks, prepared_.blocks.data() + chunk.begin,
-                            count * sizeof(TightDecodeBlock), stream));
+                            count * sizeof(TightDecodeBlock), streams.chains));
     slot.work.num_blocks = uint32_t(count);
-    if (pass == kPatch) return patch_tight(slot.work, width_, stream);
-    DW_RETURN_IF_ERROR(check_tight(slot.work, width_, stream));
-    return pass == kCheckAndWrite ? write_tight(slot.work, width_, stream) : Status();
+    slot.work.num_coded = uint32_t(chunk.num_coded);
+    if (pass == kPatch) return patch_tight(slot.work, width_, streams);
+    DW_RETURN_IF_ERROR(check_tight(slot.work, width_, streams));
+    return pass == kCheckAndWrite ? write_tight(slot.work, width_, streams) : Status();
   }
 
   const std::span<const NumberedPatch> patches_;
@@ -199,7 +203,7 @@ class TightApplier {
   size_t num_slots_ = 0;
   PatchStatus* status_ = nullptr;
   std::array<Slot, kNumSlots> slots_;
-  std::array<Stream, kNumSlots> streams_{};
+  std::array<TightDecodeStreams, kNumSlots> streams_{};
 };
 
 }  // namespace

@@ -73,24 +73,30 @@ struct TightStreams {
 struct TightDecodeWork {
   const TightDecodeArray* arrays;
   const TightDecodeBlock* blocks;
-  uint32_t num_blocks;
+  uint32_t num_blocks, num_coded;  // of these, those with coded classes
   const uint8_t* payload;         // with kPayloadPadding readable bytes before and after
   const SlotTable* gap_tables;    // 256
   const DecodeTable* value_tables;
   TightStreams* streams;  // one for each block
-  uint32_t* ranks;        // one for each change
+  uint32_t* ranks;        // one for each change; of coded ones later their positions
   void* values;           // one for each change of coded classes: old ones, then new ones
   PatchStatus* status;
 };
 // A damaged block may be read this far past its ends.
 inline constexpr size_t kPayloadPadding = 512;
 
+// Chains of symbols take long and little of the device, scans all of it: with an urgent stream,
+// chains of some blocks run beside scans of others. Calls begin and end on `chains`.
+struct TightDecodeStreams {
+  Stream chains, scans;
+};
+
 // `width` is of all arrays. Everything is checked and nothing written:
-Status check_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status check_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 // After it, the writes; none if the status says that something is wrong.
-Status write_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status write_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 // Both at once, in one scan less: what is wrong is found, but may be when some of the weights have
 // been written.
-Status patch_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status patch_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 
 }  // namespace deltawire::cuda

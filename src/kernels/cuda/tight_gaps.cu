@@ -11,6 +11,8 @@ namespace {
 using namespace deltawire::tight;
 
 constexpr unsigned kThreads = 128;
+// So few registers that it finds room beside the scans of other blocks.
+constexpr unsigned kResident = 8;
 // Lanes that look after a block. Its symbols are one lane's, the rest is shared out.
 constexpr unsigned kTeam = 8, kTeams = kThreads / kTeam;
 using Lanes = Team<kTeam>;
@@ -119,7 +121,7 @@ __device__ void check_end(const TightDecodeWork& work, const GapStream& stream,
   }
 }
 
-__global__ void __launch_bounds__(kThreads) gaps_to_ranks(TightDecodeWork work) {
+__global__ void __launch_bounds__(kThreads, kResident) gaps_to_ranks(TightDecodeWork work) {
   __shared__ GapTile all_tiles[kTeams];
   GapTile& tile = all_tiles[threadIdx.x / kTeam];
   const unsigned member = Lanes::member();

@@ -77,20 +77,28 @@ struct Coder {
     if (second) other = __funnelshift_l(rest, other, 16);
     words.take((first ? 1 : 0) + (second ? 1 : 0));
   }
+  // After the next one has: it is the other one's turn.
+  __device__ void refill_next(uint32_t two) {
+    const bool low = next < kRansLow;
+    const uint32_t state = low ? __funnelshift_l(two, next, 16) : next;
+    words.take(low ? 1 : 0);
+    next = other;
+    other = state;
+  }
   // A single symbol.
   template <class Table>
   __device__ uint32_t decode(const Table& table) {
     const uint32_t two = words.two();
-    uint32_t state = next;
-    const uint32_t symbol = decode_symbol(table, &state);
-    const bool low = state < kRansLow;
-    if (low) state = __funnelshift_l(two, state, 16);
-    words.take(low ? 1 : 0);
-    next = other;
-    other = state;
+    const uint32_t symbol = decode_symbol(table, &next);
+    refill_next(two);
     return symbol;
   }
 };
+
+// Whether some of a class's steps are other than +1 or -1.
+__device__ inline bool is_coded(const TightDecodeBlock& block, unsigned c) {
+  return (block.unit_classes >> c & 1) == 0 && block.end[c] != (c == 0 ? 0 : block.end[c - 1]);
+}
 
 // How many changes of classes before c have no value of their own: only signs.
 __device__ inline uint32_t unit_changes_before(const TightDecodeBlock& block, unsigned c) {

@@ -9,66 +9,38 @@
 
 namespace deltawire::cuda {
 
-// A table of the tokens of narrow elements. There are so few that all are compared with at once:
-// no load depends on the coder's state but that of the range it is in.
-struct alignas(16) StepTable {
-  static constexpr unsigned kSymbols = 17, kFirst = 7;
+// A table of the tokens of narrow elements, small enough for shared memory. A slot's bucket says
+// where to look: most have one symbol, or the first of theirs is meant.
+struct StepTable {
+  static constexpr unsigned kSymbols = 17, kBucketBits = 6;
   static_assert(tight::kNumValueTokens<uint16_t> == kSymbols);
-  // From [kFirst] on, where each symbol's range begins, and where the last one ends: those of
-  // symbols 1 to 16 are aligned.
-  uint16_t starts[32];
+  uint32_t range[kSymbols];                               // as in the table that it is made of
+  uint8_t first[kProbabilityOne >> kBucketBits];          // the symbol of each bucket's first slot
 
   __device__ void fill(const DecodeTable& from, unsigned lane, unsigned num_lanes) {
-    for (unsigned s = lane; s < kSymbols; s += num_lanes) {
-      starts[kFirst + s] = uint16_t(from.range[s] >> 16);
+    for (unsigned s = lane; s < kSymbols; s += num_lanes) range[s] = from.range[s];
+    for (unsigned b = lane; b < sizeof first; b += num_lanes) {
+      first[b] = from.symbol_of_slot[b << kBucketBits];
     }
-    if (lane == 0) starts[kFirst + kSymbols] = kProbabilityOne;
   }
 };
-
-// The tables of an array: one for each context, and the one of what follows escapes.
-struct TokenTables {
-  const StepTable* steps;  // of narrow elements only
-  const DecodeTable* contexts;
-  const DecodeTable* escapes;
-};
-
-// The part of a StepTable that is needed to find a symbol, in registers.
-struct StepBorders {
-  uint4 low, high;
-  const StepTable* table;
-
-  __device__ StepBorders(const TokenTables& tables, uint32_t context)
-      : table(tables.steps + context) {
-    const auto* const from = reinterpret_cast<const uint4*>(&table->starts[StepTable::kFirst + 1]);
-    low = from[0];
-    high = from[1];
-  }
-};
-__device__ inline uint32_t decode_symbol(const StepBorders& borders, uint32_t* state) {
-  const uint4 &low = borders.low, &high = borders.high;
+__device__ inline uint32_t decode_symbol(const StepTable& table, uint32_t* state) {
   const uint32_t slot = *state & (kProbabilityOne - 1);
-  // Of each half the top bit is left where the slot reaches the border.
-  const uint32_t both = slot * 0x00010001U | 0x80008000U;
-  const auto reached = [&](uint32_t two) { return (both - two) & 0x80008000U; };
-  const uint32_t symbol = __popc(
-      reached(low.x) | reached(low.y) >> 1 | reached(low.z) >> 2 | reached(low.w) >> 3 |
-      reached(high.x) >> 4 | reached(high.y) >> 5 | reached(high.z) >> 6 | reached(high.w) >> 7);
-  const uint16_t* const starts = &borders.table->starts[StepTable::kFirst + symbol];
-  const uint32_t start = starts[0], end = starts[1];
-  *state = (end - start) * (*state >> kProbabilityBits) + slot - start;
+  uint32_t symbol = table.first[slot >> StepTable::kBucketBits];
+  uint32_t range = table.range[symbol];
+  while (slot >= (range & 0xffff) + (range >> 16)) range = table.range[++symbol];
+  *state = (range & 0xffff) * (*state >> kProbabilityBits) + slot - (range >> 16);
   return symbol;
 }
 
-// A table of wide elements has more symbols, and is used as it is.
-struct PlainTable {
-  const DecodeTable* table;
-  __device__ PlainTable(const TokenTables& tables, uint32_t context)
-      : table(tables.contexts + context) {}
+// The tables of an array: one for each context, and the one of what follows escapes.
+template <class T>
+struct TokenTables {
+  // Wide elements have more symbols: their tables are used as they are.
+  using Table = std::conditional_t<tight::kLinearSteps<T>, StepTable, DecodeTable>;
+  const Table* contexts;
+  const DecodeTable* escapes;
 };
-__device__ inline uint32_t decode_symbol(const PlainTable& plain, uint32_t* state) {
-  return decode_symbol(*plain.table, state);
-}
 
 // Changes that are decoded in one go. An escape is two symbols: a damaged block is read this many
 // words too far.
@@ -84,43 +56,35 @@ struct TokenTile {
 // Decodes the tokens of `count` changes whose contexts are in the tile, and what follows escapes.
 // One lane's work.
 template <class T>
-__device__ void decode_tokens(const TokenTables& tables, uint32_t count, TokenTile* tile,
+__device__ void decode_tokens(const TokenTables<T>& tables, uint32_t count, TokenTile* tile,
                               Coder* out) {
-  using Table = std::conditional_t<tight::kLinearSteps<T>, StepBorders, PlainTable>;
+  constexpr uint32_t kEscape = tight::kEscapeToken<T>;
   Coder coder = *out;
-  const auto table_of = [&](uint32_t change) { return Table(tables, tile->context[change]); };
-  const auto decode_one = [&](const Table& table, uint32_t change) {
-    const uint32_t token = coder.decode(table);
-    tile->token[change] = uint8_t(token);
-    if (token == tight::kEscapeToken<T>) {
-      tile->escape[change] = uint8_t(coder.decode(*tables.escapes));
-    }
-  };
-  Table first = table_of(0), second = table_of(1);
-  uint32_t change = 0;
-  while (change + 1 < count) {
-    // Two at once, as if there were no escapes.
+  uint32_t change = 0, context = tile->context[0], context2 = tile->context[1];
+  while (change < count) {
+    // Two at once, as if the first were no escape.
     const uint32_t two = coder.words.two();
-    Table third = table_of(change + 2), fourth = table_of(change + 3);
+    const uint32_t context3 = tile->context[change + 2], context4 = tile->context[change + 3];
     uint32_t next = coder.next, other = coder.other;
-    const uint32_t token = decode_symbol(first, &next), token2 = decode_symbol(second, &other);
-    if (max(token, token2) == tight::kEscapeToken<T>) {
-      decode_one(first, change);
-      ++change;
-      fourth = third;
-      third = second;
-    } else {
-      tile->token[change] = uint8_t(token);
-      tile->token[change + 1] = uint8_t(token2);
-      coder.next = next;
+    const uint32_t token = decode_symbol(tables.contexts[context], &next);
+    const uint32_t token2 = decode_symbol(tables.contexts[context2], &other);
+    tile->token[change] = uint8_t(token);
+    coder.next = next;
+    const bool both = token != kEscape && change + 1 < count;
+    context = both ? context3 : context2;
+    context2 = both ? context4 : context3;
+    uint32_t last = token;
+    if (both) {
+      tile->token[++change] = uint8_t(token2);
       coder.other = other;
       coder.refill_both(two);
-      change += 2;
+      last = token2;
+    } else {
+      coder.refill_next(two);
     }
-    first = third;
-    second = fourth;
+    if (last == kEscape) tile->escape[change] = uint8_t(coder.decode(*tables.escapes));
+    ++change;
   }
-  if (change < count) decode_one(first, change);
   *out = coder;
 }
 

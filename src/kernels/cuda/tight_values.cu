@@ -12,7 +12,7 @@ namespace {
 
 using namespace deltawire::tight;
 
-constexpr unsigned kThreads = 128;
+constexpr unsigned kThreads = 64;
 // Lanes that look after a block. Its symbols are one lane's, the rest is shared out.
 constexpr unsigned kTeam = 8, kTeams = kThreads / kTeam;
 using Lanes = Team<kTeam>;
@@ -98,11 +98,14 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
   const TightDecodeArray& array = work.arrays[block.array];
   const KeyBits keys(array.keys);
   const DecodeTable* const contexts = work.value_tables + array.first_table;
-  const TokenTables tables{memory.tables, contexts, contexts + array.num_contexts};
+  TokenTables<T> tables{nullptr, contexts + array.num_contexts};
   if constexpr (kLinearSteps<T>) {
+    tables.contexts = memory.tables;
     for (unsigned v = 0; v < array.num_contexts; ++v) {
       memory.tables[v].fill(contexts[v], member, kTeam);
     }
+  } else {
+    tables.contexts = contexts;
   }
   if (member == 0) {
     for (unsigned i = kTokenTile; i < sizeof tile.context; ++i) tile.context[i] = 0;
