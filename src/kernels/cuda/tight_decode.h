@@ -74,8 +74,8 @@ struct TightDecodeWork {
   const TightDecodeArray* arrays;
   const TightDecodeBlock* blocks;
   uint32_t num_blocks, num_coded;  // of these, those with coded classes
-  const uint8_t* payload;         // with kPayloadPadding readable bytes before and after
-  const SlotTable* gap_tables;    // 256
+  const uint8_t* payload;          // with kPayloadPadding readable bytes before and after
+  const SlotTable* gap_tables;     // 256
   const DecodeTable* value_tables;
   TightStreams* streams;  // one for each block
   uint32_t* ranks;        // one for each change; of coded ones later their positions

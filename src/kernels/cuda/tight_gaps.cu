@@ -48,8 +48,7 @@ struct GapStream {
 };
 
 // One lane's work.
-__device__ void decode_tokens(const SlotTable& table, uint32_t count, uint8_t* tokens,
-                              Coder* out) {
+__device__ void decode_tokens(const SlotTable& table, uint32_t count, uint8_t* tokens, Coder* out) {
   Coder coder = *out;
   uint32_t i = 0;
   for (; i + 1 < count; i += 2) {

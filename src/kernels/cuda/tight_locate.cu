@@ -1,5 +1,5 @@
-// Steps 2 and 4 of decoding `tight`: a scan of the weights finds the elements that have the ranks. A
-// thread block for each block, a warp of it for each class.
+// Steps 2 and 4 of decoding `tight`: a scan of the weights finds the elements that have the ranks.
+// A thread block for each block, a warp of it for each class.
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/status.cuh"
@@ -26,8 +26,8 @@ struct Shape {
                                        : kNarrow / 4,
                       kThreads>;
 };
-using FindShape = Shape<64, 4>;
-using WriteShape = Shape<64, 4>;
+using FindShape = Shape<32, 5>;
+using WriteShape = Shape<32, 5>;
 
 // In shared memory, one for each thread block.
 template <class T, class Step>
@@ -244,8 +244,7 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
   const uint32_t signs = work.streams[blockIdx.x].signs[c] - first;
   const auto load = [&](uint32_t at) -> Change<T> {
     if (at >= last) return {kNoRank, 0};
-    return {places[at],
-            coded ? values[at] : T(payload[(signs + at) / 8] >> (signs + at) % 8 & 1)};
+    return {places[at], coded ? values[at] : T(payload[(signs + at) / 8] >> (signs + at) % 8 & 1)};
   };
   // A warp takes 32 at a time, the next ones on their way.
   uint32_t at = first + lane_id();
@@ -264,8 +263,7 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
         } else {
           const uint32_t found = scan.locate(c, change.place, of_warp);
           const T old_value = memory.rows.element(found);
-          store_element<T>(data, begin + scan.step() + found,
-                           T(old_value + 1 - 2 * change.value));
+          store_element<T>(data, begin + scan.step() + found, T(old_value + 1 - 2 * change.value));
         }
         change.place = kNoRank;
       }
@@ -277,78 +275,6 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
   }
   // Ranks that their class does not reach in this block are left over.
   if (change.place != kNoRank) {
-    fail(work.status, PatchError::kRankNotReached, block.array, block.number);
-  }
-}
-
-constexpr unsigned kCheckThreads = 256, kInFlight = 4;
-
-// Counts of a thread's part of a block.
-struct PartCounts {
-  ClassCounts sum{};
-  __device__ void add(const RowCounts& row) {
-    const ClassCounts own = row.widened();
-    for (unsigned p = 0; p < 4; ++p) sum.pairs[p] += own.pairs[p];
-  }
-};
-
-template <class T>
-__device__ void count_chunk(const uint4& chunk, KeyBits keys, const uint32_t* one_hot,
-                            RowCounts* row) {
-  constexpr unsigned kPer = 16 / sizeof(T), kGroup = kPer < 8 ? kPer : 8;
-#pragma unroll
-  for (unsigned g = 0; g < kPer; g += kGroup) {
-    uint32_t sum = 0;
-#pragma unroll
-    for (unsigned j = 0; j < kGroup; ++j) sum += one_hot_of<T>(chunk, g + j, keys, one_hot);
-    row->add(sum);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kCheckThreads) check_blocks(TightDecodeWork work) {
-  __shared__ uint32_t one_hot[256], totals[kMaxClasses];
-  const TightDecodeBlock& block = work.blocks[blockIdx.x];
-  if (block.only_units == 0) return;
-  const TightDecodeArray& array = work.arrays[block.array];
-  const KeyBits keys(array.keys);
-  for (unsigned key = threadIdx.x; key < 256; key += kCheckThreads) {
-    one_hot[key] = 1U << (4 * array.keys.class_of_key[key]);
-  }
-  if (threadIdx.x < kMaxClasses) totals[threadIdx.x] = 0;
-  if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
-
-  constexpr uint32_t kPer = 16 / sizeof(T), kRound = kCheckThreads * kInFlight;
-  const T* const from = static_cast<const T*>(array.data) + block.first_element;
-  const uint4* const chunks = reinterpret_cast<const uint4*>(from);
-  const uint32_t num_chunks = is_aligned16(from) ? block.num_elements / kPer / kRound * kRound : 0;
-  PartCounts part;
-  for (uint32_t base = threadIdx.x; base < num_chunks; base += kRound) {
-    uint4 bits[kInFlight];
-#pragma unroll
-    for (unsigned k = 0; k < kInFlight; ++k) bits[k] = __ldcs(chunks + base + k * kCheckThreads);
-    RowCounts row;
-#pragma unroll
-    for (unsigned k = 0; k < kInFlight; ++k) count_chunk<T>(bits[k], keys, one_hot, &row);
-    part.add(row);
-  }
-  for (uint32_t i = num_chunks * kPer + threadIdx.x; i < block.num_elements; i += kCheckThreads) {
-    RowCounts row;
-    row.add(one_hot[keys.of(load_element<T>(array.data, block.first_element + i))]);
-    part.add(row);
-  }
-#pragma unroll
-  for (unsigned c = 0; c < kMaxClasses; ++c) {
-    const uint32_t pair = part.sum.pairs[ClassCounts::pair_of(c)];
-    const uint32_t own = ClassCounts::half_of(c) == 0 ? pair & 0xffff : pair >> 16;
-    const uint32_t of_warp = __reduce_add_sync(kAllLanes, own);
-    if (lane_id() == 0) atomicAdd(&totals[c], of_warp);
-  }
-  __syncthreads();
-  if (threadIdx.x >= kMaxClasses) return;
-  const unsigned c = threadIdx.x;
-  const uint32_t first = c == 0 ? 0 : block.end[c - 1], last = block.end[c];
-  if (first < last && work.ranks[block.first_change + last - 1] >= totals[c]) {
     fail(work.status, PatchError::kRankNotReached, block.array, block.number);
   }
 }
@@ -372,13 +298,6 @@ Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream)
                                  int(kShared)));
     write_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work);
     return launched("write_blocks");
-  });
-}
-
-Status check_ranks(const TightDecodeWork& work, unsigned width, Stream stream) {
-  return with_width(width, [&]<class T>() {
-    check_blocks<T><<<work.num_blocks, kCheckThreads, 0, stream>>>(work);
-    return launched("check_blocks");
   });
 }
 

@@ -117,9 +117,8 @@ __device__ inline uint32_t bits_at(const uint8_t* begin, uint32_t at, unsigned c
 // Whether a block ends as an encoder ends it: both states where they began, both streams at the
 // same byte, zero bits up to it.
 __device__ inline bool streams_meet(const uint8_t* begin, uint32_t at_bit, const Coder& coder) {
-  return coder.words.at() == begin + (at_bit + 7) / 8 &&
-         bits_at(begin, at_bit, -at_bit & 7) == 0 && coder.next == kRansLow &&
-         coder.other == kRansLow;
+  return coder.words.at() == begin + (at_bit + 7) / 8 && bits_at(begin, at_bit, -at_bit & 7) == 0 &&
+         coder.next == kRansLow && coder.other == kRansLow;
 }
 
 }  // namespace deltawire::cuda

@@ -9,13 +9,13 @@
 
 namespace deltawire::cuda {
 
-// A table of the tokens of narrow elements, small enough for shared memory. A slot's bucket says
-// where to look: most have one symbol, or the first of theirs is meant.
-struct StepTable {
-  static constexpr unsigned kSymbols = 17, kBucketBits = 6;
-  static_assert(tight::kNumValueTokens<uint16_t> == kSymbols);
-  uint32_t range[kSymbols];                               // as in the table that it is made of
-  uint8_t first[kProbabilityOne >> kBucketBits];          // the symbol of each bucket's first slot
+// A table of few symbols, small enough for shared memory. A slot's bucket says where to look: most
+// have one symbol, or the first of theirs is meant.
+template <unsigned kSymbols>
+struct SmallTable {
+  static constexpr unsigned kBucketBits = 5;
+  uint32_t range[kSymbols];                       // as in the table that it is made of
+  uint8_t first[kProbabilityOne >> kBucketBits];  // the symbol of each bucket's first slot
 
   __device__ void fill(const DecodeTable& from, unsigned lane, unsigned num_lanes) {
     for (unsigned s = lane; s < kSymbols; s += num_lanes) range[s] = from.range[s];
@@ -24,22 +24,24 @@ struct StepTable {
     }
   }
 };
-__device__ inline uint32_t decode_symbol(const StepTable& table, uint32_t* state) {
+template <unsigned kSymbols>
+__device__ uint32_t decode_symbol(const SmallTable<kSymbols>& table, uint32_t* state) {
   const uint32_t slot = *state & (kProbabilityOne - 1);
-  uint32_t symbol = table.first[slot >> StepTable::kBucketBits];
+  uint32_t symbol = table.first[slot >> table.kBucketBits];
   uint32_t range = table.range[symbol];
   while (slot >= (range & 0xffff) + (range >> 16)) range = table.range[++symbol];
   *state = (range & 0xffff) * (*state >> kProbabilityBits) + slot - (range >> 16);
   return symbol;
 }
 
-// The tables of an array: one for each context, and the one of what follows escapes.
+// The tables of an array: one for each context, and the one of what follows escapes. Wide elements
+// have more symbols: their tables are used as they are.
 template <class T>
 struct TokenTables {
-  // Wide elements have more symbols: their tables are used as they are.
-  using Table = std::conditional_t<tight::kLinearSteps<T>, StepTable, DecodeTable>;
-  const Table* contexts;
-  const DecodeTable* escapes;
+  template <unsigned kSymbols>
+  using Table = std::conditional_t<tight::kLinearSteps<T>, SmallTable<kSymbols>, DecodeTable>;
+  const Table<tight::kNumValueTokens<T>>* contexts;
+  const Table<tight::kNumEscapes<T>>* escapes;
 };
 
 // Changes that are decoded in one go. An escape is two symbols: a damaged block is read this many

@@ -21,8 +21,22 @@ constexpr unsigned kEach = kTokenTile / kTeam;  // changes of a tile to a lane
 // In shared memory, one for each team.
 template <class T>
 struct TeamMemory {
-  StepTable tables[kLinearSteps<T> ? kMaxContexts : 1];
+  static constexpr bool kTables = kLinearSteps<T>;
+  SmallTable<kNumValueTokens<T>> contexts[kTables ? kMaxContexts : 1];
+  SmallTable<kNumEscapes<T>> escapes;
   TokenTile tile;
+
+  // To be followed by a barrier.
+  __device__ TokenTables<T> tables(const DecodeTable* from, unsigned num_contexts) {
+    if constexpr (kTables) {
+      const unsigned member = Lanes::member();
+      for (unsigned v = 0; v < num_contexts; ++v) contexts[v].fill(from[v], member, kTeam);
+      escapes.fill(from[num_contexts], member, kTeam);
+      return {contexts, &escapes};
+    } else {
+      return {from, from + num_contexts};
+    }
+  }
 };
 
 template <class T>
@@ -97,16 +111,8 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
   TokenTile& tile = memory.tile;
   const TightDecodeArray& array = work.arrays[block.array];
   const KeyBits keys(array.keys);
-  const DecodeTable* const contexts = work.value_tables + array.first_table;
-  TokenTables<T> tables{nullptr, contexts + array.num_contexts};
-  if constexpr (kLinearSteps<T>) {
-    tables.contexts = memory.tables;
-    for (unsigned v = 0; v < array.num_contexts; ++v) {
-      memory.tables[v].fill(contexts[v], member, kTeam);
-    }
-  } else {
-    tables.contexts = contexts;
-  }
+  const TokenTables<T> tables =
+      memory.tables(work.value_tables + array.first_table, array.num_contexts);
   if (member == 0) {
     for (unsigned i = kTokenTile; i < sizeof tile.context; ++i) tile.context[i] = 0;
   }
@@ -163,7 +169,8 @@ __global__ void __launch_bounds__(kThreads) values_of_blocks(TightDecodeWork wor
       for (unsigned k = 0; k < kEach; ++k) {
         const unsigned i = k * kTeam + member;
         if (i >= count) continue;
-        const uint64_t bits = DeviceBitReader(begin, at_bit[k]).get_long(length[k]);
+        DeviceBitReader reader(begin, at_bit[k]);
+        const uint64_t bits = sizeof(T) <= 4 ? reader.get(length[k]) : reader.get_long(length[k]);
         T new_value;
         sound = make_value<T>(token[k], escape[k], bits, old_values[k], &new_value) && sound;
         values[done + i] = new_value;
