@@ -7,6 +7,7 @@
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "cli/work_options.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -42,7 +43,7 @@ void say_report(const Context& context, const CompactReport& report) {
   for (const MergedDelta& one : report.merged) {
     const std::string span = fmt::format("{} to {}", one.base, one.version);
     if (!one.made) {
-      context.say(fmt::format("skipped   {}: {}", span, one.skipped));
+      context.say(fmt::format("skipped   {}: {}", span, escape_controls(one.skipped)));
       continue;
     }
     ++made;

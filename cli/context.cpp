@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/stop.h"
 #include "cli/units.h"
 #include "tensor/text.h"
 
@@ -46,6 +47,8 @@ bool plain_terminal() {
 void listen_for_interrupts() {
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
+  set_stop_request(was_interrupted);
+  std::signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it; how our children end matters
 }
 
 bool was_interrupted() { return interrupted.load(); }
@@ -76,11 +79,16 @@ void print_out(std::string_view text) {
   }
 }
 
+void flush_out() {
+  errno = 0;
+  if (std::fflush(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
+}
+
 int finish_printing(int status) {
+  flush_out();
   // Some filesystems tell only on close that there was no room.
   errno = 0;
-  const bool failed = std::fflush(stdout) != 0 || std::fclose(stdout) != 0;
-  if (failed && print_error == 0) print_error = errno != 0 ? errno : EIO;
+  if (std::fclose(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
   if (print_error == 0 || print_error == EPIPE) return status;
   const int code = Context().fail(
       io_error(std::string("cannot write to stdout: ") + std::strerror(print_error)));
@@ -97,14 +105,18 @@ void Context::emit(const nlohmann::ordered_json& object) const {
 }
 
 int Context::fail(const Status& status) const {
-  const std::string name(code_name(status.code()));
-  if (json) emit({{"error", {{"code", name}, {"message", status.message()}}}});
+  // Who is told to stop waits for nobody any more: what then has no answer is not the store's
+  // doing.
+  const bool gave_up = status.code() == Code::kUnavailable && was_interrupted();
+  const Status said = gave_up ? cancelled("stopped on request; " + status.message()) : status;
+  const std::string name(code_name(said.code()));
+  if (json) emit({{"error", {{"code", name}, {"message", said.message()}}}});
   const bool coloured = isatty(STDERR_FILENO) != 0 && !plain_terminal();
   say_on_stderr("{} {}\n",
                 coloured ? fmt::format(fmt::emphasis::bold | fg(fmt::terminal_color::red), "error:")
                          : "error:",
-                escape_controls(status.to_string()));
-  return int(status.code());
+                escape_controls(said.to_string()));
+  return int(said.code());
 }
 
 bool Context::colour() const { return isatty(STDOUT_FILENO) != 0 && !plain_terminal(); }

@@ -106,7 +106,7 @@ class Follower {
     if (!pulled.changed && !outcome.told && !pulled.recovered) return;
     context_.emit(pull_json(outcome));
     if (!context_.json) say_pull(context_, options_.replica, outcome);
-    std::fflush(stdout);
+    flush_out();
   }
 
   const Context& context_;

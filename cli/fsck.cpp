@@ -6,6 +6,7 @@
 #include "cli/chain_args.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -21,7 +22,7 @@ struct Options {
 
 void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
   for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
-    context.say(fmt::format("{}: {}", what, lines[i]));
+    context.say(fmt::format("{}: {}", what, escape_controls(lines[i])));
   }
   if (lines.size() > kMostLines) {
     context.say(fmt::format("and {} more (--json lists all)", lines.size() - kMostLines));
@@ -48,16 +49,20 @@ int fsck(const Context& context, const Options& options) {
   const FsckReport& report = *result;
   say_some(context, "problem", report.problems);
   say_some(context, "warning", report.warnings);
-  context.say(fmt::format("{}: {}, {}, {}, {} in {}", report.problems.empty() ? "sound" : "DAMAGED",
-                          plural(report.num_versions, "version"),
-                          plural(report.num_edges, "shortcut"), plural(report.num_parts, "part"),
-                          human_bytes(double(report.bytes)), seconds(now_seconds() - start)));
+  const std::string beside =
+      report.num_files == 0 ? "" : fmt::format("{}, ", plural(report.num_files, "side file"));
+  context.say(
+      fmt::format("{}: {}, {}, {}, {}{} in {}", report.problems.empty() ? "sound" : "DAMAGED",
+                  plural(report.num_versions, "version"), plural(report.num_edges, "shortcut"),
+                  plural(report.num_parts, "part"), beside, human_bytes(double(report.bytes)),
+                  seconds(now_seconds() - start)));
   context.emit({{"sound", report.problems.empty()},
                 {"head", report.head},
                 {"versions", report.num_versions},
                 {"shortcuts", report.num_edges},
                 {"schemas", report.num_schemas},
                 {"parts", report.num_parts},
+                {"side_files", report.num_files},
                 {"bytes", report.bytes},
                 {"orphans", report.num_orphans},
                 {"orphan_bytes", report.orphan_bytes},

@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -16,7 +17,7 @@ struct Options {
   ChainArgs chain;
   uint64_t keep = 0;
   std::string grace = "1h";
-  bool dry_run = false;
+  bool dry_run = false, is_unsigned = false;
 };
 
 std::string range_text(const VersionRange& range) {
@@ -49,7 +50,11 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
     context.say(fmt::format("{}forgotten: {}, not seen for a month", would,
                             plural(report.num_forgotten, "replica")));
   }
-  for (const std::string& note : report.notes) context.say("note: " + note);
+  if (report.num_temporaries != 0) {
+    context.say(fmt::format("{}removed: {} that killed writers left", would,
+                            plural(report.num_temporaries, "temporary file")));
+  }
+  for (const std::string& note : report.notes) context.say("note: " + escape_controls(note));
 }
 
 Json to_json(const GcReport& report, bool dry_run) {
@@ -67,6 +72,7 @@ Json to_json(const GcReport& report, bool dry_run) {
           {"deleted_bytes", report.deleted_bytes},
           {"waiting_objects", report.num_waiting},
           {"forgotten_replicas", report.num_forgotten},
+          {"temporary_files", report.num_temporaries},
           {"notes", report.notes}};
 }
 
@@ -79,6 +85,7 @@ int gc(const Context& context, const Options& options) {
   gc_options.keep = options.keep;
   gc_options.grace_seconds = int64_t(*grace);
   gc_options.dry_run = options.dry_run;
+  gc_options.signed_too = options.is_unsigned;
   const Result<GcReport> report = collect_garbage(*chain, gc_options);
   if (!report.ok()) return context.fail(report.status());
   say(context, *report, options.dry_run);
@@ -101,6 +108,8 @@ void add_gc(Command& app, Context& context, Run* run) {
   verb->add_option("--grace", options->grace,
                    "how long objects outlive their version: 90s, 30m, 6h, 2d (default 1h)");
   verb->add_flag("--dry-run", options->dry_run, "only say what would be done");
+  verb->add_flag("--unsigned", options->is_unsigned,
+                 "the chain is no longer signed: remove signed versions without --trust");
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return gc(context, *options); }; });
 }

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -84,11 +85,8 @@ std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
 
 // A record that cannot be shown: the others still can.
 std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
-  return {std::to_string(version), "-", "DAMAGED", "-", "-", "-", "-", "-", why.to_string()};
-}
-
-bool is_damage(const Status& status) {
-  return status.code() == Code::kCorruption || status.code() == Code::kUnsupported;
+  return {std::to_string(version),         "-", "DAMAGED", "-", "-", "-", "-", "-",
+          escape_controls(why.to_string())};
 }
 
 int log(const Context& context, const Options& options) {

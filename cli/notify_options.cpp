@@ -30,12 +30,13 @@ Result<Notifier> make_notifier(const NotifyOptions& options) {
   EngineOptions engine_options;
   engine_options.limits.timeout_seconds = options.timeout_seconds;
   engine_options.limits.retries = options.retries;
+  engine_options.cancelled = was_interrupted;
   if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) {
     engine_options.api_key = Secret(key);
   }
   std::vector<std::string> specs = options.notify;
   for (const std::string& command : options.exec) specs.push_back("exec=" + command);
-  Notifier notifier;
+  Notifier notifier(was_interrupted);
   for (const std::string& spec : specs) {
     DW_ASSIGN_OR_RETURN(auto engine, make_engine(spec, engine_options));
     notifier.add(std::move(engine));

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -60,7 +61,7 @@ void say(const Context& context, const Options& options, const Plan& plan) {
   context.say(fmt::format("from {} to version {}: {}, {}; every single version would be {}", from,
                           to, plural(plan.hops.size(), "hop"), human_bytes(double(plan.bytes)),
                           human_bytes(double(plan.all_deltas_bytes))));
-  for (const std::string& note : plan.notes) context.say("went around: " + note);
+  for (const std::string& note : plan.notes) context.say("went around: " + escape_controls(note));
 }
 
 Json to_json(const Options& options, const Plan& plan) {

@@ -23,7 +23,10 @@ int pull(const Context& context, const Options& options) {
     return pull_and_notify(&*replica, &*notifier, options.replica.copy_on_write, options.version);
   };
   const PullOutcome outcome = run();
-  if (!outcome.report) return context.fail(outcome.status);
+  if (!outcome.report) {
+    say_engines(context, outcome.engines.engines);
+    return context.fail(outcome.status);
+  }
   say_pull(context, options.replica, outcome);
   if (!outcome.status.ok()) return context.fail(outcome.status);
   context.emit(pull_json(outcome));

@@ -37,8 +37,9 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
                    "the run's id; refuse a store that holds another run (default: any)");
   add_version(verb, "--at-least", &options->at_least,
               "refuse to go to a version below this one: a store that is behind is waited for");
-  verb->add_option("--name", options->name,
-                   "what this replica is called in `status STORE` (default: host and path)");
+  verb->add_option(
+      "--name", options->name,
+      "what this replica is called in `status STORE` (default: host, path and an id of LOCAL)");
   verb->add_flag("--no-heartbeat", options->no_heartbeat,
                  "leave no note in the store about which version this replica holds");
   add_notify_options(verb, &options->notify);
@@ -119,13 +120,19 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
     context.say(fmt::format("version   {}", from_to(report)));
     context.say(fmt::format("fetched   {} in {}", human_bytes(double(report.bytes)),
                             plural(report.num_hops, "hop")));
-    context.say(fmt::format("patched   {}; weights {}",
-                            report.num_changed == 0 ? "nothing: the version is stored whole"
-                                                    : plural(report.num_changed, "element"),
-                            human_bytes(double(report.weights_bytes))));
+    const bool whole = report.whole && report.num_changed == 0;
+    context.say(fmt::format(
+        "patched   {}; weights {}",
+        whole ? "nothing: the version is stored whole" : plural(report.num_changed, "element"),
+        human_bytes(double(report.weights_bytes))));
+    if (report.num_side_files != 0) {
+      context.say(fmt::format("beside    {} came anew or went",
+                              plural(report.num_side_files, "side file")));
+    }
     context.say(fmt::format("time      {}, of which files changed for {}", seconds(report.seconds),
                             seconds(report.patch_seconds)));
   }
+  for (const std::string& path : report.set_aside) context.say("set aside " + shown_path(path));
   say_engines(context, outcome.engines.engines);
 }
 
@@ -138,6 +145,8 @@ nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
   if (report.repaired) json["repair_reason"] = report.repair_reason;
   json["hops"] = report.num_hops;
   json["bytes"] = report.bytes;
+  json["side_files"] = report.num_side_files;
+  if (!report.set_aside.empty()) json["set_aside"] = report.set_aside;
   json["tensors"] = report.num_tensors;
   json["changed_elements"] = report.num_changed;
   json["full_bytes"] = report.weights_bytes;

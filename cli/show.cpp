@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "chain/edges.h"
+#include "chain/side_objects.h"
 #include "cli/chain_args.h"
 #include "cli/inspect/table.h"
 #include "cli/options.h"
@@ -68,6 +69,10 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
   for (const PartRef& part : m.parts) {
     line("part", fmt::format("{}  {}", part.name, human_bytes(double(part.size_bytes))));
   }
+  for (const SideFile& file : m.files) {
+    line("file", fmt::format("{}  {}, sha-256 {}", shown(file.name),
+                             human_bytes(double(file.size_bytes)), file.sha256.hex()));
+  }
   if (!tensors) return;
   Table table({{"tensor", false}, {"dtype", false}, {"shape", false}, {"digest", false}});
   for (size_t i = 0; i < shown_version.schema.tensors.size(); ++i) {
@@ -86,7 +91,13 @@ Json or_null(const std::optional<T>& value) {
 
 Json to_json(const Shown& shown_version) {
   const Manifest& m = shown_version.record.manifest;
-  Json edges = Json::array(), tensors = Json::array();
+  Json edges = Json::array(), tensors = Json::array(), files = Json::array();
+  for (const SideFile& file : m.files) {
+    files.push_back({{"name", file.name},
+                     {"bytes", file.size_bytes},
+                     {"sha-256", file.sha256.hex()},
+                     {"object", side_object(file).name}});
+  }
   for (const EdgeName& edge : shown_version.edges) {
     edges.push_back({{"base", or_null(edge.base)}, {"bytes", edge.bytes}});
   }
@@ -117,6 +128,7 @@ Json to_json(const Shown& shown_version) {
                    {"anchor", m.anchor},
                    {"anchor_bytes", m.anchor_bytes},
                    {"parts", parts_json(m.parts)},
+                   {"files", std::move(files)},
                    {"shortcuts", std::move(edges)},
                    {"tensors", std::move(tensors)}});
   return json;

@@ -10,6 +10,7 @@
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/replica.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -69,16 +70,24 @@ std::optional<uint64_t> lag_of(const std::optional<uint64_t>& head,
   return *head >= *version ? *head - *version : 0;
 }
 
+// Whoever may write a heartbeat chooses its name.
+std::string shown_name(const Heartbeat& beat) {
+  constexpr size_t kMost = 100;
+  std::string name = escape_controls(beat.name);
+  if (name.size() > kMost) name = name.substr(0, kMost) + "...";
+  return name;
+}
+
 Json show_heartbeat(const Context& context, const std::optional<uint64_t>& head,
                     const ListedHeartbeat& listed, size_t name_width) {
   if (!listed.heartbeat.ok()) {
     const std::string why = listed.heartbeat.status().to_string();
-    context.say(fmt::format("  {:{}}  {}", listed.object.name, name_width, why));
+    context.say(fmt::format("  {:{}}  {}", listed.object.name, name_width, escape_controls(why)));
     return {{"object", listed.object.name}, {"error", why}};
   }
   const Heartbeat& beat = *listed.heartbeat;
   const std::optional<uint64_t> lag = lag_of(head, beat.version);
-  context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", beat.name, name_width,
+  context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", shown_name(beat), name_width,
                           or_dash(beat.version), or_dash(lag), or_dash(beat.serving),
                           ago(beat.seen),
                           beat.lease ? fmt::format(", fetching {}", beat.lease->to) : ""));
@@ -109,7 +118,7 @@ Result<Json> show_store(const Context& context, const std::string& place,
   context.say(line);
   size_t width = 8;
   for (const ListedHeartbeat& listed : beats) {
-    if (listed.heartbeat.ok()) width = std::max(width, listed.heartbeat->name.size());
+    if (listed.heartbeat.ok()) width = std::max(width, shown_name(*listed.heartbeat).size());
   }
   if (!beats.empty()) {
     context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}", "replica", width, "version", "lag",

@@ -2,13 +2,26 @@
 
 namespace deltawire::cli {
 
+void add_key_options(Command* verb, std::filesystem::path* sign_key,
+                     std::filesystem::path* trust_key, bool* change_key) {
+  Option* const sign =
+      verb->add_option("--sign-key", *sign_key, "sign what is added with this private key");
+  verb->add_option("--trust", *trust_key, "refuse a chain that no key in this file has signed");
+  // Two words for one switch, so that no missing --sign-key ends the signing.
+  verb->add_flag("--change-key", *change_key,
+                 "sign with another key than the newest version is signed with, or for the first "
+                 "time; needed once")
+      ->needs(sign);
+  verb->add_flag("--unsigned", *change_key,
+                 "sign no more, though the newest version is signed; replicas with --trust stop")
+      ->excludes(sign);
+}
+
 void add_work_options(Command* verb, WorkOptions* options) {
   verb->add_option("--work", options->folder,
                    "folder for states of the model meanwhile (default: the system's for "
                    "temporary files)");
-  verb->add_option("--sign-key", options->sign_key, "sign what is added with this private key");
-  verb->add_option("--trust", options->trust_key,
-                   "refuse a chain that is not signed with this public key");
+  add_key_options(verb, &options->sign_key, &options->trust_key, &options->change_key);
 }
 
 }  // namespace deltawire::cli

@@ -6,6 +6,11 @@
 
 namespace deltawire::cli {
 
+// --sign-key, --trust, --change-key and --unsigned of what adds to a chain. The places must live
+// until the command line is parsed.
+void add_key_options(Command* verb, std::filesystem::path* sign_key,
+                     std::filesystem::path* trust_key, bool* change_key);
+
 void add_work_options(Command* verb, WorkOptions* options);
 
 }  // namespace deltawire::cli

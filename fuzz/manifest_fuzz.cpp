@@ -5,6 +5,7 @@
 
 #include "chain/heartbeat.h"
 #include "chain/names.h"
+#include "chain/side_objects.h"
 #include "chain/trash.h"
 #include "format/manifest.h"
 #include "format/part_check.h"
@@ -37,6 +38,11 @@ void try_records(const std::string& text) {
     expect(back.ok() && serialise_manifest(*back, {}).value() == *again);
     Schema schema;
     (void)check_state(schema, *manifest);
+    if (check_side_objects(*manifest).ok()) {
+      for (const SideFile& file : manifest->files) {
+        expect(check_object_name(side_object(file).name).ok());
+      }
+    }
   }
   if (const auto edge = parse_edge(text, {}); edge.ok()) {
     const auto again = serialise_edge(*edge, {});

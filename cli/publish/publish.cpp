@@ -5,6 +5,7 @@
 #include "cli/publish/report.h"
 #include "cli/store_options.h"
 #include "cli/verbs.h"
+#include "cli/work_options.h"
 #include "deltawire/publisher.h"
 
 namespace deltawire::cli {
@@ -71,9 +72,8 @@ void add_publish(Command& app, Context& context, Run* run) {
   verb->add_flag("--no-anchors", options->no_anchors, "never store a version whole beside the seed")
       ->excludes(every)
       ->excludes(by_bytes);
-  verb->add_option("--sign-key", publish_options.sign_key, "sign manifests with this private key");
-  verb->add_option("--trust", publish_options.trust_key,
-                   "refuse a chain that is not signed with this public key");
+  add_key_options(verb, &publish_options.sign_key, &publish_options.trust_key,
+                  &publish_options.change_key);
   verb->add_option("--hook-before-commit", publish_options.hook_before_commit,
                    "shell command, run when all parts are in the store; unless it exits with 0 "
                    "nothing is committed (DELTAWIRE_VERSION, _STORE, _RUN)");

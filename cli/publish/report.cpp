@@ -44,7 +44,8 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
           {"tensors_changed", report.num_changed_tensors},
           {"seconds", report.seconds},
           {"phases", phases},
-          {"warnings", report.warnings}};
+          {"warnings", report.warnings},
+          {"note", report.note}};
 }
 
 void say_report(const Context& context, const PublishReport& report) {
@@ -77,6 +78,7 @@ void say_report(const Context& context, const PublishReport& report) {
     context.say("phases    " + phases_text(report));
   }
   for (const std::string& warning : report.warnings) context.say("warning   " + warning);
+  if (!report.note.empty()) context.say("note      " + report.note);
   context.say(fmt::format("time      {}, {}/s of weights", seconds(report.seconds),
                           human_bytes(double(report.weights_bytes) / report.seconds)));
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <thread>
 
 #include "base/log.h"
@@ -73,9 +72,12 @@ class Watcher {
       record_publish(report);
       context_.emit(with_path(report, checkpoint));
       context_.say(checkpoint.filename().string() + "  " + one_line(report));
-      std::fflush(stdout);
+      flush_out();
       for (const std::string& warning : report.warnings) {
         log_event(LogLevel::kWarning, "publish.warning", {{"warning", warning}});
+      }
+      if (!report.note.empty()) {
+        log_event(LogLevel::kInfo, "publish.note", {{"note", report.note}});
       }
       if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
       DW_RETURN_IF_ERROR(folder_.remember(checkpoint));

@@ -40,9 +40,13 @@ struct PublishOptions {
   bool snapshot_per_run = false;              // the snapshot is a folder of snapshots, by run id
   bool single_writer = false;                 // allow a store without conditional put
   std::filesystem::path sign_key, trust_key;  // key files; empty: none
+  // A version is signed as the one before it is. With this it may be signed with another key, for
+  // the first time or, without a key, no more: replicas that do not trust it stop.
+  bool change_key = false;
   std::string hook_before_commit;  // a shell command, run when all parts are in the store
   double hook_timeout_seconds = 600;
-  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in.
+  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the
+  // run is signed every rank has the sign key.
   unsigned rank = 0, world = 1;
   double rank_timeout_seconds = 600;
   PublishCudaOptions cuda;
@@ -70,6 +74,9 @@ struct PublishReport {
   std::vector<Phase> phases;
   // What went wrong beside the commit: the version stands, and what is missing is made up for.
   std::vector<std::string> warnings;
+  // What a checkpoint's folder holds that does not travel; said once per publisher, and when it
+  // changes.
+  std::string note;
 };
 
 // A tensor, or this rank's box of one.
@@ -77,7 +84,9 @@ struct PublishTensor {
   TensorView view;  // bytes are the box's contents; shape is the whole tensor's
   Box box;
   Memory memory = Memory::kHost;  // where the bytes are
-  // The dtype that the bytes really have: F32 or F16, on a GPU, that are published as BF16.
+  // The dtype that the bytes really have, where they are rounded on their way: F64, F32, F16 or
+  // BF16 that are published as BF16, F16 or F32; on a GPU, F32 or F16 as BF16. Nothing larger than
+  // a piece is rounded at a time.
   std::optional<DType> source = {};
   // The caller's word that it is what the last version has: its bytes are not compared. They are
   // still read where a version is stored whole, and where the chain does not know their digest.
@@ -108,10 +117,21 @@ class Publisher {
   const std::string& run() const noexcept;  // empty until there is one
   SnapshotMemory memory() const;
 
-  // Publishes a state: all tensors of the model, in any order. `extra_files` (config.json,
-  // tokenizer, ...) ride along in versions that are stored whole.
+  // Publishes a state: all tensors of the model, in any order, and the files beside them.
+  //
+  // `extra_files` (config.json, tokenizer, ...) are the version's, all of them, by their file
+  // names: whoever holds the version has these and no others. None: those of the version before.
+  // New contents are uploaded once; a version where only they differ is a version like any other.
+  // InvalidArgument, before anything is uploaded, for what the folder of a checkpoint may not hold
+  // (docs/format.md). Of ranks, rank 0's are taken.
+  //
+  // `step` is for ranks: those that publish the same step make a version together, whatever was
+  // restarted or came late, and steps only grow. Ranks that give none count their publishes, so
+  // that all must be opened together.
+  using Paths = std::vector<std::filesystem::path>;
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
-                                const std::vector<std::filesystem::path>& extra_files = {});
+                                const std::optional<Paths>& extra_files = {},
+                                std::optional<uint64_t> step = {});
   // publish() in two halves. capture() compares and encodes: when it returns, the tensors may
   // change again. Parts go on their way meanwhile; finish() waits for them, commits, and lets the
   // snapshot follow. It may be called from another thread. One at a time: InvalidArgument for a
@@ -119,9 +139,12 @@ class Publisher {
   // to the end: versions that are stored whole (the seed, dense ones, anchors), more changes than a
   // quarter of the memory limit, and ranks.
   Status capture(std::span<const PublishTensor> tensors,
-                 const std::vector<std::filesystem::path>& extra_files = {});
+                 const std::optional<Paths>& extra_files = {},
+                 std::optional<uint64_t> step = {});
   Result<PublishReport> finish();
-  // publish() from a checkpoint on disk.
+  // publish() from a checkpoint on disk, with the files in its folder, but for hidden ones and
+  // weights in other formats; folders in it do not travel either. A single file says nothing about
+  // others: the version keeps those of the one before.
   Result<PublishReport> publish_checkpoint(const std::filesystem::path& checkpoint);
 
  private:

@@ -22,7 +22,7 @@ struct ReplicaOptions {
   unsigned keep_versions = 2;  // of those
   bool verify_all = false;     // hash every tensor before patching, not only those that change
   bool heartbeat = true;       // leave LOCAL's version in the store, as far as that can be written
-  std::string name;            // of this replica; empty: host and path
+  std::string name;            // of this replica; empty: host, path and an id of LOCAL
   std::filesystem::path trust_key;
   std::string run;        // the only run to take anything from; empty: whichever the store holds
   uint64_t at_least = 0;  // never go to a version below this one
@@ -64,11 +64,16 @@ struct PullReport {
   bool repaired = false;
   bool recovered = false;  // finished a step that an earlier process had begun
   std::string repair_reason;
+  bool whole = false;  // began with a version that is stored whole
   uint64_t bytes = 0, num_hops = 0;
+  uint64_t num_side_files = 0;  // beside the weights, that came anew or went
   uint64_t num_tensors = 0, num_changed = 0, weights_bytes = 0;
   double seconds = 0, patch_seconds = 0;  // patch: the window in which files change
   std::vector<Phase> phases;
   std::filesystem::path path;  // the checkpoint
+  // Files beside the weights that were not the chain's, or were edited, and were in the way of the
+  // version's: where they are now.
+  std::vector<std::string> set_aside;
 };
 
 // One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).

@@ -37,7 +37,7 @@ struct TensorReplicaOptions {
   bool verify_all = false;   // hash every tensor in prepare(), not only those that change
   bool check_commit = true;  // hash what commit() has patched: one pass over it, in the pause
   bool heartbeat = true;     // leave the version in the store, as far as that can be written
-  std::string name;          // of this replica; empty: host and process
+  std::string name;          // of this replica; empty: host, process, a random id
   // Beside the tensors and mapped files, whatever the model. What differs waits in memory as far as
   // half of this is enough, the rest in a file in `scratch`.
   uint64_t memory_limit = uint64_t{2} << 30;

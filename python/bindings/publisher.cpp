@@ -1,6 +1,7 @@
 #include "deltawire/publisher.h"
 
 #include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -22,10 +23,11 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     const std::string& digest, unsigned threads, uint64_t part_bytes,
                     uint64_t memory_limit, bool full, uint64_t anchor_every, bool anchor_by_bytes,
                     bool single_writer, const std::filesystem::path& sign_key,
-                    const std::filesystem::path& trust_key, const std::string& hook_before_commit,
-                    double hook_timeout_seconds, unsigned rank, unsigned world,
-                    double rank_timeout_seconds, uintptr_t cuda_stream, bool pinned_snapshot,
-                    uint64_t cuda_scratch_bytes, nb::object progress) {
+                    const std::filesystem::path& trust_key, bool change_key,
+                    const std::string& hook_before_commit, double hook_timeout_seconds,
+                    unsigned rank, unsigned world, double rank_timeout_seconds,
+                    uintptr_t cuda_stream, bool pinned_snapshot, uint64_t cuda_scratch_bytes,
+                    nb::object progress) {
   PublishOptions options;
   options.codec = codec;
   options.digest = digest_kind(digest);
@@ -38,6 +40,7 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   options.single_writer = single_writer;
   options.sign_key = sign_key;
   options.trust_key = trust_key;
+  options.change_key = change_key;
   options.hook_before_commit = hook_before_commit;
   options.hook_timeout_seconds = hook_timeout_seconds;
   options.rank = rank;
@@ -60,10 +63,10 @@ void bind_publisher(nb::module_& module) {
            nb::arg("codec"), nb::arg("digest"), nb::arg("threads"), nb::arg("part_bytes"),
            nb::arg("memory_limit"), nb::arg("full"), nb::arg("anchor_every"),
            nb::arg("anchor_by_bytes"), nb::arg("single_writer"), nb::arg("sign_key"),
-           nb::arg("trust_key"), nb::arg("hook_before_commit"), nb::arg("hook_timeout_seconds"),
-           nb::arg("rank"), nb::arg("world"), nb::arg("rank_timeout_seconds"),
-           nb::arg("cuda_stream"), nb::arg("pinned_snapshot"), nb::arg("cuda_scratch_bytes"),
-           nb::arg("progress").none())
+           nb::arg("trust_key"), nb::arg("change_key"), nb::arg("hook_before_commit"),
+           nb::arg("hook_timeout_seconds"), nb::arg("rank"), nb::arg("world"),
+           nb::arg("rank_timeout_seconds"), nb::arg("cuda_stream"), nb::arg("pinned_snapshot"),
+           nb::arg("cuda_scratch_bytes"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });
@@ -82,21 +85,23 @@ void bind_publisher(nb::module_& module) {
       .def(
           "publish",
           [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
-             const Paths& extra_files) {
+             const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
             const std::vector<PublishTensor> wanted = to_publish(tensors);
-            return to_python(unwrap(self.call(
-                [&](Publisher& publisher) { return publisher.publish(wanted, extra_files); })));
+            return to_python(unwrap(self.call([&](Publisher& publisher) {
+              return publisher.publish(wanted, extra_files, step);
+            })));
           },
-          nb::arg("tensors"), nb::arg("extra_files"))
+          nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
       .def(
           "capture",
           [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
-             const Paths& extra_files) {
+             const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
             const std::vector<PublishTensor> wanted = to_publish(tensors);
-            check(self.call(
-                [&](Publisher& publisher) { return publisher.capture(wanted, extra_files); }));
+            check(self.call([&](Publisher& publisher) {
+              return publisher.capture(wanted, extra_files, step);
+            }));
           },
-          nb::arg("tensors"), nb::arg("extra_files"))
+          nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
       .def("finish",
            [](PublisherHandle& self) {
              return to_python(

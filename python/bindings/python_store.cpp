@@ -3,7 +3,10 @@
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
+#include "calls.h"
 #include "raised.h"
 #include "status.h"
 #include "store/retrying_store.h"
@@ -12,10 +15,66 @@
 namespace deltawire::python {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{16} << 20;  // of downloads: what is held at once
+constexpr uint64_t kPieceBytes = uint64_t{16} << 20;  // what is held at once
 
-std::span<const uint8_t> bytes_of(const nb::bytes& bytes) {
-  return {reinterpret_cast<const uint8_t*>(bytes.c_str()), bytes.size()};
+// Memory of a Python object (bytes, a memoryview, an array), read where it is. With the GIL.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::span<const uint8_t> span() const {
+    return {static_cast<const uint8_t*>(view_.buf), size_t(view_.len)};
+  }
+
+ private:
+  Py_buffer view_;
+};
+
+// Part of a body as Python's bytes, read straight into them: what is given to a store is the
+// store's to keep. With the GIL, which is let go of while the body is read.
+nb::bytes bytes_of(const Body& body, uint64_t offset, uint64_t size) {
+  nb::bytes bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(size)));
+  if (!bytes.is_valid()) throw nb::python_error();
+  auto* const data = reinterpret_cast<uint8_t*>(PyBytes_AsString(bytes.ptr()));
+  Status status = [&] {
+    const nb::gil_scoped_release released;
+    return body.read(offset, {data, size_t(size)});
+  }();
+  if (!status.ok()) throw StatusError(std::move(status));
+  return bytes;
+}
+
+// A body for the time of one call: a store that still asks afterwards is told so.
+class Lent {
+ public:
+  explicit Lent(const Body& body) : body_(std::make_shared<const Body*>(&body)) {}
+  ~Lent() { *body_ = nullptr; }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+  // read(offset, size) -> bytes
+  nb::object reader() const {
+    return nb::cpp_function([body = body_](uint64_t offset, uint64_t size) {
+      if (*body == nullptr) {
+        throw StatusError(invalid_argument("put_stream() has ended: its pieces are gone"));
+      }
+      const uint64_t whole = (*body)->size(), at = std::min(offset, whole);
+      return bytes_of(**body, at, std::min(size, whole - at));
+    });
+  }
+
+ private:
+  std::shared_ptr<const Body*> body_;
+};
+
+bool overrides_put_stream(nb::handle store) {
+  const nb::object base = nb::module_::import_("deltawire.stores").attr("Store");
+  return !store.type().attr("put_stream").is(base.attr("put_stream"));
 }
 
 // The library calls from threads of its own: every method takes the GIL, and turns what is raised
@@ -25,7 +84,8 @@ class PythonStore final : public Store {
   explicit PythonStore(nb::object object)
       : object_(std::move(object)),
         url_(nb::cast<std::string>(object_.attr("url"))),
-        can_put_if_absent_(nb::cast<bool>(object_.attr("can_put_if_absent"))) {}
+        can_put_if_absent_(nb::cast<bool>(object_.attr("can_put_if_absent"))),
+        streams_(overrides_put_stream(object_)) {}
 
   ~PythonStore() override {
     if (!Py_IsInitialized()) {
@@ -39,7 +99,9 @@ class PythonStore final : public Store {
   std::string url() const override { return url_; }
   Result<Capabilities> capabilities() override { return Capabilities{can_put_if_absent_}; }
 
-  Status put(std::string_view name, const Body& body) override { return put("put", name, body); }
+  Status put(std::string_view name, const Body& body) override {
+    return streams_ && body.size() > kPieceBytes ? put_stream(name, body) : put("put", name, body);
+  }
   Status put_if_absent(std::string_view name, const Body& body) override {
     return put("put_if_absent", name, body);
   }
@@ -49,15 +111,28 @@ class PythonStore final : public Store {
   }
 
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
-    DW_ASSIGN_OR_RETURN(std::string bytes, piece(name, 0, max_bytes + 1));
-    if (bytes.size() > max_bytes) return corruption(place(name) + ": larger than it may be");
-    return bytes;
+    std::string text;
+    const auto take = [&](std::span<const uint8_t> bytes) {
+      text.assign(bytes.begin(), bytes.end());
+      return Status();
+    };
+    DW_ASSIGN_OR_RETURN(const uint64_t size, piece(name, 0, max_bytes + 1, take));
+    if (size > max_bytes) return corruption(place(name) + ": larger than it may be");
+    return text;
   }
 
   Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
-    DW_ASSIGN_OR_RETURN(const std::string bytes, piece(name, offset, out.size()));
-    if (bytes.size() != out.size()) return corruption(place(name) + ": shorter than expected");
-    std::copy(bytes.begin(), bytes.end(), out.begin());
+    while (!out.empty()) {
+      const uint64_t wanted = std::min<uint64_t>(out.size(), kPieceBytes);
+      const auto take = [&](std::span<const uint8_t> bytes) {
+        std::memcpy(out.data(), bytes.data(), bytes.size());
+        return Status();
+      };
+      DW_ASSIGN_OR_RETURN(const uint64_t size, piece(name, offset, wanted, take));
+      if (size != wanted) return corruption(place(name) + ": shorter than expected");
+      offset += size;
+      out = out.subspan(size_t(size));
+    }
     return {};
   }
 
@@ -65,14 +140,15 @@ class PythonStore final : public Store {
     for (uint64_t at = 0;;) {
       // One byte more than there should be left: an object that is longer gives itself away.
       const uint64_t left = size_bytes - at;
-      DW_ASSIGN_OR_RETURN(const std::string bytes,
-                          piece(name, at, std::min(kPieceBytes, left + 1)));
-      if (bytes.size() > left || (bytes.empty() && left != 0)) {
+      const auto take = [&](std::span<const uint8_t> bytes) {
+        return bytes.size() > left ? Status() : sink->write(at, bytes);
+      };
+      DW_ASSIGN_OR_RETURN(const uint64_t size,
+                          piece(name, at, std::min(kPieceBytes, left + 1), take));
+      if (size > left || (size == 0 && left != 0)) {
         return corruption(place(name) + ": expected " + std::to_string(size_bytes) + " bytes");
       }
-      DW_RETURN_IF_ERROR(
-          sink->write(at, {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
-      at += bytes.size();
+      at += size;
       if (at == size_bytes) return {};
     }
   }
@@ -115,31 +191,54 @@ class PythonStore final : public Store {
       return note_raised(error.value()).at(place(name));
     } catch (const nb::cast_error&) {
       return internal_error(place(name) + ": the store's answer has the wrong type");
+    } catch (StatusError& error) {
+      return error.status();
     }
   }
 
   Status put(const char* method, std::string_view name, const Body& body) {
-    std::string data(body.size(), '\0');
-    DW_RETURN_IF_ERROR(body.read(0, {reinterpret_cast<uint8_t*>(data.data()), data.size()}));
     return ask<bool>(name,
                      [&] {
-                       object_.attr(method)(name, nb::bytes(data.data(), data.size()));
+                       object_.attr(method)(name, bytes_of(body, 0, body.size()));
                        return true;
                      })
         .status();
   }
 
-  Result<std::string> piece(std::string_view name, uint64_t offset, uint64_t length) const {
-    return ask<std::string>(name, [&] {
-      const nb::bytes bytes(object_.attr("get")(name, offset, length));
-      const auto span = bytes_of(bytes);
-      return std::string(span.begin(), span.end());
+  Status put_stream(std::string_view name, const Body& body) {
+    return ask<bool>(name,
+                     [&] {
+                       const Lent lent(body);
+                       object_.attr("_put_in_pieces")(name, body.size(), kPieceBytes,
+                                                      lent.reader());
+                       return true;
+                     })
+        .status();
+  }
+
+  // The bytes from `offset`, at most `length` of them, to take(bytes) where they lie and without
+  // the GIL; how many there were.
+  template <class Take>
+  Result<uint64_t> piece(std::string_view name, uint64_t offset, uint64_t length,
+                         const Take& take) const {
+    return ask<uint64_t>(name, [&]() -> uint64_t {
+      const nb::object answer = object_.attr("get")(name, offset, length);
+      const Buffer buffer(answer);
+      const auto bytes = buffer.span();
+      Status status = bytes.size() > length
+                          ? internal_error(place(name) + ": the store's get() gave " +
+                                           std::to_string(bytes.size()) + " bytes where " +
+                                           std::to_string(length) + " were asked for")
+                          : without_gil([&] { return take(bytes); });
+      if (!status.ok()) throw StatusError(std::move(status));
+      return bytes.size();
     });
   }
 
   nb::object object_;
   const std::string url_;
   const bool can_put_if_absent_;
+  const bool streams_;
 };
 
 }  // namespace

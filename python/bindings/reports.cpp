@@ -46,6 +46,7 @@ Report to_python(const PublishReport& report) {
   out["seconds"] = report.seconds;
   out["phases"] = phases_of(report.phases);
   out["warnings"] = report.warnings;
+  out["note"] = report.note;
   return out;
 }
 
@@ -67,6 +68,9 @@ Report to_python(const PullReport& report) {
   out["patch_seconds"] = report.patch_seconds;
   out["phases"] = phases_of(report.phases);
   out["path"] = report.path;
+  out["whole"] = report.whole;
+  out["num_side_files"] = report.num_side_files;
+  out["set_aside"] = report.set_aside;
   return out;
 }
 

@@ -21,7 +21,8 @@ using MaybeVersion = std::optional<uint64_t>;
 void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
                          const std::vector<const Tensor*>& tensors, unsigned threads, bool repair,
                          bool verify_all, bool check_commit, bool heartbeat,
-                         const std::string& name, const std::filesystem::path& scratch,
+                         const std::string& name, uint64_t memory_limit,
+                         const std::filesystem::path& scratch,
                          const std::filesystem::path& trust_key, const std::string& run,
                          uint64_t at_least, uintptr_t cuda_stream, uint64_t cuda_scratch_bytes,
                          nb::object progress) {
@@ -32,6 +33,7 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
   options.check_commit = check_commit;
   options.heartbeat = heartbeat;
   options.name = name;
+  options.memory_limit = memory_limit;
   options.scratch = scratch;
   options.trust_key = trust_key;
   options.run = run;
@@ -52,8 +54,8 @@ void bind_tensor_replica(nb::module_& module) {
   bind_owned<TensorReplica>(module, "TensorReplica")
       .def("__init__", &open_tensor_replica, nb::arg("store"), nb::arg("tensors"), nb::kw_only(),
            nb::arg("threads"), nb::arg("repair"), nb::arg("verify_all"), nb::arg("check_commit"),
-           nb::arg("heartbeat"), nb::arg("name"), nb::arg("scratch"), nb::arg("trust_key"),
-           nb::arg("run"), nb::arg("at_least"), nb::arg("cuda_stream"),
+           nb::arg("heartbeat"), nb::arg("name"), nb::arg("memory_limit"), nb::arg("scratch"),
+           nb::arg("trust_key"), nb::arg("run"), nb::arg("at_least"), nb::arg("cuda_stream"),
            nb::arg("cuda_scratch_bytes"), nb::arg("progress").none(), nb::keep_alive<1, 3>())
       .def_prop_ro("version",
                    [](TensorReplicaHandle& self) {

@@ -181,12 +181,12 @@ std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors) {
 std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors) {
   std::vector<LiveTensor> out;
   for (const Tensor* tensor : tensors) {
-    refuse_box(*tensor);
     if (!tensor->writable) {
       throw StatusError(
           invalid_argument("tensor " + quote(tensor->name) + ": its array cannot be written"));
     }
-    out.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes, tensor->memory});
+    out.push_back(
+        {tensor->name, tensor->dtype, tensor->shape, tensor->bytes, tensor->memory, tensor->box});
   }
   return out;
 }

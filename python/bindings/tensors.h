@@ -33,7 +33,7 @@ struct Tensor {
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors);
 // In host memory; Unsupported otherwise.
 std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors);
-// InvalidArgument for boxes and arrays that cannot be written.
+// InvalidArgument for arrays that cannot be written.
 std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors);
 
 void bind_tensors(nb::module_& module);

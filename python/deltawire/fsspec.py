@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -52,15 +52,31 @@ class FsspecStore(Store):
 
     def put(self, name: str, data: bytes) -> None:
         """Whole or not at all: object stores see to that themselves, files appear by rename."""
+        if self._has_files:
+            self._put_by_rename(name, iter((data,)))
+            return
+        path = self._path(name)
+        self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self.fs.pipe_file(path, data)
+
+    def put_stream(self, name: str, size_bytes: int, pieces: Iterator[bytes]) -> None:
+        """Under another name first: fsspec's files appear when they are closed, also by an exception, with what they have."""
+        self._put_by_rename(name, pieces)
+
+    def _put_by_rename(self, name: str, pieces: Iterator[bytes]) -> None:
         path = self._path(name)
         folder, _, last = path.rpartition("/")
         self.fs.makedirs(folder, exist_ok=True)
-        if not self._has_files:
-            self.fs.pipe_file(path, data)
-            return
         temporary = f"{folder}/.{last}.{uuid.uuid4().hex}.tmp"
-        self.fs.pipe_file(temporary, data)
-        self.fs.mv(temporary, path)
+        try:
+            with self.fs.open(temporary, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            self.fs.mv(temporary, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.fs.rm_file(temporary)
+            raise
 
     def put_if_absent(self, name: str, data: bytes) -> None:
         """Looks, then writes: enough for one writer that comes back after a crash, not for two that race."""

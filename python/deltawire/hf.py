@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from deltawire.choice import cast_name
-from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.errors import Cancelled, InvalidArgument, IoError, Unavailable, Unsupported
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike
@@ -41,15 +41,19 @@ except ImportError as error:
 
 log = logging.getLogger("deltawire")
 
+_MAY_PASS = (Unavailable, IoError, Cancelled)
+"""What the next attempt may not meet again: an outage, a full disk, a hook that said no."""
+
 
 class PublishCallback(TrainerCallback):
     """Publishes a trainer's model: the seed when training begins, a version after every `every` optimizer steps, and the end.
 
         trainer = GRPOTrainer(model, reward, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")])
 
-    What goes wrong ends the training, as an exception of `train()`. Training that goes on from one of its checkpoints goes on
-    with the chain too. Of several processes that hold the whole model (DDP) the first one publishes; of a model that is sharded
-    (FSDP2, tensor parallel) each publishes its shards, and nothing is gathered.
+    An outage of the store does not end the training: it is logged, `error` holds it, and the next version carries everything;
+    see `on_error`. Training that goes on from one of its checkpoints goes on with the chain too. Of several processes that hold
+    the whole model (DDP) the first one publishes; of a model that is sharded (FSDP2, tensor parallel) each publishes its shards,
+    and nothing is gathered.
     """
 
     def __init__(
@@ -62,23 +66,30 @@ class PublishCallback(TrainerCallback):
         tensors: Callable[[Any], Named] | None = None,
         extra_files: Sequence[str | os.PathLike[str]] = (),
         on_version: Callable[[int, Version], object] | None = None,
+        on_error: Literal["raise", "warn"] = "warn",
         **options: Any,
     ) -> None:
         """Publish to `store`; `options` are those of `Publisher`.
 
-        Without `wait` a step goes on as soon as its changes are captured, and what went wrong with its version is raised by the
-        next one. `dtype` is what floating point weights are published as: `torch.bfloat16` for master weights in float32.
-        `tensors(model)` gives names and tensors of one's own choice: `peft.get_peft_model_state_dict` for adapters alone.
-        Configuration (of the model, not of adapters) and tokenizer ride along in versions that are stored whole, and
-        `extra_files` too. `on_version(step, version)` is told what is committed, in the training's thread: without `wait` that
-        is one publish later.
+        Without `wait` a step goes on as soon as its changes are captured, and what went wrong with its version is heard of at
+        the next one. With `on_error="warn"` what may pass by itself (`Unavailable`, `IoError`, a hook that says no) is logged,
+        as a warning each time, and as an error when the end of the training could not be published either; `train()` goes on.
+        Until a first version is committed, and for all other errors (a second publisher, a chain that is damaged, a mistake), it
+        is as with `"raise"`: `train()` raises it. `dtype` is what floating point weights are published as: `torch.bfloat16` for
+        master weights in float32. `tensors(model)` gives names and tensors of one's own choice: `peft.get_peft_model_state_dict`
+        for adapters alone.
+        Configuration (of the model, not of adapters) and tokenizer are files of every version, and `extra_files` too; where
+        there are none at all, the chain's stay. `on_version(step, version)` is told what is committed, in the training's
+        thread: without `wait` that is one publish later.
         """
         if every < 1:
             raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
+        if on_error not in ("raise", "warn"):
+            raise InvalidArgument(f'PublishCallback: on_error is {on_error!r}, and must be "raise" or "warn"')
         cast_name(dtype)  # says what it may be
         self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
         self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
-        self._options = options
+        self._options, self._patient = options, on_error == "warn"
         self._publisher: Publisher | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files: list[str | os.PathLike[str]] = []
@@ -86,6 +97,8 @@ class PublishCallback(TrainerCallback):
         self._step = -1
         self.version: Version | None = None
         """The newest that is known to be committed."""
+        self.error: Exception | None = None
+        """Why the last state that was to be published is not; None: it is, or is on its way."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model, first = kwargs["model"], state.is_world_process_zero
@@ -107,8 +120,13 @@ class PublishCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         try:
             self._publish(state.global_step, kwargs["model"])
+            self._land()
+            self._publish(state.global_step, kwargs["model"])  # what could not be done before, once more
         finally:
             self.close()
+            if self.error is not None and self._patient:
+                newest = "no version" if self.version is None else f"version {self.version.number}"
+                log.error("the end of the training was not published, replicas stay at %s: %s", newest, self.error)
 
     def close(self) -> None:
         """Wait for the version that is on its way, then let go of everything: for training that ended early."""
@@ -124,31 +142,42 @@ class PublishCallback(TrainerCallback):
                 folder.cleanup()
 
     def _publish(self, step: int, model: Any) -> None:
-        if self._publisher is None or step == self._step:
+        publisher = self._publisher
+        if publisher is None or step == self._step:
             return
-        self._step = step
         try:
-            self._publish_state(self._publisher, step, model)
+            self._land()
+            self._step = step
+            with self._patience(step):
+                wanted = self._tensors(model)
+                if self._wait:
+                    self._committed(step, publisher.publish(wanted, self._files or None))
+                else:
+                    self._flying = step, publisher.publish(wanted, self._files or None, wait=False)
         except BaseException:
             self.close()  # nobody else would: trainers do not end what failed
             raise
-
-    def _publish_state(self, publisher: Publisher, step: int, model: Any) -> None:
-        self._land()
-        wanted = self._tensors(model)
-        if self._wait:
-            self._committed(step, publisher.publish(wanted, self._files))
-        else:
-            self._flying = step, publisher.publish(wanted, self._files, wait=False)
 
     def _land(self) -> None:
         flying, self._flying = self._flying, None
         if flying is not None:
             step, future = flying
-            self._committed(step, future.result())
+            with self._patience(step):
+                self._committed(step, future.result())
+
+    @contextmanager
+    def _patience(self, step: int) -> Iterator[None]:
+        """What may pass is told and not raised; this step is then still to be published."""
+        try:
+            yield
+        except _MAY_PASS as error:
+            if not self._patient or self.version is None:
+                raise
+            self.error, self._step = error, -1
+            log.warning("step %d was not published, the next version carries everything: %s", step, error)
 
     def _committed(self, step: int, version: Version) -> None:
-        self.version = version
+        self.version, self.error = version, None
         log.info("step %d: %r", step, version)
         if self._on_version is not None:
             self._on_version(step, version)

@@ -21,6 +21,13 @@ class Live:
     def written(self) -> None:
         """They may have been written to."""
 
+    def moved(self) -> str | None:
+        """The first that lies elsewhere in memory than `pairs` say: numpy's never do."""
+        return None
+
+    def look_again(self) -> None:
+        """Let `pairs` be where the arrays are now."""
+
 
 def live_tensors(source: Source, choice: Choice) -> Live:
     """Those of torch where torch is in use; it is not imported to find out."""

@@ -63,6 +63,7 @@ class Publisher:
         single_writer: bool = False,
         sign_key: str | os.PathLike[str] = "",
         trust_key: str | os.PathLike[str] = "",
+        change_key: bool = False,
         hook_before_commit: str = "",
         hook_timeout_seconds: float = 600,
         rank: int = 0,
@@ -87,6 +88,10 @@ class Publisher:
         `full` stores every version whole; else a version is also stored whole every
         `anchor_every` versions and, with `anchor_by_bytes`, when the deltas since have outgrown it. `single_writer` allows a
         store without conditional put. `memory_limit` bounds what publishing takes beside the snapshot.
+
+        `sign_key` is a private key of `deltawire keygen`, `trust_key` a file of public ones. A version is signed as the one
+        before it is, or refused: with `change_key` it may be signed with another key, for the first time or (without `sign_key`)
+        no more, which stops replicas that do not trust that.
 
         Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in. A torch
         model with `DTensor`s says that itself, if all processes hold it; else `group` is the process group of those that do.
@@ -118,6 +123,7 @@ class Publisher:
             single_writer=single_writer,
             sign_key=os.fspath(sign_key),
             trust_key=os.fspath(trust_key),
+            change_key=change_key,
             hook_before_commit=hook_before_commit,
             hook_timeout_seconds=hook_timeout_seconds,
             rank=self._reader.rank,
@@ -149,35 +155,42 @@ class Publisher:
     def publish(
         self,
         tensors: Source | None = None,
-        extra_files: Sequence[str | os.PathLike[str]] = (),
+        extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: Literal[True] = True,
+        step: int | None = None,
     ) -> Version: ...
 
     @overload
     def publish(
         self,
         tensors: Source | None = None,
-        extra_files: Sequence[str | os.PathLike[str]] = (),
+        extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: Literal[False],
+        step: int | None = None,
     ) -> Future[Version]: ...
 
     def publish(
         self,
         tensors: Source | None = None,
-        extra_files: Sequence[str | os.PathLike[str]] = (),
+        extra_files: Sequence[str | os.PathLike[str]] | None = None,
         *,
         wait: bool = True,
+        step: int | None = None,
     ) -> Version | Future[Version]:
         """Publish a state, all tensors of the model: those given here, or those given to the constructor.
 
-        `extra_files` (config.json, tokenizer, ...) ride along in versions that are stored whole. `Conflict` when another
+        `extra_files` (config.json, tokenizer, ...) are the version's files beside the weights, all of them: replicas have
+        these and no others. None keeps those of the version before; of ranks, rank 0's are taken. `Conflict` when another
         publisher was first: the next call goes on from its version.
 
         With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
         future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and
         raises what went wrong with it unless its future was asked.
+
+        `step` is for ranks: those that publish the same step make a version together, also when some of them were restarted.
+        Ranks that do not say it count what they publish, a torch process group together, others each from its opening on.
 
         >>> import numpy as np, deltawire as dw
         >>> weights = {"w": np.zeros(100)}
@@ -193,22 +206,24 @@ class Publisher:
         if source is None:
             raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
         self._land()
-        core, reader, files = self._core, self._reader, [os.fspath(file) for file in extra_files]
+        core, reader = self._core, self._reader
+        files = None if extra_files is None else [os.fspath(file) for file in extra_files]
         with reader.failing():
             wanted = reader.read(source)
+            own = reader.step if step is None else step
             if not wait:
-                core.capture(wanted, files)
+                core.capture(wanted, files, own)
 
         def finish() -> Version:
             with reader.failing():
-                version = Version.of(core.publish(wanted, files) if wait else core.finish())
+                version = Version.of(core.publish(wanted, files, own) if wait else core.finish())
             reader.published()
             return version
 
         return finish() if wait else self._flight.start(finish)
 
     def publish_checkpoint(self, checkpoint: str | os.PathLike[str]) -> Version:
-        """Publish a checkpoint on disk: a safetensors file or a folder."""
+        """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before."""
         self._land()
         self._reader.failed()  # the last version is not the model's
         return Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))

@@ -18,6 +18,7 @@ class Reader:
     """For arrays of any kind; `deltawire.torch` has one that knows modules, shards and what was not touched."""
 
     cuda_stream = 0
+    step: int | None = None  # what ranks of a group agreed on
 
     def __init__(self, choice: Choice, *, rank: int, world: int) -> None:
         if choice.trainable_only:

@@ -48,6 +48,8 @@ class Version:
     phases: tuple[Phase, ...]
     warnings: tuple[str, ...]
     """What went wrong beside the commit: the version stands."""
+    note: str
+    """What a checkpoint's folder holds that does not travel; said once per publisher, and when it changes."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Version:
@@ -105,12 +107,18 @@ class Pull:
     phases: tuple[Phase, ...]
     path: Path | None
     """The checkpoint; None: tensors in memory."""
+    whole: bool
+    """Began with a version that is stored whole."""
+    num_side_files: int
+    """Files beside the weights that came anew or went."""
+    set_aside: tuple[str, ...]
+    """Where files are now that were in the way of the version's, and were not the chain's, or were edited."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Pull:
         """From what the extension reports."""
-        path = report["path"]
-        return cls(**{**_with_phases(report), "path": path if str(path) != "." else None})
+        path, aside = report["path"], tuple(report["set_aside"])
+        return cls(**{**_with_phases(report), "path": path if str(path) != "." else None, "set_aside": aside})
 
     def __repr__(self) -> str:
         if not self.changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Union
 
@@ -25,9 +25,9 @@ class ObjectInfo:
 class Store(ABC):
     """Objects by name. Subclass it to keep chains anywhere; hand an instance to `Publisher`, `Replica` or `Chain`.
 
-    Six methods, called from any thread, several at a time. Raise `NotFound` when an object is not there and `Unavailable` when
-    trying again may help (so does Python's own `FileNotFoundError`, `ConnectionError`, `TimeoutError`). Names are relative paths
-    of letters, digits and `._-/`.
+    Six methods, and a seventh for large objects, called from any thread, several at a time. Raise `NotFound` when an object is
+    not there and `Unavailable` when trying again may help (so does Python's own `FileNotFoundError`, `ConnectionError`,
+    `TimeoutError`). Names are relative paths of letters, digits and `._-/`.
 
     >>> import threading, numpy as np, deltawire as dw
     >>> class DictStore(dw.Store):
@@ -78,9 +78,24 @@ class Store(ABC):
     def put_if_absent(self, name: str, data: bytes) -> None:
         """The same, but `Conflict` when the name is taken."""
 
+    def put_stream(self, name: str, size_bytes: int, pieces: Iterator[bytes]) -> None:
+        """`put` of a large object (over 16 MiB) in pieces of 16 MiB, so that it is never in memory whole. Worth overriding.
+
+        Whole or not at all here too: an exception of `pieces` must leave nothing under this name. They can be gone through once,
+        and only inside this call. Stores that do not override it get such objects by `put`, as one.
+        """
+        self.put(name, b"".join(pieces))
+
+    def _put_in_pieces(self, name: str, size_bytes: int, piece_bytes: int, read: Callable[[int, int], bytes]) -> None:
+        """Called by the extension, where `put_stream` is overridden."""
+        self.put_stream(name, size_bytes, (read(at, piece_bytes) for at in range(0, size_bytes, piece_bytes)))
+
     @abstractmethod
     def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """An object's bytes from `offset`, as slices are: fewer than `length` only at its end."""
+        """An object's bytes from `offset`, as slices are: fewer than `length` only at its end.
+
+        Anything with bytes in a row will do, a `memoryview` too: it is read where it is.
+        """
 
     @abstractmethod
     def stat(self, name: str) -> ObjectInfo:

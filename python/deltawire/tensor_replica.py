@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from deltawire import _core
 from deltawire.choice import Choice, Names, Rename
+from deltawire.errors import InvalidArgument
 from deltawire.live import live_tensors
 from deltawire.progress import Progress, callback_of
 from deltawire.pulling import Pulling
@@ -19,7 +20,8 @@ class TensorReplica(Pulling[_core.TensorReplica]):
     """Keeps arrays at a version of a chain, in place: a serving process without files.
 
     The arrays may hold anything at first. They are read at any time, and written during `commit()` alone; an array whose
-    elements are apart, or which cannot be written, is refused.
+    elements are apart, or which cannot be written, is refused. What is there after `commit()` is proven by digest; a part in the
+    store that is damaged or missing is skipped if another path leads to the version.
 
     >>> import numpy as np, deltawire as dw
     >>> version = dw.Publisher("memory:tensor-replica", {"w": np.arange(4.0)}).publish()
@@ -47,6 +49,7 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         check_commit: bool = True,
         heartbeat: bool = True,
         name: str = "",
+        memory_limit: int = 2 << 30,
         scratch: str | os.PathLike[str] = "",
         trust_key: str | os.PathLike[str] = "",
         run: str = "",
@@ -58,23 +61,32 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         """Watch over `tensors`: all of the model, arrays or a torch module, less what `include` and `exclude` leave out.
 
         `rename` gives the names in the chain for those that they have here.
-        `check_commit` hashes what `commit` has patched, in the pause. Parts lie in the folder `scratch` while they are worked
-        on (default: the system's). Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number: torch's
+        `check_commit` hashes what `commit` has patched, in the pause. `memory_limit` bounds what is taken beside the arrays: what
+        differs waits for `commit` in half of it, the rest in a file. Parts and such files lie in the folder `scratch`, on a disk
+        (default: the system's).
+
+        Arrays may be boxes of tensors: `Tensor(array, shape=..., offset=...)`, or the shards of a model's `DTensor`s. They are
+        proven like whole tensors, of which copies are kept in `scratch` for it: the model's size on disk. Each process of a
+        sharded model has a replica of its own; docs/trainers.md shows how they go to a version together.
+
+        Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number: torch's
         `stream.cuda_stream`), and may take `cuda_scratch_bytes` there. The rest is as in `Replica`.
         """
         live = live_tensors(tensors, Choice(include, exclude, rename))
-        handle, arrays, self._live = store_handle(store), writable(live.pairs), live
+        writable(live.pairs)  # says what cannot be patched, even if there is no run yet
+        handle, self._live = store_handle(store), live
         super().__init__(
             handle,
             lambda: _core.TensorReplica(
                 handle,
-                arrays,
+                writable(live.pairs),
                 threads=threads,
                 repair=repair,
                 verify_all=verify_all,
                 check_commit=check_commit,
                 heartbeat=heartbeat,
                 name=name,
+                memory_limit=memory_limit,
                 scratch=os.fspath(scratch),
                 trust_key=os.fspath(trust_key),
                 run=run,
@@ -94,12 +106,32 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         core = self._try_open()
         return None if core is None else core.version
 
+    def prepare(self, version: int | None = None) -> Pull:
+        """Fetch, decode and check everything; the arrays are read, not written, and an engine may go on serving them.
+
+        Tensors of torch that lie elsewhere by now (`model.to`, `p.data = ...`) are looked at anew.
+        """
+        self._follow_moves()
+        return super().prepare(version)
+
     def commit(self) -> Pull:
         """Write what `prepare` left: the only part that needs a pause."""
+        moved = self._live.moved()
+        if moved is not None:
+            raise InvalidArgument(f'tensor "{moved}": lies elsewhere in memory since prepare(), which has to be done again')
         return self._noted(super().commit)
 
     def _pull(self, version: int | None, until: int | None = None, head: int | None = None) -> Pull:
+        self._follow_moves()
         return self._noted(lambda: super(TensorReplica, self)._pull(version, until, head))
+
+    def _follow_moves(self) -> None:
+        if self._live.moved() is None:
+            return
+        self._live.look_again()
+        if self._core is not None:
+            self._core.close()
+            self._core = None
 
     def _noted(self, write: Callable[[], Pull]) -> Pull:
         try:

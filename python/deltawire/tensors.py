@@ -20,8 +20,8 @@ class Tensor:
     """An array of which more is to be said than its framework knows.
 
     `dtype`, a name of the safetensors format, is what its bytes are to be read as. `offset` places the array inside a tensor
-    of `shape`: what one rank of a sharded trainer holds. `cast` is what it is published as: master weights in F32 that engines
-    serve in BF16. On a GPU they are converted on their way; in host memory a copy is.
+    of `shape`: what one rank of a sharded trainer or engine holds. `cast` is what it is published as: master weights in F32 that
+    engines serve in BF16. They are converted on their way, as torch's `.to()` rounds, without a copy of all of them.
 
     >>> import numpy as np, deltawire as dw
     >>> bits = np.array([[0x3F80, 0x4000]], np.uint16)            # 1.0 and 2.0 in bfloat16
@@ -84,8 +84,7 @@ def _declared(value: Any) -> Tensor:
 
 
 def _readable(name: str, tensor: Tensor) -> _core.Tensor:
-    array = tensor.array if tensor.cast is None else _cast_in_host(name, tensor.array, tensor.cast)
-    array, dtype = _bytes_of(name, array, copy=True)
+    array, dtype = _bytes_of(name, tensor.array, copy=True)
     try:
         return _core.readable(name, array, tensor.dtype or dtype, _list(tensor.shape), _list(tensor.offset), tensor.cast)
     except TypeError:
@@ -153,23 +152,3 @@ def _torch_bytes(torch: Any, name: str, tensor: Any, copy: bool) -> tuple[Any, s
     if dtype is None or dtype == "BF16" or not tensor.is_contiguous():
         return tensor, None
     return tensor.view(torch.uint8), dtype
-
-
-# Names that numpy and torch have for what master weights are served as.
-_CASTS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
-
-
-def _cast_in_host(name: str, array: Any, cast: str) -> Any:
-    """The array as that dtype: a copy. What is on a GPU is left to the library."""
-    if cast not in _CASTS:
-        raise Unsupported(f'tensor "{name}": cannot be cast to {cast}; one of: {", ".join(_CASTS)}')
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return array if array.is_cuda else array.detach().to(getattr(torch, _CASTS[cast]))
-    import numpy
-
-    if cast == "BF16":
-        import ml_dtypes
-
-        return numpy.asarray(array).astype(ml_dtypes.bfloat16)
-    return numpy.asarray(array).astype(_CASTS[cast])

@@ -155,7 +155,7 @@ def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
         if version.number == 1:
             store.before = refuse
 
-    callback = PublishCallback(store, wait=wait, on_version=told)
+    callback = PublishCallback(store, wait=wait, on_version=told, on_error="raise")
     with pytest.raises(dw.Error, match="no more room"):
         trainer(tiny("llama"), tmp_path, callback, max_steps=9).train()
     assert steps == [0, 1]
@@ -163,9 +163,97 @@ def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
     callback.close()  # once more does no harm
 
 
+class Outage:
+    """A store that is away between two steps."""
+
+    def __init__(self, error: type[OSError] = ConnectionError) -> None:
+        self.store, self.away, self.error = DictStore(), False, error
+        self.store.retries = 0  # type: ignore[misc]
+        self.store.before = self.refuse
+
+    def refuse(self, call: str, name: str) -> None:
+        if self.away:
+            raise self.error("the store is away")
+
+    def between(self, first: int, last: int | None) -> Any:
+        """A trainer's callback that makes it so."""
+        outage = self
+
+        class Switch(transformers.TrainerCallback):
+            def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                step = state.global_step + 1
+                outage.away = step >= first and (last is None or step < last)
+
+        return Switch()
+
+
+@pytest.mark.parametrize("error", [ConnectionError, PermissionError])
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_outage_is_waited_out(wait: bool, error: type[OSError], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outage, model, steps = Outage(error), tiny("llama"), []
+    callback = PublishCallback(outage.store, wait=wait, on_version=lambda step, version: steps.append((step, version.number)))
+    trainer(model, tmp_path, outage.between(2, 4), callback, max_steps=6).train()
+    # Without `wait` step 1 may still be on its way when the store goes; whatever was lost is in the next.
+    assert [number for _, number in steps] == list(range(len(steps)))
+    assert {0, 4, 5, 6} <= {step for step, _ in steps} <= {0, 1, 4, 5, 6}
+    assert steps[-1][0] == 6
+    assert callback.version is not None
+    assert callback.error is None
+    assert "step 2 was not published, the next version carries everything" in caplog.text
+    assert "the store is away" in caplog.text
+    with dw.Replica(outage.store, tmp_path / "replica") as replica:
+        replica.pull()
+    assert_loads(tmp_path / "replica", model)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_outage_at_the_end_is_an_error_in_the_log(wait: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    callback = PublishCallback(outage.store, wait=wait)
+    trainer(tiny("llama"), tmp_path, outage.between(3, None), callback, max_steps=3).train()
+    assert isinstance(callback.error, dw.Unavailable)
+    assert callback.version is not None
+    newest = callback.version.number
+    assert newest == 2 or (newest == 1 and not wait)  # the one before may have been on its way
+    ends = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage().split(":")[0] for record in ends] == [
+        f"the end of the training was not published, replicas stay at version {newest}"
+    ]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_the_end_is_published_if_the_store_is_back_by_then(wait: bool, tmp_path: Path) -> None:
+    outage, model = Outage(), tiny("llama")
+
+    class Back(transformers.TrainerCallback):
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            outage.away = False
+
+    callback = PublishCallback(outage.store, wait=wait)
+    trainer(model, tmp_path, outage.between(2, None), Back(), callback, max_steps=3).train()
+    assert callback.error is None
+    with dw.Replica(outage.store, tmp_path / "replica") as replica:
+        replica.pull()
+    assert_loads(tmp_path / "replica", model)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_without_a_first_version_and_without_hope_it_ends(wait: bool, tmp_path: Path) -> None:
+    outage = Outage()
+    outage.away = True
+    with pytest.raises(dw.Unavailable, match="the store is away"):
+        trainer(tiny("llama"), tmp_path, PublishCallback(outage.store, wait=wait), max_steps=3).train()
+    outage = Outage(FileExistsError)
+    hopeless = trainer(tiny("llama"), tmp_path, outage.between(2, None), PublishCallback(outage.store, wait=wait), max_steps=3)
+    with pytest.raises(dw.Conflict, match="the store is away"):
+        hopeless.train()
+
+
 def test_what_it_refuses(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match="every is 0"):
         PublishCallback(store, every=0)
+    with pytest.raises(dw.InvalidArgument, match="on_error is 'ignore'"):
+        PublishCallback(store, on_error="ignore")
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)
     model = tiny("llama")

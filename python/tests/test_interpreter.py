@@ -84,6 +84,31 @@ def test_ctrl_c_ends_a_publish_and_the_next_carries_everything() -> None:
     assert publisher.publish().number == 0
 
 
+def test_ctrl_c_ends_a_hook_and_nothing_is_committed(store: str, tmp_path: Path) -> None:
+    started, weights = tmp_path / "started", {"w": np.zeros(3)}
+
+    def interrupt_when_started() -> None:
+        while not started.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt_when_started).start()
+    with pytest.raises(KeyboardInterrupt):
+        dw.Publisher(store, weights, hook_before_commit=f"touch {started}; sleep 600").publish()
+    assert not dw.open_store(store).list("manifests/")
+    assert dw.Publisher(store, weights).publish().number == 0
+
+
+def test_hooks_are_heard_where_sigchld_is_ignored(store: str) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(dw.Cancelled, match="status 3"):
+            dw.Publisher(store, {"w": np.zeros(3)}, hook_before_commit="exit 3").publish()
+        assert dw.Publisher(store, {"w": np.zeros(3)}, hook_before_commit="exit 0").publish().number == 0
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_ctrl_c_ends_a_diff() -> None:
     old = {f"w{i}": large(16) for i in range(12)}
     new = {name: ~array for name, array in old.items()}

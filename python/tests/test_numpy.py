@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -277,10 +279,37 @@ def test_masters_are_published_as_what_engines_serve(store: str) -> None:
     mine = {"w": np.zeros(1000, ml_dtypes.bfloat16)}
     dw.TensorReplica(store, mine).pull()
     assert bits(mine) == {"w": masters.astype(ml_dtypes.bfloat16).tobytes()}
-    with pytest.raises(dw.Unsupported, match="cannot be cast to I8"):
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": F32 cannot be published as I8; F64, F32'):
         dw.Publisher(store).publish({"w": dw.Tensor(masters, cast="I8")})
     with pytest.raises(dw.InvalidArgument, match="cannot be cast"):
         dw.TensorReplica(store, {"w": dw.Tensor(masters, cast="BF16")})
+
+
+MASTERS_WITH_LITTLE_MEMORY = """
+import resource, sys
+import numpy as np
+import deltawire as dw
+
+MIB = 1 << 20
+store, snapshot = sys.argv[1:]
+masters = {f"layer.{i}": np.zeros((4096, 2048), np.float32) for i in range(6)}  # 192 MiB, rounded 96
+with open("/proc/self/status") as status:
+    taken = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (taken + 80 * MIB, -1))
+publisher = dw.Publisher(store, masters, dtype="bfloat16", snapshot=snapshot, memory_limit=32 * MIB, threads=2)
+assert publisher.publish().full
+for array in masters.values():
+    array[::64, ::64] = 1
+version = publisher.publish()
+assert (version.number, version.full, version.num_changed) == (1, False, 6 * 64 * 32), version
+"""
+
+
+def test_masters_are_rounded_without_a_copy_of_the_model(tmp_path: Path) -> None:
+    """The kernel refuses the process the memory that one would take."""
+    command = [sys.executable, "-c", MASTERS_WITH_LITTLE_MEMORY, str(tmp_path / "store"), str(tmp_path / "snapshot")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_handles_say_what_they_are(store: str, tmp_path: Path) -> None:

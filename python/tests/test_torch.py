@@ -93,6 +93,32 @@ def test_a_module_is_followed_by_another(store: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(trainer.parameters(), server.parameters(), strict=True))
 
 
+def test_tensors_that_move_are_found_where_they_are(store: str) -> None:
+    trainer, server = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    publisher = dw.Publisher(store, trainer)
+    publisher.publish()
+    replica = dw.TensorReplica(store, server)
+    replica.pull()
+    server.weight.data = server.weight.data.clone()
+    with torch.no_grad():
+        trainer.weight[0, 0] = 7
+    publisher.publish()
+    pulled = replica.pull()
+    assert (pulled.from_version, pulled.version) == (0, 1)  # it was recognised
+    assert torch.equal(server.weight, trainer.weight)
+    with torch.no_grad():
+        trainer.weight[0, 1] = 7
+    publisher.publish()
+    replica.prepare()
+    old = server.weight.data
+    server.weight.data = old.clone()
+    with pytest.raises(dw.InvalidArgument, match='tensor "weight": lies elsewhere'):
+        replica.commit()
+    assert old[0, 1] != 7
+    replica.pull()
+    assert torch.equal(server.weight, trainer.weight)
+
+
 def test_what_replicas_cannot_patch(store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match='tensor "w": its elements do not lie'):
         dw.TensorReplica(store, {"w": torch.zeros(3, 4).t()})

@@ -104,6 +104,26 @@ def test_tensors_whose_elements_are_apart(store: str) -> None:
     assert state_bits(published(store)) == state_bits(state)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("source", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_masters_round_as_torch_does(store: str, source: torch.dtype, dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    whole = torch.randint(0, 256, (4000 * source.itemsize,), dtype=torch.uint8).view(source)  # any bits
+    ties = torch.arange(0x3F000000, 0x3F000000 + (1 << 20), 1 << 10, dtype=torch.int32).view(torch.float32).to(source)
+    inf, nan = float("inf"), float("nan")
+    edges = torch.tensor([0.0, -0.0, inf, -inf, nan, 65504, 65519.9, 65520, 1e-7, 6e-8, 3e-8]).to(source)
+    masters = torch.cat([whole, ties, edges])
+    with dw.Publisher(store, {"w": masters}, dtype=dtype) as publisher:
+        publisher.publish()
+        masters[::7] = masters[::7].flip(0)
+        publisher.publish()
+    got, wanted = published(store)["w"], masters.to(dtype)
+    assert got.dtype == dtype
+    is_nan = wanted.isnan()
+    assert torch.equal(got.isnan(), is_nan)  # of NaNs torch's own bits depend on the machine
+    assert bits(got[~is_nan]) == bits(wanted[~is_nan])
+
+
 def test_meta_tensors_are_named(store: str) -> None:
     with torch.device("meta"):
         model = small()

@@ -1,6 +1,7 @@
 #include "base/command.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -8,11 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <optional>
 #include <thread>
+
+#include "base/descriptor.h"
 
 extern "C" char** environ;  // NOLINT: POSIX has no header for it
 
@@ -23,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGrace{2000};
+constexpr milliseconds kLook{50};  // how often it is asked whether to go on
 
 // The environment of the child; a name given twice keeps its last value.
 std::vector<std::string> environment_with(
@@ -38,27 +43,83 @@ std::vector<std::string> environment_with(
   return all;
 }
 
-Result<pid_t> spawn_shell(const std::string& command, const CommandOptions& options) {
+// A shell around the command's own, which tells us how that one ended by writing its status into a
+// pipe. The kernel is not asked: a process that ignores SIGCHLD, as some trainers do, or that waits
+// for any child on another thread, never learns from it how a child ended. The traps keep the outer
+// shell alive until the inner one has dealt with a signal to both; what shells print about signals
+// themselves ("Terminated") goes nowhere.
+constexpr char kTeller[] =
+    "exec 4>&2 2>/dev/null; trap : HUP INT TERM; "
+    "(exec /bin/sh -c -- \"$1\" >&4 2>&4 4>&-); echo \"$?\"";
+constexpr char kTellerWithOutput[] =
+    "exec 4>&2 2>/dev/null; trap : HUP INT TERM; "
+    "(exec /bin/sh -c -- \"$1\" >&3 2>&4 3>&- 4>&-); echo \"$?\"";
+constexpr int kOutputFd = 3;  // of the latter
+
+// Reads never wait, and only the child has its writing end.
+class Pipe {
+ public:
+  Status open() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      return io_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+    }
+    reads_.emplace(ends[0]);
+    writes_.emplace(ends[1]);
+    ::fcntl(ends[1], F_SETFL, O_WRONLY);  // the child may wait
+    return {};
+  }
+  void close_writing() { writes_.reset(); }
+  int read_fd() const { return reads_ ? reads_->get() : -1; }
+  int write_fd() const { return writes_ ? writes_->get() : -1; }
+
+  // Adds what has arrived to `text`; what is beyond `limit` is dropped.
+  void drain(std::string* text, size_t limit) const {
+    char buffer[4096];
+    for (;;) {
+      const ssize_t got = ::read(read_fd(), buffer, sizeof buffer);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return;
+      text->append(buffer, std::min(size_t(got), limit - std::min(limit, text->size())));
+    }
+  }
+
+ private:
+  std::optional<Descriptor> reads_, writes_;
+};
+
+struct Shell {
+  pid_t pid = 0;  // and its process group
+  Pipe status;    // what the teller says: a number and a newline
+  Pipe output;    // only where it is wanted
+  std::string line;
+};
+
+Result<pid_t> spawn_shell(const std::string& command, const CommandOptions& options,
+                          const Shell& pipes) {
   std::vector<std::string> environment = environment_with(options.environment);
   std::vector<char*> envp;
   for (std::string& entry : environment) envp.push_back(entry.data());
   envp.push_back(nullptr);
   std::string shell = "sh", flag = "-c", text = command;
-  char* const argv[] = {shell.data(), flag.data(), text.data(), nullptr};
-
+  std::string teller = options.output == nullptr ? kTeller : kTellerWithOutput;
+  char* const argv[] = {shell.data(), flag.data(), teller.data(),
+                        shell.data(), text.data(), nullptr};
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, pipes.status.write_fd(), STDOUT_FILENO);
+  if (options.output != nullptr) {
+    posix_spawn_file_actions_adddup2(&files, pipes.output.write_fd(), kOutputFd);
+  }
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   // Signals that we ignore or block are the child's to have again.
-  sigset_t none, defaults;
+  sigset_t none, all;
   sigemptyset(&none);
-  sigemptyset(&defaults);
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGHUP}) sigaddset(&defaults, signal);
+  sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(
       &attributes, short(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
@@ -70,48 +131,101 @@ Result<pid_t> spawn_shell(const std::string& command, const CommandOptions& opti
   return pid;
 }
 
-// The child's wait status, or nothing when it still runs at `deadline`.
-std::optional<int> wait_until(pid_t pid, Clock::time_point deadline) {
-  milliseconds nap{1};
+enum class Wait : uint8_t { kEnded, kVanished, kTimeIsOver, kCancelled };
+
+// True: the status is there, and goes to `status`.
+bool read_status(Shell* shell, int* status) {
+  shell->status.drain(&shell->line, 16);
+  const char* const begin = shell->line.data();
+  const char* const end = begin + shell->line.size();
+  const auto [after, error] = std::from_chars(begin, end, *status);
+  return error == std::errc() && after != end && *after == '\n';
+}
+
+// It is no longer there, whoever has heard of its end. It stays a zombie, and its number ours.
+bool is_gone(pid_t pid) {
+  siginfo_t info{};
+  const int got = ::waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+  return got != 0 ? errno == ECHILD : info.si_pid == pid;
+}
+
+Wait wait_until(Shell* shell, Clock::time_point deadline, const CommandOptions& options,
+                int* status) {
   for (;;) {
-    int status = 0;
-    const pid_t got = ::waitpid(pid, &status, WNOHANG);
-    if (got == pid) return status;
-    if (got < 0 && errno != EINTR) return 0;  // reaped by someone who waits for any child
-    if (Clock::now() >= deadline) return std::nullopt;
-    std::this_thread::sleep_for(nap);
-    nap = std::min(nap * 2, milliseconds(20));
+    const bool gone = is_gone(shell->pid);  // before the last look into the pipe
+    const bool ended = read_status(shell, status);
+    if (options.output != nullptr) {
+      shell->output.drain(options.output, CommandOptions::kMaxOutputBytes);
+    }
+    if (ended) return Wait::kEnded;
+    if (gone) return Wait::kVanished;
+    if (options.cancelled && options.cancelled()) return Wait::kCancelled;
+    const auto now = Clock::now();
+    if (now >= deadline) return Wait::kTimeIsOver;
+    const auto left = std::chrono::ceil<milliseconds>(deadline - now);
+    // One that is not there is never ready; one without a writer always is.
+    pollfd pipes[2] = {{shell->status.read_fd(), POLLIN, 0}, {shell->output.read_fd(), POLLIN, 0}};
+    ::poll(pipes, 2, int(std::min(left, kLook).count()));
+    if (((pipes[0].revents | pipes[1].revents) & POLLHUP) != 0) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
   }
 }
 
-void kill_group(pid_t group) {
-  ::kill(-group, SIGTERM);
-  const bool ended = wait_until(group, Clock::now() + kGrace).has_value();
-  ::kill(-group, SIGKILL);  // also for those the leader left behind
-  if (!ended) wait_until(group, Clock::time_point::max());
+void reap(const Shell& shell) {
+  while (::waitpid(shell.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
-Status status_of_exit(int wait_status) {
-  if (WIFEXITED(wait_status)) {
-    const int code = WEXITSTATUS(wait_status);
-    if (code == 0) return {};
-    return conflict("the command ended with status " + std::to_string(code));
-  }
-  return conflict("the command was ended by signal " + std::to_string(WTERMSIG(wait_status)));
+void kill_group(Shell* shell) {
+  ::kill(-shell->pid, SIGTERM);
+  int status = 0;
+  wait_until(shell, Clock::now() + kGrace, {}, &status);
+  ::kill(-shell->pid, SIGKILL);  // also for those the shell left behind
+  reap(*shell);
+}
+
+Status status_of_exit(int status) {
+  if (status == 0) return {};
+  std::string message = "the command ended with status " + std::to_string(status);
+  if (status > 128) message += " (signal " + std::to_string(status - 128) + ")";
+  return conflict(std::move(message));
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
 }
 
 }  // namespace
 
 Status run_command(const std::string& command, const CommandOptions& options) {
-  DW_ASSIGN_OR_RETURN(const pid_t pid, spawn_shell(command, options));
+  Shell shell;
+  DW_RETURN_IF_ERROR(shell.status.open());
+  if (options.output != nullptr) DW_RETURN_IF_ERROR(shell.output.open());
+  DW_ASSIGN_OR_RETURN(shell.pid, spawn_shell(command, options, shell));
+  shell.status.close_writing();
+  shell.output.close_writing();
   constexpr double kYear = 365.0 * 24 * 3600;  // what a clock can still add
   const std::chrono::duration<double> timeout(std::min(options.timeout_seconds, kYear));
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
-  if (const std::optional<int> ended = wait_until(pid, deadline)) return status_of_exit(*ended);
-  kill_group(pid);
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", options.timeout_seconds);
-  return unavailable(std::string("the command did not end in ") + text + " s and was killed");
+  int status = 0;
+  const Wait how = wait_until(&shell, deadline, options, &status);
+  if (how == Wait::kEnded) {
+    reap(shell);
+    return status_of_exit(status);
+  }
+  kill_group(&shell);
+  switch (how) {
+    case Wait::kCancelled:
+      return cancelled("the command was ended on request");
+    case Wait::kTimeIsOver:
+      return unavailable("the command did not end in " + seconds_text(options.timeout_seconds) +
+                         " and was killed");
+    default:
+      return unavailable("the shell of the command was killed: how the command ended is not known");
+  }
 }
 
 }  // namespace deltawire

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "chain/edges.h"
 #include "chain/names.h"
+#include "chain/side_objects.h"
 
 namespace deltawire {
 namespace {
@@ -42,6 +43,11 @@ std::string utc_now() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text;
+}
+
+bool is_damage(const Status& status) {
+  return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
+         status.code() == Code::kUnsupported;
 }
 
 std::string process_name() {
@@ -224,6 +230,7 @@ Result<VersionRecord> Chain::version(uint64_t version) const {
   const bool delta = manifest->kind == VersionKind::kDelta;
   DW_RETURN_IF_ERROR(
       check_part_names(manifest->parts, delta ? kPartPrefix : kFullPrefix).at(place));
+  DW_RETURN_IF_ERROR(check_side_objects(*manifest).at(place));
   return VersionRecord{std::move(*manifest), record_digest(text)};
 }
 
@@ -249,56 +256,6 @@ Result<Schema> Chain::schema(const Manifest& manifest) const {
   last_schema_->sha256 = ref.sha256;
   last_schema_->schema = *schema;
   return schema;
-}
-
-Result<Digest> Chain::commit(const Manifest& manifest) const {
-  DW_ASSIGN_OR_RETURN(const std::string text, serialise_manifest(manifest, options_.sign));
-  const std::string name = manifest_name(manifest.version);
-  DW_ASSIGN_OR_RETURN(const Capabilities can, store_->capabilities());
-  Status status;
-  if (can.put_if_absent) {
-    status = store_->put_if_absent(name, MemoryBody(text));
-  } else {
-    DW_ASSIGN_OR_RETURN(const bool taken, exists(manifest.version));
-    status = taken ? conflict(name) : store_->put(name, MemoryBody(text));
-  }
-  if (status.code() == Code::kConflict) {
-    Result<std::string> theirs = store_->get(name, kMaxManifestBytes);
-    // A retried put finds what its first attempt had left: that is a success.
-    if (!theirs.ok() || *theirs != text) {
-      std::string message = store_->url() + ": version " + std::to_string(manifest.version) +
-                            " was published by another";
-      if (theirs.ok()) {
-        const Result<Manifest> other = parse_manifest(*theirs, {});
-        if (other.ok()) message += ": " + other->publisher + " at " + other->created;
-      }
-      return conflict(std::move(message));
-    }
-  } else {
-    DW_RETURN_IF_ERROR(std::move(status));
-  }
-  const Digest digest = record_digest(text);
-  if (const Status late = check_newest(manifest, digest); late.code() == Code::kConflict) {
-    return late;  // anything else says nothing about the version, which is committed
-  }
-  // Only a hint: the version is committed whether or not this works.
-  const std::string hint = std::to_string(manifest.version) + "\n";
-  (void)store_->put(kHeadName, MemoryBody(hint));
-  return digest;
-}
-
-// A publisher that slept through a whole retention period finds its number free again. What it put
-// then is no part of the chain: newer versions do not build upon it.
-Status Chain::check_newest(const Manifest& manifest, const Digest& digest) const {
-  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> newer, listed_from(manifest.version + 1));
-  if (newer.empty()) return {};
-  if (newer.front() == manifest.version + 1) {
-    const Result<VersionRecord> next = version(newer.front());
-    if (next.ok() && next->manifest.parent == digest) return {};
-  }
-  return conflict(store_->url() + ": version " + std::to_string(manifest.version) +
-                  " comes too late: the chain has gone on to version " +
-                  std::to_string(newer.back()) + " without it");
 }
 
 Result<PartRef> Chain::put_schema(const Schema& schema) const {

@@ -12,8 +12,13 @@
 namespace deltawire {
 
 struct ChainOptions {
-  Signer sign;    // signs what is written; null: nothing is signed
-  Truster trust;  // checks what is read; null: signatures are not looked at
+  Signer sign;           // signs what is written; null: nothing is signed
+  Truster trust;         // checks what is read; null: signatures are not looked at
+  std::string key = {};  // the public key of `sign`, hex digits; empty: nothing is signed
+  // `trust` is a list of keys that somebody chose, ours among them: any of them may follow another.
+  bool keys_chosen = false;
+  // What is written may be signed otherwise (or not at all) than what it builds upon.
+  bool change_key = false;
 };
 
 // One record and the digest that links to it carry.
@@ -21,6 +26,27 @@ struct VersionRecord {
   Manifest manifest;
   Digest digest;
 };
+
+// What became of a commit. Only kNot says that no manifest of ours was put, so that what it would
+// have named may be taken back.
+enum class Outcome : uint8_t {
+  kCommitted,
+  kNot,
+  kTooLate,  // it was put, but newer versions do not build upon it: it is no part of the chain
+  kUnknown,  // the store did not say, and may still let it appear
+};
+
+struct Commit {
+  Outcome outcome = Outcome::kNot;
+  Status status;  // why, unless it is committed
+  Digest digest;  // of the record, once there is one
+
+  bool ok() const noexcept { return outcome == Outcome::kCommitted; }
+};
+
+// Whether a record could not be read because it is gone or is not what it must be: something to go
+// around. Anything else (the network, the disk) says nothing about it.
+bool is_damage(const Status& status);
 
 // A handle; copies share the store. Thread-safe.
 class Chain {
@@ -58,17 +84,20 @@ class Chain {
   Result<Schema> schema(const Manifest& manifest) const;
 
   // Commits a version: puts its manifest if that number is free, then renews the hint. Conflict,
-  // with who and when, if another publisher was first, or if the chain has gone on. `parent` and
-  // all else must be filled in; objects that it names must be in the store. Returns the record's
-  // digest.
-  Result<Digest> commit(const Manifest& manifest) const;
+  // with who and when, only on evidence: another's record is there, or newer versions that build
+  // upon another. `parent` and all else must be filled in; objects that it names must be in the
+  // store.
+  Commit commit(const Manifest& manifest) const;
   // Puts the schema unless the same one is there; returns what a manifest says of it.
   Result<PartRef> put_schema(const Schema& schema) const;
 
  private:
   struct LastSchema;
   Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run);
-  Status check_newest(const Manifest& manifest, const Digest& digest) const;
+  Status taken_by(const Manifest& other) const;
+  Commit settle_put(const Manifest& manifest, const Digest& digest, bool only_if_absent,
+                    Status answer) const;
+  Commit check_newest(const Manifest& manifest, const Digest& digest) const;
   Result<bool> exists(uint64_t version) const;
   Result<std::optional<uint64_t>> hint() const;
   Result<std::vector<uint64_t>> listed_from(uint64_t from) const;

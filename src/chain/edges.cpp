@@ -1,6 +1,7 @@
 #include "chain/edges.h"
 
 #include "base/sync_point.h"
+#include "chain/keys.h"
 
 namespace deltawire {
 namespace {
@@ -65,8 +66,37 @@ Result<Edge> read_edge(const Chain& chain, const EdgeName& name) {
   return edge;
 }
 
+Result<bool> are_there(Store& store, const std::vector<PartRef>& parts) {
+  for (const PartRef& part : parts) {
+    const Result<ObjectInfo> info = store.stat(part.name);
+    if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
+    if (!info.ok() || info->size_bytes != part.size_bytes) return false;
+  }
+  return true;
+}
+
+Result<bool> is_usable(const Chain& chain, const EdgeName& name) {
+  const Result<Edge> edge = read_edge(chain, name);
+  const auto good = [](const Status& status) -> Result<bool> {
+    if (status.ok()) return true;
+    if (is_damage(status)) return false;
+    return status;
+  };
+  DW_ASSIGN_OR_RETURN(bool usable, good(edge.status()));
+  if (!usable || !is_signed_for(chain, edge->signed_by)) return false;
+  const Result<VersionRecord> version = chain.version(name.version);
+  DW_ASSIGN_OR_RETURN(usable, good(version.status()));
+  if (!usable || edge->manifest != version->digest) return false;
+  if (name.base) {
+    const Result<VersionRecord> base = chain.version(*name.base);
+    DW_ASSIGN_OR_RETURN(usable, good(base.status()));
+    if (!usable || edge->base_manifest != base->digest) return false;
+  }
+  return are_there(chain.store(), edge->parts);
+}
+
 Status add_edge(const Chain& chain, const VersionRecord* base, const VersionRecord& version,
-                std::vector<PartRef> parts) {
+                std::vector<PartRef> parts, bool replace) {
   Edge edge;
   edge.run = chain.run();
   edge.version = version.manifest.version;
@@ -92,8 +122,8 @@ Status add_edge(const Chain& chain, const VersionRecord* base, const VersionReco
   DW_ASSIGN_OR_RETURN(const std::string text, serialise_edge(edge, chain.options().sign));
   DW_ASSIGN_OR_RETURN(const Capabilities can, store.capabilities());
   DW_SYNC_POINT("edge: before");
-  DW_RETURN_IF_ERROR(can.put_if_absent ? store.put_if_absent(name, MemoryBody(text))
-                                       : store.put(name, MemoryBody(text)));
+  DW_RETURN_IF_ERROR(can.put_if_absent && !replace ? store.put_if_absent(name, MemoryBody(text))
+                                                   : store.put(name, MemoryBody(text)));
   DW_SYNC_POINT("edge: after");
   return {};
 }

@@ -20,9 +20,16 @@ Result<std::vector<EdgeName>> list_edges(const Chain& chain, uint64_t first, uin
 Result<Edge> read_edge(const Chain& chain, const EdgeName& name);
 
 // Adds a shortcut to `version`: from `base`, or, when that is null, from nothing. Its parts must be
-// in the store: each is looked for first. Conflict when there is such an edge already.
+// in the store: each is looked for first. Conflict when there is such an edge already, unless it is
+// to be replaced.
 Status add_edge(const Chain& chain, const VersionRecord* base, const VersionRecord& version,
-                std::vector<PartRef> parts);
+                std::vector<PartRef> parts, bool replace = false);
+
+// Whether all of them are in the store, with the sizes that they should have.
+Result<bool> are_there(Store& store, const std::vector<PartRef>& parts);
+// Whether a shortcut can be used: its record can be read (and is trusted, where keys are), fits the
+// manifests at both ends, and its parts are there with their sizes. A name alone says nothing.
+Result<bool> is_usable(const Chain& chain, const EdgeName& name);
 
 // Corruption unless every part has a proper name under `prefix`.
 Status check_part_names(const std::vector<PartRef>& parts, std::string_view prefix);

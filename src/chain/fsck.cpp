@@ -11,7 +11,9 @@
 #include "chain/names.h"
 #include "chain/part_reader.h"
 #include "chain/retention.h"
+#include "chain/side_objects.h"
 #include "chain/trash.h"
+#include "format/checkpoint_files.h"
 #include "format/part_check.h"
 
 namespace deltawire {
@@ -135,6 +137,8 @@ class Checker {
         follows ? DescribedState{previous_->schema, &previous_->record.manifest} : DescribedState{};
     DW_RETURN_IF_ERROR(
         check_parts(name, m.kind == VersionKind::kFull, m.parts, base, {schema, &m}));
+    DW_RETURN_IF_ERROR(check_files(name, m));
+    if (m.kind == VersionKind::kFull) check_copies(name, m.files, m.parts);
     if (schema == nullptr) {
       previous_.reset();
     } else {
@@ -246,6 +250,63 @@ class Checker {
     return {};
   }
 
+  // ---- files beside the weights
+
+  // A file's object is put by the version that first has it; the next ones name it again.
+  Status check_files(const std::string& record, const Manifest& m) {
+    std::set<std::string> objects;
+    std::vector<PartRef> unread;
+    for (const SideFile& file : m.files) {
+      PartRef object = side_object(file);
+      const bool own = attempt_folder(object.name)->version == m.version;
+      if (!own && last_files_of_ && *last_files_of_ + 1 == m.version &&
+          !last_files_.contains(object.name)) {
+        problem(
+            bad(record, "file " + file.name + ": the version before does not have " + object.name));
+      }
+      if (!objects.insert(object.name).second || !named_.insert(object.name).second) continue;
+      ++report_.num_files;
+      report_.bytes += object.size_bytes;
+      unread.push_back(std::move(object));
+    }
+    last_files_of_ = m.version;
+    last_files_ = std::move(objects);
+    if (!options_.contents) return check_sizes(record, unread);
+    std::mutex mutex;
+    Status failure;
+    pool_.parallel_for(unread.size(), [&](size_t i, unsigned) {
+      Status status = check_part(unread[i], true, false, {});
+      const std::lock_guard lock(mutex);
+      status = report(std::move(status));
+      if (failure.ok()) failure = std::move(status);
+    });
+    return failure;
+  }
+
+  // A version stored whole is a folder that engines load as it is: the same files lie there, as far
+  // as objects can have their names.
+  void check_copies(const std::string& record, const std::vector<SideFile>& files,
+                    const std::vector<PartRef>& parts) {
+    std::map<std::string, const PartRef*> copies;
+    for (const PartRef& part : parts) {
+      const std::string name = part.name.substr(part.name.rfind('/') + 1);
+      if (!is_weights_file(name)) copies[name] = &part;
+    }
+    for (const SideFile& file : files) {
+      if (!check_object_name(file.name).ok()) continue;
+      const auto copy = copies.find(file.name);
+      if (copy == copies.end() || copy->second->sha256 != file.sha256) {
+        problem(bad(record, "file " + file.name + " is " +
+                                (copy == copies.end() ? "missing" : "another") +
+                                " in the version stored whole"));
+      }
+      if (copy != copies.end()) copies.erase(copy);
+    }
+    for (const auto& [name, part] : copies) {
+      problem(bad(record, part->name + ": the version has no file " + name));
+    }
+  }
+
   // ---- shortcuts
 
   Status check_edge(const EdgeName& name) {
@@ -265,6 +326,7 @@ class Checker {
     DW_RETURN_IF_ERROR(describe(target_fits, name.version, &target, &target_schema));
     if (name.base) DW_RETURN_IF_ERROR(describe(base_fits, *name.base, &base, &base_schema));
     sound_edges_.push_back(name);
+    if (target && !name.base) check_copies(object, target->manifest.files, edge->parts);
     return check_parts(object, !name.base, edge->parts,
                        {base_schema, base ? &base->manifest : nullptr},
                        {target_schema, target ? &target->manifest : nullptr});
@@ -354,10 +416,11 @@ class Checker {
     for (const ListedHeartbeat& listed : heartbeats) {
       if (!listed.heartbeat.ok()) warn(listed.heartbeat.status().to_string());
     }
-    DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, list_pins(store_));
-    for (const uint64_t pin : pins) {
-      if (!names_.versions.contains(pin)) warn(place(pin_name(pin)) + ": there is no such version");
-      if (objects_[pin_name(pin)].size_bytes != 0) warn(place(pin_name(pin)) + ": is not empty");
+    for (const auto& [name, object] : objects_) {
+      const auto pin = version_of_pin(name);
+      if (!pin) continue;
+      if (!names_.versions.contains(*pin)) warn(place(name) + ": there is no such version");
+      if (object.size_bytes != 0) warn(place(name) + ": is not empty");
     }
     return {};
   }
@@ -408,8 +471,10 @@ class Checker {
   std::optional<Previous> previous_;
   std::map<std::string, std::optional<Schema>> schemas_;  // by name
   std::vector<EdgeName> sound_edges_;
-  std::set<std::string> named_;  // parts that records name
-  std::set<std::string> noted_;  // objects that gc will delete
+  std::set<std::string> named_;  // parts and files that records name
+  std::optional<uint64_t> last_files_of_;
+  std::set<std::string> last_files_;  // objects of that version's files
+  std::set<std::string> noted_;       // objects that gc will delete
   std::vector<VersionRange> going_;
   std::mutex progress_mutex_;
   uint64_t done_ = 0;

@@ -20,7 +20,8 @@ struct FsckOptions {
 struct FsckReport {
   uint64_t head = 0;
   uint64_t num_versions = 0, num_edges = 0, num_schemas = 0, num_parts = 0;
-  uint64_t bytes = 0;  // of parts that records name
+  uint64_t num_files = 0;  // objects with files beside the weights
+  uint64_t bytes = 0;      // of parts and files that records name
   uint64_t num_orphans = 0, orphan_bytes = 0;
   uint64_t num_waiting = 0, waiting_bytes = 0;  // noted by gc, or of a publish that is under way
 
@@ -38,6 +39,8 @@ struct FsckReport {
 // Checked: the run; each manifest (form, checksum, run, number, parent link, sums, schema, counts,
 // state digest, and signatures as `chain.options().trust` says); that an anchor leads to each
 // version; each part (size, sha-256) and that it fits the records (base, dtype, shape, digests);
+// the files beside the weights (size, sha-256), that each came with its version or with the one
+// before it, and that a version stored whole has copies of them and of nothing else;
 // shortcuts likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of gc;
 // and that there is nothing else. That payloads decode to the digests they promise is not: that
 // takes the weights, and replicas check it whenever they apply a part.

@@ -10,6 +10,8 @@
 #include "chain/heartbeat.h"
 #include "chain/names.h"
 #include "chain/retention.h"
+#include "chain/side_objects.h"
+#include "store/temporary_file.h"
 
 namespace deltawire {
 namespace {
@@ -18,19 +20,16 @@ constexpr size_t kBatch = 500;         // versions that are announced and remove
 constexpr size_t kMostNoted = 10'000;  // objects in one note
 constexpr unsigned kThreads = 8;
 constexpr int64_t kForgetSeconds = 30 * 24 * 3600;  // a replica that has not been seen for so long
-
-bool is_damage(const Status& status) {
-  return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
-         status.code() == Code::kUnsupported;
-}
+constexpr int64_t kClockSeconds = 3600;             // clocks that differ by more are wrong
+constexpr int64_t kTemporarySeconds = 24 * 3600;    // no writer leaves a file alone for so long
+// One that removes what it announced is done, or stops, within the first; the second later nobody
+// believes an announcement any more.
+constexpr int64_t kRemoveSeconds = 12 * 3600, kBelievedSeconds = 24 * 3600;
 
 class Collector {
  public:
   Collector(const Chain& chain, const GcOptions& options)
-      : chain_(chain),
-        store_(chain.store()),
-        options_(options),
-        now_(options.now != 0 ? options.now : unix_now()) {}
+      : chain_(chain), store_(chain.store()), options_(options), now_(now()) {}
 
   Result<GcReport> run() {
     if (options_.keep == 0) return invalid_argument("gc keeps at least one version");
@@ -38,6 +37,8 @@ class Collector {
     DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain_.head());
     if (!head) return std::move(report_);
     report_.head = *head;
+    DW_ASSIGN_OR_RETURN(const VersionRecord newest, chain_.version(*head));
+    DW_RETURN_IF_ERROR(check_may_remove(manifest_name(*head), newest.manifest.signed_by));
     DW_ASSIGN_OR_RETURN(claims_, list_claims(store_, now_));
     DW_ASSIGN_OR_RETURN(names_, list_names(chain_));
     // A listing may be behind the head; nothing is newer than the head as far as this run goes.
@@ -47,14 +48,28 @@ class Collector {
     DW_ASSIGN_OR_RETURN(Kept kept, what_to_keep(chain_, names_, *head, options_.keep, claims_));
     report_.kept = kept.ranges;
     report_.notes = std::move(kept.notes);
+    report_.notes.insert(report_.notes.end(), claims_.unreadable.begin(), claims_.unreadable.end());
     DW_RETURN_IF_ERROR(sweep());
     DW_RETURN_IF_ERROR(remove_records());
     DW_RETURN_IF_ERROR(note_orphans());
+    DW_RETURN_IF_ERROR(note_side_orphans());
     DW_RETURN_IF_ERROR(forget_replicas());
+    DW_RETURN_IF_ERROR(remove_temporaries());
     return std::move(report_);
   }
 
  private:
+  int64_t now() const { return options_.now != 0 ? options_.now : unix_now(); }
+
+  // A stranger's unsigned version on top must not decide that the signed ones below it are old.
+  Status check_may_remove(const std::string& record, const std::string& signed_by) const {
+    if (signed_by.empty() || chain_.options().trust || options_.signed_too) return {};
+    return invalid_argument(store_.url() + "/" + record + ": is signed with key " + signed_by +
+                            ", so what gc removes must be decided by signed records: give --trust "
+                            "a file with the chain's keys, or say --unsigned if the chain is no "
+                            "longer signed");
+  }
+
   bool is_kept(uint64_t version) const {
     return std::any_of(report_.kept.begin(), report_.kept.end(),
                        [&](const VersionRange& range) { return range.contains(version); });
@@ -73,23 +88,38 @@ class Collector {
         continue;
       }
       for (const TrashedObject& object : own.trash->objects) noted_.insert(object.name);
-      if (now_ - own.trash->created < options_.grace_seconds) {
+      // A clock that was far behind the store's would have cut the grace period short.
+      const bool behind = own.object.modified - own.trash->created > kClockSeconds;
+      const int64_t created = behind ? own.object.modified : own.trash->created;
+      if (now_ - created < options_.grace_seconds) {
         report_.num_waiting += own.trash->objects.size();
         continue;
       }
-      DW_RETURN_IF_ERROR(sweep(own.object.name, *own.trash));
+      DW_RETURN_IF_ERROR(sweep(own.object.name, *own.trash, now_ - created));
     }
     return {};
   }
 
-  Status sweep(const std::string& name, const Trash& trash) {
+  // Whether another gc may still be about to remove versions that it has announced: a pin must be
+  // able to see that.
+  bool is_announcement(const Trash& trash, int64_t age) const {
+    if (age > kBelievedSeconds) return false;
+    return std::any_of(trash.versions.begin(), trash.versions.end(),
+                       [&](const VersionRange& range) {
+                         const auto at = names_.versions.lower_bound(range.first);
+                         return at != names_.versions.end() && *at <= range.last;
+                       });
+  }
+
+  Status sweep(const std::string& name, const Trash& trash, int64_t age) {
     std::vector<const TrashedObject*> due;
     size_t waiting = 0;
     for (const TrashedObject& object : trash.objects) {
       const uint64_t version = attempt_folder(object.name)->version;
       DW_ASSIGN_OR_RETURN(const bool needed, is_needed(object, version));
       if (needed) continue;  // its record is still there, or came: this note is void
-      if (claims_.is_read(version)) {
+      DW_ASSIGN_OR_RETURN(const bool young, is_young(object, version));
+      if (young || claims_.is_read(version)) {
         ++waiting;
       } else {
         due.push_back(&object);
@@ -104,17 +134,29 @@ class Collector {
     DW_RETURN_IF_ERROR(remove_all(names));
     DW_SYNC_POINT("gc: objects deleted");
     // Objects that are still being read stay noted.
-    return waiting == 0 ? store_.remove(name) : Status();
+    return waiting == 0 && !is_announcement(trash, age) ? store_.remove(name) : Status();
+  }
+
+  // Whether somebody may be at work on it: a note that is genuine is younger than what it notes.
+  Result<bool> is_young(const TrashedObject& object, uint64_t version) {
+    if (version > report_.head) return true;
+    const Result<ObjectInfo> info = store_.stat(object.name);
+    if (!info.ok() && info.status().code() == Code::kNotFound) return false;
+    DW_RETURN_IF_ERROR(Status(info.status()));
+    return now_ - info->modified < options_.grace_seconds;
   }
 
   // Whether a record names this object after all.
   Result<bool> is_needed(const TrashedObject& object, uint64_t version) {
+    if (object.name.starts_with(kFilePrefix)) return side_objects_.is_named(object.name, version);
     if (!object.record.empty()) {
       const auto known = record_there_.find(object.record);
-      if (known != record_there_.end()) return known->second;
-      const Result<ObjectInfo> info = store_.stat(object.record);
-      if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
-      return record_there_[object.record] = info.ok();
+      if (known == record_there_.end()) {
+        const Result<ObjectInfo> info = store_.stat(object.record);
+        if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
+        record_there_[object.record] = info.ok();
+      }
+      if (record_there_[object.record]) return true;
     }
     DW_ASSIGN_OR_RETURN(const auto* named, named_at(version));
     return named == nullptr || named->contains(object.name);
@@ -189,7 +231,7 @@ class Collector {
   Result<bool> remove_batch(const std::vector<uint64_t>& versions,
                             const std::vector<EdgeName>& edges) {
     Trash trash;
-    trash.created = now_;
+    trash.created = now();  // of this batch: the run may have begun long ago
     for (const uint64_t version : versions) {
       if (!trash.versions.empty() && trash.versions.back().last + 1 == version) {
         trash.versions.back().last = version;
@@ -217,6 +259,12 @@ class Collector {
     DW_RETURN_IF_ERROR(remove_all(names));
     DW_SYNC_POINT("gc: edges removed");
     for (const uint64_t version : versions) {
+      if (now() - trash.created > kRemoveSeconds) {
+        report_.notes.push_back(
+            "this took so long that pins may not have waited for it; the next "
+            "run goes on");
+        return false;
+      }
       DW_RETURN_IF_ERROR(store_.remove(manifest_name(version)));
       DW_SYNC_POINT("gc: manifest removed");
     }
@@ -224,7 +272,7 @@ class Collector {
   }
 
   Result<bool> is_claimed_now(const std::vector<uint64_t>& versions) {
-    DW_ASSIGN_OR_RETURN(const Claims claims, list_claims(store_, now_));
+    DW_ASSIGN_OR_RETURN(const Claims claims, list_claims(store_, now()));
     if (claims == claims_) return false;
     DW_ASSIGN_OR_RETURN(const Kept kept,
                         what_to_keep(chain_, names_, report_.head, options_.keep, claims));
@@ -236,15 +284,23 @@ class Collector {
   // orphans.
   Status note_objects(const std::vector<uint64_t>& versions, const std::vector<EdgeName>& edges,
                       Trash* trash) {
-    std::vector<Result<std::vector<PartRef>>> parts(versions.size() + edges.size(),
-                                                    std::vector<PartRef>());
+    struct Named {
+      std::vector<PartRef> parts;
+      std::string signed_by;
+    };
+    std::vector<Result<Named>> parts(versions.size() + edges.size(), Named());
+    std::vector<std::vector<SideFile>> files(versions.size());
     in_parallel(parts.size(), [&](size_t i) {
       if (i < versions.size()) {
         Result<VersionRecord> record = chain_.version(versions[i]);
-        parts[i] = record.ok() ? Result(std::move(record->manifest.parts)) : record.status();
+        if (record.ok()) files[i] = std::move(record->manifest.files);
+        parts[i] = record.ok() ? Result(Named{std::move(record->manifest.parts),
+                                              std::move(record->manifest.signed_by)})
+                               : record.status();
       } else {
         Result<Edge> edge = read_edge(chain_, edges[i - versions.size()]);
-        parts[i] = edge.ok() ? Result(std::move(edge->parts)) : edge.status();
+        parts[i] = edge.ok() ? Result(Named{std::move(edge->parts), std::move(edge->signed_by)})
+                             : edge.status();
       }
     });
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -257,10 +313,33 @@ class Collector {
         }
         continue;
       }
-      for (const PartRef& part : *parts[i]) {
+      DW_RETURN_IF_ERROR(check_may_remove(record, parts[i]->signed_by));
+      for (const PartRef& part : parts[i]->parts) {
         if (!attempt_folder(part.name)) continue;
         noted_.insert(part.name);
         trash->objects.push_back({part.name, part.size_bytes, record});
+      }
+    }
+    return note_side_objects(files, trash);
+  }
+
+  // Files of these versions that none of those which stay has.
+  Status note_side_objects(const std::vector<std::vector<SideFile>>& files, Trash* trash) {
+    std::set<uint64_t> stay;
+    for (const uint64_t version : names_.versions) {
+      if (is_kept(version)) stay.insert(version);
+    }
+    NamedSideObjects named(chain_, stay);
+    std::set<std::string> seen;
+    for (const std::vector<SideFile>& of_version : files) {
+      for (const SideFile& file : of_version) {
+        const PartRef object = side_object(file);
+        if (!seen.insert(object.name).second) continue;
+        DW_ASSIGN_OR_RETURN(const bool needed,
+                            named.is_named(object.name, attempt_folder(object.name)->version));
+        if (needed) continue;
+        noted_.insert(object.name);
+        trash->objects.push_back({object.name, object.size_bytes, ""});
       }
     }
     return {};
@@ -323,6 +402,31 @@ class Collector {
     return {};
   }
 
+  // Files of attempts that never committed, and of versions whose records could not be read when
+  // they were removed.
+  Status note_side_orphans() {
+    Trash trash;
+    trash.created = now_;
+    std::vector<ObjectInfo> found;
+    DW_RETURN_IF_ERROR(list_all(store_, kFilePrefix, "", [&](const ObjectInfo& object) {
+      const auto attempt = attempt_folder(object.name);
+      const bool old = now_ - object.modified > options_.grace_seconds;
+      if (attempt && attempt->version <= report_.head && old && !noted_.contains(object.name)) {
+        found.push_back(object);
+      }
+      return true;
+    }));
+    for (const ObjectInfo& object : found) {
+      const uint64_t version = attempt_folder(object.name)->version;
+      DW_ASSIGN_OR_RETURN(const bool named, side_objects_.is_named(object.name, version));
+      if (named) continue;
+      ++report_.num_orphans;
+      trash.objects.push_back({object.name, object.size_bytes, ""});
+      if (trash.objects.size() >= kMostNoted) DW_RETURN_IF_ERROR(put(&trash));
+    }
+    return put(&trash);
+  }
+
   Status put(Trash* trash) {
     count(*trash);
     if (!trash->objects.empty() && !options_.dry_run) {
@@ -343,6 +447,18 @@ class Collector {
       ++report_.num_forgotten;
       if (!options_.dry_run) DW_RETURN_IF_ERROR(store_.remove(listed.object.name));
     }
+    return {};
+  }
+
+  // ---- files that killed writers left in a folder
+
+  Status remove_temporaries() {
+    const std::string folder = store_.local_folder();
+    if (folder.empty()) return {};
+    const int64_t age = std::max(kTemporarySeconds, options_.grace_seconds);
+    DW_ASSIGN_OR_RETURN(
+        report_.num_temporaries,
+        remove_left_temporaries(folder, std::chrono::seconds(age), options_.dry_run));
     return {};
   }
 
@@ -372,6 +488,7 @@ class Collector {
   Claims claims_;
   ChainNames names_;
   std::set<std::string> noted_;  // objects that are in some note
+  NamedSideObjects side_objects_{chain_, names_.versions};
   std::map<std::string, bool> record_there_;
   std::map<uint64_t, std::optional<std::set<std::string>>> named_;
   GcReport report_;

@@ -14,7 +14,8 @@ struct GcOptions {
   uint64_t keep = 100;           // the newest versions; at least 1
   int64_t grace_seconds = 3600;  // between the removal of a record and that of its objects
   bool dry_run = false;
-  int64_t now = 0;  // seconds since 1970; 0: the clock's
+  int64_t now = 0;          // seconds since 1970; 0: the clock's
+  bool signed_too = false;  // see collect_garbage()
 };
 
 struct GcReport {
@@ -26,7 +27,8 @@ struct GcReport {
   uint64_t num_deleted = 0, deleted_bytes = 0;  // objects whose grace period was over
   uint64_t num_waiting = 0;                     // objects noted earlier, not due yet or being read
   uint64_t num_forgotten = 0;                   // heartbeats a month old, removed
-  std::vector<std::string> notes;               // what was odd, for people
+  uint64_t num_temporaries = 0;    // files that killed writers left, a day old, removed
+  std::vector<std::string> notes;  // what was odd, for people
 };
 
 // First deletes what earlier runs noted and nobody needs any more, then notes what has become
@@ -37,7 +39,13 @@ struct GcReport {
 //
 // Readers without a lease must be done within the grace period, and so must compactions; clocks of
 // machines may differ by far less than it. Corruption, removing nothing, when no anchor leads to
-// the head, or when a replica's heartbeat, which may hold a lease, cannot be read.
+// the head. A replica's heartbeat that cannot be read may hold a lease: until it is a day old no
+// objects are deleted, and a note says so.
+//
+// Records decide what goes, and who can write to the store can make some up: where signed ones
+// would go, `chain` must be one that trusts keys (InvalidArgument), unless `signed_too` says that
+// the chain is no longer signed. Notes in trash/ are hints: an object that a record names stays
+// whatever they say, and so does what is younger than the grace period or above the head.
 Result<GcReport> collect_garbage(const Chain& chain, const GcOptions& options);
 
 }  // namespace deltawire

@@ -1,5 +1,6 @@
 #include "chain/heartbeat.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "chain/names.h"
@@ -19,14 +20,15 @@ bool allowed(char c) {
 }
 
 std::string lease_json(const Lease& lease) {
-  return "{\"expires\":" + std::to_string(lease.expires) +
+  return "{\"expires\":" + std::to_string(std::max<int64_t>(0, lease.expires)) +
          ",\"from\":" + (lease.from ? std::to_string(*lease.from) : "null") +
          ",\"to\":" + std::to_string(lease.to) + "}";
 }
 
 }  // namespace
 
-int64_t unix_now() { return int64_t(std::time(nullptr)); }
+// A clock before 1970 is wrong, and its time is none that a record can have.
+int64_t unix_now() { return std::max<int64_t>(0, int64_t(std::time(nullptr))); }
 
 std::string heartbeat_object(std::string_view name) {
   std::string own(name.substr(0, kMaxNameBytes));
@@ -39,11 +41,13 @@ std::string heartbeat_object(std::string_view name) {
 std::string serialise_heartbeat(const Heartbeat& heartbeat) {
   RecordWriter record(kFormat);
   record.text("name", heartbeat.name);
+  record.text("id", heartbeat.id);
+  record.text("session", heartbeat.session);
   record.text("host", heartbeat.host);
   record.number("pid", heartbeat.pid);
   record.number("version", heartbeat.version);
   record.number("serving", heartbeat.serving);
-  record.number("seen", uint64_t(heartbeat.seen));
+  record.number("seen", uint64_t(std::max<int64_t>(0, heartbeat.seen)));
   record.json("lease", heartbeat.lease ? lease_json(*heartbeat.lease) : "null");
   return std::move(record).finish({}).value();  // without a signer nothing can fail
 }
@@ -52,6 +56,8 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kFormat, {}));
   Heartbeat heartbeat;
   heartbeat.name = record.text("name");
+  heartbeat.id = record.text("id");
+  heartbeat.session = record.text("session");
   heartbeat.host = record.text("host");
   heartbeat.pid = record.number("pid");
   heartbeat.version = record.optional_number("version");
@@ -67,8 +73,11 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
 }
 
 Status write_heartbeat(Store& store, const Heartbeat& heartbeat) {
-  const std::string text = serialise_heartbeat(heartbeat);
-  return store.put(heartbeat_object(heartbeat.name), MemoryBody(text));
+  return write_heartbeat(store, heartbeat_object(heartbeat.name), heartbeat);
+}
+
+Status write_heartbeat(Store& store, const std::string& object, const Heartbeat& heartbeat) {
+  return store.put(object, MemoryBody(serialise_heartbeat(heartbeat)));
 }
 
 Result<Heartbeat> read_heartbeat(Store& store, std::string_view name) {

@@ -27,7 +27,9 @@ inline constexpr int64_t kLeaseSeconds = 15 * 60;
 inline constexpr int64_t kMaxLeaseSeconds = 24 * 60 * 60;
 
 struct Heartbeat {
-  std::string name;  // of the replica, as people know it
+  std::string name;          // of the replica, as people know it
+  std::string id = {};       // of the replica's folder, the same after a restart; or of its process
+  std::string session = {};  // of the process that wrote this
   std::string host;
   uint64_t pid = 0;
   std::optional<uint64_t> version = {};  // none: holds nothing yet
@@ -46,6 +48,8 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat);
 Result<Heartbeat> parse_heartbeat(std::string_view json);
 
 Status write_heartbeat(Store& store, const Heartbeat& heartbeat);
+// The same to an object of another name, for a replica whose name is another's, too.
+Status write_heartbeat(Store& store, const std::string& object, const Heartbeat& heartbeat);
 Result<Heartbeat> read_heartbeat(Store& store, std::string_view name);
 Status remove_heartbeat(Store& store, std::string_view name);
 

@@ -78,13 +78,18 @@ Result<PrivateKey> read_private_key(const std::filesystem::path& path) {
   if (::stat(path.c_str(), &info) != 0) {
     return not_found(path.string() + ": cannot open: " + std::strerror(errno));
   }
+  DW_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxKeyFileBytes));
+  const auto lines = lines_of(text);
+  if (!lines.empty() && lines[0].starts_with(kPublic)) {
+    return invalid_argument(path.string() +
+                            ": this is a public key; signing needs the private one, the file that "
+                            "`deltawire keygen -o NAME` wrote beside it as NAME");
+  }
   if ((info.st_mode & 077) != 0) {
     return invalid_argument(path.string() +
                             ": others may read or write this private key; chmod 600 it, or make a "
                             "new one if they did");
   }
-  DW_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxKeyFileBytes));
-  const auto lines = lines_of(text);
   PrivateKey key;
   if (lines.size() != 1 || !lines[0].starts_with(kPrivate) ||
       !from_hex(lines[0].substr(kPrivate.size()), &key)) {
@@ -167,6 +172,13 @@ Result<Truster> make_truster(const std::filesystem::path& public_keys) {
   return truster_of(std::move(keys));
 }
 
+Result<Truster> truster_of_signer(const Signer& sign) {
+  DW_ASSIGN_OR_RETURN(const Signature own, sign("deltawire"));
+  PublicKey key;
+  DW_RETURN_IF_ERROR(check_signature("deltawire", own, &key));
+  return truster_of({key});
+}
+
 Truster check_signatures_only() {
   return [](std::string_view text, const std::optional<Signature>& signature) -> Status {
     PublicKey key;
@@ -175,22 +187,53 @@ Truster check_signatures_only() {
 }
 
 Result<ChainOptions> chain_options(const std::filesystem::path& sign_key,
-                                   const std::filesystem::path& trust_key) {
+                                   const std::filesystem::path& trust_key, bool change_key) {
   ChainOptions options;
-  if (!trust_key.empty()) {
+  options.change_key = change_key;
+  options.keys_chosen = !trust_key.empty();
+  if (options.keys_chosen) {
     DW_ASSIGN_OR_RETURN(options.trust, make_truster(trust_key));
   }
   if (sign_key.empty()) return options;
+  if (!options.trust) options.trust = check_signatures_only();
   DW_ASSIGN_OR_RETURN(options.sign, make_signer(sign_key));
-  if (options.trust) {
-    const std::string_view probe = "deltawire";
-    DW_ASSIGN_OR_RETURN(const Signature own, options.sign(probe));
-    if (!options.trust(probe, own).ok()) {
-      return invalid_argument(sign_key.string() + ": its public key is not among those in " +
-                              trust_key.string());
-    }
+  const std::string_view probe = "deltawire";
+  DW_ASSIGN_OR_RETURN(const Signature own, options.sign(probe));
+  options.key = own.key;
+  if (!options.trust(probe, own).ok()) {
+    return invalid_argument(sign_key.string() + ": its public key is not among those in " +
+                            trust_key.string());
   }
   return options;
+}
+
+bool is_signed_for(const Chain& chain, const std::string& signed_by) {
+  const ChainOptions& options = chain.options();
+  if (options.key.empty() || signed_by == options.key) return true;
+  // Both keys are in the list: by it the record was read, and ours was looked for.
+  return options.keys_chosen && !signed_by.empty();
+}
+
+Status check_key(const Chain& chain, const Manifest& upon) {
+  const bool leaves_signing = chain.options().key.empty() && !upon.signed_by.empty();
+  if (chain.options().change_key) return {};
+  if (!leaves_signing && is_signed_for(chain, upon.signed_by)) return {};
+  const std::string place = chain.store().url() + ": version " + std::to_string(upon.version) + " ";
+  const std::string& own = chain.options().key;
+  if (own.empty()) {
+    return invalid_argument(place + "is signed with key " + upon.signed_by +
+                            ", and this would not be signed: give that key (--sign-key), or say "
+                            "--unsigned to sign no more, which stops every replica that trusts it");
+  }
+  if (upon.signed_by.empty()) {
+    return invalid_argument(place + "is not signed, and this would be, with key " + own +
+                            ": somebody without the key has written it; say --change-key if the "
+                            "chain is to be signed from now on");
+  }
+  return invalid_argument(place + "is signed with key " + upon.signed_by +
+                          ", and this would be with " + own +
+                          ": say --change-key once every reader trusts it, or give --trust a file "
+                          "with both");
 }
 
 }  // namespace deltawire

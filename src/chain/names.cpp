@@ -57,7 +57,9 @@ std::string schema_name(std::string_view sha256_hex) {
   return std::string(kSchemaPrefix) + std::string(sha256_hex) + std::string(kSuffix);
 }
 
-std::string pin_name(uint64_t version) { return std::string(kPinPrefix) + number_name(version); }
+std::string pin_name(uint64_t version, std::string_view id) {
+  return std::string(kPinPrefix) + number_name(version) + "-" + std::string(id);
+}
 
 std::string part_folder(uint64_t version, std::string_view attempt) {
   return std::string(kPartPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
@@ -67,8 +69,12 @@ std::string full_folder(uint64_t version, std::string_view attempt) {
   return std::string(kFullPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
 }
 
+std::string side_attempt(uint64_t version, std::string_view attempt) {
+  return number_name(version) + "-" + std::string(attempt);
+}
+
 std::optional<AttemptFolder> attempt_folder(const std::string_view name) {
-  for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix}) {
+  for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix, kFilePrefix}) {
     std::string_view rest = name;
     uint64_t version = 0;
     if (!take(&rest, prefix)) continue;
@@ -82,7 +88,8 @@ std::optional<AttemptFolder> attempt_folder(const std::string_view name) {
 
 std::optional<uint64_t> version_of_pin(std::string_view name) {
   uint64_t version = 0;
-  if (take(&name, kPinPrefix) && take(&name, kNumberDigits, 10, &version) && name.empty()) {
+  if (take(&name, kPinPrefix) && take(&name, kNumberDigits, 10, &version) && take(&name, "-") &&
+      !name.empty() && name.find('/') == std::string_view::npos) {
     return version;
   }
   return {};

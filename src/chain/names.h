@@ -15,6 +15,7 @@ inline constexpr std::string_view kEdgePrefix = "edges/";
 inline constexpr std::string_view kPartPrefix = "parts/";
 inline constexpr std::string_view kFullPrefix = "full/";
 inline constexpr std::string_view kSchemaPrefix = "schemas/";
+inline constexpr std::string_view kFilePrefix = "files/";
 inline constexpr std::string_view kReplicaPrefix = "replicas/";
 inline constexpr std::string_view kPinPrefix = "pins/";
 inline constexpr std::string_view kTrashPrefix = "trash/";
@@ -27,10 +28,14 @@ std::string manifest_name(uint64_t version);  // "manifests/0000000012.json"
 // The version that "manifests/0000000012.json" names.
 std::optional<uint64_t> version_of_manifest(std::string_view name);
 std::string schema_name(std::string_view sha256_hex);
-std::string pin_name(uint64_t version);
+// "pins/0000000012-9f3c…": every pin is an object of its own, so that one that is taken back takes
+// nobody else's with it.
+std::string pin_name(uint64_t version, std::string_view id);
 // Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
 std::string part_folder(uint64_t version, std::string_view attempt);  // "parts/0000000012-9f3c…/"
 std::string full_folder(uint64_t version, std::string_view attempt);  // "full/0000000012-9f3c…/"
+// Files beside the weights that a version brings: "0000000012-9f3c…", a folder under files/.
+std::string side_attempt(uint64_t version, std::string_view attempt);
 
 // The version and folder of an object that some attempt to publish put: "parts/0000000012-9f3c/x"
 // gives 12 and "parts/0000000012-9f3c/". None for every other name.

@@ -37,6 +37,10 @@ Status read_pieces(Store& store, const PartRef& part, const ReadProgress& progre
 
 }  // namespace
 
+Status check_part(Store& store, const PartRef& part, const ReadProgress& progress) {
+  return read_pieces(store, part, progress, [](Bytes) {});
+}
+
 Result<std::vector<uint8_t>> read_part(Store& store, const PartRef& part,
                                        const ReadProgress& progress) {
   std::vector<uint8_t> bytes;

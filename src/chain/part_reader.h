@@ -14,6 +14,10 @@ namespace deltawire {
 // Called with the bytes that were just read; false: stop (Cancelled).
 using ReadProgress = std::function<bool(uint64_t bytes)>;
 
+// Corruption, or NotFound, when a part is not what the record vouches for. Reads it whole, in
+// pieces.
+Status check_part(Store& store, const PartRef& part, const ReadProgress& progress);
+
 // All bytes of a part. Corruption when they are not those that the record vouches for.
 Result<std::vector<uint8_t>> read_part(Store& store, const PartRef& part,
                                        const ReadProgress& progress);

@@ -9,31 +9,7 @@
 namespace deltawire {
 namespace {
 
-Result<bool> is_there(Store& store, const std::vector<PartRef>& parts) {
-  for (const PartRef& part : parts) {
-    const Result<ObjectInfo> info = store.stat(part.name);
-    if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
-    if (!info.ok() || info->size_bytes != part.size_bytes) return false;
-  }
-  return true;
-}
-
-bool is_damage(const Status& status) {
-  return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
-         status.code() == Code::kUnsupported;
-}
-
-// Whether the anchor that `edge` names holds what it says: record, link and objects.
-Result<bool> is_usable(const Chain& chain, const EdgeName& name) {
-  const Result<Edge> edge = read_edge(chain, name);
-  const Result<VersionRecord> version = chain.version(name.version);
-  for (const Status& status : {edge.status(), version.status()}) {
-    if (is_damage(status)) return false;
-    DW_RETURN_IF_ERROR(Status(status));
-  }
-  if (edge->manifest != version->digest) return false;
-  return is_there(chain.store(), edge->parts);
-}
+constexpr size_t kPinDigits = 12;
 
 // Ok when something leads to this version and no gc has announced to remove any of it.
 Status check_not_going(const Chain& chain, uint64_t version) {
@@ -46,10 +22,14 @@ Status check_not_going(const Chain& chain, uint64_t version) {
   if (!anchor) return not_found(place + ": nothing leads to it any more");
   DW_ASSIGN_OR_RETURN(const auto trash, list_trash(chain.store()));
   for (const ListedTrash& listed : trash) {
-    if (!listed.trash.ok()) continue;
+    if (!listed.trash.ok()) {
+      return Status(listed.trash.status())
+          .at(place + ": gc may be removing it; remove this note if no gc is at work");
+    }
     for (const VersionRange& range : listed.trash->versions) {
       if (range.first <= version && range.last >= *anchor) {
-        return conflict(place + ": gc is removing it, or what leads to it");
+        return conflict(place + ": gc is removing it, or what leads to it (" + listed.object.name +
+                        ")");
       }
     }
   }
@@ -76,7 +56,8 @@ void add_range(std::vector<VersionRange>* ranges, VersionRange range) {
 Result<std::vector<uint64_t>> list_pins(Store& store) {
   std::vector<uint64_t> pins;
   DW_RETURN_IF_ERROR(list_all(store, kPinPrefix, "", [&](const ObjectInfo& object) {
-    if (const auto version = version_of_pin(object.name)) pins.push_back(*version);
+    const auto version = version_of_pin(object.name);
+    if (version && (pins.empty() || pins.back() != *version)) pins.push_back(*version);
     return true;
   }));
   return pins;
@@ -85,24 +66,28 @@ Result<std::vector<uint64_t>> list_pins(Store& store) {
 Status pin_version(const Chain& chain, uint64_t version) {
   Store& store = chain.store();
   DW_RETURN_IF_ERROR(chain.version(version).status());
-  DW_RETURN_IF_ERROR(store.put(pin_name(version), MemoryBody(std::string_view())));
+  const std::string name = pin_name(version, random_hex(kPinDigits));
+  DW_RETURN_IF_ERROR(store.put(name, MemoryBody(std::string_view())));
   DW_SYNC_POINT("pin: put");
   // gc announces what it is about to remove, then looks at pins: either it sees this one or this
   // sees the announcement.
   Status status = check_not_going(chain, version);
-  if (status.ok()) return {};
-  DW_RETURN_IF_ERROR(store.remove(pin_name(version)));
+  if (!status.ok()) (void)store.remove(name);  // one that stays keeps too much, not too little
   return status;
 }
 
 Status unpin_version(const Chain& chain, uint64_t version) {
   Store& store = chain.store();
-  const Result<ObjectInfo> info = store.stat(pin_name(version));
-  if (!info.ok() && info.status().code() == Code::kNotFound) {
+  std::vector<std::string> names;
+  DW_RETURN_IF_ERROR(list_all(store, pin_name(version, ""), "", [&](const ObjectInfo& object) {
+    if (version_of_pin(object.name) == version) names.push_back(object.name);
+    return true;
+  }));
+  if (names.empty()) {
     return not_found(store.url() + ": version " + std::to_string(version) + " is not pinned");
   }
-  DW_RETURN_IF_ERROR(Status(info.status()));
-  return store.remove(pin_name(version));
+  for (const std::string& name : names) DW_RETURN_IF_ERROR(store.remove(name));
+  return {};
 }
 
 uint64_t ChainNames::segment_begin(uint64_t version) const {
@@ -146,7 +131,7 @@ Result<std::optional<uint64_t>> newest_anchor(const Chain& chain, const ChainNam
     const Result<VersionRecord> own = chain.version(candidate);
     if (!own.ok() && !is_damage(own.status())) return own.status();
     if (own.ok() && own->manifest.kind == VersionKind::kFull) {
-      DW_ASSIGN_OR_RETURN(const bool usable, is_there(chain.store(), own->manifest.parts));
+      DW_ASSIGN_OR_RETURN(const bool usable, are_there(chain.store(), own->manifest.parts));
       if (usable) return std::optional(candidate);
     }
     if (candidate == begin) return std::optional<uint64_t>();
@@ -161,8 +146,10 @@ Result<Claims> list_claims(Store& store, int64_t now) {
   for (const ListedHeartbeat& listed : heartbeats) {
     if (!listed.heartbeat.ok()) {
       if (now - listed.object.modified > kMaxLeaseSeconds) continue;
-      return Status(listed.heartbeat.status())
-          .at("it might hold a lease; remove it if its replica is gone");
+      claims.unreadable.push_back(listed.heartbeat.status().to_string() +
+                                  ": it may hold a lease, so no objects are deleted until it is a "
+                                  "day old; remove it if its replica is gone");
+      continue;
     }
     const Heartbeat& heartbeat = *listed.heartbeat;
     if (!heartbeat.lease) continue;
@@ -174,6 +161,7 @@ Result<Claims> list_claims(Store& store, int64_t now) {
 }
 
 bool Claims::is_read(uint64_t version) const {
+  if (!unreadable.empty()) return true;
   return std::any_of(leases.begin(), leases.end(), [&](const Lease& lease) {
     return version <= lease.to && version >= lease.from.value_or(0);
   });
@@ -202,8 +190,8 @@ Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t 
     if (kept.contains(version)) return true;
     if (!names.versions.contains(version)) return false;
     DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> anchor, newest_anchor(chain, names, version));
-    // One that nothing leads to is kept as it is.
-    add_range(&kept.ranges, {anchor.value_or(version), version});
+    // What leads to it may only be unreadable for now: then all that is there below it stays.
+    add_range(&kept.ranges, {anchor.value_or(names.segment_begin(version)), version});
     return anchor.has_value();
   };
   for (const uint64_t pin : claims.pins) {

@@ -20,11 +20,12 @@ namespace deltawire {
 
 // Keeps a version, and what leads to it, until it is unpinned. NotFound when it is not there, or
 // when nothing leads to it; Conflict when gc is about to remove some of that: of a pin and a gc
-// that race, at least one sees the other.
+// that race, at least one sees the other. After a failure other pins of the version stay, and this
+// one may.
 Status pin_version(const Chain& chain, uint64_t version);
-// NotFound when it is not pinned.
+// Takes away all its pins. NotFound when it has none.
 Status unpin_version(const Chain& chain, uint64_t version);
-Result<std::vector<uint64_t>> list_pins(Store& store);
+Result<std::vector<uint64_t>> list_pins(Store& store);  // ascending, each version once
 
 // ---- the names in a store
 
@@ -50,13 +51,15 @@ Result<std::optional<uint64_t>> newest_anchor(const Chain& chain, const ChainNam
 struct Claims {
   std::vector<uint64_t> pins;
   std::vector<Lease> leases;  // live ones
+  // Heartbeats that cannot be read and may hold a lease: of what, cannot be told, so objects of no
+  // version are deleted meanwhile. Messages for people.
+  std::vector<std::string> unreadable;
 
   bool operator==(const Claims&) const = default;
   // Whether a live lease may be reading objects of this version.
   bool is_read(uint64_t version) const;
 };
-// Leases that expired before `now` do not count. A heartbeat that cannot be read might hold a
-// lease: Corruption, naming it, unless it is a day old.
+// Leases that expired before `now` do not count, nor does what cannot be read and is a day old.
 Result<Claims> list_claims(Store& store, int64_t now);
 
 struct Kept {

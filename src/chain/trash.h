@@ -21,7 +21,7 @@ struct VersionRange {
 };
 
 struct TrashedObject {
-  std::string name;  // of an attempt to publish: under parts/, full/ or pending/
+  std::string name;  // of an attempt to publish: under parts/, full/, files/ or pending/
   uint64_t size_bytes = 0;
   std::string record;  // the manifest or edge that named it; empty: none did
 

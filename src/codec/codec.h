@@ -14,7 +14,7 @@
 
 namespace deltawire {
 
-// Pinned for ever: the numbers are written to disk.
+// Of this process only: on disk a codec is its name, which is pinned for ever.
 enum class CodecId : uint8_t {
   kRaw = 0,
   kIndices = 1,

@@ -150,7 +150,9 @@ Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed) {
     }
     DW_RETURN_IF_ERROR(read_codes(&in, num_escapes(layout.width), model.escape_codes));
   }
-  *consumed = size_t((in.num_bits() + 7) / 8);
+  const unsigned unused = unsigned(-in.num_bits() & 7);
+  if (in.get(unused) != 0) return corruption("tight model: the bits after it are not zero");
+  *consumed = size_t(in.num_bits() / 8);
   if (*consumed > payload.size()) {
     return corruption("tight model: cut short: expected " + std::to_string(*consumed) +
                       " bytes, got " + std::to_string(payload.size()));

@@ -1,12 +1,29 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+
 #include "base/redact.h"
 #include "engine/http.h"
 #include "engine/kinds.h"
 
 namespace deltawire {
+namespace {
+
+// A header ends where a line does: what a key holds must not begin another one.
+Status check_api_key(const Secret& key) {
+  const std::string& text = key.reveal();
+  const bool plain =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (plain && (text.empty() || (text.front() != ' ' && text.back() != ' '))) return {};
+  return invalid_argument(
+      "DELTAWIRE_ENGINE_API_KEY holds a line end or another character that no key has; was it read "
+      "from a file with a line end after it?");
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineOptions& options) {
+  DW_RETURN_IF_ERROR(check_api_key(options.api_key));
   const size_t equals = spec.find('=');
   const std::string_view kind = spec.substr(0, equals);
   const std::string_view rest =

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,10 +56,14 @@ struct CallLimits {
 struct EngineOptions {
   CallLimits limits;
   Secret api_key;  // sent as a bearer token; empty: none
+  // Asked from the threads that call engines: true ends what is on its way, with Cancelled. Only
+  // resume() goes on, for a few seconds more. Empty: never.
+  std::function<bool()> cancelled;
 };
 
-// "sglang=URL", "vllm=URL" or "exec=COMMAND". InvalidArgument says what is wrong with a spec;
-// Unsupported: an HTTP engine in a build without libcurl. Asks nothing of the engine.
+// "sglang=URL", "vllm=URL" or "exec=COMMAND". InvalidArgument says what is wrong with a spec or the
+// key (a character that no header can have); Unsupported: an HTTP engine in a build without
+// libcurl. Asks nothing of the engine.
 Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineOptions& options);
 
 }  // namespace deltawire

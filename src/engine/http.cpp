@@ -4,6 +4,9 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -21,11 +24,22 @@ bool worth_a_retry(int status) {
   return status >= 500 ? status != 501 : status == 408 || status == 429;
 }
 
-void back_off(double first_seconds, unsigned attempt) {
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+void back_off(double first_seconds, unsigned attempt, const std::function<bool()>& stop) {
   static thread_local std::minstd_rand random{std::random_device{}()};
   const double whole = std::min(first_seconds * std::exp2(attempt), kMaxBackoffSeconds);
-  std::this_thread::sleep_for(std::chrono::duration<double>(
-      whole * std::uniform_real_distribution<double>(0.5, 1.0)(random)));
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(
+                                      whole * std::uniform_real_distribution(0.5, 1.0)(random)));
+  while (Clock::now() < end && !(stop && stop())) {
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(50)));
+  }
+}
+
+std::string call_name(std::string_view method, std::string_view path) {
+  return std::string(method) + " " + std::string(path.substr(0, path.find('?')));
 }
 
 // The beginning of an answer on one line.
@@ -85,28 +99,53 @@ HttpClient::HttpClient(std::string base_url, EngineOptions options)
     : base_url_(std::move(base_url)), options_(std::move(options)) {}
 
 Status HttpClient::failure(std::string_view method, std::string_view path, const HttpReply& reply) {
-  std::string message = std::string(method) + " " + std::string(path.substr(0, path.find('?'))) +
-                        ": HTTP " + std::to_string(reply.status);
+  std::string message = call_name(method, path) + ": HTTP " + std::to_string(reply.status);
   if (!reply.body.empty()) message += ": " + excerpt(reply.body);
   if (worth_a_retry(reply.status)) return unavailable(std::move(message));
   if (reply.not_offered()) return unsupported(std::move(message));
   return invalid_argument(std::move(message));
 }
 
+Status HttpClient::not_understood(std::string_view method, std::string_view path,
+                                  const HttpReply& reply, std::string_view expected) {
+  return unsupported(call_name(method, path) + ": HTTP " + std::to_string(reply.status) +
+                     ", but the answer is not " + std::string(expected) + ": " +
+                     (reply.body.empty() ? "it is empty" : excerpt(reply.body)));
+}
+
+HttpClient::Stop HttpClient::end_after_a_last_word() const {
+  if (!options_.cancelled) return {};
+  // Shared by the copies of the function.
+  return [this, since = std::make_shared<std::optional<Clock::time_point>>()] {
+    if (!*since && options_.cancelled()) *since = Clock::now();
+    return *since && Clock::now() - **since > Seconds(kLastWordSeconds);
+  };
+}
+
+Result<HttpReply> HttpClient::post_last_word(std::string_view path, const std::string& json) const {
+  Result<HttpReply> reply = call("POST", path, json, end_after_a_last_word());
+  if (reply.ok() || reply.status().code() != Code::kCancelled) return reply;
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", kLastWordSeconds);
+  return cancelled(call_name("POST", path) + ": no answer within " + text +
+                   " s of the request to stop");
+}
+
 Result<HttpReply> HttpClient::call(std::string_view method, std::string_view path,
-                                   const std::string& body) const {
+                                   const std::string& body, const Stop& stop) const {
   const CallLimits& limits = options_.limits;
   for (unsigned attempt = 0;; ++attempt) {
+    if (stop && stop()) return cancelled(call_name(method, path) + ": stopped on request");
     Result<HttpReply> reply = transfer({std::string(method), base_url_ + std::string(path), body,
-                                        options_.api_key, limits.timeout_seconds});
+                                        options_.api_key, limits.timeout_seconds, stop});
+    if (reply.ok()) reply->body = hide_secret(std::move(reply->body), options_.api_key);
     if (reply.ok() && !worth_a_retry(reply->status)) return reply;
-    Status failed =
-        reply.ok() ? failure(method, path, *reply)
-                   : std::move(reply).status().at(std::string(method) + " " + std::string(path));
+    Status failed = reply.ok() ? failure(method, path, *reply)
+                               : std::move(reply).status().at(call_name(method, path));
     if (failed.code() != Code::kUnavailable || attempt >= limits.retries) return failed;
     log_event(LogLevel::kDebug, "engine.retry",
               {{"url", base_url_}, {"attempt", attempt + 1}, {"reason", failed}});
-    back_off(limits.backoff_seconds, attempt);
+    back_off(limits.backoff_seconds, attempt, stop);
   }
 }
 

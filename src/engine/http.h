@@ -1,6 +1,7 @@
 // HTTP calls to one engine: each with a time limit and a bounded number of attempts.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,17 +30,29 @@ class HttpClient {
 
   // Any answer is a reply, except those that may change by themselves (5xx, 408, 429): like a
   // connection that fails and a time-out they are tried again, and are Unavailable in the end.
-  Result<HttpReply> get(std::string_view path) const { return call("GET", path, {}); }
+  // Cancelled when the options' `cancelled` says so. The key is nowhere in a reply's body, even if
+  // the engine put it there.
+  Result<HttpReply> get(std::string_view path) const { return call("GET", path, {}, end_soon()); }
   // `json` is sent as it is; empty: no body.
   Result<HttpReply> post(std::string_view path, const std::string& json) const {
-    return call("POST", path, json);
+    return call("POST", path, json, end_soon());
   }
-  // A reply that is not 2xx, as a failure: "POST /pause: 404 Not Found ...".
+  // What an engine must be told even when everything is to end: it has kLastWordSeconds then.
+  Result<HttpReply> post_last_word(std::string_view path, const std::string& json) const;
+  static constexpr double kLastWordSeconds = 5;
+
+  // A reply that is not 2xx, as a failure: "POST /pause: HTTP 404: ...".
   static Status failure(std::string_view method, std::string_view path, const HttpReply& reply);
+  // A reply of 2xx that is not `expected`: a proxy's page, or another server.
+  static Status not_understood(std::string_view method, std::string_view path,
+                               const HttpReply& reply, std::string_view expected);
 
  private:
-  Result<HttpReply> call(std::string_view method, std::string_view path,
-                         const std::string& body) const;
+  using Stop = std::function<bool()>;  // true: end the call
+  Stop end_soon() const { return options_.cancelled; }
+  Stop end_after_a_last_word() const;
+  Result<HttpReply> call(std::string_view method, std::string_view path, const std::string& body,
+                         const Stop& stop) const;
 
   const std::string base_url_;
   const EngineOptions options_;

@@ -110,6 +110,11 @@ std::optional<uint64_t> NotifyOutcome::serving() const {
   return same ? first : std::nullopt;
 }
 
+Status Notifier::check_cancelled(std::string_view what) const {
+  if (!cancelled_ || !cancelled_()) return {};
+  return cancelled("stopped on request before " + std::string(what));
+}
+
 void Notifier::add(std::unique_ptr<Engine> engine) { engines_.push_back(std::move(engine)); }
 
 NotifyOutcome Notifier::around(const Change& change,
@@ -123,7 +128,8 @@ NotifyOutcome Notifier::around(const Change& change,
   const auto start = Clock::now();
   for_each_engine(engines_, [&](size_t i) { pause(*engines_[i], &outcome.engines[i]); });
 
-  outcome.patch = may_patch(change, outcome.engines);
+  outcome.patch = check_cancelled("version " + std::to_string(change.version) + " was applied");
+  if (outcome.patch.ok()) outcome.patch = may_patch(change, outcome.engines);
   if (outcome.patch.ok()) {
     auto checkpoint = patch();
     outcome.patched = checkpoint.ok();
@@ -137,7 +143,14 @@ NotifyOutcome Notifier::around(const Change& change,
   const ReloadRequest request{outcome.checkpoint, change.version, change.run};
   for_each_engine(engines_, [&](size_t i) {
     EngineOutcome& one = outcome.engines[i];
-    if (outcome.patched && one.paused) reload(*engines_[i], request, change, &one);
+    if (outcome.patched && one.paused) {
+      Status stopped = check_cancelled("it was told to reload").at(one.engine);
+      if (stopped.ok()) {
+        reload(*engines_[i], request, change, &one);
+      } else {
+        note(&one, std::move(stopped));
+      }
+    }
     resume(*engines_[i], &one);
   });
   if (!engines_.empty()) outcome.pause_seconds = seconds_since(start);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deltawire/status.h"
@@ -55,14 +56,18 @@ struct NotifyOutcome {
 //           made, and that engine alone is left out.
 //   patch   All are resumed with the old version.
 //   reload  The engine is resumed all the same: paused for ever helps nobody. `serving` says what
-//   is
-//           known: the old version when it refused, none when it died or failed half-way.
+//           is known: the old version when it refused, none when it died or failed half-way.
 //   resume  Reported; its version stands.
+//   cancelled  Before the patch: nothing is patched. After it: what is not reloaded yet stays as it
+//           is, a reload on its way is broken off (`serving`: none). All are resumed.
 // Every engine that was told to pause is told to resume, also when the answer to the pause was
 // lost. Who starts up and finds that an engine's recorded version is not the checkpoint's calls
 // around() with a patch that does nothing: an earlier process may have died while they were paused.
 class Notifier {
  public:
+  // `cancelled`: as that of EngineOptions, and meant to be the same.
+  explicit Notifier(std::function<bool()> cancelled = {}) : cancelled_(std::move(cancelled)) {}
+
   void add(std::unique_ptr<Engine> engine);
   bool empty() const noexcept { return engines_.empty(); }
   size_t size() const noexcept { return engines_.size(); }
@@ -73,6 +78,9 @@ class Notifier {
                        const std::function<Result<std::filesystem::path>()>& patch);
 
  private:
+  Status check_cancelled(std::string_view what) const;
+
+  std::function<bool()> cancelled_;
   std::vector<std::unique_ptr<Engine>> engines_;
 };
 

@@ -24,8 +24,14 @@ class SglangEngine final : public Engine {
       : name_("sglang=" + url), http_(url, options), probe_(url, for_probes(options)) {}
 
   std::string name() const override { return name_; }
-  Status pause() override { return command("/pause_generation", Json{{"mode", "retract"}}); }
-  Status resume() override { return command("/continue_generation", Json::object()); }
+  Status pause() override {
+    return judge_command("/pause_generation",
+                         http_.post("/pause_generation", Json{{"mode", "retract"}}.dump()));
+  }
+  Status resume() override {
+    return judge_command("/continue_generation",
+                         http_.post_last_word("/continue_generation", "{}"));
+  }
 
   ReloadResult reload(const ReloadRequest& request) override {
     const std::string label = std::to_string(request.version);
@@ -51,18 +57,25 @@ class SglangEngine final : public Engine {
     return options;
   }
 
-  Status command(std::string_view path, const Json& body) const {
-    const auto reply = http_.post(path, body.dump());
+  // Both answer {"message": ..., "status": "ok"}. A 200 of something else that listens there must
+  // not let files change under an engine that goes on.
+  Status judge_command(std::string_view path, const Result<HttpReply>& reply) const {
     if (!reply.ok()) return Status(reply.status()).at(name_);
     if (!reply->ok()) return HttpClient::failure("POST", path, *reply).at(name_);
-    return {};
+    if (parse_answer(*reply).is_object()) return {};
+    return HttpClient::not_understood("POST", path, *reply, "JSON").at(name_);
+  }
+
+  // Discarded when it is none.
+  static Json parse_answer(const HttpReply& reply) {
+    return Json::parse(reply.body, nullptr, false);
   }
 
   // The label of the weights it holds; nothing when it does not say.
   std::optional<std::string> weight_version() const {
     const auto reply = probe_.get("/model_info");
     if (!reply.ok() || !reply->ok()) return std::nullopt;
-    const Json info = Json::parse(reply->body, nullptr, false);
+    const Json info = parse_answer(*reply);
     if (!info.is_object()) return std::nullopt;
     const auto found = info.find("weight_version");
     if (found == info.end() || !found->is_string()) return std::nullopt;
@@ -76,28 +89,47 @@ class SglangEngine final : public Engine {
                      const std::optional<std::string>& before,
                      const std::optional<std::string>& after) const {
     const bool says_new = after == label;
-    if (reply.ok() && reply->ok()) {
+    Status failed = judge_answer(reply).at(name_);
+    if (failed.ok()) {
       if (says_new || !after) return {{}, Weights::kNew, {}};
       return {corruption(name_ + ": POST " + std::string(kUpdate) + " succeeded, but /model_info " +
                          "has weight_version \"" + *after + "\", not \"" + label + "\""),
               Weights::kUnknown,
               {}};
     }
-    Status failed = reply.ok() ? HttpClient::failure("POST", kUpdate, *reply) : reply.status();
-    failed = std::move(failed).at(name_);
     if (says_new && before && before != label) {
+      const bool said_yes = reply.ok() && reply->ok();
+      if (said_yes) return {{}, Weights::kNew, {}};
       return {{}, Weights::kNew, {"it has the new weights in spite of " + failed.to_string()}};
     }
-    const bool refused = reply.ok() && !says_new;
+    const bool not_understood = reply.ok() && reply->ok() && failed.code() == Code::kUnsupported;
+    const bool refused = reply.ok() && !not_understood && !says_new;
     return {std::move(failed), refused ? Weights::kOld : Weights::kUnknown, {}};
+  }
+
+  // Ok when it said {"success": true}. Unsupported: it said nothing that SGLang says.
+  static Status judge_answer(const Result<HttpReply>& reply) {
+    if (!reply.ok()) return reply.status();
+    if (!reply->ok()) return HttpClient::failure("POST", kUpdate, *reply);
+    const Json answer = parse_answer(*reply);
+    const Json success = answer.is_object() ? answer.value("success", Json()) : Json();
+    if (success == Json(true)) return {};
+    if (success == Json(false)) {
+      return invalid_argument(
+          "POST " + std::string(kUpdate) +
+          " was answered with \"success\": false: " + answer.value("message", Json()).dump());
+    }
+    return HttpClient::not_understood("POST", kUpdate, *reply, "SGLang's {\"success\": true}");
   }
 
   // Keys and values computed with the old weights must not be found by new requests.
   void flush(ReloadResult* result) const {
-    if (const Status status = command("/flush_cache", Json::object()); !status.ok()) {
-      result->warnings.push_back("the prefix cache of the old weights is still there: " +
-                                 status.to_string());
-    }
+    const auto reply = http_.post_last_word("/flush_cache", "{}");  // answered in plain text
+    if (reply.ok() && reply->ok()) return;
+    const Status status =
+        reply.ok() ? HttpClient::failure("POST", "/flush_cache", *reply) : reply.status();
+    result->warnings.push_back("the prefix cache of the old weights is still there: " +
+                               Status(status).at(name_).to_string());
   }
 
   const std::string name_;

@@ -42,6 +42,10 @@ size_t take_body(char* data, size_t size, size_t count, void* into) {
   return size * count;
 }
 
+int stop_if_asked(void* request, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const HttpRequest*>(request)->stop() ? 1 : 0;
+}
+
 HeaderList headers_of(const HttpRequest& request) {
   HeaderList headers;
   headers.add("Content-Type: application/json");
@@ -62,6 +66,11 @@ void set_up(CURL* curl, const HttpRequest& request, const HeaderList& headers, s
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
+  if (request.stop) {
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, stop_if_asked);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
+  }
   if (request.method == "POST") {
     curl_easy_setopt(curl, CURLOPT_POST, 1L);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(request.body.size()));
@@ -85,6 +94,8 @@ Status failure_of(CURLcode code, const char* detail, double timeout_seconds) {
     case CURLE_PARTIAL_FILE:
     case CURLE_SSL_CONNECT_ERROR:
       return unavailable(std::move(message));
+    case CURLE_ABORTED_BY_CALLBACK:
+      return cancelled("stopped on request");
     case CURLE_OUT_OF_MEMORY:
       return out_of_memory(std::move(message));
     default:

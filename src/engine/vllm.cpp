@@ -22,15 +22,26 @@ class VllmEngine final : public Engine {
       : name_("vllm=" + url), http_(std::move(url), options) {}
 
   std::string name() const override { return name_; }
-  Status pause() override { return command("/pause?mode=keep&clear_cache=false", "").at(name_); }
-  Status resume() override { return command("/resume", "").at(name_); }
+  Status pause() override {
+    constexpr std::string_view kPause = "/pause?mode=keep&clear_cache=false";
+    return judge(kPause, http_.post(kPause, "")).at(name_);
+  }
+  Status resume() override {
+    return judge("/resume", http_.post_last_word("/resume", "")).at(name_);
+  }
 
   ReloadResult reload(const ReloadRequest& request) override {
     const Json body = {{"method", "reload_weights"},
                        {"kwargs", {{"weights_path", request.checkpoint.string()}}}};
-    Status status = command("/collective_rpc", body.dump()).at(name_);
+    const auto reply = http_.post("/collective_rpc", body.dump());
+    Status status = judge("/collective_rpc", reply).at(name_);
+    if (status.ok() && !says_reloaded(reply->body)) {
+      status = HttpClient::not_understood("POST", "/collective_rpc", *reply,
+                                          "vLLM's {\"results\": [...]}")
+                   .at(name_);
+    }
     if (!status.ok()) {
-      const bool refused = status.code() != Code::kUnavailable && status.code() != Code::kIo;
+      const bool refused = reply.ok() && !reply->ok();
       return {std::move(status), refused ? Weights::kOld : Weights::kUnknown, {}};
     }
     ReloadResult result{{}, Weights::kNew, {}};
@@ -41,18 +52,30 @@ class VllmEngine final : public Engine {
   }
 
  private:
-  Status command(std::string_view path, const std::string& body) const {
-    const auto reply = http_.post(path, body);
+  // It answers with a JSON object, or, where there is nothing to say, with nothing. Anything else
+  // is not from vLLM: a proxy's page, say. Then files must not change, nor count as loaded.
+  static Status judge(std::string_view path, const Result<HttpReply>& reply) {
     if (!reply.ok()) return reply.status();
-    if (reply->ok()) return {};
+    if (reply->ok()) {
+      if (reply->body.empty() || Json::parse(reply->body, nullptr, false).is_object()) return {};
+      return HttpClient::not_understood("POST", path, *reply, "JSON");
+    }
     Status status = HttpClient::failure("POST", path, *reply);
     if (!reply->not_offered()) return status;
     return unsupported(status.message() + " (is the server in VLLM_SERVER_DEV_MODE=1?)");
   }
 
-  // What was computed with the old weights. A server without such a cache has no such call.
+  // What every worker returned; nothing when none of them returns anything.
+  static bool says_reloaded(const std::string& body) {
+    if (body.empty()) return true;
+    const Json answer = Json::parse(body, nullptr, false);
+    return answer.is_object() && answer.value("results", Json()).is_array();
+  }
+
+  // What was computed with the old weights: it must be gone even if everything is to end. A server
+  // without such a cache has no such call.
   void forget(std::string_view path, std::string_view what, ReloadResult* result) const {
-    const auto reply = http_.post(path, "");
+    const auto reply = http_.post_last_word(path, "");
     Status status = !reply.ok() ? reply.status()
                     : reply->ok() || reply->not_offered()
                         ? Status()

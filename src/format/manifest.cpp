@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/base64.h"
+#include "format/checkpoint_files.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -45,6 +46,52 @@ Result<std::vector<PartRef>> parse_parts(std::string_view json) {
   }
   if (!reader.ok()) return bad_field("parts", "a list");
   return parts;
+}
+
+std::string files_json(const std::vector<SideFile>& files) {
+  std::string list;
+  for (const SideFile& file : files) {
+    list.append(list.empty() ? "[" : ",[").append(canonical_text(file.name));
+    list.append(",").append(std::to_string(file.size_bytes)).append(",\"");
+    list.append(file.sha256.hex()).append("\",").append(canonical_text(file.attempt)).append("]");
+  }
+  return "[" + list + "]";
+}
+
+// ["name", bytes, "sha-256", "attempt"]
+Result<SideFile> read_side_file(CanonicalReader* reader) {
+  const auto bad = [] { return bad_field("files", "name, bytes, sha-256 and attempt of each"); };
+  SideFile file;
+  reader->open_list();
+  if (!reader->next_item()) return bad();
+  file.name = reader->text();
+  if (!reader->next_item()) return bad();
+  file.size_bytes = reader->number();
+  if (!reader->next_item()) return bad();
+  const std::string_view sha256 = reader->word();
+  if (!reader->next_item()) return bad();
+  file.attempt = reader->word();
+  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad();
+  DW_ASSIGN_OR_RETURN(file.sha256, parse_digest(DigestKind::kSha256, sha256));
+  return file;
+}
+
+// Whoever holds the version has these files in a folder: they must be such as may lie there.
+Result<std::vector<SideFile>> parse_files(std::string_view json) {
+  std::vector<SideFile> files;
+  std::vector<NamedSize> sizes;
+  CanonicalReader reader(json);
+  for (reader.open_list(); reader.next_item();) {
+    DW_ASSIGN_OR_RETURN(SideFile file, read_side_file(&reader));
+    if (!files.empty() && files.back().name >= file.name) {
+      return bad_field("files", "names in ascending order");
+    }
+    sizes.push_back({file.name, file.size_bytes});
+    files.push_back(std::move(file));
+  }
+  if (!reader.ok()) return bad_field("files", "a list");
+  DW_RETURN_IF_ERROR(check_side_files(sizes));
+  return files;
 }
 
 uint64_t sum_of(const std::vector<PartRef>& parts) {
@@ -151,6 +198,7 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   record.text("created", m.created);
   record.text("publisher", m.publisher);
   record.json("parts", parts_json(m.parts));
+  record.json("files", files_json(m.files));
   record.json("schema", part_json(m.schema));
   record.text("digest", digest_name(m.digest_kind));
   record.json("digests", "\"" + join_digests(m.digests) + "\"");
@@ -163,6 +211,7 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   record.number("milliseconds", m.milliseconds);
   record.text("codec", m.codec);
   if (!m.reason.empty()) record.text("reason", m.reason);
+  if (!m.attempt.empty()) record.text("attempt", m.attempt);
   if (!m.boxes.empty()) record.json("boxes", boxes_json(m.boxes));
   return std::move(record).finish(sign);
 }
@@ -176,6 +225,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
   m.parent = fields.optional_digest("parent", DigestKind::kSha256);
   const std::string kind = fields.text("kind"), digest = fields.text("digest");
   if (fields.has("reason")) m.reason = fields.text("reason");
+  if (fields.has("attempt")) m.attempt = fields.text("attempt");
   m.created = fields.text("created");
   m.publisher = fields.text("publisher");
   m.state = fields.digest("state", DigestKind::kXxh3_128);
@@ -186,9 +236,11 @@ Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
   m.changed = fields.number("changed");
   m.milliseconds = fields.number("milliseconds");
   m.codec = fields.text("codec");
+  m.signed_by = fields.signed_by();
   const std::string_view digests = fields.word("digests");
   DW_RETURN_IF_ERROR(Status(fields.status()));
   DW_ASSIGN_OR_RETURN(m.parts, parse_parts(fields.json("parts")));
+  DW_ASSIGN_OR_RETURN(m.files, parse_files(fields.json("files")));
   DW_ASSIGN_OR_RETURN(m.schema, parse_part_ref(fields.json("schema")));
   const std::optional<DigestKind> digest_kind = parse_digest_kind(digest);
   if (!digest_kind) return unsupported("digest " + quote(digest));
@@ -224,6 +276,7 @@ Result<Edge> parse_edge(std::string_view text, const Truster& trust) {
   e.manifest = fields.digest("manifest", DigestKind::kSha256);
   e.base_manifest = fields.optional_digest("base_manifest", DigestKind::kSha256);
   e.created = fields.text("created");
+  e.signed_by = fields.signed_by();
   DW_RETURN_IF_ERROR(Status(fields.status()));
   DW_ASSIGN_OR_RETURN(e.parts, parse_parts(fields.json("parts")));
   if (e.base.has_value() != e.base_manifest.has_value() || (e.base && *e.base >= e.version)) {

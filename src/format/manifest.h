@@ -32,6 +32,17 @@ struct PartRef {
   bool operator==(const PartRef&) const = default;
 };
 
+// A file beside the weights: a configuration, a tokenizer. Its bytes are an object that versions
+// share: the one that first had them put it, the next ones go on naming it.
+struct SideFile {
+  std::string name;  // in the checkpoint's folder
+  uint64_t size_bytes = 0;
+  Digest sha256;
+  std::string attempt;  // that put the object: "0000000012-9f3c…"
+
+  bool operator==(const SideFile&) const = default;
+};
+
 // How a version's bytes are laid out in the store.
 enum class VersionKind : uint8_t {
   kDelta,  // delta parts, onto `base`
@@ -55,8 +66,10 @@ struct Manifest {
   std::string reason;     // when full: "seed", "mode", "dense: ...", "schema", ...
   std::string created;    // "2026-11-15T05:36:24Z"
   std::string publisher;  // "host:pid", for people
+  std::string attempt;    // of the ranks that published it together; empty: one publisher alone
 
   std::vector<PartRef> parts;
+  std::vector<SideFile> files;  // all that the version has beside its weights, by name
   PartRef schema;
   DigestKind digest_kind = DigestKind::kXxh3_128;
   // Post-state digests of all tensors, in the order of the schema. For a tensor in `boxes` it is
@@ -71,6 +84,9 @@ struct Manifest {
   uint64_t elements = 0, changed = 0;  // compared and changed
   uint64_t milliseconds = 0;           // that publishing took
   std::string codec;                   // asked for: "auto", "tight", ...
+  // Set by reading: the public key that the record says it is signed with, hex digits; empty: none.
+  // True as far as what read it checks signatures.
+  std::string signed_by = {};
 
   uint64_t part_bytes() const;
 };
@@ -86,6 +102,7 @@ struct Edge {
   std::optional<Digest> base_manifest;  // of `base`
   std::string created;
   std::vector<PartRef> parts;
+  std::string signed_by = {};  // as in a manifest
 
   uint64_t part_bytes() const;
 };

@@ -114,6 +114,11 @@ Status RecordReader::check_whole() const {
   return {};
 }
 
+std::string RecordReader::signed_by() const {
+  if (json(kSignature) == "null") return {};
+  return inside(json(kSignature)).text("key");
+}
+
 Status RecordReader::check_trusted(const Truster& trust) const {
   std::optional<Signature> signature;
   if (json(kSignature) != "null") {

@@ -78,6 +78,7 @@ class RecordReader {
   Digest digest(const char* key, DigestKind kind);
   std::optional<Digest> optional_digest(const char* key, DigestKind kind);
   std::string run();
+  std::string signed_by() const;  // the key that "signature" names, checked or not; empty: none
   // The member's JSON, canonical; "null" when there is none.
   std::string_view json(std::string_view key) const;
   // The record without these members: what checksums and signatures are of.

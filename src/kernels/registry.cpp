@@ -1,4 +1,4 @@
-// Which kernels run: the only file of the library that reads the environment.
+// Which kernels run: those that DELTAWIRE_KERNELS names, else the best that this machine has.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/stop.h"
 #include "deltawire/status.h"
 #include "store/store_clock.h"
 
@@ -25,20 +26,21 @@ const Status& status_of(const Result<T>& result) noexcept {
   return result.status();
 }
 
-// Calls until the answer is not Unavailable or the policy has enough. `before_retry` is called
-// before each call but the first.
+// Calls until the answer is not Unavailable, the policy has enough or everything is to end. In any
+// case the last answer is the result: whether something was carried out stays as open as it is.
+// `before_retry` is called before each call but the first.
 template <class Call, class BeforeRetry>
 auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const Call& call,
                        const BeforeRetry& before_retry) -> decltype(call()) {
   for (unsigned retry = 0;; ++retry) {
     auto result = call();
     if (status_of(result).code() != Code::kUnavailable) return result;
-    if (retry == policy.retries) {
+    if (retry == policy.retries ||
+        !sleep_unless_stopped(random_pause(policy, retry), clock.sleep)) {
       if (retry == 0) return result;
       return unavailable(status_of(result).message() + " (tried " + std::to_string(retry + 1) +
                          " times)");
     }
-    clock.sleep(random_pause(policy, retry));
     before_retry();
   }
 }

@@ -134,8 +134,8 @@ Status TemporaryFile::rename() {
   return {};
 }
 
-Result<uint64_t> remove_stale_temporaries(const std::filesystem::path& folder,
-                                          std::chrono::seconds age) {
+Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder,
+                                         std::chrono::seconds age, bool count_only) {
   uint64_t removed = 0;
   const std::time_t newest = std::time(nullptr) - std::time_t(age.count());
   std::error_code error;
@@ -149,7 +149,7 @@ Result<uint64_t> remove_stale_temporaries(const std::filesystem::path& folder,
         !S_ISREG(info.st_mode) || info.st_mtime > newest) {
       continue;
     }
-    if (::unlink(path.c_str()) == 0) {
+    if (count_only || ::unlink(path.c_str()) == 0) {
       ++removed;
     } else if (errno != ENOENT) {
       return errno_status(path, "cannot remove");

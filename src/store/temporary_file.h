@@ -41,8 +41,9 @@ class TemporaryFile {
 };
 
 // Removes what writers that were killed left below `folder`: temporary files that nobody has
-// written to for `age`. Returns how many. For `gc`: a writer that is merely slow would fail.
-Result<uint64_t> remove_stale_temporaries(const std::filesystem::path& folder,
-                                          std::chrono::seconds age = std::chrono::hours(24));
+// written to for `age`. Returns how many; `count_only`: and leaves them. For `gc`: a writer that is
+// merely slow would fail, on whichever host it is, so `age` is long.
+Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder,
+                                         std::chrono::seconds age, bool count_only = false);
 
 }  // namespace deltawire

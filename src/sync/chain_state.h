@@ -20,6 +20,7 @@ struct WorkOptions {
   // temporary files.
   std::filesystem::path folder;
   std::filesystem::path sign_key, trust_key;
+  bool change_key = false;  // what is added may be signed otherwise than the chain's newest version
   unsigned threads = 0;
   bool single_writer = false;  // allow a store without conditional put
   Progress progress;

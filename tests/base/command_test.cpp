@@ -1,7 +1,11 @@
 #include "base/command.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "test_files.h"
 
@@ -32,6 +36,21 @@ TEST(Command, HasAnEmptyInputAndPrintsToStderr) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "printed\n");
 }
 
+TEST(Command, HandsOverWhatItPrints) {
+  std::string output;
+  CommandOptions options;
+  options.output = &output;
+  EXPECT_TRUE(run_command("echo one; echo two", options).ok());
+  EXPECT_EQ(output, "one\ntwo\n");
+  output.clear();
+  EXPECT_TRUE(is_failure(run_command("echo so far; exit 4", options), Code::kConflict, "status 4"));
+  EXPECT_EQ(output, "so far\n");
+  // More than a pipe holds: the rest is dropped, and the command comes to its end.
+  output.clear();
+  EXPECT_TRUE(run_command("head -c 300000 /dev/zero", options).ok());
+  EXPECT_EQ(output.size(), CommandOptions::kMaxOutputBytes);
+}
+
 TEST(Command, TellsHowItEnded) {
   EXPECT_TRUE(is_failure(run_command("exit 7", {}), Code::kConflict, "status 7"));
   EXPECT_TRUE(is_failure(run_command("kill -9 $$", {}), Code::kConflict, "signal 9"));
@@ -43,12 +62,70 @@ TEST(Command, TellsHowItEnded) {
 TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
   int fds[2];
   ASSERT_EQ(::pipe(fds), 0);
-  const Status status = run_command("sleep 1000 & (trap '' TERM; sleep 1000) & wait", {{}, 0.2});
+  const Status status =
+      run_command("sleep 1000 & (trap '' TERM; sleep 1000) & wait", {.timeout_seconds = 0.2});
   EXPECT_TRUE(is_failure(status, Code::kUnavailable, "0.2 s", "killed"));
   ::close(fds[1]);
   char byte = 0;
   EXPECT_EQ(::read(fds[0], &byte, 1), 0);
   ::close(fds[0]);
+}
+
+// A trainer or a container's first process may ignore SIGCHLD: the kernel then forgets how
+// children ended.
+TEST(Command, TellsHowItEndedWhereSigchldIsIgnored) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  EXPECT_TRUE(run_command("exit 0", {}).ok());
+  EXPECT_TRUE(is_failure(run_command("exit 7", {}), Code::kConflict, "status 7"));
+  EXPECT_TRUE(is_failure(run_command("kill -9 $$", {}), Code::kConflict, "signal 9"));
+  // The command itself has children that it asks about.
+  EXPECT_TRUE(is_failure(run_command("sh -c 'exit 5' & wait $!", {}), Code::kConflict, "status 5"));
+  EXPECT_TRUE(is_failure(run_command("sleep 1000", {.timeout_seconds = 0.1}), Code::kUnavailable,
+                         "killed"));
+  ::signal(SIGCHLD, before);
+}
+
+TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
+  std::atomic<bool> stop{false};
+  std::thread reaper([&] {
+    while (!stop) {
+      if (::waitpid(-1, nullptr, 0) < 0) std::this_thread::yield();
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(run_command("exit 0", {}).ok());
+    EXPECT_TRUE(is_failure(run_command("exit 7", {}), Code::kConflict, "status 7"));
+  }
+  stop = true;
+  reaper.join();
+}
+
+TEST(Command, AnUnknownEndIsAFailure) {
+  for (const auto disposition : {SIG_DFL, SIG_IGN}) {
+    const auto before = ::signal(SIGCHLD, disposition);
+    EXPECT_TRUE(
+        is_failure(run_command("kill -9 $PPID", {}), Code::kUnavailable, "ended is not known"));
+    EXPECT_TRUE(is_failure(run_command("kill -9 0", {}), Code::kUnavailable, "ended is not known"));
+    ::signal(SIGCHLD, before);
+  }
+}
+
+TEST(Command, ACommandMayLookLikeAnOption) {
+  EXPECT_TRUE(is_failure(run_command("-e", {}), Code::kConflict, "status 127"));
+}
+
+TEST(Command, IsEndedOnRequest) {
+  const TempFolder folder;
+  const std::filesystem::path started = folder.path() / "started", tidy = folder.path() / "tidy";
+  const auto cancel = [&] { return std::filesystem::exists(started); };
+  // It may put things in order; what it leaves behind is killed.
+  const std::string command = "trap 'echo tidied > " + tidy.string() + "; exit 0' TERM; touch " +
+                              started.string() + "; sleep 1000 & wait";
+  EXPECT_TRUE(
+      is_failure(run_command(command, {.cancelled = cancel}), Code::kCancelled, "on request"));
+  EXPECT_EQ(read_file(tidy), "tidied\n");
+  EXPECT_TRUE(is_failure(run_command("sleep 1000", {.cancelled = [] { return true; }}),
+                         Code::kCancelled, "on request"));
 }
 
 TEST(Command, DoesNotInheritIgnoredSignals) {

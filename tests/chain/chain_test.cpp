@@ -129,7 +129,7 @@ TEST(Chain, AVersionIsCommittedOnce) {
   Manifest mine = made.next(5, false), theirs = mine;
   theirs.publisher = "other:2";
   ASSERT_TRUE(made.chain.commit(theirs).ok());
-  EXPECT_TRUE(is_failure(made.chain.commit(mine).status(), Code::kConflict, "version 1", "other:2",
+  EXPECT_TRUE(is_failure(made.chain.commit(mine).status, Code::kConflict, "version 1", "other:2",
                          "2026-11-15"));
   // The same record again is a retry, not a race.
   EXPECT_TRUE(made.chain.commit(theirs).ok());

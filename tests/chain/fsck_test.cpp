@@ -107,6 +107,60 @@ TEST(Fsck, EveryChangeOfSizeAndEveryLossIsFound) {
   EXPECT_TRUE(check(real).clean());
 }
 
+// Of files beside the weights.
+TEST(Fsck, FilesThatCameFromNowhereAreFound) {
+  const auto problem_of = [](const std::function<void(RealChain&, Manifest*)>& tamper) {
+    RealChain real;
+    for (int v = 0; v < 3; ++v) real.publish_step();
+    Manifest m = real.records[2].manifest;
+    m.version = 3;
+    m.base = 2;
+    m.parent = real.records[2].digest;
+    m.parts.clear();
+    tamper(real, &m);
+    EXPECT_TRUE(real.chain.commit(m).ok());
+    const FsckReport report = check(real);
+    return report.problems.empty() ? std::string() : report.problems[0];
+  };
+  EXPECT_EQ(problem_of([](RealChain&, Manifest*) {}), "");
+  const auto add = [](RealChain& real, Manifest* m, uint64_t version) {
+    SideFile file{"x.txt", 1, record_digest("x"), side_attempt(version, "aa")};
+    EXPECT_TRUE(real.memory->put(side_object(file).name, MemoryBody(std::string_view("x"))).ok());
+    m->files.push_back(file);
+  };
+  EXPECT_EQ(problem_of([&](RealChain& real, Manifest* m) { add(real, m, 3); }), "");
+  EXPECT_NE(problem_of([&](RealChain& real, Manifest* m) {
+              add(real, m, 2);
+            }).find("x.txt: the version before does not have"),
+            std::string::npos);
+  const auto whole = [](RealChain& real, Manifest* m) {
+    m->kind = VersionKind::kFull;
+    m->reason = "test";
+    m->base.reset();
+    m->parts.clear();
+    for (const PartRef& part : real.records[0].manifest.parts) {
+      const std::string bytes = real.memory->get(part.name, 1 << 20).value();
+      m->parts.push_back(part);
+      m->parts.back().name = full_folder(3, "aa") + part.name.substr(part.name.rfind('/') + 1);
+      EXPECT_TRUE(real.memory->put(m->parts.back().name, MemoryBody(bytes)).ok());
+    }
+    m->chain_bytes += m->part_bytes();
+    m->anchor = 3;
+    m->anchor_bytes = m->part_bytes();
+  };
+  EXPECT_EQ(problem_of(whole), "");
+  EXPECT_NE(problem_of([&](RealChain& real, Manifest* m) {
+              whole(real, m);
+              add(real, m, 3);
+            }).find("x.txt is missing"),
+            std::string::npos);
+  EXPECT_NE(problem_of([&](RealChain& real, Manifest* m) {
+              whole(real, m);
+              m->files.clear();
+            }).find("the version has no file config.json"),
+            std::string::npos);
+}
+
 TEST(Fsck, StrangersAreReportedAsOrphans) {
   RealChain real;
   fill(real);

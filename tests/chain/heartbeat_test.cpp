@@ -39,6 +39,18 @@ TEST(Heartbeat, ComesBackAsItWasWritten) {
   EXPECT_EQ(read_heartbeat(store, "rollout-3").status().code(), Code::kNotFound);
 }
 
+TEST(Heartbeat, AClockBefore1970WritesOneThatCanBeRead) {
+  MemoryStore store;
+  Heartbeat heartbeat = sample("early");
+  heartbeat.seen = -5;
+  heartbeat.lease = Lease{{}, 3, -1};
+  ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
+  const auto read = read_heartbeat(store, "early");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(read->seen, 0);
+  EXPECT_EQ(read->lease->expires, 0);
+}
+
 TEST(Heartbeat, AnyNameHasAnObjectOfItsOwn) {
   EXPECT_EQ(heartbeat_object("rollout-3"), "replicas/rollout-3.json");
   std::set<std::string> objects;

@@ -64,12 +64,12 @@ class MadeChain {
   }
 
   void add_manifest(const Manifest& m) {
-    const Result<Digest> digest = chain.commit(m);
-    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
+    const Commit committed = chain.commit(m);
+    ASSERT_TRUE(committed.ok()) << committed.status.to_string();
     anchor_ = m.anchor;
     anchor_bytes_ = m.anchor_bytes;
     versions.push_back({m.kind == VersionKind::kFull, m.part_bytes(), m.chain_bytes, m.anchor,
-                        m.anchor_bytes, *digest});
+                        m.anchor_bytes, committed.digest});
   }
 
   // A shortcut; from nothing without a base. Versions published later know of anchors.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "chain/names.h"
 #include "chain/part_reader.h"
 #include "chain/plan.h"
+#include "chain/side_objects.h"
 #include "checkpoints.h"
 #include "codec/codec.h"
 #include "counting_store.h"
@@ -66,6 +68,7 @@ class RealChain {
     m.created = "2026-11-15T05:36:24Z";
     m.publisher = "test:1";
     m.codec = "tight";
+    m.files = put_files(m.version);
     Schema schema;
     for (const TestTensor& tensor : next) {
       schema.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
@@ -74,7 +77,7 @@ class RealChain {
     m.schema = chain.put_schema(schema).value();
     m.state = state_digest(states_of(schema, m).value());
     if (full) {
-      m.parts = put_whole(m.version, next);
+      m.parts = put_whole(m.version, next, files);
     } else {
       m.parts = put_delta(m.version, records.back().manifest.state, states.back(), next);
     }
@@ -82,14 +85,15 @@ class RealChain {
     if (full) anchor_ = m.version, anchor_bytes_ = m.part_bytes();
     m.anchor = anchor_;
     m.anchor_bytes = anchor_bytes_;
-    const Result<Digest> digest = chain.commit(m);
-    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
+    const Commit committed = chain.commit(m);
+    ASSERT_TRUE(committed.ok()) << committed.status.to_string();
     states.push_back(next);
-    records.push_back({m, *digest});
+    files_of.push_back(files);
+    records.push_back({m, committed.digest});
   }
 
   void add_anchor(uint64_t version) {
-    auto parts = put_whole(version, states[version]);
+    auto parts = put_whole(version, states[version], files_of[version]);
     const Status status = add_edge(chain, nullptr, records[version], parts);
     ASSERT_TRUE(status.ok()) << status.to_string();
     if (version >= anchor_) {
@@ -112,6 +116,10 @@ class RealChain {
   Chain chain;
   std::vector<State> states;
   std::vector<VersionRecord> records;
+  // Files beside the weights, contents by name: of the next version, and of all.
+  using Files = std::map<std::string, std::string>;
+  Files files = {{"config.json", "{}\n"}};
+  std::vector<Files> files_of;
 
  private:
   static void change_one(TestTensor* tensor) { tensor->bytes[0] ^= 1; }
@@ -121,7 +129,29 @@ class RealChain {
     return {name, bytes.size(), record_digest(bytes)};
   }
 
-  std::vector<PartRef> put_whole(uint64_t version, const State& state) {
+  // What the last version has is named again; the rest is put.
+  std::vector<SideFile> put_files(uint64_t version) {
+    const std::string attempt = side_attempt(version, random_hex(8));
+    std::vector<SideFile> list;
+    for (const auto& [name, text] : files) {
+      SideFile file{name, text.size(), record_digest(text), attempt};
+      const SideFile* there = nullptr;
+      if (!records.empty()) {
+        for (const SideFile& one : records.back().manifest.files) {
+          if (one.sha256 == file.sha256) there = &one;
+        }
+      }
+      if (there != nullptr) {
+        file.attempt = there->attempt;
+      } else {
+        put(side_object(file).name, text);
+      }
+      list.push_back(std::move(file));
+    }
+    return list;
+  }
+
+  std::vector<PartRef> put_whole(uint64_t version, const State& state, const Files& beside) {
     const std::string folder = full_folder(version, random_hex(8));
     std::vector<TensorSpec> specs;
     std::string data;
@@ -129,9 +159,13 @@ class RealChain {
       specs.push_back({tensor.name, tensor.dtype, tensor.shape});
       data.append(tensor.bytes.begin(), tensor.bytes.end());
     }
-    return {put(folder + "model.safetensors",
-                serialise_safetensors_header(specs, {{"format", "pt"}}).value() + data),
-            put(folder + "config.json", "{}\n")};
+    std::vector<PartRef> parts = {
+        put(folder + "model.safetensors",
+            serialise_safetensors_header(specs, {{"format", "pt"}}).value() + data)};
+    for (const auto& [name, text] : beside) {
+      if (check_object_name(name).ok()) parts.push_back(put(folder + name, text));
+    }
+    return parts;
   }
 
   // Two parts, so that there is more than one.

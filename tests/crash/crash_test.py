@@ -22,6 +22,26 @@ from pathlib import Path
 KILLED = -signal.SIGKILL
 
 
+def make_checkpoints(binary, folder, seed):
+    """Folders with weights and files beside them: one changes with every step, one comes and goes, one stays."""
+    subprocess.run([binary, "simulate", "--params", "20K", "--steps", "4", "--seed", str(seed), "--density", "0.02",
+                    "-o", folder, "--quiet"], check=True)
+    checkpoints = [folder / f"step-{i}" for i in range(5)]
+    for i, checkpoint in enumerate(checkpoints):
+        checkpoint.mkdir()
+        (folder / f"v{i}.safetensors").rename(checkpoint / "model.safetensors")
+        (checkpoint / "config.json").write_text(f'{{"step": {i}}}')
+        (checkpoint / "tokenizer.json").write_text("{}")
+        if i % 2 == 1:
+            (checkpoint / "chat template.jinja").write_text("é")
+    return [str(checkpoint) for checkpoint in checkpoints]
+
+
+def files_beside(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()
+            if not path.name.startswith(".") and path.suffix != ".safetensors"}
+
+
 class World:
     """A folder with a store, a trainer's snapshot and replicas, copied for every death."""
 
@@ -73,8 +93,12 @@ class World:
         extra = ["--copy-on-write"] if replica == "cow" else []
         self.run("pull", self.path("store"), self.path(replica), "--version", version, "--no-repair",
                  "--no-heartbeat", *extra)
-        local = self.root / replica / ("current" if replica == "cow" else "")
+        self.verify(version, self.root / replica / ("current" if replica == "cow" else ""))
+
+    def verify(self, version, local):
         self.run("verify", self.checkpoints[version], local)
+        expected, got = files_beside(self.checkpoints[version]), files_beside(local)
+        assert expected == got, f"files beside the weights at version {version}: expected {expected}, got {got}"
 
 
 def scenarios():
@@ -147,7 +171,9 @@ def kill_everywhere(name, world, steps, command, version, scratch, stride):
             assert again.returncode == 0, f"second run: exit {again.returncode}: {again.stderr}"
             copy.check(told if version is None else [version])
             copy.run("pull", copy.path("store"), copy.path("witness"), "--no-heartbeat")
-            copy.run("verify", copy.checkpoints[copy.head()], copy.path("witness"))
+            copy.verify(copy.head(), copy.path("witness"))
+            aside = list(Path(copy.root).glob("*/.deltawire/aside"))
+            assert not aside, f"the chain's own files were put aside: {aside}"
         except AssertionError as error:
             raise AssertionError(f"{name}, killed at point {point} of {points}: {error}") from None
         shutil.rmtree(copy.root)
@@ -167,10 +193,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="deltawire-crash.", dir=os.environ.get("TMPDIR")) as folder:
         scratch = Path(folder)
         for round_number in range(options.rounds):
-            weights = scratch / f"weights-{round_number}"
-            subprocess.run([binary, "simulate", "--params", "20K", "--steps", "4", "--seed", str(round_number + 1),
-                            "--density", "0.02", "-o", weights, "--quiet"], check=True)
-            checkpoints = [str(weights / f"v{i}.safetensors") for i in range(5)]
+            checkpoints = make_checkpoints(binary, scratch / f"weights-{round_number}", round_number + 1)
             for name, (steps, command, version) in scenarios().items():
                 if options.scenario not in (None, name):
                     continue

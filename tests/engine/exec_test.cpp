@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include "engine/engine_options.h"
 #include "test_files.h"
 
@@ -40,6 +42,22 @@ TEST(Exec, WhatNeverEndsIsKilledAndUnknown) {
   const ReloadResult result = run("sleep 1000", quick(0, 0.1));
   EXPECT_TRUE(is_failure(result.status, Code::kUnavailable, "did not end in 0.1 s"));
   EXPECT_EQ(result.weights, Weights::kUnknown);
+}
+
+TEST(Exec, WhatIsEndedOnRequestIsUnknown) {
+  EngineOptions options = quick();
+  options.cancelled = [] { return true; };
+  const ReloadResult result = run("sleep 1000", options);
+  EXPECT_TRUE(is_failure(result.status, Code::kCancelled, "exec=sleep 1000", "on request"));
+  EXPECT_EQ(result.weights, Weights::kUnknown);
+}
+
+TEST(Exec, ARefusalIsHeardWhereSigchldIsIgnored) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  const ReloadResult result = run("exit 3");
+  ::signal(SIGCHLD, before);
+  EXPECT_TRUE(is_failure(result.status, Code::kConflict, "status 3"));
+  EXPECT_EQ(result.weights, Weights::kOld);
 }
 
 TEST(Exec, ItsNameHidesKeys) {

@@ -54,6 +54,57 @@ TEST(Http, EndsWhenNobodyAnswers) {
   EXPECT_EQ(num_calls(server), 2U);
 }
 
+// The server has the request, and would never answer.
+TEST(Http, EndsOnRequest) {
+  HttpScript server(Json{{"POST /x", steps(does("hang"))}});
+  EngineOptions options = quick(5, 600);
+  options.cancelled = [&] { return num_calls(server) == 1; };
+  const HttpClient client(server.url(), options);
+  EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kCancelled, "POST /x",
+                         "stopped on request"));
+  EXPECT_EQ(num_calls(server), 1U);
+  EXPECT_TRUE(is_failure(client.get("/y").status(), Code::kCancelled, "GET /y"));
+  EXPECT_EQ(num_calls(server), 1U);
+}
+
+TEST(Http, EndsOnRequestBetweenAttempts) {
+  HttpScript server(Json{{"POST /x", steps(step(503))}});
+  EngineOptions options = quick(5);
+  options.limits.backoff_seconds = 600;
+  options.cancelled = [&] { return num_calls(server) == 1; };
+  const HttpClient client(server.url(), options);
+  EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kCancelled, "POST /x"));
+  EXPECT_EQ(num_calls(server), 1U);
+}
+
+TEST(Http, ALastWordIsSaidAfterTheRequestToStop) {
+  HttpScript server(
+      Json{{"POST /x", steps(step(503), step(200))}, {"POST /y", steps(does("hang"))}});
+  EngineOptions options = quick(1, 600);
+  options.cancelled = [] { return true; };
+  const HttpClient client(server.url(), options);
+  const auto reply = client.post_last_word("/x", "{}");
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  EXPECT_EQ(reply->status, 200);
+  EXPECT_TRUE(is_failure(client.post_last_word("/y", "{}").status(), Code::kCancelled, "POST /y",
+                         "no answer within 5 s of the request to stop"));
+}
+
+TEST(Http, AKeyThatTheServerEchoesIsHidden) {
+  const std::string key = "sk-a/b\"c";
+  EngineOptions options = quick();
+  options.api_key = Secret(key);
+  for (const int status : {200, 400, 503}) {
+    HttpScript server(Json{
+        {"POST /x",
+         steps(step(status, "bad key " + key + R"( "sk-a/b\"c" "sk-a\/b\"c" k=sk-a%2Fb%22c)"))}});
+    const auto reply = HttpClient(server.url(), options).post("/x", "{}");
+    const std::string text = reply.ok() ? reply->body : reply.status().to_string();
+    EXPECT_EQ(text.find("sk-a"), std::string::npos) << text;
+    EXPECT_NE(text.find("***"), std::string::npos) << text;
+  }
+}
+
 TEST(Http, AServerThatIsNotThereIsUnavailable) {
   HttpScript server;
   server.stop();

@@ -1,5 +1,6 @@
 #include "engine/notifier.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "engine/engine_options.h"
@@ -226,6 +227,77 @@ TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
   EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "/continue_generation"));
   EXPECT_FALSE(outcome.engines[0].resumed);
   EXPECT_EQ(outcome.serving(), 12U);
+}
+
+// ---- told to stop
+
+// Once the engine has been asked `what`.
+std::function<bool()> once_asked(const HttpScript& server, const std::string& what) {
+  return [&server, what] {
+    const Calls calls = server.calls();
+    return std::any_of(calls.begin(), calls.end(),
+                       [&](const std::string& call) { return call.starts_with(what); });
+  };
+}
+
+NotifyOutcome cancelled_around(const std::string& kind, const HttpScript& server, Change change,
+                               std::function<bool()> cancelled, Patch* patch) {
+  EngineOptions options = quick(2, 600);
+  options.cancelled = cancelled;
+  Notifier notifier(cancelled);
+  notifier.add(engine_at(kind, server, options));
+  return notifier.around(change, patch->function());
+}
+
+TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
+  for (const bool in_place : {true, false}) {
+    Json script = vllm_script();
+    script["POST /pause"] = steps(does("hang"));
+    HttpScript server(script);
+    Patch patch(nullptr);
+    const NotifyOutcome outcome = cancelled_around("vllm", server, {"run-7", 12, 11, in_place, 11},
+                                                   once_asked(server, "POST /pause"), &patch);
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before version 12 was applied"));
+    EXPECT_EQ(patch.count, 0);
+    EXPECT_EQ(server.calls().back(), "POST /resume");
+    EXPECT_TRUE(outcome.engines[0].resumed);
+    EXPECT_EQ(outcome.serving(), 11U);
+  }
+}
+
+TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
+  for (const std::string kind : {"vllm", "sglang"}) {
+    const bool vllm = kind == "vllm";
+    const std::string reload = vllm ? "POST /collective_rpc" : "POST /update_weights_from_disk";
+    Json script = vllm ? vllm_script() : sglang_script();
+    script[reload] = steps(does("hang"));
+    HttpScript server(script);
+    Patch patch(nullptr);
+    const NotifyOutcome outcome =
+        cancelled_around(kind, server, kChange, once_asked(server, reload), &patch);
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, server.url(), "stopped on request"));
+    EXPECT_TRUE(outcome.patched);
+    EXPECT_EQ(server.calls().back(), vllm ? "POST /resume" : "POST /continue_generation");
+    EXPECT_TRUE(outcome.engines[0].resumed);
+    EXPECT_FALSE(outcome.engines[0].reloaded);
+    EXPECT_EQ(outcome.serving(), std::nullopt);
+  }
+}
+
+TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
+  HttpScript server(vllm_script());
+  bool patched = false;
+  EngineOptions options = quick();
+  options.cancelled = [&] { return patched; };
+  Notifier notifier(options.cancelled);
+  notifier.add(engine_at("vllm", server, options));
+  const NotifyOutcome outcome = notifier.around(kChange, [&]() -> Result<Path> {
+    patched = true;
+    return Path("/models/local");
+  });
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before it was told to reload"));
+  EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
+  EXPECT_EQ(outcome.serving(), 11U);
 }
 
 }  // namespace

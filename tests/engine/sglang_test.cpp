@@ -109,6 +109,38 @@ TEST(Sglang, AServerWithoutLabelsIsBelieved) {
   }
 }
 
+// A proxy's page, or another server: nobody has said that the weights were loaded.
+TEST(Sglang, A200ThatIsNotItsAnswerIsNotBelieved) {
+  const Json page = "<html>please log in</html>";
+  for (const Json& body : {page, Json("ok"), Json(""), Json::array({1}), Json{{"status", "ok"}}}) {
+    Json script = sglang_script();
+    script["POST /update_weights_from_disk"] = steps(step(200, body));
+    script["GET /model_info"] = steps(step(200, body));
+    HttpScript server(script);
+    const ReloadResult result = engine_at("sglang", server)->reload(kTo12);
+    EXPECT_TRUE(is_failure(result.status, Code::kUnsupported, server.url(),
+                           "POST /update_weights_from_disk: HTTP 200", "not SGLang's"))
+        << body;
+    EXPECT_EQ(result.weights, Weights::kUnknown);
+  }
+  HttpScript server(Json{{"POST /pause_generation", steps(step(200, page))},
+                         {"POST /continue_generation", steps(step(200, page))}});
+  const auto engine = engine_at("sglang", server);
+  EXPECT_TRUE(is_failure(engine->pause(), Code::kUnsupported, "not JSON", "please log in"));
+  EXPECT_TRUE(is_failure(engine->resume(), Code::kUnsupported, "not JSON", "please log in"));
+}
+
+TEST(Sglang, A200WithoutSuccessIsARefusal) {
+  Json script = sglang_script();
+  script["POST /update_weights_from_disk"] =
+      steps(step(200, {{"success", false}, {"message", "shape of lm_head"}}));
+  script["GET /model_info"] = steps(step(200, {{"weight_version", "11"}}));
+  HttpScript server(script);
+  const ReloadResult result = engine_at("sglang", server)->reload(kTo12);
+  EXPECT_TRUE(is_failure(result.status, Code::kInvalidArgument, "\"success\": false", "lm_head"));
+  EXPECT_EQ(result.weights, Weights::kOld);
+}
+
 TEST(Sglang, AFailedFlushIsAWarning) {
   Json script = sglang_script();
   script["POST /flush_cache"] = steps(step(400, "Flush cache failed.\n"));

@@ -51,5 +51,18 @@ TEST(EngineSpec, PasswordsAreRefusedAndNotRepeated) {
   }
 }
 
+TEST(EngineSpec, AKeyThatWouldBeMoreThanOneHeaderIsRefused) {
+  for (const std::string key :
+       {"abc\n", "abc\r\nX-Admin: 1", "a\tb", " abc", "abc ", "a\x7f", "a\xc3\xa4"}) {
+    for (const char* spec : {"sglang=http://h:1", "vllm=http://h:1"}) {
+      EngineOptions options;
+      options.api_key = Secret(key);
+      const Status status = make_engine(spec, options).status();
+      EXPECT_TRUE(is_failure(status, Code::kInvalidArgument, "DELTAWIRE_ENGINE_API_KEY"));
+      EXPECT_EQ(status.message().find("abc"), std::string::npos) << status.message();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace deltawire

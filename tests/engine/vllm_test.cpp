@@ -67,6 +67,36 @@ TEST(Vllm, AFailureInsideTheServerLeavesUnknownWeights) {
   EXPECT_EQ(server.calls(), (Calls{"POST /collective_rpc", "POST /collective_rpc"}));
 }
 
+TEST(Vllm, AnEmptyAnswerIsOneOfItsOwn) {
+  Json script = vllm_script();
+  for (auto& [call, answers] : script.items()) answers = steps(step(200, ""));
+  HttpScript server(script);
+  const auto engine = engine_at("vllm", server);
+  EXPECT_TRUE(engine->pause().ok());
+  EXPECT_EQ(engine->reload(kTo12).weights, Weights::kNew);
+  EXPECT_TRUE(engine->resume().ok());
+}
+
+TEST(Vllm, A200ThatIsNotItsAnswerIsNotBelieved) {
+  const Json page = "<html>please log in</html>";
+  for (const Json& body : {page, Json("ok"), Json::array({nullptr}), Json{{"status", "ok"}}}) {
+    Json script = vllm_script();
+    script["POST /collective_rpc"] = steps(step(200, body));
+    HttpScript server(script);
+    const ReloadResult result = engine_at("vllm", server)->reload(kTo12);
+    EXPECT_TRUE(is_failure(result.status, Code::kUnsupported, server.url(),
+                           "POST /collective_rpc: HTTP 200, but the answer is not"))
+        << body;
+    EXPECT_EQ(result.weights, Weights::kUnknown);
+    EXPECT_EQ(server.calls(), (Calls{"POST /collective_rpc"}));
+  }
+  HttpScript server(
+      Json{{"POST /pause", steps(step(200, page))}, {"POST /resume", steps(step(200, page))}});
+  const auto engine = engine_at("vllm", server);
+  EXPECT_TRUE(is_failure(engine->pause(), Code::kUnsupported, "not JSON", "please log in"));
+  EXPECT_TRUE(is_failure(engine->resume(), Code::kUnsupported, "not JSON", "please log in"));
+}
+
 TEST(Vllm, WhatItCouldNotForgetIsAWarning) {
   Json script = vllm_script();
   script["POST /reset_prefix_cache"] = steps(step(200, {{"success", false}}));

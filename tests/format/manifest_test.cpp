@@ -24,6 +24,8 @@ Manifest sample() {
   m.publisher = "host:1 \"quoted\"";
   m.parts = {{"parts/0000000012-ab/part-00000.safetensors", 100, sha("0")},
              {"parts/0000000012-ab/part-00001.safetensors", 23, sha("1")}};
+  m.files = {{"config.json", 5, sha("config"), "0000000003-ef"},
+             {"tokenizer – v2.json", 6, sha("tokenizer"), "0000000012-ab"}};
   m.schema = {"schemas/x.json", 7, sha("schema")};
   m.digests = {xxh("a"), xxh("b"), xxh("c")};
   m.boxes["w\n"] = {{{{0, 0}, {1, 2}}, xxh("x")}, {{{1, 0}, {1, 2}}, xxh("y")}};
@@ -74,6 +76,7 @@ TEST(Manifest, ComesBackAsItWent) {
   EXPECT_EQ(back->publisher, m.publisher);
   EXPECT_EQ(back->parts, m.parts);
   EXPECT_EQ(back->part_bytes(), 123U);
+  EXPECT_EQ(back->files, m.files);
   EXPECT_EQ(back->schema, m.schema);
   EXPECT_EQ(back->digests, m.digests);
   EXPECT_EQ(back->boxes, m.boxes);
@@ -88,14 +91,17 @@ TEST(Manifest, ComesBackAsItWent) {
 TEST(Manifest, TheTextIsPinned) {
   Manifest m = sample();
   m.parts.resize(1);
+  m.files.resize(1);
   m.boxes.clear();
   m.digests.resize(1);
   EXPECT_EQ(
       serialise_manifest(m, {}).value(),
       R"({"anchor":8,"anchor_bytes":500,"base":11,"chain_bytes":1000,"changed":3,)"
-      R"("check":"5b220d9c8686f933b5b062397dfba326","codec":"auto",)"
+      R"("check":"de0ac1e064515a9a69a74e09edf25ee3","codec":"auto",)"
       R"("created":"2026-11-15T05:36:24Z","digest":"xxh3-128","digests":"qW+vcFrxaDTmxjK2HpZOHw==",)"
-      R"("elements":10,"format":"manifest/1","kind":"delta","milliseconds":44,)"
+      R"("elements":10,"files":[["config.json",5,)"
+      R"("b79606fb3afea5bd1609ed40b622142f1c98125abcfe89a76a661b0e8e343910","0000000003-ef"]],)"
+      R"("format":"manifest/1","kind":"delta","milliseconds":44,)"
       R"("parent":"e47125968b3b71049fbc4802d1e40a71ea1359decfabacf70b34588037d4ff0c",)"
       R"("parts":[{"bytes":100,"name":"parts/0000000012-ab/part-00000.safetensors",)"
       R"("sha-256":"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"}],)"
@@ -144,6 +150,20 @@ TEST(Manifest, ForgedFieldsAreRefusedByName) {
   EXPECT_TRUE(refused("\"chain_bytes\":1000", "\"chain_bytes\":122", "\"chain_bytes\""));
   EXPECT_TRUE(refused("\"bytes\":100", "\"bytes\":18446744073709551615", "sizes that add up"));
   EXPECT_TRUE(refused("\"parts\":[", "\"parts\":[1,", "parts"));
+  for (const auto& [name, phrase] :
+       std::vector<std::pair<std::string, const char*>>{{"../x", "a slash"},
+                                                        {"a/b", "a slash"},
+                                                        {"", "has a name"},
+                                                        {"current", "replicas use this name"},
+                                                        {"a.safetensors", "of weights"},
+                                                        {"tokenizer – v2.json", "ascending"},
+                                                        {"zz", "ascending"}}) {
+    EXPECT_TRUE(refused("[\"config.json\",5", "[\"" + name + "\",5", phrase)) << name;
+  }
+  EXPECT_TRUE(refused("\"config.json\",5", "\"config.json\",1073741824", "together"));
+  EXPECT_TRUE(refused("\"config.json\",5", "\"config.json\"", "\"files\""));
+  EXPECT_TRUE(refused(",\"0000000003-ef\"]", "]", "\"files\""));
+  EXPECT_TRUE(refused("\"files\":[", "\"filed\":[", "\"files\""));
   EXPECT_TRUE(refused("\"run\":\"aa", "\"run\":\"AA", "\"run\""));
   EXPECT_TRUE(refused("\"boxes\":{\"w\\n\":[[", "\"boxes\":{\"v\":[],\"w\\n\":[[", "\"boxes\""));
   EXPECT_TRUE(refused("\"digests\":\"", "\"digests\":\"AAAA", "\"digests\""));

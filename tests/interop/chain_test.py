@@ -61,6 +61,23 @@ class Reader:
         assert len(base64.b64decode(manifest["digests"])) == 16 * len(names)
         return manifest, digest
 
+    def files(self, manifest):
+        """The files beside the weights, by name."""
+        names = [name for name, *_ in manifest["files"]]
+        assert names == sorted(set(names), key=str.encode)
+        found = {}
+        for name, size, digest, attempt in manifest["files"]:
+            assert int(attempt.split("-")[0]) <= manifest["version"]
+            data = (self.store / "files" / attempt / digest).read_bytes()
+            assert len(data) == size and sha256(data) == digest
+            found[name] = data
+        return found
+
+    def copies(self, parts):
+        """Of those files, in the folder of a version stored whole."""
+        return {ref["name"].rsplit("/", 1)[1]: self.part(ref).read_bytes() for ref in parts
+                if not ref["name"].endswith(".safetensors")}
+
     def whole(self, parts):
         state = {}
         for ref in parts:
@@ -87,7 +104,7 @@ class Reader:
 def check_chain(store, published):
     """Every version by itself. Returns manifests' digests, sums of bytes, and states."""
     reader = Reader(store)
-    state, parent, total = {}, None, 0
+    state, parent, total, before = {}, None, 0, set()
     digests, sums, states = [], [], []
     for version, path in enumerate(published):
         manifest, digest = reader.manifest(version)
@@ -97,13 +114,25 @@ def check_chain(store, published):
         prefix = f"{'full' if full else 'parts'}/{version:010}-"
         assert all(ref["name"].startswith(prefix) for ref in manifest["parts"])
         state = reader.whole(manifest["parts"]) if full else reader.patched(state, manifest["parts"])
-        assert state == weights(path), f"version {version}"
+        assert state == weights(path / "model.safetensors"), f"version {version}"
+        beside = {file.name: file.read_bytes() for file in path.iterdir() if file.suffix != ".safetensors"}
+        assert reader.files(manifest) == beside, f"version {version}"
+        if full:
+            assert reader.copies(manifest["parts"]) == plain(beside)
+        named = {(attempt, digest) for _, _, digest, attempt in manifest["files"]}
+        assert all(one in before or one[0].startswith(f"{version:010}-") for one in named)
+        before = named
         total += sum(ref["bytes"] for ref in manifest["parts"])
         assert manifest["chain_bytes"] == total
         parent = digest
         digests.append(digest), sums.append(total), states.append(state)
     assert (store / "HEAD").read_text().strip() == str(len(published) - 1)
     return digests, sums, states
+
+
+def plain(files):
+    """Those whose names an object can have."""
+    return {name: data for name, data in files.items() if re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9._-]*", name)}
 
 
 def check_edges(store, digests, sums, states):
@@ -120,6 +149,8 @@ def check_edges(store, digests, sums, states):
         reader = Reader(store)
         state = reader.whole(edge["parts"]) if anchor else reader.patched(states[int(base)], edge["parts"])
         assert state == states[int(version)], path.name
+        if anchor:
+            assert reader.copies(edge["parts"]) == plain(reader.files(reader.manifest(int(version))[0]))
         kinds.add("anchor" if anchor else "merged")
     return kinds
 
@@ -133,7 +164,13 @@ def main():
             subprocess.run([sys.argv[1], *map(str, args), "-q"], check=True, env={**os.environ, "HOME": folder})
 
         run("simulate", "--params", "20k", "--steps", "5", "--density", "0.03", "-o", at / "sim")
-        published = [at / f"sim/v{i}.safetensors" for i in range(6)]
+        published = [at / f"step-{i}" for i in range(6)]
+        for i, path in enumerate(published):
+            path.mkdir()
+            (at / f"sim/v{i}.safetensors").rename(path / "model.safetensors")
+            (path / "config.json").write_text(f'{{"step": {i // 2}}}')
+            if i in (1, 2, 4):
+                (path / "Größe 語.txt").write_text("ß")
         for path, codec in zip(published, ["auto", "tight", "gaps", "indices", "raw", "tight"]):
             run("publish", path, store, "--codec", codec, "--part-size", "8KiB")
         run("anchor", store, 3)

@@ -66,6 +66,27 @@ TEST(RetryPolicy, PausesAreRandomOverAllOfIt) {
   EXPECT_GT(high, 7);
 }
 
+// Ctrl-C: the last answer counts, so that a put whose outcome is open stays open.
+TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
+  static bool stop;
+  stop = false;
+  set_stop_request([] { return stop; });
+  {
+    Rig rig("unavailable:n=1");
+    EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
+    EXPECT_GE(rig.clock.sleeps().size(), 1u);
+  }
+  stop = true;
+  {
+    Rig rig("duplicate");
+    EXPECT_TRUE(is_failure(rig.store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable));
+    EXPECT_TRUE(rig.clock.sleeps().empty());
+    EXPECT_TRUE(rig.memory->get("a", 10).ok());
+    EXPECT_TRUE(rig.store.get("a", 10).ok());  // what has an answer has it
+  }
+  set_stop_request(nullptr);
+}
+
 TEST(RetryingStore, TriesAgainUntilItWorks) {
   Rig rig("unavailable:times=3");
   EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());

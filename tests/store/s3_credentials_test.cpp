@@ -1,8 +1,10 @@
-#include "store/s3/credentials.h"
+#include "store/s3/credentials/source.h"
 
 #include <gtest/gtest.h>
 
 #include "s3_environment.h"
+#include "s3_scripted_server.h"
+#include "store/s3/credentials/profile.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {
@@ -10,14 +12,26 @@ namespace {
 
 using deltawire::testing::Environment;
 using deltawire::testing::is_failure;
+using deltawire::testing::reply;
+using deltawire::testing::Reply;
+using deltawire::testing::ScriptedServer;
+using deltawire::testing::SeenRequest;
 using deltawire::testing::TempFolder;
 
 std::string shown(const Credentials& c) {
   return c.access_key + " " + c.secret_key + " " + c.session_token;
 }
 
+Result<std::unique_ptr<CredentialsSource>> find() {
+  return CredentialsSource::find("eu-north-1", "");
+}
+
+std::string shown(const Result<Credentials>& c) {
+  return c.ok() ? shown(*c) : c.status().to_string();
+}
+
 std::string found() {
-  const auto source = CredentialsSource::find();
+  const auto source = find();
   return source.ok() ? shown((*source)->current()) : source.status().to_string();
 }
 
@@ -36,12 +50,19 @@ constexpr char kFile[] =
     "aws_session_token=T2";
 
 TEST(S3Credentials, SectionsOfTheFile) {
-  EXPECT_EQ(shown(*parse_credentials(kFile, "default")), "A1 S/1+= ");
-  EXPECT_EQ(shown(*parse_credentials(kFile, "work")), "A2 S2 T2");
-  EXPECT_TRUE(is_failure(parse_credentials(kFile, "play").status(), Code::kNotFound, "[play]"));
-  EXPECT_TRUE(is_failure(parse_credentials("", "default").status(), Code::kNotFound));
-  EXPECT_TRUE(is_failure(parse_credentials("[default]\naws_access_key_id=A\n", "default").status(),
-                         Code::kInvalidArgument, "both be set"));
+  EXPECT_EQ(parse_section(kFile, "default")->at("aws_access_key_id"), "A1");
+  EXPECT_EQ(parse_section(kFile, "default")->at("aws_secret_access_key"), "S/1+=");
+  EXPECT_EQ(parse_section(kFile, "work")->at("aws_session_token"), "T2");
+  EXPECT_FALSE(parse_section(kFile, "play").has_value());
+  EXPECT_FALSE(parse_section("", "default").has_value());
+}
+
+TEST(S3Credentials, HalfAPairIsAMistake) {
+  Environment environment;
+  TempFolder folder;
+  environment.set("AWS_SHARED_CREDENTIALS_FILE",
+                  folder.put("credentials", "[default]\naws_access_key_id=A\n").string());
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "both be set", "[default]"));
 }
 
 TEST(S3Credentials, EnvironmentComesFirst) {
@@ -68,19 +89,22 @@ TEST(S3Credentials, FileInTheHomeFolder) {
 
 TEST(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
   Environment environment;
-  EXPECT_TRUE(is_failure(CredentialsSource::find().status(), Code::kInvalidArgument,
-                         "no S3 credentials", "AWS_ACCESS_KEY_ID",
-                         "/nonexistent/.aws/credentials"));
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "no S3 credentials",
+                         "environment: AWS_ACCESS_KEY_ID is not set",
+                         "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set",
+                         "shared credentials file: /nonexistent/.aws/credentials: no such file",
+                         "configuration file: profile \"default\": /nonexistent/.aws/config",
+                         "container: neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor",
+                         "instance metadata: AWS_EC2_METADATA_DISABLED is set"));
   environment.set("AWS_ACCESS_KEY_ID", "A0");
-  EXPECT_TRUE(is_failure(CredentialsSource::find().status(), Code::kInvalidArgument,
-                         "AWS_SECRET_ACCESS_KEY", "both"));
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "AWS_SECRET_ACCESS_KEY", "both"));
 }
 
 TEST(S3Credentials, KeysThatWouldBreakAHeaderAreRefusedUnseen) {
   Environment environment;
   for (const char* bad : {"with space", "line\nbreak", "tab\t", "\x7f", "\xc3\xa4"}) {
     environment.set_keys("A0", bad);
-    const Status status = CredentialsSource::find().status();
+    const Status status = find().status();
     EXPECT_TRUE(is_failure(status, Code::kInvalidArgument, "AWS_SECRET_ACCESS_KEY"));
     EXPECT_EQ(status.message().find(bad), std::string::npos);
   }
@@ -92,7 +116,7 @@ TEST(S3Credentials, AChangedFileIsReadAgain) {
   const auto write = [&](const std::string& text) { folder.put("credentials", text); };
   write("[default]\naws_access_key_id=A1\naws_secret_access_key=S1\n");
   environment.set("AWS_SHARED_CREDENTIALS_FILE", (folder.path() / "credentials").string());
-  const auto source = CredentialsSource::find();
+  const auto source = find();
   ASSERT_TRUE(source.ok()) << source.status().to_string();
   EXPECT_EQ(shown((*source)->current()), "A1 S1 ");
   write("[default]\naws_access_key_id=A22\naws_secret_access_key=S22\naws_session_token=T22\n");
@@ -103,6 +127,229 @@ TEST(S3Credentials, AChangedFileIsReadAgain) {
   EXPECT_EQ(shown((*source)->current()), "A22 S22 T22");
   write("[default]\naws_access_key_id=A4444\naws_secret_access_key=S4\n");
   EXPECT_EQ(shown((*source)->current()), "A4444 S4 ");
+}
+
+// ---- profiles
+
+TEST(S3Credentials, AProcessPrintsKeysAndIsAskedAgainWhenTheyAreOver) {
+  Environment environment;
+  TempFolder folder;
+  const auto keys = [&](const std::string& name, const std::string& expiration) {
+    folder.put("keys.json",
+               R"({"Version": 1, "AccessKeyId": ")" + name +
+                   R"(", "SecretAccessKey": "S", "SessionToken": "T", "Expiration": ")" +
+                   expiration + "\"}");
+  };
+  keys("A1", "2001-01-01T00:00:00+00:00");
+  environment.set("AWS_CONFIG_FILE",
+                  folder
+                      .put("config", "[profile work]\ncredential_process = cat " +
+                                         (folder.path() / "keys.json").string() + "\n")
+                      .string());
+  environment.set("AWS_PROFILE", "work");
+  const auto source = find();
+  ASSERT_TRUE(source.ok()) << source.status().to_string();
+  keys("A2", "2001-01-01T00:00:00Z");
+  EXPECT_EQ(shown((*source)->current()), "A2 S T");
+  keys("A3", "2999-01-01T00:00:00.5Z");
+  EXPECT_EQ(shown((*source)->current()), "A3 S T");
+  keys("A4", "2999-01-01T00:00:00Z");  // A3 are good until then
+  EXPECT_EQ(shown((*source)->current()), "A3 S T");
+  // Until the server says that they are not.
+  EXPECT_TRUE((*source)->renew((*source)->known()));
+  EXPECT_EQ(shown((*source)->current()), "A4 S T");
+  EXPECT_FALSE((*source)->renew((*source)->known()));
+}
+
+TEST(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
+  Environment environment;
+  TempFolder folder;
+  const auto json = folder.put(
+      "keys.json",
+      R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "2001-01-01T00:00:00Z"})");
+  environment.set(
+      "AWS_CONFIG_FILE",
+      folder.put("config", "[default]\ncredential_process = cat " + json.string()).string());
+  const auto source = find();
+  ASSERT_TRUE(source.ok()) << source.status().to_string();
+  std::filesystem::remove(json);
+  EXPECT_TRUE(is_failure((*source)->current().status(), Code::kIo, "configuration file",
+                         "profile \"default\", credential_process", "status 1"));
+  for (const char* bad :
+       {"", "hush", "[]", R"({"AccessKeyId": "hush"})",
+        R"({"AccessKeyId": "A", "SecretAccessKey": "hush\n"})",
+        R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "x"})"}) {
+    folder.put("keys.json", bad);
+    const Status status = find().status();
+    EXPECT_TRUE(is_failure(status, status.code(), "credential_process")) << bad;
+    EXPECT_EQ(status.message().find("hush"), std::string::npos) << status.message();
+  }
+}
+
+TEST(S3Credentials, WhatAProfileCannotDoItSays) {
+  Environment environment;
+  TempFolder folder;
+  const auto of = [&](const std::string& config) {
+    environment.set("AWS_CONFIG_FILE", folder.put("config", config).string());
+    return find().status();
+  };
+  EXPECT_TRUE(is_failure(of("[default]\nsso_session = corp\n"), Code::kUnsupported, "SSO",
+                         "credential_process = aws configure export-credentials"));
+  EXPECT_TRUE(
+      is_failure(of("[default]\nrole_arn = r\n"), Code::kInvalidArgument, "needs source_profile"));
+  EXPECT_TRUE(is_failure(of("[default]\nrole_arn = r\nmfa_serial = m\nsource_profile = x\n"),
+                         Code::kUnsupported, "mfa_serial"));
+  EXPECT_TRUE(is_failure(of("[default]\nrole_arn = r\nsource_profile = a\n"
+                            "[profile a]\nrole_arn = r\nsource_profile = default\n"),
+                         Code::kInvalidArgument, "circles"));
+  EXPECT_TRUE(is_failure(of("[default]\nregion = x\n"), Code::kInvalidArgument, "no S3 credentials",
+                         "neither keys nor credential_process"));
+  environment.set("AWS_PROFILE", "typo");
+  EXPECT_TRUE(is_failure(of("[default]\naws_access_key_id=A\naws_secret_access_key=S\n"),
+                         Code::kInvalidArgument, "profile \"typo\"", "no section [profile typo]"));
+}
+
+// ---- servers
+
+constexpr char kStsAnswer[] =
+    "<R><Result><Credentials><AccessKeyId>A7</AccessKeyId><SecretAccessKey>S7</SecretAccessKey>"
+    "<SessionToken>T7</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration></Credentials>"
+    "</Result></R>";
+
+TEST(S3Credentials, AWebIdentityBecomesARole) {
+  Environment environment;
+  TempFolder folder;
+  ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
+  environment.set("AWS_WEB_IDENTITY_TOKEN_FILE", folder.put("token", "to/ken\n").string());
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "AWS_ROLE_ARN is not"));
+  environment.set("AWS_ROLE_ARN", "arn:aws:iam::1:role/x");
+  environment.set("AWS_ROLE_SESSION_NAME", "me");
+  environment.set("AWS_ENDPOINT_URL_STS", sts.endpoint());
+  EXPECT_EQ(found(), "A7 S7 T7");
+  const SeenRequest seen = sts.seen().at(0);
+  EXPECT_EQ(seen.method + " " + seen.target, "POST /");
+  EXPECT_EQ(seen.body,
+            "Action=AssumeRoleWithWebIdentity&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fx&"
+            "RoleSessionName=me&Version=2011-06-15&WebIdentityToken=to%2Fken");
+  EXPECT_FALSE(seen.has("authorization"));
+}
+
+TEST(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
+  Environment environment;
+  TempFolder folder;
+  int status = 403;
+  ScriptedServer sts([&](const SeenRequest&, size_t) {
+    return reply(status,
+                 "<E><Error><Code>AccessDenied</Code><Message>not to/ken\n</Message>"
+                 "</Error></E>");
+  });
+  environment.set("AWS_WEB_IDENTITY_TOKEN_FILE", folder.put("token", "to/ken").string());
+  environment.set("AWS_ROLE_ARN", "r");
+  environment.set("AWS_ENDPOINT_URL_STS", sts.endpoint());
+  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
+  const Status refused = find().status();
+  EXPECT_TRUE(is_failure(refused, Code::kIo, "web identity", sts.endpoint(),
+                         "HTTP 403 AccessDenied", "not ***"));
+  EXPECT_EQ(refused.message().find("to/ken"), std::string::npos);
+  status = 503;
+  EXPECT_TRUE(is_failure(find().status(), Code::kUnavailable, "HTTP 503"));
+}
+
+TEST(S3Credentials, ARoleOfAProfileIsAskedForWithTheKeysOfAnother) {
+  Environment environment;
+  TempFolder folder;
+  ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
+  environment.set("AWS_ENDPOINT_URL_STS", sts.endpoint());
+  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
+  environment.set("AWS_CONFIG_FILE", folder
+                                         .put("config",
+                                              "[profile up]\nrole_arn = r\nsource_profile = work\n"
+                                              "external_id = e\nrole_session_name = s\n")
+                                         .string());
+  environment.set("AWS_PROFILE", "up");
+  EXPECT_EQ(found(), "A7 S7 T7");
+  const SeenRequest seen = sts.seen().at(0);
+  EXPECT_EQ(seen.body,
+            "Action=AssumeRole&ExternalId=e&RoleArn=r&RoleSessionName=s&Version=2011-06-15");
+  EXPECT_EQ(seen.headers.at("authorization").find("AWS4-HMAC-SHA256 Credential=A2/"), 0u);
+  EXPECT_NE(seen.headers.at("authorization").find("/eu-north-1/sts/aws4_request"),
+            std::string::npos);
+  EXPECT_EQ(seen.headers.at("x-amz-security-token"), "T2");
+}
+
+Reply json_keys(const std::string& name) {
+  return reply(200, R"({"Code": "Success", "AccessKeyId": ")" + name +
+                        R"(", "SecretAccessKey": "S", "Token": "T",
+                            "Expiration": "2001-01-01T00:00:00Z"})");
+}
+
+TEST(S3Credentials, AContainerIsAskedWithItsToken) {
+  Environment environment;
+  TempFolder folder;
+  ScriptedServer server(
+      [](const SeenRequest&, size_t number) { return json_keys("A" + std::to_string(number)); });
+  environment.set("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.endpoint() + "/creds?x=1");
+  environment.set("http_proxy", "http://127.0.0.1:1");  // is not for this
+  EXPECT_EQ(found(), "A1 S T");                         // over at once: asked twice
+  EXPECT_EQ(server.seen().at(0).target, "/creds?x=1");
+  EXPECT_FALSE(server.seen().at(0).has("authorization"));
+  environment.set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Basic abc");
+  EXPECT_EQ(found(), "A3 S T");
+  EXPECT_EQ(server.seen().back().headers.at("authorization"), "Basic abc");
+  environment.set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", folder.put("token", "def\n").string());
+  EXPECT_EQ(found(), "A5 S T");
+  EXPECT_EQ(server.seen().back().headers.at("authorization"), "def");
+  folder.put("token", "d\r\nx: y");
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "_TOKEN_FILE", "no token has"));
+}
+
+TEST(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
+  Environment environment;
+  environment.set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
+  for (const char* url :
+       {"http://example.com/", "http://127.0.0.1.example.com/", "ftp://127.0.0.1/",
+        "http://127.0.0.1@example.com/", "http://user@127.0.0.1/"}) {
+    environment.set("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
+    const Status status = find().status();
+    EXPECT_TRUE(is_failure(status, Code::kInvalidArgument, "AWS_CONTAINER_CREDENTIALS_FULL_URI"))
+        << url;
+    EXPECT_EQ(status.message().find("hush"), std::string::npos);
+  }
+}
+
+TEST(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
+  Environment environment;
+  ScriptedServer server([](const SeenRequest& request, size_t number) {
+    if (request.method == "PUT") return reply(200, "tok");
+    if (request.target.ends_with("/")) return reply(200, "my-role\n");
+    return json_keys("A" + std::to_string(number));
+  });
+  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.endpoint() + "/");
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "AWS_EC2_METADATA_DISABLED"));
+  environment.set("AWS_EC2_METADATA_DISABLED", std::nullopt);
+  EXPECT_EQ(found(), "A5 S T");
+  const auto seen = server.seen();
+  EXPECT_EQ(seen[0].method + " " + seen[0].target, "PUT /latest/api/token");
+  EXPECT_EQ(seen[0].headers.at("x-aws-ec2-metadata-token-ttl-seconds"), "21600");
+  EXPECT_EQ(seen[1].target, "/latest/meta-data/iam/security-credentials/");
+  EXPECT_EQ(seen[2].target, "/latest/meta-data/iam/security-credentials/my-role");
+  EXPECT_EQ(seen[2].headers.at("x-aws-ec2-metadata-token"), "tok");
+}
+
+TEST(S3Credentials, AMachineThatIsNoInstanceHasNone) {
+  Environment environment;
+  environment.set("AWS_EC2_METADATA_DISABLED", std::nullopt);
+  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "no S3 credentials",
+                         "instance metadata: http://127.0.0.1:1"));
+  ScriptedServer other([](const SeenRequest&, size_t) { return reply(404); });
+  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", other.endpoint());
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "gives no token (HTTP 404)"));
+  ScriptedServer roleless([](const SeenRequest& request, size_t) {
+    return request.method == "PUT" ? reply(200, "tok") : reply(404);
+  });
+  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", roleless.endpoint());
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "the instance has no role"));
 }
 
 TEST(S3Credentials, Region) {

@@ -15,10 +15,16 @@ class Environment {
   Environment() {
     for (const char* name :
          {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
-          "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION"}) {
+          "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+          "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME",
+          "AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+          "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+          "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+          "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"}) {
       set(name, std::nullopt);
     }
     set("HOME", "/nonexistent");
+    set("AWS_EC2_METADATA_DISABLED", "true");  // tests may run on an instance
   }
   ~Environment() {
     for (auto at = before_.rbegin(); at != before_.rend(); ++at) change(at->first, at->second);

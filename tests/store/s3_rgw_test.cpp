@@ -328,5 +328,37 @@ TEST_F(S3RgwKilled, WhileItSends) {
   EXPECT_TRUE(sink.bytes == bytes);
 }
 
+// As with SSO: the keys are in no variable and no file of AWS's, but what a process prints.
+TEST(S3Rgw, KeysOfAProcess) {
+  REQUIRE_GATEWAY();
+  const std::string access = std::getenv("AWS_ACCESS_KEY_ID");
+  const std::string secret = std::getenv("AWS_SECRET_ACCESS_KEY");
+  Environment environment;
+  TempFolder folder;
+  const auto print = [&](const std::string& key) {
+    folder.put("keys.json", R"({"Version": 1, "AccessKeyId": ")" + access +
+                                R"(", "SecretAccessKey": ")" + key +
+                                R"(", "Expiration": "2001-01-01T00:00:00Z"})");
+  };
+  print(secret);
+  environment.set("AWS_REGION", "us-east-1");
+  environment.set("AWS_PROFILE", "gate");
+  environment.set("AWS_CONFIG_FILE",
+                  folder
+                      .put("config", "[profile gate]\ncredential_process = cat " +
+                                         (folder.path() / "keys.json").string() + "\n")
+                      .string());
+  const std::shared_ptr<Store> store = open_fresh_store(gateway_options());
+  ASSERT_NE(store, nullptr);
+  ASSERT_TRUE(store->put("a", MemoryBody("hello")).ok());
+  EXPECT_EQ(store->get("a", 100).value(), "hello");
+  // They are over: the process is asked each time, and what it says is what is used.
+  print("wrong");
+  EXPECT_TRUE(is_failure(store->put("b", MemoryBody("x")), Code::kIo, "access denied",
+                         "SignatureDoesNotMatch"));
+  print(secret);
+  EXPECT_TRUE(store->put("b", MemoryBody("x")).ok());
+}
+
 }  // namespace
 }  // namespace deltawire::testing

@@ -649,5 +649,36 @@ TEST_F(S3Scripted, BucketsAreMadeInTheirRegion) {
   EXPECT_TRUE(is_failure(make_s3_bucket("bucket", options_), Code::kConflict, "s3://bucket"));
 }
 
+// Long transfers outlive short-lived keys: the provider is asked again, and the request goes once
+// more.
+TEST_F(S3Scripted, KeysThatAreOverAreRenewedAndTheRequestGoesAgain) {
+  TempFolder folder;
+  const auto write = [&](const std::string& name) {
+    folder.put("keys", R"({"AccessKeyId": ")" + name + R"(", "SecretAccessKey": "S"})");
+  };
+  environment_.set("AWS_ACCESS_KEY_ID", std::nullopt);
+  environment_.set("AWS_SECRET_ACCESS_KEY", std::nullopt);
+  environment_.set("AWS_CONFIG_FILE",
+                   folder
+                       .put("config", "[default]\ncredential_process = cat " +
+                                          (folder.path() / "keys").string() + "\n")
+                       .string());
+  write("OLD");
+  Store& store = open([&](const SeenRequest& request, size_t) {
+    const bool old = request.headers.at("authorization").find("=OLD/") != std::string::npos;
+    if (!old) return reply(200);
+    return request.method == "HEAD" ? reply(403) : error_reply(400, "ExpiredToken");
+  });
+  write("NEW");
+  EXPECT_TRUE(store.put("a", MemoryBody("hello")).ok());
+  ASSERT_EQ(seen().size(), 2u);
+  EXPECT_EQ(seen()[1].body, "hello");
+  // Without others what the server said is what comes back.
+  write("OLD");
+  Store& again = open([&](const SeenRequest&, size_t) { return error_reply(400, "ExpiredToken"); });
+  EXPECT_TRUE(is_failure(again.put("a", MemoryBody("x")), Code::kIo, "ExpiredToken"));
+  EXPECT_EQ(seen().size(), 1u);
+}
+
 }  // namespace
 }  // namespace deltawire::testing

@@ -68,6 +68,7 @@ class CompactTest : public ::testing::Test {
     options.threads = 1;
     const auto local =
         folder.path() / ("replica-" + std::to_string(from) + "-" + std::to_string(to));
+    std::filesystem::remove_all(local);
     auto replica = Replica::open(store, local, options);
     ASSERT_TRUE(replica.ok());
     ASSERT_TRUE(replica->pull(from).ok());
@@ -229,6 +230,80 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
   EXPECT_FALSE(make_anchor(store, 0, work)->made) << "the seed is one";
   EXPECT_EQ(make_anchor(store, {}, work)->version, 3);
   EXPECT_TRUE(is_failure(make_anchor(store, 9, work).status(), Code::kNotFound));
+}
+
+// ---- shortcuts that are there by name only
+
+// What may have become of the parts of a shortcut.
+enum class Damage : uint8_t { kGone, kCutOff, kFlipped };
+
+Status damage_part(Store& store, const PartRef& part, Damage damage) {
+  if (damage == Damage::kGone) return store.remove(part.name);
+  DW_ASSIGN_OR_RETURN(std::string bytes, store.get(part.name, part.size_bytes));
+  if (damage == Damage::kCutOff) bytes.resize(bytes.size() / 2);
+  if (damage == Damage::kFlipped) bytes.back() = char(bytes.back() ^ 1);
+  return store.put(part.name, MemoryBody(bytes));
+}
+
+TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
+  for (const char* codec : {"auto", "gaps-zstd"}) {  // by states, and from the deltas alone
+    for (const Damage damage : {Damage::kGone, Damage::kCutOff}) {
+      if ((codec[0] == 'a') == (damage == Damage::kGone)) continue;
+      store = std::make_shared<HookedStore>();
+      states.clear();
+      make_chain(4, codec);
+      ASSERT_TRUE(compact({2, 4}).ok());
+      for (const EdgeName& name : list_edges(chain(), 0, 4, SIZE_MAX).value()) {
+        const Edge edge = read_edge(chain(), name).value();
+        ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
+      }
+      const auto report = compact({2, 4});
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      EXPECT_EQ(report->num_there, 0U);
+      ASSERT_EQ(report->merged.size(), 3U);
+      for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.made) << merged.skipped;
+      expect_one_hop(0, 2);
+      expect_one_hop(0, 4);
+      EXPECT_EQ(compact({2, 4})->num_there, 3U);
+    }
+  }
+}
+
+TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
+  WorkOptions options;
+  options.folder = folder.path() / "work";
+  options.threads = 2;
+  for (const Damage damage : {Damage::kGone, Damage::kCutOff, Damage::kFlipped}) {
+    store = std::make_shared<HookedStore>();
+    states.clear();
+    make_chain(3, "auto");
+    ASSERT_TRUE(make_anchor(store, 3, options)->made);
+    EXPECT_FALSE(make_anchor(store, 3, options)->made);
+    const auto edges = list_edges(chain(), 3, 3, SIZE_MAX).value();
+    ASSERT_EQ(edges.size(), 1U);
+    const Edge edge = read_edge(chain(), edges[0]).value();
+    ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
+    const auto report = make_anchor(store, 3, options);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->made) << int(damage);
+    EXPECT_EQ(list_edges(chain(), 3, 3, SIZE_MAX)->size(), 1U);
+    EXPECT_FALSE(make_anchor(store, 3, options)->made);
+    EXPECT_TRUE(holds(store, 3, states[3]));
+  }
+}
+
+// The seed cannot be made from the chain: an error, and nothing is lost that was there.
+TEST_F(CompactTest, AVersionThatNothingLeadsToIsNotCalledWhole) {
+  make_chain(2, "auto");
+  const Manifest seed = chain().version(0).value().manifest;
+  ASSERT_TRUE(damage_part(*store, seed.parts[0], Damage::kCutOff).ok());
+  WorkOptions options;
+  options.folder = folder.path() / "work";
+  options.threads = 2;
+  const std::vector<std::string> before = objects_of(*store, "");
+  EXPECT_FALSE(make_anchor(store, 0, options).ok());
+  EXPECT_FALSE(make_anchor(store, 2, options).ok());
+  EXPECT_EQ(objects_of(*store, ""), before);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ class HookedStore final : public Store {
   std::function<Status(std::string_view name)> before_put, after_put;
   std::function<Status(std::string_view name)> before_get;
   Capabilities can;
+  Store& inner() { return *inner_; }
 
   std::string url() const override { return inner_->url(); }
   Result<Capabilities> capabilities() override { return can; }

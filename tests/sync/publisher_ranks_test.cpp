@@ -1,11 +1,14 @@
 // Ranks of a sharded trainer: one version out of the boxes of all, or none.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <mutex>
 #include <thread>
 
 #include "chain/names.h"
 #include "hooked_store.h"
 #include "published_model.h"
+#include "shard.h"
 #include "store/directory_store.h"
 #include "sync/publisher/ranks.h"
 
@@ -19,39 +22,9 @@ using testing::is_failure;
 using testing::make_tensor;
 using testing::Model;
 using testing::objects_of;
+using testing::Shard;
 using testing::TempFolder;
 using testing::TestTensor;
-
-// What one rank of a model split over `world` holds: rows of most matrices, columns of one, and
-// whole vectors on some rank.
-class Shard {
- public:
-  Shard(const Model& model, unsigned rank, unsigned world) {
-    for (size_t i = 0; i < model.tensors.size(); ++i) {
-      const TestTensor& tensor = model.tensors[i];
-      if (tensor.shape.size() < 2) {
-        if (i % world == rank)
-          views_.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, {}});
-        continue;
-      }
-      const size_t split = tensor.name == "layer.0.up" ? 1 : 0;
-      Box box{Shape(tensor.shape.size(), 0), tensor.shape};
-      const uint64_t begin = tensor.shape[split] * rank / world;
-      box.offset[split] = begin;
-      box.extent[split] = tensor.shape[split] * (rank + 1) / world - begin;
-      auto contents = std::make_unique<std::vector<uint8_t>>(
-          tensor_size_bytes(tensor.dtype, box.extent).value());
-      copy_box_out(box, tensor.dtype, tensor.shape, tensor.bytes, *contents);
-      views_.push_back({{tensor.name, tensor.dtype, tensor.shape, *contents}, box});
-      contents_.push_back(std::move(contents));
-    }
-  }
-  const std::vector<PublishTensor>& views() const { return views_; }
-
- private:
-  std::vector<std::unique_ptr<std::vector<uint8_t>>> contents_;
-  std::vector<PublishTensor> views_;
-};
 
 class RanksTest : public ::testing::Test {
  protected:
@@ -60,6 +33,9 @@ class RanksTest : public ::testing::Test {
   Model model = Model::make();
   PublishOptions options;
   std::vector<std::optional<Publisher>> publishers{kWorld};
+  uint64_t step = 0;              // of the next publish, less one
+  bool counting = false;          // ranks are not told the step
+  std::optional<unsigned> spoil;  // this rank has something that is no tensor
 
   RanksTest() {
     options.threads = 1;
@@ -68,12 +44,13 @@ class RanksTest : public ::testing::Test {
   }
 
   using Results = std::vector<std::optional<Result<PublishReport>>>;
-  // All ranks but `missing` publish the model at once.
-  Results publish(std::optional<unsigned> missing = {}) {
+  // All ranks but the missing ones publish the model at once.
+  Results publish(const std::vector<unsigned>& missing = {}) {
     Results results(kWorld);
+    ++step;
     std::vector<std::thread> threads;
     for (unsigned rank = 0; rank < kWorld; ++rank) {
-      if (rank == missing) continue;
+      if (std::count(missing.begin(), missing.end(), rank) != 0) continue;
       threads.emplace_back([&, rank] {
         if (!publishers[rank]) {
           PublishOptions own = options;
@@ -85,11 +62,22 @@ class RanksTest : public ::testing::Test {
           }
           publishers[rank].emplace(std::move(*opened));
         }
-        results[rank].emplace(publishers[rank]->publish(Shard(model, rank, kWorld).views()));
+        const Shard shard(model, rank, kWorld);
+        std::vector<PublishTensor> tensors = shard.views();
+        if (spoil == rank) tensors.push_back({{"", DType::kU8, {0}, {}}, {}});
+        results[rank].emplace(
+            publishers[rank]->publish(tensors, {}, counting ? std::nullopt : std::optional(step)));
       });
     }
     for (std::thread& thread : threads) thread.join();
     return results;
+  }
+  // A seed, or a version more; returns which.
+  uint64_t publish_some() {
+    model.step();
+    const Results results = publish();
+    EXPECT_TRUE((*results[0]).ok());
+    return (*results[0])->version;
   }
   void expect_version(uint64_t version, const Results& results, bool full = false) {
     for (const auto& result : results) {
@@ -207,7 +195,7 @@ TEST_F(RanksTest, AMissingRankIsATimeoutAndNoVersion) {
   model.step();
   options.rank_timeout_seconds = 0.5;
   publishers[0].reset();
-  const Results results = publish(2);
+  const Results results = publish({2});
   EXPECT_TRUE(is_failure((*results[0]).status(), Code::kUnavailable, "version 1: nothing from rank",
                          "2", "nothing was committed"));
   for (const unsigned rank : {1U, 3U}) {
@@ -224,30 +212,9 @@ TEST_F(RanksTest, AMissingRankIsATimeoutAndNoVersion) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, TheMissingAreNamed) {
-  publish();
-  const auto chain = Chain::open(store, {});
-  options.rank_timeout_seconds = 0;
-  RankExchange exchange(*chain, 1, options);
-  const RankBegin begin{chain->run(), 1, "0123456789ab", kWorld, false, ""};
-  ASSERT_TRUE(exchange.announce(begin).ok());
-  EXPECT_TRUE(is_failure(exchange.collect(begin).status(), Code::kUnavailable,
-                         "nothing from ranks 1, 2, 3 of 4 within 0 s"));
-  RankReport report;
-  for (const unsigned rank : {1U, 3U}) {
-    report.rank = rank;
-    ASSERT_TRUE(exchange.report(begin, report).ok());
-  }
-  EXPECT_TRUE(is_failure(exchange.collect(begin).status(), Code::kUnavailable,
-                         "nothing from rank 2 of 4 within 0 s"));
-  report.rank = 2;
-  ASSERT_TRUE(exchange.report(begin, report).ok());
-  EXPECT_EQ(exchange.collect(begin)->size(), 3);
-}
-
 TEST_F(RanksTest, MissingRankZeroIsATimeout) {
   options.rank_timeout_seconds = 0.3;
-  const Results results = publish(0);
+  const Results results = publish({0});
   for (const unsigned rank : {1U, 2U, 3U}) {
     EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kUnavailable, "rank 0"));
   }
@@ -276,26 +243,27 @@ TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
 
 TEST_F(RanksTest, AFailureIsHeardByThoseWhoComeLate) {
   publish();
-  model.step();
-  const auto chain = Chain::open(store, {});
-  RankExchange exchange(*chain, 1, options);
-  for (const std::string& attempt : {std::string("0123456789ab"), std::string("ab0123456789")}) {
-    const RankBegin begin{chain->run(), 1, attempt, kWorld, false, ""};
-    ASSERT_TRUE(exchange.announce(begin).ok());
-    exchange.end(begin, {false, "attempt " + attempt, {}});
+  const uint64_t before = step;
+  options.rank_timeout_seconds = 0.1;
+  publishers[0].reset();
+  for (int i = 0; i < 2; ++i) {
+    model.step();
+    std::vector<unsigned> alone = {1, 2, 3};
+    EXPECT_TRUE(is_failure((*publish(alone)[0]).status(), Code::kUnavailable, "ranks 1, 2, 3"));
   }
   // One publish of theirs for each that failed, whatever was announced since.
-  std::set<std::string> heard;
+  step = before;
   for (int i = 0; i < 2; ++i) {
-    const Results results = publish(0);
+    const Results results = publish({0});
     for (const unsigned rank : {1U, 2U, 3U}) {
-      EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kCancelled, "attempt "));
-      heard.insert((*results[rank]).status().message());
+      EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kCancelled,
+                             "rank 0 gave up version 1", "nothing from ranks 1, 2, 3"));
     }
   }
-  EXPECT_EQ(heard.size(), 2);
   // A process that comes after them has missed nothing.
   publishers[3].reset();
+  publishers[0].reset();
+  options.rank_timeout_seconds = 60;
   expect_version(1, publish());
 }
 
@@ -341,51 +309,139 @@ TEST_F(RanksTest, BoxesThatOverlapOrLeaveHolesAreRefusedByRank) {
   EXPECT_EQ(head_of(store), std::nullopt);
 }
 
-TEST_F(RanksTest, StaleAnnouncementsOfEarlierPublishesAreNotFollowed) {
+TEST_F(RanksTest, WhatAnEarlierRankZeroLeftIsNotFollowed) {
   expect_version(0, publish(), true);
-  // What a rank 0 that died in an earlier, unchanged publish may have left.
   const auto chain = Chain::open(store, {});
-  RankBegin begin{chain->run(), 1, "0123456789ab", kWorld, false, ""};
-  const std::string text = serialise_begin(begin);
-  ASSERT_TRUE(store->put(begin_name(1), MemoryBody(text)).ok());
-  RankDone done;
-  done.unchanged = true;
-  done.nonces = {"a", "b", "c", "d"};
-  const std::string done_text = serialise_done(done);
-  ASSERT_TRUE(store->put(done_name(1, begin.attempt), MemoryBody(done_text)).ok());
+  const RankKeys keys;
+  const RankExchange exchange(*chain, 1, kWorld, keys);
+  for (const bool over : {true, false}) {
+    const RankAttempt of{chain->run(), 1, over ? "0123456789ab" : "ab0123456789", step + 1, kWorld};
+    ASSERT_TRUE(exchange.put_begin({of, false, ""}).ok());
+    if (!over) continue;
+    ASSERT_TRUE(exchange.put_done({of, ranks::Ending::kFailed, "long ago", {}}).ok());
+  }
+  for (auto& publisher : publishers) publisher.reset();
   model.step();
   expect_version(1, publish());
 }
 
-TEST(RankRecordsTest, RoundTrip) {
-  RankReport report;
-  report.rank = 3;
-  report.nonce = "abc";
-  report.publisher = "host:1";
-  report.payload_bytes = 99;
-  report.record.pieces = {
-      {"a\"b",
-       DType::kBF16,
-       {4, 5},
-       {{0, 0}, {2, 5}},
-       digest_of(DigestKind::kXxh3_128, {}),
-       true,
-       10,
-       3},
-      {"s", DType::kF32, {}, {}, digest_of(DigestKind::kXxh3_128, {}), false, 1, 0}};
-  report.record.parts = {{"parts/x", 12, digest_of(DigestKind::kSha256, {})}};
-  const auto parsed = parse_report(serialise_report(report));
-  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-  EXPECT_EQ(serialise_report(*parsed), serialise_report(report));
-  EXPECT_EQ(parsed->record.pieces[0].box, report.record.pieces[0].box);
-  EXPECT_EQ(parsed->record.parts, report.record.parts);
+TEST_F(RanksTest, RanksThatAreNotToldTheStepMustBeOpenedTogether) {
+  counting = true;
+  expect_version(0, publish(), true);
+  model.step();
+  expect_version(1, publish());
+  options.rank_timeout_seconds = 3;
+  for (auto& publisher : publishers) publisher.reset();
+  model.step();
+  expect_version(2, publish());
+  model.step();
+  expect_version(3, publish());
+  // One that starts to count anew could be anywhere: it is not believed.
+  publishers[2].reset();
+  model.step();
+  const Results results = publish();
+  EXPECT_TRUE(is_failure((*results[0]).status(), Code::kUnavailable, "nothing from rank 2"));
+  const std::string message = (*results[2]).status().message();
+  EXPECT_NE(message.find("rank 0 publishes step 3, rank 2 step 1"), std::string::npos) << message;
+  EXPECT_EQ(head_of(store), 3);
+  for (auto& publisher : publishers) publisher.reset();
+  expect_version(4, publish());
+}
 
-  std::string text = serialise_report(report);
-  text[text.find("BF16")] = 'Q';
-  EXPECT_FALSE(parse_report(text).ok());
-  const RankBegin begin{std::string(32, 'a'), 7, "0123", 4, true, "dense: x"};
-  EXPECT_EQ(serialise_begin(*parse_begin(serialise_begin(begin))), serialise_begin(begin));
-  EXPECT_FALSE(parse_begin(serialise_begin({std::string(32, 'a'), 7, "../x", 4, true, ""})).ok());
+TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
+  publish();
+  for (const unsigned bad : {0U, 2U}) {
+    model.step();
+    spoil = bad;
+    const Results results = publish();
+    for (unsigned rank = 0; rank < kWorld; ++rank) {
+      const Code code = rank == bad ? Code::kInvalidArgument : Code::kCancelled;
+      EXPECT_TRUE(is_failure((*results[rank]).status(), code, "not the name of a tensor")) << rank;
+    }
+    spoil.reset();
+  }
+  expect_version(1, publish());
+}
+
+TEST_F(RanksTest, AfterAnUnknownCommitNobodyMixesSteps) {
+  auto* hooked = static_cast<HookedStore*>(store.get());
+  for (const bool appears : {false, true}) {
+    const uint64_t head = publish_some();
+    // The answer to rank 0's commit is lost, and it cannot look whether the manifest is there.
+    std::mutex mutex;
+    std::optional<std::thread::id> blind;
+    const std::string manifest = manifest_name(head + 1);
+    const auto lose = [&](std::string_view name) {
+      const std::lock_guard lock(mutex);
+      if (name != manifest || blind) return Status();
+      blind = std::this_thread::get_id();
+      return unavailable("no answer");
+    };
+    (appears ? hooked->after_put : hooked->before_put) = lose;
+    hooked->before_get = [&](std::string_view name) {
+      const std::lock_guard lock(mutex);
+      const bool lost = name == manifest && blind == std::this_thread::get_id();
+      return lost ? unavailable("no answer") : Status();
+    };
+    model.step();
+    const Model second = model;
+    model.step();
+    // Nobody waits for anybody between the two publishes.
+    std::vector<std::thread> threads;
+    std::array<std::array<std::optional<Result<PublishReport>>, 2>, kWorld> results;
+    const uint64_t first_step = step + 1;
+    step += 2;
+    for (unsigned rank = 0; rank < kWorld; ++rank) {
+      threads.emplace_back([&, rank] {
+        for (const unsigned i : {0U, 1U}) {
+          const Shard shard(i == 0 ? second : model, rank, kWorld);
+          results[rank][i].emplace(publishers[rank]->publish(shard.views(), {}, first_step + i));
+          if (rank != 0) continue;
+          const std::lock_guard lock(mutex);
+          blind = std::thread::id();  // of nobody
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    hooked->before_put = hooked->after_put = hooked->before_get = nullptr;
+    EXPECT_TRUE(is_failure((*results[0][0]).status(), Code::kUnavailable, "may or may not"));
+    for (unsigned rank = 0; rank < kWorld; ++rank) {
+      EXPECT_EQ((*results[rank][0]).ok(), rank != 0 && appears) << rank;
+      ASSERT_TRUE((*results[rank][1]).ok()) << (*results[rank][1]).status().to_string();
+      EXPECT_EQ((*results[rank][1])->version, head + (appears ? 2 : 1));
+    }
+    EXPECT_TRUE(!appears || holds(store, head + 1, second));
+    EXPECT_TRUE(holds(store, head + (appears ? 2 : 1), model));
+  }
+}
+
+TEST_F(RanksTest, AfterAConflictTheyGoOnFromTheOthersVersion) {
+  expect_version(0, publish(), true);
+  PublishOptions one;
+  one.threads = 1;
+  auto other = Publisher::open(store, {}, one);
+  model.step();
+  ASSERT_TRUE(other->publish(model.views()).ok());
+  model.step();
+  for (const auto& result : publish()) {
+    EXPECT_TRUE(is_failure((*result).status(), Code::kConflict, "version 1", process_name()));
+  }
+  expect_version(2, publish());
+  // Also when the other comes in between.
+  auto* hooked = static_cast<HookedStore*>(store.get());
+  model.step();
+  const Model theirs = model;
+  model.step();
+  ASSERT_FALSE(other->publish(theirs.views()).ok());
+  hooked->before_put = [&, once = true](std::string_view name) mutable -> Status {
+    if (name != manifest_name(3) || !once) return {};
+    once = false;
+    EXPECT_TRUE(other->publish(theirs.views()).ok());
+    return {};
+  };
+  for (const auto& result : publish()) EXPECT_FALSE((*result).ok());
+  hooked->before_put = nullptr;
+  expect_version(4, publish());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "deltawire/publisher.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "chain/names.h"
 #include "chain/plan.h"
@@ -329,9 +330,9 @@ TEST_F(PublisherTest, WhatWasPutForAFailedVersionIsTakenBack) {
   publish(&publisher);
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
-  store->before_put = [](std::string_view name) {
-    return name.starts_with(kManifestPrefix) ? Status(Code::kInternal, "no") : Status();
-  };
+  PublishOptions options;
+  options.hook_before_commit = "exit 1";
+  publisher = open(options);
   EXPECT_FALSE(publisher.publish(model.views()).ok());
   EXPECT_EQ(objects_of(*store, ""), before);
 }
@@ -523,6 +524,43 @@ TEST_F(PublisherTest, AHookThatFailsOrHangsAbortsThePublish) {
   EXPECT_EQ(objects_of(*store, ""), before);
   Publisher publisher = open();
   EXPECT_EQ(publish(&publisher).version, 1);
+}
+
+TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
+  {
+    Publisher publisher = open();
+    publish(&publisher);
+  }
+  const std::vector<std::string> before = objects_of(*store, "");
+  model.step();
+  TempFolder folder;
+  const auto started = folder.path() / "started";
+  PublishOptions options;
+  options.progress = [&](uint64_t, uint64_t) { return !std::filesystem::exists(started); };
+  // One that goes on, and one that ends at the very moment.
+  for (const std::string then : {"; sleep 600", ""}) {
+    std::filesystem::remove(started);
+    options.hook_before_commit = "touch " + started.string() + then;
+    EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
+                           "hook before the commit of version 1", "on request",
+                           "nothing was committed"));
+    EXPECT_EQ(objects_of(*store, ""), before);
+  }
+  Publisher publisher = open();
+  EXPECT_EQ(publish(&publisher).version, 1);
+}
+
+// As some trainers have it: how a child ended is then not to be had from the kernel.
+TEST_F(PublisherTest, AHookIsHeardWhereSigchldIsIgnored) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  PublishOptions options;
+  options.hook_before_commit = "exit 3";
+  EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
+                         "hook before the commit of version 0", "status 3"));
+  options.hook_before_commit = "exit 0";
+  Publisher publisher = open(options);
+  EXPECT_EQ(publish(&publisher).version, 0);
+  ::signal(SIGCHLD, before);
 }
 
 // ---- checkpoints on disk

@@ -490,6 +490,23 @@ TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
     EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, name)) << name;
     fs::remove_all(local());
   }
+  for (const std::string name :
+       {"../config.json", "v0000000001", "current", ".deltawire", "a/b", "model.safetensors"}) {
+    TestChain chain(std::make_shared<MemoryStore>("hostile"));
+    chain.tamper = [&](Manifest* m) { m->files[0].name = name; };
+    chain.publish_full(tensors_);
+    const auto report = pull_from(chain.store());
+    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, name)) << name;
+    fs::remove_all(local());
+  }
+  for (const std::string attempt : {"../../etc", "0000000001-ab", "0000000000-ab/c", "", "x"}) {
+    TestChain chain(std::make_shared<MemoryStore>("hostile"));
+    chain.tamper = [&](Manifest* m) { m->files[0].attempt = attempt; };
+    chain.publish_full(tensors_);
+    const auto report = pull_from(chain.store());
+    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, "config.json")) << attempt;
+    fs::remove_all(local());
+  }
 }
 
 TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {

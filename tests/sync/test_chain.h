@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,10 +13,12 @@
 #include "chain/chain.h"
 #include "chain/edges.h"
 #include "chain/names.h"
+#include "chain/side_objects.h"
 #include "checkpoints.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "deltawire/store.h"
+#include "format/checkpoint_files.h"
 #include "format/manifest.h"
 
 namespace deltawire::testing {
@@ -133,6 +136,23 @@ class TestChain {
     return parts;
   }
 
+  // The files beside the weights, all anew.
+  std::vector<SideFile> put_sides(uint64_t version) {
+    const std::string attempt = side_attempt(version, random_hex(8));
+    std::vector<SideFile> files;
+    for (const auto& item : std::filesystem::directory_iterator(checkpoint(version))) {
+      const std::string name = item.path().filename().string();
+      if (is_weights_file(name)) continue;
+      const std::string text = read_file(item.path());
+      SideFile file{name, text.size(), digest_of(DigestKind::kSha256, as_bytes(text)), attempt};
+      EXPECT_TRUE(store_->put(side_object(file).name, MemoryBody(text)).ok());
+      files.push_back(std::move(file));
+    }
+    std::sort(files.begin(), files.end(),
+              [](const SideFile& a, const SideFile& b) { return a.name < b.name; });
+    return files;
+  }
+
   void commit(VersionKind kind, std::optional<uint64_t> base, std::vector<PartRef> parts) {
     const uint64_t version = records_.size();
     Manifest m;
@@ -145,6 +165,7 @@ class TestChain {
     m.created = utc_now();
     m.publisher = process_name();
     m.parts = std::move(parts);
+    m.files = put_sides(version);
     Schema schema;
     const auto opened = Checkpoint::open(checkpoint(version));
     ASSERT_TRUE(opened.ok()) << opened.status().to_string();
@@ -165,9 +186,9 @@ class TestChain {
         kind == VersionKind::kFull ? m.part_bytes() : records_.back().manifest.anchor_bytes;
     m.codec = "auto";
     if (tamper) std::exchange(tamper, nullptr)(&m);
-    const auto digest = chain_.commit(m);
-    ASSERT_TRUE(digest.ok()) << digest.status().to_string();
-    records_.push_back({m, *digest});
+    const Commit committed = chain_.commit(m);
+    ASSERT_TRUE(committed.ok()) << committed.status.to_string();
+    records_.push_back({m, committed.digest});
   }
 
   std::shared_ptr<Store> store_;

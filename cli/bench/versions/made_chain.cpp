@@ -43,9 +43,9 @@ class Maker {
     m.anchor = anchor_;
     m.anchor_bytes = kWholeBytes;
     m.codec = "auto";
-    DW_ASSIGN_OR_RETURN(const Digest digest, chain_.commit(m));
-    made->manifests.push_back(digest);
-    return {};
+    const Commit committed = chain_.commit(m);
+    made->manifests.push_back(committed.digest);
+    return committed.status;
   }
 
   Status add_shortcuts(uint64_t version, MadeChain* made) {

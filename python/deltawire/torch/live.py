@@ -7,24 +7,47 @@ from typing import Any
 import torch
 
 from deltawire.choice import Choice
-from deltawire.errors import Unsupported
 from deltawire.live import Live
 from deltawire.torch.gpu import stream_of
-from deltawire.torch.shards import is_sharded
+from deltawire.torch.shards import held_of, is_sharded, local_of
 from deltawire.torch.state import chosen_tensors
 
 
 class LiveModel(Live):
-    """The tensors of a model, and torch's knowledge that they were written to."""
+    """The tensors of a model, whole or this rank's shards, and torch's knowledge that they were written to."""
 
     def __init__(self, source: Any, choice: Choice) -> None:
         self.cuda_stream = stream_of(source)
-        self.pairs = chosen_tensors(source, choice)
-        for name, value in self.pairs:
-            if is_sharded(value):
-                raise Unsupported(f'tensor "{name}": is sharded; replicas patch whole tensors')
+        self._source = source
+        self._values = chosen_tensors(source, choice)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Let `pairs` be where the tensors are now."""
+        self.pairs = [(name, held_of(name, value)) for name, value in self._values]
+        self._places = [_place_of(value) for _, value in self._values]
+
+    def moved(self) -> str | None:
+        """The first tensor that lies elsewhere: `model.to`, `p.data = ...`, `fully_shard` in the first forward."""
+        for (name, value), place in zip(self._values, self._places, strict=True):
+            if _place_of(value) != place:
+                return name
+        return None
 
     def written(self) -> None:
-        """Count it as one write in place, for autograd and for `track`."""
-        tensors = [value for _, value in self.pairs if isinstance(value, torch.Tensor) and not value.is_inference()]
-        torch.autograd.graph.increment_version(tensors)
+        """Count it as one write in place, for autograd and for `track`; what `fully_shard` has gathered is gathered anew."""
+        tensors = [value for _, value in self._values if isinstance(value, torch.Tensor)]
+        tensors += [local_of(value) for value in tensors if is_sharded(value)]
+        torch.autograd.graph.increment_version([tensor for tensor in tensors if not tensor.is_inference()])
+        if isinstance(self._source, torch.nn.Module):
+            for module in self._source.modules():
+                reshard = getattr(module, "reshard", None)
+                if reshard is not None and hasattr(module, "unshard"):
+                    reshard()
+
+
+def _place_of(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return None
+    local = local_of(value) if is_sharded(value) else value
+    return local.data_ptr(), local.dtype, local.shape, local.stride()

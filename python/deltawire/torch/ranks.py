@@ -24,6 +24,7 @@ class Ranks:
             raise InvalidArgument("group: this process is none of its ranks")
         self._forms: list[list[Form]] = [[] for _ in range(self.world)]
         self._told: list[Form] | None = None
+        self.step = 0
 
     def all_or_none(self, call: Callable[[], Result]) -> Result:
         """What `call` gives, on every rank. Where one of them fails all do: with `Cancelled`, naming it."""
@@ -41,12 +42,16 @@ class Ranks:
         return cast(Result, result)
 
     def share_out(self, forms: list[Form]) -> set[Form]:
-        """Which of the forms are this rank's to publish: of those that hold the same box, replicas, the lowest rank has it."""
-        news = self._tell(None if forms == self._told else forms)  # most of the time there are none
+        """Which of the forms are this rank's to publish: of those that hold the same box, replicas, the lowest rank has it.
+
+        And which publish this is, counted by all together: a rank that missed one is none behind.
+        """
+        news = self._tell((self.step, None if forms == self._told else forms))  # most of the time there are none
         self._told = forms
-        for rank, theirs in enumerate(news):
+        for rank, (_, theirs) in enumerate(news):
             if theirs is not None:
                 self._forms[rank] = theirs
+        self.step = 1 + max(step for step, _ in news)
         lower = {form for theirs in self._forms[: self.rank] for form in theirs}
         return set(forms) - lower
 

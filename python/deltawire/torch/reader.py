@@ -38,6 +38,7 @@ class TorchReader(Reader):
             return self._tensors(self._pieces(source))
         pieces = self._ranks.all_or_none(lambda: self._pieces(source))
         own = self._ranks.share_out([piece.form for piece in pieces])
+        self.step = self._ranks.step
         return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own]))
 
     def published(self) -> None:

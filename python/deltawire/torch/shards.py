@@ -53,6 +53,17 @@ def piece_of(name: str, value: Any) -> Piece | None:
     return Piece(Form(name, shape, offset, extent), value, value)
 
 
+def held_of(name: str, value: Any) -> Any:
+    """What of a tensor lies here, to be written in place: the value itself, or the box that is this rank's shard."""
+    if not is_sharded(value):
+        return value
+    piece = piece_of(name, value)
+    if piece is None:  # a box without elements: nothing of it
+        shape = tuple(value.shape)
+        return Tensor(torch.empty((0, *shape[1:]), dtype=value.dtype), shape=shape, offset=(0,) * len(shape))
+    return piece.local if piece.form.whole else Tensor(piece.local, shape=piece.form.shape, offset=piece.form.offset)
+
+
 def is_sharded(value: Any) -> bool:
     """Whether it is a `DTensor`: the module that has it is not imported to find out."""
     return isinstance(value, torch.Tensor) and hasattr(value, "placements") and hasattr(value, "device_mesh")

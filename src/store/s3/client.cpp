@@ -25,6 +25,15 @@ bool is_passing(std::string_view code) {
   return std::find(std::begin(kPassing), std::end(kPassing), code) != std::end(kPassing);
 }
 
+// The answer to a HEAD has no body that could say so.
+bool may_be_expired(const Request& request, const HttpAnswer& answer) {
+  if (answer.status != 400 && answer.status != 401 && answer.status != 403) return false;
+  if (request.method == "HEAD") return true;
+  const std::string code = parse_error(answer.text).code;
+  return code == "ExpiredToken" || code == "ExpiredTokenException" ||
+         code == "TokenRefreshRequired";
+}
+
 void replace_all(std::string* text, const std::string& what, std::string_view with) {
   if (what.empty()) return;
   for (size_t at = 0; (at = text->find(what, at)) != text->npos; at += with.size()) {
@@ -69,7 +78,8 @@ Result<std::unique_ptr<Client>> Client::make(const std::string& bucket,
     Result<std::shared_ptr<MappedFile>> readable = MappedFile::open(options.ca_file);
     if (!readable.ok()) return std::move(readable).status();
   }
-  DW_ASSIGN_OR_RETURN(client->credentials_, CredentialsSource::find());
+  DW_ASSIGN_OR_RETURN(client->credentials_,
+                      CredentialsSource::find(client->region_, options.ca_file));
   return client;
 }
 
@@ -80,14 +90,23 @@ std::string Client::region() {
 
 Result<HttpAnswer> Client::send(const Request& request) {
   const std::string region = this->region();
-  DW_ASSIGN_OR_RETURN(HttpAnswer answer, send_once(request, region));
+  DW_ASSIGN_OR_RETURN(HttpAnswer answer, send_with_fresh_keys(request, region));
   const std::string asked = region_asked_for(answer);
   if (asked.empty() || asked == region) return answer;
   {
     const std::lock_guard lock(mutex_);
     region_ = asked;
   }
-  return send_once(request, asked);
+  return send_with_fresh_keys(request, asked);
+}
+
+// Keys that are over are renewed, once, and the request is sent again: it was not carried out.
+Result<HttpAnswer> Client::send_with_fresh_keys(const Request& request, const std::string& region) {
+  DW_ASSIGN_OR_RETURN(const Credentials keys, credentials_->current());
+  DW_ASSIGN_OR_RETURN(HttpAnswer answer, send_once(request, region, keys));
+  if (!may_be_expired(request, answer) || !credentials_->renew(keys)) return answer;
+  DW_ASSIGN_OR_RETURN(const Credentials renewed, credentials_->current());
+  return send_once(request, region, renewed);
 }
 
 Result<HttpAnswer> Client::send_ok(const Request& request) {
@@ -96,8 +115,8 @@ Result<HttpAnswer> Client::send_ok(const Request& request) {
   return answer;
 }
 
-Result<HttpAnswer> Client::send_once(const Request& request, const std::string& region) {
-  const Credentials credentials = credentials_->current();
+Result<HttpAnswer> Client::send_once(const Request& request, const std::string& region,
+                                     const Credentials& credentials) {
   const Target target = address_.target(region, request.key);
   const std::string query = canonical_query(request.query);
   SigningScope scope;
@@ -145,7 +164,7 @@ std::string Client::region_asked_for(const HttpAnswer& answer) const {
 std::string Client::printable(std::string_view text) {
   constexpr size_t kMaxShown = 300;
   std::string out(text);
-  const Credentials credentials = credentials_->current();
+  const Credentials credentials = credentials_->known();
   replace_all(&out, credentials.secret_key, "***");
   replace_all(&out, credentials.session_token, "***");
   if (out.size() > kMaxShown) out.replace(kMaxShown, out.npos, "...");

@@ -6,7 +6,7 @@
 
 #include "store/s3/address.h"
 #include "store/s3/answers.h"
-#include "store/s3/credentials.h"
+#include "store/s3/credentials/source.h"
 #include "store/s3/http.h"
 
 namespace deltawire::s3 {
@@ -42,7 +42,9 @@ class Client {
 
  private:
   Client(std::string bucket, Address address, const StoreOptions& options);
-  Result<HttpAnswer> send_once(const Request& request, const std::string& region);
+  Result<HttpAnswer> send_once(const Request& request, const std::string& region,
+                               const Credentials& credentials);
+  Result<HttpAnswer> send_with_fresh_keys(const Request& request, const std::string& region);
   std::string region_asked_for(const HttpAnswer& answer) const;
   std::string printable(std::string_view text);
 

@@ -3,7 +3,11 @@
 #include <curl/curl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <optional>
+
+#include "base/stop.h"
 
 namespace deltawire::s3 {
 namespace {
@@ -12,6 +16,7 @@ constexpr double kMaxConnectSeconds = 10;
 constexpr long kBufferBytes = 256 << 10;
 constexpr size_t kMaxHeaderBytes = 4096;
 constexpr size_t kMaxHeaders = 200;
+constexpr std::chrono::seconds kAfterStop{5};  // that an answer may still take
 
 // What the callbacks of one request share.
 struct Transfer {
@@ -19,6 +24,7 @@ struct Transfer {
   HttpAnswer answer;
   uint64_t sent = 0;
   Status failed;  // of Body, Sink or a limit: more telling than libcurl's "write error"
+  std::optional<std::chrono::steady_clock::time_point> stop_seen = {};
 };
 
 bool is_cancelled(const Transfer& transfer) {
@@ -93,7 +99,12 @@ size_t take_bytes(char* data, size_t size, size_t count, void* user) {
 }
 
 int look_around(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  return is_cancelled(*static_cast<Transfer*>(user)) ? 1 : 0;
+  Transfer& transfer = *static_cast<Transfer*>(user);
+  if (is_cancelled(transfer)) return 1;
+  if (!stop_requested()) return 0;
+  const auto now = std::chrono::steady_clock::now();
+  if (!transfer.stop_seen) transfer.stop_seen = now;
+  return now - *transfer.stop_seen > kAfterStop ? 1 : 0;
 }
 
 std::string seconds_text(double seconds) {
@@ -109,6 +120,9 @@ Status transport_failure(CURLcode code, const char* detail, const HttpRequest& r
     case CURLE_OPERATION_TIMEDOUT:
       return unavailable("not done within its deadline of " +
                          seconds_text(request.timeout_seconds) + " (" + detail + ")");
+    case CURLE_ABORTED_BY_CALLBACK:
+      return unavailable("no answer within " + std::to_string(kAfterStop.count()) +
+                         " s of the request to stop");
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_ISSUER_ERROR:
       return io_error("the server's certificate is not trusted: " + what +
@@ -148,6 +162,7 @@ void describe(CURL* curl, const HttpRequest& request, const std::string& ca_file
   curl_easy_setopt(curl, CURLOPT_SSLVERSION, long(CURL_SSLVERSION_TLSv1_2));
   // Beside the system's folder of authorities, which stays in force.
   if (!ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file.c_str());
+  if (request.past_proxies) curl_easy_setopt(curl, CURLOPT_PROXY, "");
 
   const double seconds = std::clamp(request.timeout_seconds, 0.001, 1e6);
   curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, long(seconds * 1000));
@@ -221,7 +236,7 @@ void HttpPool::give_back(void* handle) {
 Result<HttpAnswer> HttpPool::perform(const HttpRequest& request) {
   CURL* const curl = take();
   if (curl == nullptr) return out_of_memory("libcurl gives no handle");
-  Transfer transfer{&request, {}, 0, {}};
+  Transfer transfer{&request, {}, 0, {}, {}};
   HeaderList headers;
   for (const std::string& line : request.headers) headers.add(line);
   headers.add("Expect:");  // one round trip less for every upload

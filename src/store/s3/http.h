@@ -39,6 +39,7 @@ struct HttpRequest {
   // A request on a kept connection that turns out to be dead is sent again on a fresh one. When it
   // may have been carried out the first time and that matters, this is false.
   bool may_resend = true;
+  bool past_proxies = false;    // straight to the server, whatever the environment says
   double timeout_seconds = 60;  // from start to end
   double stall_seconds = 60;    // without a byte in either direction
   // Takes the body of a 2xx answer, in order; what it returns, if not Ok, ends the request and is

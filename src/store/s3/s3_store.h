@@ -9,8 +9,7 @@
 namespace deltawire {
 
 // Objects are BUCKET/PREFIX/NAME (BUCKET/NAME when `prefix` is empty). Asks the server nothing yet;
-// fails on bad options and when there are no credentials (AWS_ACCESS_KEY_ID,
-// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the shared credentials file).
+// fails on bad options and when there are no credentials (store/s3/credentials/source.h).
 //
 // - Uploads over `multipart_bytes` go in pieces, `connections` at once; downloads too, also smaller
 //   ones. Bodies stream: nothing larger than a buffer of libcurl is held.

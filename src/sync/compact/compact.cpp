@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kAttemptDigits = 12;
+constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
 
 // A checkpoint as what a diff is made against. It was checked when it was brought there.
 class CheckpointSnapshot final : public Snapshot {
@@ -65,13 +66,11 @@ class Compaction {
       return not_found(store_->url() + ": version " + std::to_string(upto) +
                        " was not published yet; the head is " + std::to_string(*head));
     }
-    DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain_, options_.from, upto, SIZE_MAX));
-    std::set<std::pair<uint64_t, uint64_t>> there;
-    for (const EdgeName& edge : edges) {
-      if (edge.base) there.emplace(*edge.base, edge.version);
-    }
+    DW_ASSIGN_OR_RETURN(const VersionRecord newest, chain_.version(*head));
+    DW_RETURN_IF_ERROR(check_key(chain_, newest.manifest));
     std::vector<uint64_t> spans = options_.spans;
     std::sort(spans.begin(), spans.end());
+    DW_ASSIGN_OR_RETURN(const auto there, find_there(upto, spans));
     for (const uint64_t span : spans) {
       for (uint64_t base = (options_.from + span - 1) / span * span; base + span <= upto;
            base += span) {
@@ -88,6 +87,28 @@ class Compaction {
   }
 
  private:
+  // The spans among those wanted that have a merged delta which can be used: a name in a listing
+  // says neither that its parts are there nor who made it.
+  using Span = std::pair<uint64_t, uint64_t>;
+  Result<std::set<Span>> find_there(uint64_t upto, const std::vector<uint64_t>& spans) {
+    DW_ASSIGN_OR_RETURN(auto edges, list_edges(chain_, options_.from, upto, SIZE_MAX));
+    std::erase_if(edges, [&](const EdgeName& edge) {
+      return !edge.base || std::none_of(spans.begin(), spans.end(), [&](uint64_t span) {
+        return edge.version - *edge.base == span && *edge.base % span == 0;
+      });
+    });
+    std::vector<Result<bool>> usable(edges.size(), false);
+    ThreadPool pool(kChecksAtOnce);
+    pool.parallel_for(edges.size(),
+                      [&](size_t i, unsigned) { usable[i] = is_usable(chain_, edges[i]); });
+    std::set<Span> there;
+    for (size_t i = 0; i < edges.size(); ++i) {
+      DW_RETURN_IF_ERROR(Status(usable[i].status()));
+      if (*usable[i]) there.emplace(*edges[i].base, edges[i].version);
+    }
+    return there;
+  }
+
   Result<End> read_end(uint64_t version) const {
     End end;
     DW_ASSIGN_OR_RETURN(end.record, chain_.version(version));
@@ -107,6 +128,12 @@ class Compaction {
       if (end->status().code() != Code::kNotFound) return end->status();
       merged.skipped = "version " + std::to_string(end == &from ? base : version) + " was pruned";
       return merged;
+    }
+    for (const Result<End>* end : {&from, &to}) {  // an edge vouches for both of its ends
+      if (Status status = check_key(chain_, (*end)->record.manifest); !status.ok()) {
+        merged.skipped = status.message();
+        return merged;
+      }
     }
     merged.separate_bytes = to->record.manifest.chain_bytes - from->record.manifest.chain_bytes;
     PartStreamOptions parts;
@@ -199,7 +226,10 @@ class Compaction {
       }
     }
     Fetch fetch(*store_, items);
-    DW_RETURN_IF_ERROR(fetch.finish(options_.work.progress));
+    const Status fetched = fetch.finish(options_.work.progress);
+    // Some part on the cheapest path is gone or damaged: states are brought there by another.
+    if (is_damage(fetched)) return std::optional<std::vector<Delta>>();
+    DW_RETURN_IF_ERROR(Status(fetched));
     std::vector<Delta> hops;
     size_t next = 0;
     for (const Hop& hop : plan.hops) {
@@ -243,8 +273,9 @@ Result<CompactReport> compact_chain(std::shared_ptr<Store> store, const CompactO
     return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
                             " MiB or more");
   }
-  DW_ASSIGN_OR_RETURN(ChainOptions keys,
-                      chain_options(options.work.sign_key, options.work.trust_key));
+  DW_ASSIGN_OR_RETURN(
+      ChainOptions keys,
+      chain_options(options.work.sign_key, options.work.trust_key, options.work.change_key));
   DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(store, std::move(keys)));
   DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
   return Compaction(std::move(store), std::move(chain), options, std::move(work)).run();

@@ -12,8 +12,12 @@ enum class Shortcut : uint8_t {
   kThere,  // another made the same: ours is not referred to and may go
 };
 
-// After a failure the edge may still appear: its parts must stay.
+// An edge of this name that nobody can use (its record is damaged or signed by a stranger, its
+// parts are gone or cut off) does not count and is replaced; so do others between the same versions
+// go. After a failure the edge may still appear: its parts must stay.
+// `replace`: the caller knows that what has this name is of no use.
 Result<Shortcut> add_shortcut(const Chain& chain, const VersionRecord* base,
-                              const VersionRecord& version, const std::vector<PartRef>& parts);
+                              const VersionRecord& version, const std::vector<PartRef>& parts,
+                              bool replace = false);
 
 }  // namespace deltawire

@@ -83,7 +83,25 @@ Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
 }
 
 Status encode_item(const EncodeItem& item, const Codec* codec, const EncodeOptions& options,
+                   ThreadPool* pool, EncodedItem* out);
+
+// Of an item whose new bytes have to be made.
+Status make_and_encode(EncodeItem item, const Codec* codec, const EncodeOptions& options,
+                       ThreadPool* pool, EncodedItem* out) {
+  return guard_memory([&]() -> Status {
+    std::vector<uint8_t> made(item.made_bytes);
+    item.make(made);
+    item.make = nullptr;
+    item.change.new_bytes = made;
+    DW_RETURN_IF_ERROR(encode_item(item, codec, options, pool, out));
+    if (!item.comparable) out->payload = std::move(made);
+    return {};
+  });
+}
+
+Status encode_item(const EncodeItem& item, const Codec* codec, const EncodeOptions& options,
                    ThreadPool* pool, EncodedItem* out) {
+  if (item.make) return make_and_encode(item, codec, options, pool, out);
   const TensorChange& change = item.change;
   DeltaEntry& entry = out->entry;
   entry.tensor = change.name;
@@ -129,7 +147,7 @@ Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& o
   DW_RETURN_IF_ERROR(check_encode_options(options.codec, options.digest));
   const Codec* const codec = *codec_named(options.codec);
   std::vector<uint64_t> sizes;
-  for (const EncodeItem& item : items) sizes.push_back(item.change.new_bytes.size());
+  for (const EncodeItem& item : items) sizes.push_back(item.size_bytes());
   std::vector<std::optional<EncodedItem>> outcomes(items.size());
   return Waves(std::move(sizes), Waves::Inside::kShared, pool, options.progress, options.wave_bytes)
       .run(

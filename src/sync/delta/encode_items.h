@@ -17,11 +17,17 @@ struct EncodeItem {
   TensorChange change;
   bool comparable = false;           // false: the base has no such tensor; it goes whole
   std::optional<Digest> old_digest;  // of the old bytes, where that is known
+  // Set where the new bytes are made when their turn comes: how many, and what makes them.
+  uint64_t made_bytes = 0;
+  std::function<void(MutableBytes)> make = {};
+
+  uint64_t size_bytes() const { return make ? made_bytes : change.new_bytes.size(); }
 };
 
 struct EncodedItem {
   DeltaEntry entry;
-  // Empty for an item that goes whole: its payload is the new bytes themselves.
+  // Empty for an item that goes whole: its payload is the new bytes themselves, unless they were
+  // made.
   std::vector<uint8_t> payload;
   Digest old_digest;            // of comparable items, as far as it was asked for
   Digest old_state, new_state;  // with Hashing::kAll: the digests that states are built over

@@ -11,6 +11,8 @@ struct Publisher::Impl::Attempt {
   std::vector<PublishTensor> tensors;
   PublishReport report;
   Draft draft;
+  Status unfit;                 // why the tensors of a rank cannot be published
+  uint64_t step = 0;            // of ranks
   std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
   bool over = false;            // all is done: the report says how it went
 };
@@ -23,16 +25,12 @@ Publisher::Impl::Impl(std::shared_ptr<Store> store_, std::filesystem::path folde
       pool(publish_threads(options)) {}
 Publisher::Impl::~Impl() = default;
 
-Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given) {
-  if (captured) return invalid_argument("finish() what was captured before");
+Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
   if (given.empty() && options.world == 1) {  // a rank may hold nothing, all of them may not
     return invalid_argument("there are no tensors to publish");
   }
-  Attempt attempt;
-  DW_ASSIGN_OR_RETURN(attempt.tensors, check_tensors(given));
-  DW_RETURN_IF_ERROR(ensure_chain());
-  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
-  const auto& tensors = attempt.tensors;
+  DW_ASSIGN_OR_RETURN(attempt->tensors, check_tensors(given));
+  const auto& tensors = attempt->tensors;
   if (!device && std::any_of(tensors.begin(), tensors.end(), on_device)) {
     if (!folder.empty()) {
       return unsupported("a snapshot in a folder is compared on the host: keep it in memory, or " +
@@ -40,7 +38,42 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given) {
     }
     DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options));
   }
+  return {};
+}
+
+Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSource* source,
+                                                        Step step) {
+  if (captured) return invalid_argument("finish() what was captured before");
+  Attempt attempt;
+  attempt.step = last_step = step.value_or(last_step + 1);
+  attempt.unfit = take_tensors(given, &attempt);
+  if (attempt.unfit.ok() && source->extra_files) {
+    attempt.unfit = SideFiles::check(*source->extra_files);
+  }
+  if (options.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
+  DW_RETURN_IF_ERROR(ensure_chain());
+  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
+  if (attempt.unfit.ok()) attempt.unfit = put_sides(source);
+  if (options.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;
+}
+
+// Files that change from here on do not matter: what was read is in the store. Rank 0's are the
+// version's.
+Status Publisher::Impl::put_sides(FullSource* source) {
+  const bool own = options.rank == 0;
+  DW_ASSIGN_OR_RETURN(source->sides, SideFiles::gather(own ? source->extra_files : std::nullopt,
+                                                       parent().manifest, store));
+  return source->sides->put(next_version(),
+                            [this] { return !options.progress || options.progress(0, 1); });
+}
+
+// A version is new, too, when only the files beside the weights are.
+Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
+                                       const FullSource& source) const {
+  DW_ASSIGN_OR_RETURN(NewState state, join_pieces(ranks, parent()));
+  state.unchanged = state.unchanged && !source.sides->changed();
+  return state;
 }
 
 // All that needs the tensors.
@@ -49,8 +82,9 @@ Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt*
   attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
   std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
   if (full_reason.empty()) {
-    DW_ASSIGN_OR_RETURN(attempt->draft, draft_delta_or_rebuild(tensors, keep, attempt->clock,
-                                                               &full_reason, &attempt->report));
+    DW_ASSIGN_OR_RETURN(attempt->draft,
+                        draft_delta_or_rebuild(tensors, source, keep, attempt->clock, &full_reason,
+                                               &attempt->report));
     if (full_reason.empty()) return {};
     attempt->draft.abandon();
   }
@@ -102,14 +136,14 @@ Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* att
     DW_RETURN_IF_ERROR(make_draft(source, false, attempt));
     return end(&source, attempt);
   }
-  DW_RETURN_IF_ERROR(check_free());
   DW_ASSIGN_OR_RETURN(attempt->report,
-                      publish_with_others(attempt->tensors, source, attempt->clock));
+                      publish_with_others({attempt->tensors, attempt->unfit, source, attempt->step,
+                                           attempt->clock}));
   return {};
 }
 
-Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, const FullSource& source) {
-  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors));
+Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, FullSource source, Step step) {
+  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors, &source, step));
   DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
   return report_of(std::move(attempt));
 }
@@ -124,8 +158,8 @@ bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
   return anchor_due(options, next, anchor);
 }
 
-Status Publisher::Impl::capture_once(Tensors tensors, const FullSource& source) {
-  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors));
+Status Publisher::Impl::capture_once(Tensors tensors, FullSource source, Step step) {
+  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors, &source, step));
   attempt.over = options.world != 1;
   if (attempt.over) {
     DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
@@ -148,14 +182,14 @@ Result<PublishReport> Publisher::Impl::finish_once() {
 // Who fails does not know the chain's head any more: another publisher may have been first, or a
 // commit may yet appear. The next publish asks.
 
-Result<PublishReport> Publisher::Impl::publish(Tensors tensors, const FullSource& source) {
-  Result<PublishReport> report = publish_once(tensors, source);
+Result<PublishReport> Publisher::Impl::publish(Tensors tensors, FullSource source, Step step) {
+  Result<PublishReport> report = publish_once(tensors, std::move(source), step);
   uncertain = uncertain || !report.ok();
   return report;
 }
 
-Status Publisher::Impl::capture(Tensors tensors, const FullSource& source) {
-  Status status = capture_once(tensors, source);
+Status Publisher::Impl::capture(Tensors tensors, FullSource source, Step step) {
+  Status status = capture_once(tensors, std::move(source), step);
   uncertain = uncertain || !status.ok();
   return status;
 }

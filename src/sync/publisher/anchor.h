@@ -11,6 +11,7 @@
 #include "deltawire/publisher.h"
 #include "sync/chain_state.h"
 #include "sync/publisher/full_version.h"
+#include "sync/publisher/side_files.h"
 
 namespace deltawire {
 
@@ -25,22 +26,21 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 // Whether `head`, a delta, is due to be stored whole.
 bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
 
-// Puts the files of a committed version and an edge that leads to it from nothing. Returns their
-// bytes.
+// Puts the files of a committed version, copies of `sides` among them, and an edge that leads to it
+// from nothing; `replace`: in place of one that is of no use. Returns their bytes.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
-                            std::vector<FullFile> files, PublishClock clock,
-                            const Progress& progress);
+                            std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
+                            const Progress& progress, bool replace = false);
 
 struct AnchorReport {
   std::string run;
   uint64_t version = 0;
-  bool made = false;  // false: it was stored whole already
+  bool made = false;  // false: it was stored whole already, every byte of it checked
   uint64_t bytes = 0, num_files = 0;
   double seconds = 0;
 };
 
-// Stores a version (none: the head) whole, from the chain alone. Configuration and tokenizer are
-// those of the version stored whole that it was reached from.
+// Stores a version (none: the head) whole, from the chain alone.
 Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uint64_t> version,
                                  const WorkOptions& options);
 

@@ -8,21 +8,7 @@
 
 namespace deltawire {
 
-enum class Outcome : uint8_t {
-  kCommitted,
-  kNot,      // certainly not
-  kUnknown,  // the store did not say, and may still let it appear
-};
-
-struct CommitResult {
-  Outcome outcome = Outcome::kNot;
-  Status status;  // why, unless it is committed
-  VersionRecord record;
-};
-
-// Runs the hook, then commits. After a put whose answer was lost the chain is asked whether the
-// manifest is there.
-CommitResult commit_version(const Chain& chain, const Manifest& manifest,
-                            const PublishOptions& options);
+// Runs the hook, then commits.
+Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options);
 
 }  // namespace deltawire

@@ -23,6 +23,8 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   manifest.digest_kind = digest_kind();
   describe_state(draft->state, &manifest);
   manifest.codec = options.codec;
+  manifest.files = draft->sides->list();
+  draft->sides->keep();
   const uint64_t bytes = manifest.part_bytes();
   manifest.chain_bytes = (head ? head->manifest.chain_bytes : 0) + bytes;
   const bool full = manifest.kind == VersionKind::kFull;
@@ -34,21 +36,22 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
 
 Status Publisher::Impl::commit(Draft* draft, PublishClock clock, PublishReport* report) {
   const double begin = clock.now();
-  CommitResult result;
+  Commit result;
   result.status = complete(draft, clock);
   if (result.status.ok()) result = commit_version(*chain, draft->manifest, options);
   report->phases.push_back({"commit", begin, clock.now()});
   if (result.outcome == Outcome::kNot) {
-    draft->abandon();
+    draft->take_back();
     return std::move(result.status);
   }
+  if (result.outcome == Outcome::kTooLate) return std::move(result.status);
   if (result.outcome == Outcome::kUnknown) {
     uncertain = true;
     return std::move(result.status)
         .at("version " + std::to_string(draft->manifest.version) +
             " may or may not be committed; the next publish finds out");
   }
-  head = std::move(result.record);
+  head = VersionRecord{draft->manifest, result.digest};
   schema = draft->state.schema;
   const Manifest& manifest = head->manifest;
   if (manifest.kind == VersionKind::kFull) {
@@ -91,7 +94,7 @@ void Publisher::Impl::add_anchor_if_due(const FullSource& source, PublishClock c
   const double begin = clock.now();
   const auto add = [&]() -> Result<uint64_t> {
     DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files());
-    return add_anchor(*chain, *head, std::move(files), clock, options.progress);
+    return add_anchor(*chain, *head, std::move(files), *source.sides, clock, options.progress);
   };
   const Result<uint64_t> bytes = add();
   report->phases.push_back({"anchor", begin, clock.now()});

@@ -6,6 +6,7 @@
 #include "base/thread_pool.h"
 #include "format/layout.h"
 #include "sync/delta/encode_items.h"
+#include "sync/publisher/rounding.h"
 #include "sync/publisher/split_rows.h"
 #include "sync/waves.h"
 #include "tensor/boxes.h"
@@ -48,8 +49,19 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     EncodeItem item;
     item.change = {view.name, view.dtype, view.shape, tensor.box, {}, view.bytes};
     item.comparable = old.has_value();
+    const auto make_of = [&tensor](const Slice& slice, EncodeItem* own) {
+      if (is_rounded(tensor)) {
+        own->made_bytes = slice.size_bytes;
+        own->make = [&tensor, begin = slice.begin](MutableBytes out) {
+          read_published(tensor, begin, out);
+        };
+      } else {
+        own->change.new_bytes = tensor.view.bytes.subspan(slice.begin, slice.size_bytes);
+      }
+    };
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
+      make_of({tensor.box, 0, published_bytes(tensor)}, &item);
       work->num_slices.push_back(1);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
@@ -63,7 +75,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       EncodeItem own = item;
       own.change.box = slice.box;
       own.change.old_bytes = old->bytes.subspan(slice.begin, slice.size_bytes);
-      own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
+      make_of(slice, &own);
       if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
@@ -75,12 +87,14 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
 
 Status check_source(const PublishTensor& tensor) {
   if (!tensor.source || *tensor.source == tensor.view.dtype) return {};
-  const bool rounds = tensor.view.dtype == DType::kBF16 &&
-                      (*tensor.source == DType::kF32 || *tensor.source == DType::kF16);
-  if (rounds && on_device(tensor)) return {};
+  const bool there = tensor.view.dtype == DType::kBF16 &&
+                     (*tensor.source == DType::kF32 || *tensor.source == DType::kF16);
+  if (on_device(tensor) ? there : can_round(*tensor.source, tensor.view.dtype)) return {};
   return invalid_argument(std::string(dtype_name(*tensor.source)) + " cannot be published as " +
-                          std::string(dtype_name(tensor.view.dtype)) + " from here; F32 and F16 " +
-                          "on a GPU can, as BF16");
+                          std::string(dtype_name(tensor.view.dtype)) +
+                          (on_device(tensor)
+                               ? " from a GPU; F32 and F16 can, as BF16"
+                               : "; F64, F32, F16 and BF16 can, as BF16, F16 or F32"));
 }
 
 // Of the tensors with these numbers.
@@ -97,7 +111,7 @@ Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
       there.push_back(&tensor);
       there_at.push_back(i);
     } else {
-      sizes.push_back(tensor.view.bytes.size());
+      sizes.push_back(published_bytes(tensor));
       here_at.push_back(i);
     }
   }
@@ -106,7 +120,7 @@ Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
     for (size_t i = 0; i < found.size(); ++i) digests[there_at[i]] = found[i];
   }
   const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    digests[here_at[i]] = digest_of(kind, tensors[which[here_at[i]]].view.bytes);
+    digests[here_at[i]] = published_digest(kind, tensors[which[here_at[i]]]);
     return {};
   };
   DW_RETURN_IF_ERROR(
@@ -227,10 +241,10 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
     const Bytes contents = item.change.new_bytes;
-    Payload payload = item.comparable ? Payload::own(std::move(outcome.payload))
-                      : job.keep      ? Payload::own({contents.begin(), contents.end()})
-                                      : Payload{contents, nullptr};
-    return out.add(work.piece_of[i], work.begin[i], contents.size(), std::move(outcome.entry),
+    Payload payload = item.comparable || item.make ? Payload::own(std::move(outcome.payload))
+                      : job.keep ? Payload::own({contents.begin(), contents.end()})
+                                 : Payload{contents, nullptr};
+    return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
                    std::move(payload));
   };
   Status status = diff_on_device(out, pool);

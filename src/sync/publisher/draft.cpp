@@ -2,6 +2,7 @@
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "sync/publisher/impl.h"
+#include "sync/publisher/rounding.h"
 #include "sync/publisher/snapshot_file.h"
 
 namespace deltawire {
@@ -19,7 +20,7 @@ uint64_t bytes_of(std::span<const PublishTensor> tensors) {
 
 std::shared_ptr<const Body> body_of(const PublishTensor& tensor, PublishDevice* device) {
   if (on_device(tensor)) return device->body(tensor);
-  return std::make_shared<MemoryBody>(tensor.view.bytes);
+  return published_body(tensor);
 }
 
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
@@ -29,7 +30,7 @@ std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
 
 Result<std::vector<FullFile>> FullSource::files() const {
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights());
-  DW_RETURN_IF_ERROR(add_extra_files(extra_files, &own));
+  for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
   return own;
 }
 
@@ -38,8 +39,16 @@ void Draft::abandon() {
   if (upload) upload->abandon();
 }
 
+void Draft::take_back() {
+  abandon();
+  if (sides) sides->abandon();
+}
+
 std::vector<ObjectAtHand> Draft::at_hand() const {
   std::vector<ObjectAtHand> objects;
+  if (sides) {
+    for (FullFile& file : sides->new_objects()) objects.push_back({file.name, file.body});
+  }
   if (!upload) return objects;
   for (size_t i = 0; i < upload->files().size(); ++i) {
     objects.push_back({manifest.parts[i].name, upload->files()[i].body});
@@ -78,9 +87,11 @@ DiffJob Publisher::Impl::diff_job(Tensors tensors, uint64_t give_up_bytes, Draft
           device.get()};
 }
 
-Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, bool keep, PublishClock clock,
-                                           std::string* full_reason, PublishReport* report) {
+Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& source, bool keep,
+                                           PublishClock clock, std::string* full_reason,
+                                           PublishReport* report) {
   Draft draft = begin_delta(tensors, keep, clock);
+  draft.sides = source.sides;
   const uint64_t model_bytes = bytes_of(tensors);
   const DiffJob job = diff_job(tensors, uint64_t(kDenseShare * double(model_bytes)), &draft);
   const double begin = clock.now();
@@ -92,7 +103,7 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, bool keep, PublishCl
 
   std::vector<PublishRecord> records(1);
   records[0] = std::move(diff.record);
-  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
   draft.pieces = std::move(records[0].pieces);
   draft.manifest.kind = VersionKind::kDelta;
   draft.manifest.base = head->manifest.version;
@@ -100,24 +111,26 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, bool keep, PublishCl
 }
 
 // A snapshot on disk that is not what the chain says is made anew, once.
-Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, bool keep,
-                                                      PublishClock clock, std::string* full_reason,
+Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const FullSource& source,
+                                                      bool keep, PublishClock clock,
+                                                      std::string* full_reason,
                                                       PublishReport* report) {
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  Result<Draft> draft = draft_delta(tensors, keep, clock, full_reason, report);
+  Result<Draft> draft = draft_delta(tensors, source, keep, clock, full_reason, report);
   if (draft.ok() || draft.status().code() != Code::kBaseMismatch || folder.empty()) return draft;
   report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +
                              draft.status().message());
   snapshot = nullptr;
   DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot_folder()));
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  return draft_delta(tensors, keep, clock, full_reason, report);
+  return draft_delta(tensors, source, keep, clock, full_reason, report);
 }
 
 Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& source,
                                           std::string reason, PublishClock clock,
                                           PublishReport* report) {
   Draft draft;
+  draft.sides = source.sides;
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files());
   const auto begin_upload = [&] {
     draft.upload = std::make_unique<FullUpload>(
@@ -132,11 +145,15 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(records[0],
                       hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
   report->phases.push_back({"hash", begin, clock.now()});
-  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
   draft.pieces = std::move(records[0].pieces);
   if (draft.state.unchanged) return draft;
   if (!surely) begin_upload();
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
+  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
+    draft.abandon();
+    return status;
+  }
   add_phase(draft.upload->upload_phase(), report);
   draft.manifest.kind = VersionKind::kFull;
   draft.manifest.reason = std::move(reason);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/sync_point.h"
+#include "format/checkpoint_files.h"
 #include "sync/publisher/bodies.h"
 #include "sync/publisher/box_runs.h"
 #include "tensor/sharded_index.h"
@@ -117,14 +118,6 @@ std::string shard_name(size_t number, size_t of) {
   return text;
 }
 
-bool is_other_weights(const fs::path& path) {
-  static constexpr std::string_view kExtensions[] = {
-      ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".npz"};
-  const std::string extension = path.extension().string();
-  return std::find(std::begin(kExtensions), std::end(kExtensions), extension) !=
-         std::end(kExtensions);
-}
-
 // Counts what goes by.
 class CountingBody final : public Body {
  public:
@@ -139,6 +132,16 @@ class CountingBody final : public Body {
   const Body& body_;
   std::atomic<uint64_t>* const count_;
 };
+
+// Every reader must take the names, and the store.
+bool names_fit(const Checkpoint& checkpoint) {
+  std::vector<NamedSize> files;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (!check_object_name(file.name).ok()) return false;
+    files.push_back({file.name, file.bytes.size()});
+  }
+  return check_weights_files(files).ok();
+}
 
 }  // namespace
 
@@ -177,10 +180,7 @@ Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensor
 
 Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint) {
   const auto owner = std::make_shared<const Checkpoint>(checkpoint);
-  const bool names_fit =
-      std::all_of(checkpoint.files().begin(), checkpoint.files().end(),
-                  [](const CheckpointFile& file) { return check_object_name(file.name).ok(); });
-  if (checkpoint.has_index() && !names_fit) {
+  if (checkpoint.has_index() && !names_fit(checkpoint)) {
     std::vector<WholeTensor> tensors;
     for (const CheckpointTensor& tensor : checkpoint.tensors()) {
       const TensorView& view = tensor.view;
@@ -199,36 +199,6 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint) 
     files.push_back({std::string(kIndexFileName), std::move(body)});
   }
   return files;
-}
-
-Status add_extra_files(const std::vector<fs::path>& paths, std::vector<FullFile>* files) {
-  for (const fs::path& path : paths) {
-    std::string name = path.filename().string();
-    DW_RETURN_IF_ERROR(check_object_name(name).at(path.string()));
-    for (const FullFile& other : *files) {
-      if (other.name == name) {
-        return invalid_argument(path.string() + ": the version has a file " + name + " already");
-      }
-    }
-    DW_ASSIGN_OR_RETURN(auto body, file_body(path));
-    files->push_back({std::move(name), std::move(body)});
-  }
-  return {};
-}
-
-std::vector<fs::path> companions_of(const Checkpoint& checkpoint) {
-  std::vector<fs::path> paths;
-  std::error_code error;
-  if (!fs::is_directory(checkpoint.path(), error)) return paths;
-  for (const auto& item : fs::directory_iterator(checkpoint.path(), error)) {
-    const std::string name = item.path().filename().string();
-    if (item.is_regular_file(error) && check_object_name(name).ok() && name != kIndexFileName &&
-        !is_other_weights(item.path())) {
-      paths.push_back(item.path());
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
 }
 
 uint64_t total_bytes(const std::vector<FullFile>& files) {

@@ -41,15 +41,8 @@ inline constexpr uint64_t kShardBytes = 5'000'000'000;
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes = kShardBytes);
 // A checkpoint on disk, file by file as it is; a single file becomes model.safetensors. Names that
-// no object can have make it be laid out anew.
+// no object can have, or that readers do not take, make it be laid out anew.
 Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint);
-// Adds configuration, tokenizer and the like by their file names. InvalidArgument when a name is
-// taken, or none that an object can have.
-Status add_extra_files(const std::vector<std::filesystem::path>& paths,
-                       std::vector<FullFile>* files);
-// What belongs to a checkpoint in a folder beside its weights: everything but hidden files and
-// weights in other formats, optimiser states among them.
-std::vector<std::filesystem::path> companions_of(const Checkpoint& checkpoint);
 
 uint64_t total_bytes(const std::vector<FullFile>& files);
 

@@ -17,6 +17,7 @@
 #include "sync/publisher/part_stream.h"
 #include "sync/publisher/ranks.h"
 #include "sync/publisher/record.h"
+#include "sync/publisher/side_files.h"
 #include "sync/publisher/snapshot.h"
 
 namespace deltawire {
@@ -30,16 +31,20 @@ struct Draft {
   // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
+  // The files beside the weights; other drafts of the same version may share them.
+  std::shared_ptr<SideFiles> sides;
 
-  void abandon();  // takes back what was put
+  void abandon();    // takes back what was put, but for the files beside the weights
+  void take_back();  // all of it
   // What was put, as far as it need not be fetched again.
   std::vector<ObjectAtHand> at_hand() const;
 };
 
-// The new state as a checkpoint directory; asked for only when it is needed.
+// The new state as a checkpoint directory; weights are asked for only when they are needed.
 struct FullSource {
   std::function<Result<std::vector<FullFile>>()> weights;
-  std::vector<std::filesystem::path> extra_files;
+  std::optional<SidePaths> extra_files;   // none: those of the version before
+  std::shared_ptr<SideFiles> sides = {};  // made of them when the version before is known
 
   Result<std::vector<FullFile>> files() const;
 };
@@ -47,6 +52,15 @@ struct FullSource {
 inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
   if (phase) report->phases.push_back(std::move(*phase));
 }
+
+// What one rank of several is to publish.
+struct RankTask {
+  std::span<const PublishTensor> tensors;
+  Status unfit;  // why they cannot be published: the others hear of it
+  const FullSource& source;
+  uint64_t step = 0;
+  PublishClock clock;
+};
 
 struct Publisher::Impl {
   Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_);
@@ -65,12 +79,21 @@ struct Publisher::Impl {
   std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
-  std::set<std::string> past_attempts;    // of ranks, that this publish is not part of
+  std::string left_out;                   // of the last checkpoint's folder, as it was told
+
+  // Ranks.
+  RankKeys rank_keys;
+  uint64_t last_step = 0;
+  std::optional<std::pair<uint64_t, ranks::Leader::Open>> open_attempt;  // of rank 0; its version
+  std::optional<ranks::Follower::Before> attempt_before;                 // of the others
+  std::optional<std::string> unreadable_begin;  // that was there when this process came
+  std::set<std::string> reported_attempts;      // since the last publish that succeeded
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
-  Result<PublishReport> publish(Tensors tensors, const FullSource& source);
-  Status capture(Tensors tensors, const FullSource& source);
+  using Step = std::optional<uint64_t>;
+  Result<PublishReport> publish(Tensors tensors, FullSource source, Step step = {});
+  Status capture(Tensors tensors, FullSource source, Step step = {});
   Result<PublishReport> finish();
 
  private:
@@ -94,10 +117,13 @@ struct Publisher::Impl {
   Status check_free() const;
 
   // alone.cpp
-  Result<PublishReport> publish_once(Tensors tensors, const FullSource& source);
-  Status capture_once(Tensors tensors, const FullSource& source);
+  Result<PublishReport> publish_once(Tensors tensors, FullSource source, Step step);
+  Status capture_once(Tensors tensors, FullSource source, Step step);
   Result<PublishReport> finish_once();
-  Result<Attempt> begin(Tensors tensors);
+  Status take_tensors(Tensors given, Attempt* attempt);
+  Result<Attempt> begin(Tensors tensors, FullSource* source, Step step);
+  Status put_sides(FullSource* source);
+  Result<NewState> join(const std::vector<PublishRecord>& ranks, const FullSource& source) const;
   Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
   Status end(const FullSource* source, Attempt* attempt);
   Status publish_in_one_go(const FullSource& source, Attempt* attempt);
@@ -108,24 +134,32 @@ struct Publisher::Impl {
   std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
   Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
   DiffJob diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const;
-  Result<Draft> draft_delta(Tensors tensors, bool keep, PublishClock clock,
-                            std::string* full_reason, PublishReport* report);
-  Result<Draft> draft_delta_or_rebuild(Tensors tensors, bool keep, PublishClock clock,
-                                       std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_delta(Tensors tensors, const FullSource& source, bool keep,
+                            PublishClock clock, std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, const FullSource& source, bool keep,
+                                       PublishClock clock, std::string* full_reason,
+                                       PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
 
-  // with_ranks.cpp: one of several
-  Result<PublishReport> publish_with_others(Tensors tensors, const FullSource& source,
-                                            PublishClock clock);
-  Result<PublishReport> lead(Tensors tensors, const FullSource& source, PublishClock clock);
-  Result<Draft> lead_delta(Tensors tensors, RankExchange* exchange, const RankBegin& begin,
-                           PublishClock clock, std::string* full_reason, RankDone* done,
-                           PublishReport* report);
-  Result<Draft> lead_full(Tensors tensors, const FullSource& source, RankExchange* exchange,
-                          const RankBegin& begin, PublishClock clock, RankDone* done,
-                          PublishReport* report);
-  Result<PublishReport> follow(Tensors tensors, PublishClock clock);
+  // with_ranks.cpp: one of several, rank 0
+  struct Lead;
+  Result<PublishReport> publish_with_others(const RankTask& task);
+  Result<PublishReport> lead(const RankTask& task);
+  ranks::Leader answer(ranks::Leader leader, Lead* lead);
+  Status prepare_delta(Lead* lead);
+  Status prepare_full(Lead* lead);
+  Status look_around(Lead* lead);
+  Result<bool> hear(unsigned rank, Lead* lead);
+  Result<ranks::Decision> decide_delta(Lead* lead);
+  Result<ranks::Decision> decide_full(Lead* lead);
+
+  // follow.cpp: the other ranks
+  struct Follow;
+  Status remember_attempts();
+  Result<PublishReport> follow(const RankTask& task);
+  ranks::Follower answer(ranks::Follower follower, Follow* follow);
+  Status say(Follow* follow);
   Result<RankReport> report_delta(Tensors tensors, PublishClock clock, Draft* draft,
                                   PublishReport* report);
   Result<RankReport> report_full(Tensors tensors, const RankBegin& begin, PublishClock clock,

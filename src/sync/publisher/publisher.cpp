@@ -51,7 +51,11 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
 
 Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(check_options(options, !folder.empty()));
-  DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key));
+  DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key, options.change_key));
+  if (keys.sign) {
+    rank_keys.sign = keys.sign;
+    DW_ASSIGN_OR_RETURN(rank_keys.trust, truster_of_signer(keys.sign));
+  }
   DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
   if (!can.put_if_absent && !options.single_writer) {
     return unsupported(store->url() +
@@ -63,10 +67,7 @@ Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
   DW_RETURN_IF_ERROR(read_head());
-  if (options.rank != 0) {  // what failed before this process came is not its business
-    DW_ASSIGN_OR_RETURN(past_attempts,
-                        RankExchange(*chain, next_version(), options).ended_attempts());
-  }
+  if (options.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
   // Ranks learn which boxes they hold when they publish.
   return head && !options.full && options.world == 1 ? ensure_snapshot({}) : Status();
 }
@@ -82,6 +83,8 @@ Status Publisher::Impl::read_head() {
   std::optional<VersionRecord> found;
   if (version) {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
+    // Rank 0 alone commits.
+    if (options.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
   }
   const bool same = head && found && head->digest == found->digest;
   if (!same) {
@@ -132,18 +135,18 @@ Status Publisher::Impl::ensure_chain() {
 
 // Rank 0 makes the run.
 Status Publisher::Impl::wait_for_chain() {
-  DW_ASSIGN_OR_RETURN(const bool came,
-                      poll_until(options, options.rank_timeout_seconds, [&]() -> Result<bool> {
-                        Result<Chain> opened = Chain::open(store, keys);
-                        if (opened.ok()) chain = std::move(*opened);
-                        if (chain || opened.status().code() == Code::kNotFound) return bool(chain);
-                        return opened.status();
-                      }));
-  if (!came) {
-    return unavailable(store->url() + ": rank " + std::to_string(options.rank) +
-                       " waits for rank 0 to make a run here, in vain");
+  Pacer pacer(options);
+  for (ranks::Pause how = ranks::Pause::kGoOn; how == ranks::Pause::kGoOn; how = pacer.pause()) {
+    Result<Chain> opened = Chain::open(store, keys);
+    if (opened.ok()) {
+      chain = std::move(*opened);
+      return read_head();
+    }
+    if (opened.status().code() != Code::kNotFound) return opened.status();
+    if (how == ranks::Pause::kStopped) return cancelled("stopped on request");
   }
-  return read_head();
+  return unavailable(store->url() + ": rank " + std::to_string(options.rank) +
+                     " waits for rank 0 to make a run here, in vain");
 }
 
 Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
@@ -203,15 +206,17 @@ SnapshotMemory Publisher::memory() const {
 }
 
 Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
-                                         const std::vector<std::filesystem::path>& extra_files) {
+                                         const std::optional<SidePaths>& extra_files,
+                                         std::optional<uint64_t> step) {
   return impl_->publish(
-      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files});
+      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files}, step);
 }
 
 Status Publisher::capture(std::span<const PublishTensor> tensors,
-                          const std::vector<std::filesystem::path>& extra_files) {
+                          const std::optional<SidePaths>& extra_files,
+                          std::optional<uint64_t> step) {
   return impl_->capture(
-      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files});
+      tensors, {[&] { return files_of_tensors(tensors, impl_->device.get()); }, extra_files}, step);
 }
 
 Result<PublishReport> Publisher::finish() { return impl_->finish(); }
@@ -223,8 +228,19 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
   DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
   std::vector<PublishTensor> tensors;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) tensors.push_back({tensor.view, {}});
-  return impl_->publish(
-      tensors, {[&] { return files_of_checkpoint(checkpoint); }, companions_of(checkpoint)});
+  FullSource source{[&] { return files_of_checkpoint(checkpoint); }, {}};
+  std::error_code error;
+  std::string note;
+  if (std::filesystem::is_directory(path, error)) {
+    DW_ASSIGN_OR_RETURN(FolderFiles beside, files_beside(checkpoint));
+    source.extra_files = std::move(beside.files);
+    note = left_out_note(beside.left_out);
+  }
+  DW_ASSIGN_OR_RETURN(PublishReport report, impl_->publish(tensors, std::move(source)));
+  // Once: a folder that is watched holds the same things again and again.
+  if (report.committed && note != impl_->left_out) report.note = note;
+  if (report.committed) impl_->left_out = std::move(note);
+  return report;
 }
 
 }  // namespace deltawire

@@ -11,8 +11,6 @@ namespace deltawire {
 namespace {
 
 constexpr double kFirstPause = 0.005, kLongestPause = 1.0;
-// Of the looks for missing reports all but one in so many trust the listing.
-constexpr unsigned kLookDirectly = 8;
 constexpr uint64_t kMaxSmallBytes = 1 << 20;
 constexpr std::string_view kDoneSuffix = "/done.json";
 
@@ -29,109 +27,140 @@ Result<std::optional<std::string>> get_if_there(Store& store, const std::string&
   return std::move(text).status();
 }
 
-std::string list_ranks(const std::vector<unsigned>& ranks) {
-  std::string text;
-  for (const unsigned rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
-}
-
-std::string seconds_text(double seconds) { return std::to_string(int64_t(seconds + 0.5)) + " s"; }
-
 }  // namespace
 
-Result<bool> poll_until(const PublishOptions& options, double seconds,
-                        const std::function<Result<bool>()>& done) {
-  const double end = now_seconds() + seconds;
-  for (double pause = kFirstPause;; pause = std::min(pause * 1.5, kLongestPause)) {
-    DW_ASSIGN_OR_RETURN(const bool ready, done());
-    if (ready) return true;
-    const double left = end - now_seconds();
-    if (left <= 0) return false;
-    if (options.progress && !options.progress(0, 0)) return cancelled("stopped on request");
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause, left)));
-  }
+Result<std::optional<std::string>> RankExchange::begin_text() const {
+  return get_if_there(chain_.store(), begin_name(version_), kMaxSmallBytes);
 }
 
-Status RankExchange::announce(const RankBegin& begin) {
-  // How earlier attempts ended must stay known: a slow rank may still wait to hear it, and would
-  // else take the new attempt for a continuation of the old one.
-  remove_pending([](std::string_view name) { return !name.ends_with(kDoneSuffix); });
+Result<RankBegin> RankExchange::read_begin(const std::string& text) const {
+  const std::string place = place_of(begin_name(version_));
+  Result<RankBegin> begin = parse_begin(text, keys_.trust);
+  if (!begin.ok()) return std::move(begin).status().at(place);
+  RankAttempt expected = begin->of;
+  expected.run = chain_.run();
+  expected.version = version_;
+  DW_RETURN_IF_ERROR(check_belongs(begin->of, expected).at(place));
+  return begin;
+}
+
+Status RankExchange::put_begin(const RankBegin& begin) const {
   DW_SYNC_POINT("ranks: before begin");
-  const std::string text = serialise_begin(begin);
+  DW_ASSIGN_OR_RETURN(const std::string text, serialise_begin(begin, keys_.sign));
   return chain_.store().put(begin_name(version_), MemoryBody(text));
 }
 
-Result<std::optional<RankReport>> RankExchange::read_report(const RankBegin& begin,
-                                                            unsigned rank) const {
-  const std::string name = report_name(version_, begin.attempt, rank);
+Result<RankDone> RankExchange::parse_done_at(const std::string& name,
+                                             const std::string& text) const {
+  Result<RankDone> done = parse_done(text, keys_.trust);
+  if (!done.ok()) return std::move(done).status().at(place_of(name));
+  RankAttempt expected = done->of;
+  expected.run = chain_.run();
+  expected.version = version_;
+  DW_RETURN_IF_ERROR(check_belongs(done->of, expected).at(place_of(name)));
+  if (done_name(version_, done->of.attempt) != name) {
+    return corruption(place_of(name) + ": belongs to attempt " + done->of.attempt);
+  }
+  return done;
+}
+
+Result<std::optional<RankDone>> RankExchange::read_done(const std::string& attempt) const {
+  const std::string name = done_name(version_, attempt);
+  DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                      get_if_there(chain_.store(), name, kMaxSmallBytes));
+  if (!text) return std::optional<RankDone>();
+  DW_ASSIGN_OR_RETURN(RankDone done, parse_done_at(name, *text));
+  return std::optional(std::move(done));
+}
+
+Result<std::optional<RankDone>> RankExchange::find_failure(uint64_t step) const {
+  std::vector<std::string> names;
+  std::string prefix = pending_folder(version_, "");
+  prefix.pop_back();  // its '/'
+  DW_RETURN_IF_ERROR(list_all(chain_.store(), prefix, "", [&](const ObjectInfo& object) {
+    if (object.name.ends_with(kDoneSuffix)) names.push_back(object.name);
+    return true;
+  }));
+  for (const std::string& name : names) {
+    DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                        get_if_there(chain_.store(), name, kMaxSmallBytes));
+    if (!text) continue;
+    Result<RankDone> done = parse_done_at(name, *text);
+    if (!done.ok()) continue;  // only the words are wanted
+    if (done->of.step == step && done->ending == ranks::Ending::kFailed) {
+      return std::optional(std::move(*done));
+    }
+  }
+  return std::optional<RankDone>();
+}
+
+Status RankExchange::put_done(const RankDone& done) const {
+  DW_SYNC_POINT("ranks: before done");
+  DW_ASSIGN_OR_RETURN(const std::string text, serialise_done(done, keys_.sign));
+  return chain_.store().put(done_name(version_, done.of.attempt), MemoryBody(text));
+}
+
+Result<std::optional<RankReport>> RankExchange::read_report(const RankAttempt& of, unsigned rank,
+                                                            bool full) const {
+  const std::string name = report_name(of, rank, full);
   DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
                       get_if_there(chain_.store(), name, kMaxManifestBytes));
   if (!text) return std::optional<RankReport>();
-  Result<RankReport> report = parse_report(*text);
-  if (!report.ok()) return std::move(report).status().at(chain_.store().url() + "/" + name);
-  if (report->rank != rank) {
-    return corruption(chain_.store().url() + "/" + name + ": says that it is of rank " +
-                      std::to_string(report->rank));
-  }
+  Result<RankReport> report = parse_report(*text, keys_.trust);
+  if (!report.ok()) return std::move(report).status().at(place_of(name));
+  DW_RETURN_IF_ERROR(check_report(*report, of, rank, full).at(place_of(name)));
   return std::optional(std::move(*report));
 }
 
-Result<std::vector<RankReport>> RankExchange::collect(const RankBegin& begin) {
-  std::vector<std::optional<RankReport>> reports(options_.world);
-  unsigned looks = 0;
-  const auto look = [&]() -> Result<bool> {
-    std::set<std::string> listed;
-    const bool directly = looks++ % kLookDirectly == 0;
-    if (!directly) {
-      DW_RETURN_IF_ERROR(list_all(chain_.store(), pending_folder(version_, begin.attempt), "",
-                                  [&](const ObjectInfo& object) {
-                                    listed.insert(object.name);
-                                    return true;
-                                  }));
-    }
-    bool all = true;
-    for (unsigned rank = 1; rank < options_.world; ++rank) {
-      if (reports[rank]) continue;
-      if (directly || listed.contains(report_name(version_, begin.attempt, rank))) {
-        DW_ASSIGN_OR_RETURN(reports[rank], read_report(begin, rank));
-      }
-      if (reports[rank] && !reports[rank]->failure.empty()) {
-        return Status(Code::kCancelled, "rank " + std::to_string(rank) + " (" +
-                                            reports[rank]->publisher +
-                                            ") failed: " + reports[rank]->failure);
-      }
-      all = all && reports[rank].has_value();
-    }
-    return all;
-  };
-  DW_ASSIGN_OR_RETURN(const bool all, poll_until(options_, options_.rank_timeout_seconds, look));
-  if (!all) {
-    std::vector<unsigned> missing;
-    for (unsigned rank = 1; rank < options_.world; ++rank) {
-      if (!reports[rank]) missing.push_back(rank);
-    }
-    return unavailable("version " + std::to_string(version_) + ": nothing from " +
-                       list_ranks(missing) + " of " + std::to_string(options_.world) + " within " +
-                       seconds_text(options_.rank_timeout_seconds) + "; nothing was committed");
-  }
-  std::vector<RankReport> others;
-  for (unsigned rank = 1; rank < options_.world; ++rank)
-    others.push_back(std::move(*reports[rank]));
-  return others;
+Status RankExchange::put_report(const RankReport& report) const {
+  DW_SYNC_POINT("ranks: before report");
+  DW_ASSIGN_OR_RETURN(const std::string text, serialise_report(report, keys_.sign));
+  return chain_.store().put(report_name(report.of, report.rank, report.full), MemoryBody(text));
 }
 
-void RankExchange::end(const RankBegin& begin, const RankDone& done) {
-  const std::string text = serialise_done(done);
-  (void)chain_.store().put(done_name(version_, begin.attempt), MemoryBody(text));
+Result<std::set<std::string>> RankExchange::listed(const RankAttempt& of) const {
+  std::set<std::string> names;
+  DW_RETURN_IF_ERROR(list_all(chain_.store(), pending_folder(version_, of.attempt), "",
+                              [&](const ObjectInfo& object) {
+                                names.insert(object.name);
+                                return true;
+                              }));
+  return names;
 }
 
-void RankExchange::clean_up() {
-  remove_pending([](std::string_view) { return true; });
+Result<std::optional<VersionRecord>> RankExchange::read_manifest() const {
+  Result<VersionRecord> record = chain_.version(version_);
+  if (record.ok()) return std::optional(std::move(*record));
+  if (record.status().code() == Code::kNotFound) return std::optional<VersionRecord>();
+  return std::move(record).status();
 }
 
-void RankExchange::remove_pending(const std::function<bool(std::string_view)>& which) {
+Status RankExchange::check_manifest(const VersionRecord& record) const {
+  if (!keys_.trust) return {};
+  const std::string name = manifest_name(version_);
+  DW_ASSIGN_OR_RETURN(const std::string text, chain_.store().get(name, kMaxManifestBytes));
+  DW_RETURN_IF_ERROR(parse_manifest(text, keys_.trust).status().at(place_of(name)));
+  if (record_digest(text) == record.digest) return {};
+  return corruption(place_of(name) + ": was changed after it was committed");
+}
+
+void RankExchange::remove_reports() const {
+  const std::string begin = begin_name(version_);
+  remove_pending(number_name(version_), [&](std::string_view name) {
+    return name != begin && !name.ends_with(kDoneSuffix);
+  });
+}
+
+// Of versions before this one there may be what ranks left when another publisher was first.
+void RankExchange::clean_up() const {
+  const std::string next = std::string(kPendingPrefix) + number_name(version_ + 1);
+  remove_pending("", [&](std::string_view name) { return name < next; });
+}
+
+void RankExchange::remove_pending(const std::string& version,
+                                  const std::function<bool(std::string_view)>& which) const {
   std::vector<std::string> names;
-  const std::string prefix = std::string(kPendingPrefix) + number_name(version_);
+  const std::string prefix = std::string(kPendingPrefix) + version;
   const Status listed = list_all(chain_.store(), prefix, "", [&](const ObjectInfo& object) {
     if (which(object.name)) names.push_back(object.name);
     return true;
@@ -140,101 +169,18 @@ void RankExchange::remove_pending(const std::function<bool(std::string_view)>& w
   for (const std::string& name : names) (void)chain_.store().remove(name);
 }
 
-Status RankExchange::report(const RankBegin& begin, const RankReport& report) {
-  DW_SYNC_POINT("ranks: before report");
-  const std::string text = serialise_report(report);
-  return chain_.store().put(report_name(version_, begin.attempt, report.rank), MemoryBody(text));
+void Pacer::start_over() {
+  end_ = now_seconds() + options_.rank_timeout_seconds;
+  pause_ = kFirstPause;
 }
 
-Result<std::optional<RankDone>> RankExchange::read_done(const std::string& attempt) const {
-  DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                      get_if_there(chain_.store(), done_name(version_, attempt), kMaxSmallBytes));
-  if (!text) return std::optional<RankDone>();
-  DW_ASSIGN_OR_RETURN(RankDone done, parse_done(*text));
-  return std::optional(std::move(done));
-}
-
-Result<std::optional<RankBegin>> RankExchange::read_begin(const std::set<std::string>& past) const {
-  DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                      get_if_there(chain_.store(), begin_name(version_), kMaxSmallBytes));
-  if (!text) return std::optional<RankBegin>();
-  DW_ASSIGN_OR_RETURN(RankBegin begin, parse_begin(*text));
-  if (past.contains(begin.attempt) || begin.run != chain_.run() || begin.version != version_) {
-    return std::optional<RankBegin>();
-  }
-  return std::optional(std::move(begin));
-}
-
-Result<std::set<std::string>> RankExchange::ended_attempts() const {
-  std::set<std::string> attempts;
-  std::string prefix = pending_folder(version_, "");
-  prefix.pop_back();  // its '/'
-  DW_RETURN_IF_ERROR(list_all(chain_.store(), prefix, "", [&](const ObjectInfo& object) {
-    std::string_view name = object.name;
-    if (!name.ends_with(kDoneSuffix)) return true;
-    name.remove_suffix(kDoneSuffix.size());
-    attempts.emplace(name.substr(prefix.size()));
-    return true;
-  }));
-  return attempts;
-}
-
-// Every publish of rank 0 that failed fails one of each other rank, even of those that come to hear
-// of it late: else weights of one step would go into the version of the next.
-Result<std::optional<RankEvent>> RankExchange::missed_failure(
-    std::string_view announced, const std::set<std::string>& past) const {
-  DW_ASSIGN_OR_RETURN(std::set<std::string> ended, ended_attempts());
-  if (!announced.empty()) ended.emplace(announced);
-  for (const std::string& attempt : ended) {
-    if (past.contains(attempt)) continue;
-    DW_ASSIGN_OR_RETURN(std::optional<RankDone> done, read_done(attempt));
-    // What was decided on reports of all ranks without this one is of an earlier process.
-    if (done && !done->unchanged) return std::optional(RankEvent{attempt, {}, {}, std::move(done)});
-  }
-  return std::optional<RankEvent>();
-}
-
-// The order of the questions matters: how an attempt ended is put before the next is announced, so
-// whoever sees the next and then finds no end of the first knows that it goes on.
-Result<std::optional<RankEvent>> RankExchange::look(const std::string& current,
-                                                    const std::set<std::string>& past) const {
-  DW_ASSIGN_OR_RETURN(std::optional<RankBegin> begin, read_begin(past));
-  if (!current.empty()) {
-    Result<VersionRecord> record = chain_.version(version_);
-    if (record.ok()) return std::optional(RankEvent{current, {}, std::move(*record), {}});
-    if (record.status().code() != Code::kNotFound) return std::move(record).status();
-    DW_ASSIGN_OR_RETURN(std::optional<RankDone> done, read_done(current));
-    if (done) return std::optional(RankEvent{current, {}, {}, std::move(done)});
-  } else {
-    DW_ASSIGN_OR_RETURN(std::optional<RankEvent> missed,
-                        missed_failure(begin ? begin->attempt : "", past));
-    if (missed) return missed;
-  }
-  if (!begin || begin->attempt == current) return std::optional<RankEvent>();
-  DW_ASSIGN_OR_RETURN(const std::optional<RankDone> ended, read_done(begin->attempt));
-  if (ended) return std::optional<RankEvent>();
-  if (begin->world != options_.world) {
-    return invalid_argument("rank " + std::to_string(options_.rank) + " expects " +
-                            std::to_string(options_.world) + " ranks, rank 0 announces " +
-                            std::to_string(begin->world));
-  }
-  const std::string attempt = begin->attempt;
-  return std::optional(RankEvent{attempt, std::move(begin), {}, {}});
-}
-
-Result<RankEvent> RankExchange::wait(const std::string& current,
-                                     const std::set<std::string>& past) {
-  std::optional<RankEvent> event;
-  DW_ASSIGN_OR_RETURN(const bool came,
-                      poll_until(options_, options_.rank_timeout_seconds, [&]() -> Result<bool> {
-                        DW_ASSIGN_OR_RETURN(event, look(current, past));
-                        return event.has_value();
-                      }));
-  if (came) return std::move(*event);
-  return unavailable("rank " + std::to_string(options_.rank) + ": rank 0 has not " +
-                     (current.empty() ? "announced" : "committed") + " version " +
-                     std::to_string(version_) + " within " +
-                     seconds_text(options_.rank_timeout_seconds));
+ranks::Pause Pacer::pause() {
+  const double left = end_ - now_seconds();
+  if (left <= 0) return ranks::Pause::kTimedOut;
+  if (options_.progress && !options_.progress(0, 0)) return ranks::Pause::kStopped;
+  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_, left)));
+  pause_ = std::min(pause_ * 1.5, kLongestPause);
+  return ranks::Pause::kGoOn;
 }
 
 }  // namespace deltawire

@@ -1,8 +1,5 @@
-// How ranks of a sharded trainer agree on a version with nothing but the store between them.
-//
-// Rank 0 announces an attempt; every other rank puts what it has to say about it; rank 0 commits
-// when all have, or says why not. A version is committed by its manifest like any other, so
-// whatever happens to a rank there is a whole version or none.
+// What ranks of a sharded trainer ask of the store and tell each other there. When, and what
+// follows from it, is in rank_rules.h; what the records say in ranks_record.h.
 #pragma once
 
 #include <functional>
@@ -13,62 +10,71 @@
 
 #include "chain/chain.h"
 #include "deltawire/publisher.h"
+#include "sync/publisher/rank_rules.h"
 #include "sync/publisher/ranks_record.h"
 
 namespace deltawire {
 
-// What another rank than 0 learns while it waits.
-struct RankEvent {
-  std::string attempt;
-  std::optional<RankBegin> begin;          // a new attempt
-  std::optional<VersionRecord> committed;  // the version is there
-  std::optional<RankDone> done;            // the attempt made none
+// Every rank has the key: what one signs the others check. Null: the run is not signed.
+struct RankKeys {
+  Signer sign;
+  Truster trust;
 };
 
+// The records of ranks about one version. None: there is no such record. Corruption, with the
+// object's name: there is, and it cannot be believed.
 class RankExchange {
  public:
-  RankExchange(const Chain& chain, uint64_t version, const PublishOptions& options)
-      : chain_(chain), version_(version), options_(options) {}
+  RankExchange(const Chain& chain, uint64_t version, unsigned world, const RankKeys& keys)
+      : chain_(chain), version_(version), world_(world), keys_(keys) {}
 
-  // ---- rank 0
+  // The text first, for a reader that remembers what was there when it came.
+  Result<std::optional<std::string>> begin_text() const;
+  Result<RankBegin> read_begin(const std::string& text) const;
+  Status put_begin(const RankBegin& begin) const;
 
-  // Takes away what earlier attempts left, then says that there is a new one.
-  Status announce(const RankBegin& begin);
-  // The reports of all ranks but 0, by rank. Unavailable, naming the ranks that are missing, when
-  // the time is over; the failure of a rank that reports one.
-  Result<std::vector<RankReport>> collect(const RankBegin& begin);
-  // Says that an attempt has ended without a version. As far as possible: ranks have time-outs.
-  void end(const RankBegin& begin, const RankDone& done);
-  // After the commit: nothing of this version is pending any more.
-  void clean_up();
+  Result<std::optional<RankDone>> read_done(const std::string& attempt) const;
+  // Of an attempt of this step that failed.
+  Result<std::optional<RankDone>> find_failure(uint64_t step) const;
+  Status put_done(const RankDone& done) const;
 
-  // ---- other ranks
+  Result<std::optional<RankReport>> read_report(const RankAttempt& of, unsigned rank,
+                                                bool full) const;
+  Status put_report(const RankReport& report) const;
+  // Names of the reports to an attempt that a listing shows.
+  Result<std::set<std::string>> listed(const RankAttempt& of) const;
 
-  Status report(const RankBegin& begin, const RankReport& report);
-  // Waits for what comes after `current` (empty: for the first attempt, or the end of one that
-  // failed too soon to be joined). Attempts in `past` are those of earlier publishes.
-  Result<RankEvent> wait(const std::string& current, const std::set<std::string>& past);
-  // Attempts at this version that are known to have made none.
-  Result<std::set<std::string>> ended_attempts() const;
+  Result<std::optional<VersionRecord>> read_manifest() const;
+  // That the version's manifest is of a rank, and no forgery: where the run is signed, by its key.
+  Status check_manifest(const VersionRecord& record) const;
+
+  // Takes away what the ranks have reported: to attempts that are over. Their ends stay known.
+  void remove_reports() const;
+  // After the commit: nothing is pending any more up to this version.
+  void clean_up() const;
 
  private:
-  Result<std::optional<RankReport>> read_report(const RankBegin& begin, unsigned rank) const;
-  Result<std::optional<RankBegin>> read_begin(const std::set<std::string>& past) const;
-  Result<std::optional<RankDone>> read_done(const std::string& attempt) const;
-  void remove_pending(const std::function<bool(std::string_view name)>& which);
-  Result<std::optional<RankEvent>> missed_failure(std::string_view announced,
-                                                  const std::set<std::string>& past) const;
-  Result<std::optional<RankEvent>> look(const std::string& current,
-                                        const std::set<std::string>& past) const;
+  std::string place_of(const std::string& name) const { return chain_.store().url() + "/" + name; }
+  Result<RankDone> parse_done_at(const std::string& name, const std::string& text) const;
+  void remove_pending(const std::string& version,
+                      const std::function<bool(std::string_view name)>& which) const;
 
   const Chain& chain_;
   const uint64_t version_;
-  const PublishOptions& options_;
+  const unsigned world_;
+  const RankKeys& keys_;
 };
 
-// Asks `done` again and again, at growing intervals, until it says true, fails, or `seconds` have
-// passed: false. Cancelled when the options' progress says so.
-Result<bool> poll_until(const PublishOptions& options, double seconds,
-                        const std::function<Result<bool>()>& done);
+// Waits between questions, longer and longer, and knows when it has been long enough.
+class Pacer {
+ public:
+  explicit Pacer(const PublishOptions& options) : options_(options) { start_over(); }
+  void start_over();  // something has come of it
+  ranks::Pause pause();
+
+ private:
+  const PublishOptions& options_;
+  double end_ = 0, pause_ = 0;
+};
 
 }  // namespace deltawire

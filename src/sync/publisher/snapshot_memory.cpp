@@ -3,6 +3,7 @@
 
 #include "codec/codec.h"
 #include "format/layout.h"
+#include "sync/publisher/rounding.h"
 #include "sync/publisher/snapshot.h"
 #include "tensor/text.h"
 
@@ -13,6 +14,15 @@ constexpr size_t kCompareBytes = size_t{256} << 10;
 
 bool same_form(DType dtype, const Shape& shape, const TensorView& form) {
   return dtype == form.dtype && shape == form.shape;
+}
+
+// The same of weights that have to be rounded first.
+void copy_rounded(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
+  const size_t pieces = (to.size() + kCompareBytes - 1) / kCompareBytes;
+  parallel_for(pool, pieces, [&](size_t i, unsigned) {
+    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, to.size() - begin);
+    read_published(tensor, begin, to.subspan(begin, size));
+  });
 }
 
 // Writes only where there is something to write: unchanged pages stay clean and shared.
@@ -146,6 +156,11 @@ Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed,
     return {};
   }
   const Bytes bytes = tensor.view.bytes;
+  if (is_rounded(tensor)) {
+    if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
+    copy_rounded(tensor, piece->bytes, pool_);
+    return {};
+  }
   if (piece->held) {
     copy_changes(bytes, piece->bytes, pool_);
     return {};

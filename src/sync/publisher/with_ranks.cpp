@@ -1,12 +1,10 @@
-// One rank of several: rank 0 leads, the others follow. sync/publisher/ranks.h has the rules.
+// One rank of several: rank 0 leads, the others follow. sync/publisher/rank_rules.h has the rules.
 #include <algorithm>
 
-#include "base/sync_point.h"
 #include "chain/names.h"
 #include "sync/publisher/bodies.h"
 #include "sync/publisher/impl.h"
 #include "sync/publisher/ranks_boxes.h"
-#include "tensor/text.h"
 
 namespace deltawire {
 namespace {
@@ -23,28 +21,10 @@ uint64_t total_bytes(const std::vector<PublishRecord>& records) {
   return bytes;
 }
 
-// Objects that a rank says are its parts end up in a manifest: they must lie where parts may.
-Status check_reported_parts(const RankReport& report, uint64_t version) {
-  const std::string prefix = part_folder(version, "");
-  for (const PartRef& part : report.record.parts) {
-    DW_RETURN_IF_ERROR(check_object_name(part.name));
-    if (!part.name.starts_with(prefix.substr(0, prefix.size() - 1))) {
-      return corruption("rank " + std::to_string(report.rank) + ": part " + part.name +
-                        " is not of version " + std::to_string(version));
-    }
-  }
-  return {};
-}
-
-// All ranks' records, rank 0's own first, and whose reports they were.
-std::vector<PublishRecord> join_records(PublishRecord own, std::vector<RankReport> others,
-                                        const std::string& nonce, RankDone* done) {
+// All ranks' records, rank 0's own first.
+std::vector<PublishRecord> join_records(PublishRecord own, std::vector<RankReport> others) {
   std::vector<PublishRecord> records = {std::move(own)};
-  done->nonces = {nonce};
-  for (RankReport& other : others) {
-    done->nonces.push_back(other.nonce);
-    records.push_back(std::move(other.record));
-  }
+  for (RankReport& other : others) records.push_back(std::move(other.record));
   return records;
 }
 
@@ -73,49 +53,91 @@ void describe_state_in(const NewState& state, PublishReport* report) {
   report->num_changed = state.num_changed;
 }
 
-}  // namespace
+// Of the looks for missing reports all but one in so many trust the listing.
+constexpr unsigned kLookDirectly = 8;
 
-Result<PublishReport> Publisher::Impl::publish_with_others(Tensors tensors,
-                                                           const FullSource& source,
-                                                           PublishClock clock) {
-  return options.rank == 0 ? lead(tensors, source, clock) : follow(tensors, clock);
+// What cannot be believed may be left from before the run was signed: rank 0 puts its own there.
+template <class Record>
+Result<std::optional<Record>> if_believed(Result<std::optional<Record>> record) {
+  const bool bad = !record.ok() && (record.status().code() == Code::kCorruption ||
+                                    record.status().code() == Code::kUnsupported);
+  return bad ? std::optional<Record>() : std::move(record);
 }
 
-// ---- rank 0
+}  // namespace
 
-Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, RankExchange* exchange,
-                                          const RankBegin& begin, PublishClock clock,
-                                          std::string* full_reason, RankDone* done,
-                                          PublishReport* report) {
+// A version on its way: rank 0's own share, and what the others said of theirs.
+struct Publisher::Impl::Lead {
+  const RankTask& task;
+  RankExchange exchange;
+  RankBegin begin;
+  Pacer pacer;
+  Draft draft;
+  PublishRecord own;
+  std::string full_reason;            // why rank 0's own changes are no delta
+  uint64_t payload_bytes = 0;         // of them
+  std::vector<RankReport> others;     // by rank, from 1 on
+  std::vector<std::string> nonces;    // of all reports so far, by rank
+  std::set<std::string> listed = {};  // reports, in this round of questions
+  unsigned rounds = 0;
+  bool look_directly = false;
+  double waiting = 0;
+  PublishReport report = {};
+};
+
+Result<PublishReport> Publisher::Impl::publish_with_others(const RankTask& task) {
+  return options.rank == 0 ? lead(task) : follow(task);
+}
+
+Status Publisher::Impl::prepare_delta(Lead* lead) {
+  const Tensors tensors = lead->task.tensors;
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  Draft draft = begin_delta(tensors, false, clock);
-  const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(StateDiff diff,
-                      diff_state(diff_job(tensors, UINT64_MAX, &draft), &pool, draft.stream.get()));
-  report->phases.push_back({"diff+encode", started, clock.now()});
-  draft.pieces = diff.record.pieces;
+  lead->draft = begin_delta(tensors, false, lead->task.clock);
+  lead->draft.sides = lead->task.source.sides;
+  const double started = lead->task.clock.now();
+  DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(diff_job(tensors, UINT64_MAX, &lead->draft), &pool,
+                                                 lead->draft.stream.get()));
+  lead->report.phases.push_back({"diff+encode", started, lead->task.clock.now()});
+  lead->draft.pieces = diff.record.pieces;
+  lead->own = std::move(diff.record);
+  lead->full_reason = diff.needs_full;
+  lead->payload_bytes = diff.payload_bytes;
+  return {};
+}
 
-  const double waiting = clock.now();
-  DW_ASSIGN_OR_RETURN(std::vector<RankReport> others, exchange->collect(begin));
-  report->phases.push_back({"wait for ranks", waiting, clock.now()});
-  uint64_t payload_bytes = diff.payload_bytes;
-  *full_reason = diff.needs_full;
-  for (const RankReport& other : others) {
-    DW_RETURN_IF_ERROR(check_reported_parts(other, next_version()));
-    if (full_reason->empty()) *full_reason = other.needs_full;
+Status Publisher::Impl::prepare_full(Lead* lead) {
+  lead->draft.abandon();
+  lead->draft = {};
+  lead->draft.sides = lead->task.source.sides;
+  const double started = lead->task.clock.now();
+  DW_ASSIGN_OR_RETURN(lead->own,
+                      hash_state(lead->task.tensors, parent(), digest_kind(), device.get(), &pool));
+  lead->report.phases.push_back({"hash", started, lead->task.clock.now()});
+  lead->draft.pieces = lead->own.pieces;
+  return {};
+}
+
+Result<ranks::Decision> Publisher::Impl::decide_delta(Lead* lead) {
+  Draft& draft = lead->draft;
+  std::string& full_reason = lead->begin.reason;
+  full_reason = lead->full_reason;
+  uint64_t payload_bytes = lead->payload_bytes;
+  for (const RankReport& other : lead->others) {
+    if (full_reason.empty()) full_reason = other.needs_full;
     payload_bytes += other.payload_bytes;
   }
   const std::vector<PublishRecord> records =
-      join_records(std::move(diff.record), std::move(others), begin.attempt, done);
+      join_records(std::move(lead->own), std::move(lead->others));
   const uint64_t model_bytes = total_bytes(records);
-  if (full_reason->empty() && double(payload_bytes) > kDenseShare * double(model_bytes)) {
-    *full_reason = dense_reason(payload_bytes, model_bytes);
+  if (full_reason.empty() && double(payload_bytes) > kDenseShare * double(model_bytes)) {
+    full_reason = dense_reason(payload_bytes, model_bytes);
   }
-  if (!full_reason->empty()) return draft;
+  if (!full_reason.empty()) return ranks::Decision::kFull;
 
-  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, lead->task.source));
+  if (draft.state.unchanged) return ranks::Decision::kUnchanged;
   DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
-  add_phase(draft.stream->upload_phase(), report);
+  add_phase(draft.stream->upload_phase(), &lead->report);
   draft.manifest.kind = VersionKind::kDelta;
   draft.manifest.base = head->manifest.version;
   draft.manifest.parts = draft.stream->parts();
@@ -123,221 +145,187 @@ Result<Draft> Publisher::Impl::lead_delta(Tensors tensors, RankExchange* exchang
     const auto& parts = records[rank].parts;
     draft.manifest.parts.insert(draft.manifest.parts.end(), parts.begin(), parts.end());
   }
-  return draft;
+  return ranks::Decision::kCommit;
 }
 
-Result<Draft> Publisher::Impl::lead_full(Tensors tensors, const FullSource& source,
-                                         RankExchange* exchange, const RankBegin& begin,
-                                         PublishClock clock, RankDone* done,
-                                         PublishReport* report) {
-  Draft draft;
-  const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(PublishRecord own,
-                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
-  report->phases.push_back({"hash", started, clock.now()});
-  draft.pieces = own.pieces;
-  const double waiting = clock.now();
-  DW_ASSIGN_OR_RETURN(std::vector<RankReport> others, exchange->collect(begin));
-  report->phases.push_back({"wait for ranks", waiting, clock.now()});
-
+Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
+  Draft& draft = lead->draft;
+  const RankTask& task = lead->task;
   std::vector<std::vector<std::shared_ptr<const Body>>> contents(1);
-  for (const PublishTensor& tensor : tensors) {
+  for (const PublishTensor& tensor : task.tensors) {
     contents[0].push_back(body_of(tensor, device.get()));
   }
   const auto cache = std::make_shared<BlockCache>(*store, options.memory_limit / kCacheShare);
-  for (const RankReport& other : others) {
-    contents.push_back(boxes_in_object(
-        other.record.pieces, boxes_name(begin.version, begin.attempt, other.rank), cache));
+  for (const RankReport& other : lead->others) {
+    contents.push_back(boxes_in_object(other.record.pieces,
+                                       {boxes_name(other.of, other.rank), other.boxes}, cache));
   }
   const std::vector<PublishRecord> records =
-      join_records(std::move(own), std::move(others), begin.attempt, done);
-  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
-  if (draft.state.unchanged) return draft;
+      join_records(std::move(lead->own), std::move(lead->others));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, task.source));
+  if (draft.state.unchanged) return ranks::Decision::kUnchanged;
   const FullSource joined{[&] { return lay_out_checkpoint(join_tensors(records, contents)); },
-                          source.extra_files};
+                          task.source.extra_files, task.source.sides};
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files());
-  draft.upload = std::make_unique<FullUpload>(*store, full_folder(begin.version, begin.attempt),
-                                              std::move(files), clock, options.progress);
+  draft.upload =
+      std::make_unique<FullUpload>(*store, full_folder(next_version(), lead->begin.of.attempt),
+                                   std::move(files), task.clock, options.progress);
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
-  add_phase(draft.upload->upload_phase(), report);
-  draft.manifest.kind = VersionKind::kFull;
-  draft.manifest.reason = begin.reason;
-  return draft;
-}
-
-Result<PublishReport> Publisher::Impl::lead(Tensors tensors, const FullSource& source,
-                                            PublishClock clock) {
-  PublishReport report;
-  RankExchange exchange(*chain, next_version(), options);
-  RankBegin begin{
-      chain->run(),  next_version(),        random_hex(kAttemptDigits),
-      options.world, !head || options.full, !head ? "seed" : options.full ? "mode" : ""};
-  RankDone done;
-  const auto attempt = [&]() -> Result<Draft> {
-    DW_RETURN_IF_ERROR(exchange.announce(begin));
-    if (!begin.full) {
-      std::string full_reason;
-      DW_ASSIGN_OR_RETURN(
-          Draft draft, lead_delta(tensors, &exchange, begin, clock, &full_reason, &done, &report));
-      if (full_reason.empty()) return draft;
-      draft.abandon();
-      begin.attempt = random_hex(kAttemptDigits);
-      begin.full = true;
-      begin.reason = full_reason;
-      DW_RETURN_IF_ERROR(exchange.announce(begin));
-    }
-    return lead_full(tensors, source, &exchange, begin, clock, &done, &report);
-  };
-  Result<Draft> draft = attempt();
-  Status status = draft.ok() ? Status() : draft.status();
-  if (status.ok()) {
-    describe_state_in(draft->state, &report);
-    report.committed = !draft->state.unchanged;
-    if (draft->state.unchanged) {
-      done.unchanged = true;
-      exchange.end(begin, done);
-      report.version = head->manifest.version;
-      return report;
-    }
-    status = commit(&*draft, clock, &report);
-  }
-  if (!status.ok()) {
-    done.failure = status.to_string();
-    // While the version may yet appear nobody may be told that it will not.
-    if (!uncertain) exchange.end(begin, done);
+  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
+    draft.abandon();
     return status;
   }
-  describe_head(&report);
-  advance(tensors, *draft, clock, &report);
-  exchange.clean_up();
-  return report;
+  add_phase(draft.upload->upload_phase(), &lead->report);
+  draft.manifest.kind = VersionKind::kFull;
+  draft.manifest.reason = lead->begin.reason;
+  return ranks::Decision::kCommit;
 }
 
-// ---- the others
-
-Result<RankReport> Publisher::Impl::report_delta(Tensors tensors, PublishClock clock, Draft* draft,
-                                                 PublishReport* report) {
-  RankReport own;
-  DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  *draft = begin_delta(tensors, false, clock);
-  const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(StateDiff diff,
-                      diff_state(diff_job(tensors, UINT64_MAX, draft), &pool, draft->stream.get()));
-  report->phases.push_back({"diff+encode", started, clock.now()});
-  own.needs_full = diff.needs_full;
-  own.payload_bytes = diff.payload_bytes;
-  if (!own.needs_full.empty()) return own;
-  own.record = std::move(diff.record);
-  draft->pieces = own.record.pieces;
-  DW_RETURN_IF_ERROR(draft->stream->finish({}));
-  add_phase(draft->stream->upload_phase(), report);
-  own.record.parts = draft->stream->parts();
-  return own;
-}
-
-Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin& begin,
-                                                PublishClock clock, Draft* draft,
-                                                PublishReport* report) {
-  RankReport own;
-  if (draft->stream) draft->stream->abandon();  // a delta is not wanted
-  draft->kept.reset();
-  const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(own.record,
-                      hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
-  report->phases.push_back({"hash", started, clock.now()});
-  draft->pieces = own.record.pieces;
-  std::vector<std::shared_ptr<const Body>> boxes;
-  for (const PublishTensor& tensor : tensors) boxes.push_back(body_of(tensor, device.get()));
-  const double uploading = clock.now();
-  DW_SYNC_POINT("ranks: before boxes");
-  DW_RETURN_IF_ERROR(store->put(boxes_name(begin.version, begin.attempt, options.rank),
-                                JoinedBody(std::move(boxes))));
-  report->phases.push_back({"upload", uploading, clock.now()});
-  return own;
-}
-
-// The version that rank 0 has committed becomes the head, if it has this rank's pieces as they are.
-Status Publisher::Impl::take_over(VersionRecord record, const std::vector<PieceRecord>& pieces) {
-  const Manifest& manifest = record.manifest;
-  Schema next = schema;
-  if (!head || manifest.schema != head->manifest.schema) {
-    DW_ASSIGN_OR_RETURN(next, chain->schema(manifest));
+// One report, or that it is not there yet.
+Result<bool> Publisher::Impl::hear(unsigned rank, Lead* lead) {
+  const RankBegin& begin = lead->begin;
+  const bool listed = lead->listed.contains(report_name(begin.of, rank, begin.full));
+  if (!listed && !lead->look_directly) return false;
+  DW_ASSIGN_OR_RETURN(std::optional<RankReport> report,
+                      lead->exchange.read_report(begin.of, rank, begin.full));
+  if (!report) return false;
+  if (!report->failure.empty()) {
+    return Status(Code::kCancelled, "rank " + std::to_string(rank) + " (" + report->publisher +
+                                        ") failed: " + report->failure);
   }
-  DW_RETURN_IF_ERROR(states_of(next, manifest).status());
-  const ParentState now{&manifest, &next};
-  for (const PieceRecord& piece : pieces) {
-    const TensorView form{piece.tensor, piece.dtype, piece.shape, {}};
-    const std::optional<Digest> digest = known_digest(now, form, piece.box);
-    if (digest && *digest == piece.digest) continue;
-    // Boxes of a tensor that did not change are not told anew.
-    const std::optional<Digest> before = tensor_digest_in(parent(), form);
-    if (!piece.changed && before && before == tensor_digest_in(now, form)) continue;
-    return conflict(store->url() + ": version " + std::to_string(manifest.version) + " of " +
-                    manifest.publisher + " at " + manifest.created + " does not have tensor " +
-                    quote(piece.tensor) + " as rank " + std::to_string(options.rank) +
-                    " published it");
-  }
-  head = std::move(record);
-  schema = std::move(next);
+  lead->nonces[rank] = report->nonce;
+  lead->others[rank - 1] = std::move(*report);
+  return true;
+}
+
+// A new round of questions to all who are missing.
+Status Publisher::Impl::look_around(Lead* lead) {
+  lead->look_directly = lead->rounds++ % kLookDirectly == 0;
+  if (lead->look_directly) return {};
+  DW_ASSIGN_OR_RETURN(lead->listed, lead->exchange.listed(lead->begin.of));
   return {};
 }
 
-Result<PublishReport> Publisher::Impl::follow(Tensors tensors, PublishClock clock) {
-  PublishReport report;
-  RankExchange exchange(*chain, next_version(), options);
-  const std::string nonce = random_hex(kAttemptDigits);
-  Draft draft;
-  std::optional<Result<RankReport>> delta;  // made once, whatever the number of attempts
-  if (head && !options.full) delta = report_delta(tensors, clock, &draft, &report);
-
-  RankReport reported;
-  std::string current;
-  while (true) {
-    DW_ASSIGN_OR_RETURN(RankEvent event, exchange.wait(current, past_attempts));
-    past_attempts.insert(event.attempt);
-    if (event.begin) {
-      const RankBegin& begin = *event.begin;
-      current = event.attempt;
-      if (!begin.full && !delta) delta = report_delta(tensors, clock, &draft, &report);
-      Result<RankReport> own =
-          begin.full ? report_full(tensors, begin, clock, &draft, &report) : *delta;
-      const Status failure = own.ok() ? Status() : own.status();
-      reported = own.ok() ? std::move(*own) : RankReport{};
-      reported.failure = failure.ok() ? "" : failure.to_string();
-      reported.rank = options.rank;
-      reported.nonce = nonce;
-      reported.publisher = process_name();
-      const Status told = exchange.report(begin, reported);
-      DW_RETURN_IF_ERROR(Status(failure));
-      // From here on rank 0 may use the parts: they stay, whatever this rank hears or misses.
-      draft.stream.reset();
-      uncertain = true;
-      DW_RETURN_IF_ERROR(Status(told));
-    } else if (event.done) {
-      const std::vector<std::string>& nonces = event.done->nonces;
-      if (!event.done->unchanged) {
-        uncertain = false;
-        return Status(Code::kCancelled, "rank 0 gave up version " + std::to_string(next_version()) +
-                                            ": " + event.done->failure);
-      }
-      if (nonces.size() > options.rank && nonces[options.rank] == nonce) {
-        uncertain = false;
-        report.committed = false;
-        report.version = head->manifest.version;
-        return report;
-      }
-      current.clear();  // decided on what an earlier process of this rank had said
-    } else {
-      DW_RETURN_IF_ERROR(take_over(std::move(*event.committed), reported.record.pieces));
-      uncertain = false;
-      describe_head(&report);
-      report.num_tensors = schema.tensors.size();
-      report.num_elements = head->manifest.elements;
-      report.num_changed = head->manifest.changed;
-      advance(tensors, draft, clock, &report);
-      return report;
+ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
+  using Ask = ranks::Leader::Ask;
+  const RankExchange& exchange = lead->exchange;
+  const auto failed = [&](const auto& result) {
+    return ranks::failed(std::move(leader), Status(result.status()));
+  };
+  switch (leader.ask) {
+    case Ask::kPutEnd: {
+      RankDone done{lead->begin.of, leader.ending, leader.why, {}};
+      done.of.attempt = leader.about;
+      done.of.step = leader.about_step;
+      if (leader.about == leader.attempt) done.nonces = lead->nonces;
+      return put_end(std::move(leader), exchange.put_done(done));
     }
+    case Ask::kReadBegin: {
+      const Result<std::optional<std::string>> text = exchange.begin_text();
+      if (!text.ok()) return failed(text);
+      std::optional<ranks::AttemptSeen> seen;
+      if (*text) {
+        const Result<RankBegin> begin = exchange.read_begin(**text);
+        if (begin.ok()) seen = {begin->of.attempt, begin->of.step, begin->full};
+      }
+      return read_begin(std::move(leader), seen);
+    }
+    case Ask::kReadEnd: {
+      const auto done = if_believed(exchange.read_done(leader.about));
+      if (!done.ok()) return failed(done);
+      std::optional<ranks::EndSeen> end;
+      if (*done) end = {(*done)->ending, false, (*done)->failure};
+      return read_end(std::move(leader), end);
+    }
+    case Ask::kPutBegin:
+      if (!leader.announced) exchange.remove_reports();
+      lead->begin.full = leader.full;
+      return put_begin(std::move(leader), exchange.put_begin(lead->begin));
+    case Ask::kPrepare: {
+      Status status = lead->task.unfit;
+      if (status.ok()) status = lead->begin.full ? prepare_full(lead) : prepare_delta(lead);
+      if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
+      lead->others.assign(options.world - 1, {});
+      lead->nonces.assign(options.world, lead->begin.of.attempt);
+      lead->waiting = lead->task.clock.now();
+      lead->rounds = 0;
+      lead->pacer.start_over();
+      status = look_around(lead);
+      if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
+      return prepared(std::move(leader));
+    }
+    case Ask::kReadReport: {
+      const Result<bool> there = hear(leader.about_rank, lead);
+      return there.ok() ? read_report(std::move(leader), *there) : failed(there);
+    }
+    case Ask::kReadManifest: {
+      if (!lead->look_directly) return read_manifest(std::move(leader), false);
+      const auto record = exchange.read_manifest();
+      return record.ok() ? read_manifest(std::move(leader), record->has_value()) : failed(record);
+    }
+    case Ask::kPause: {
+      const ranks::Pause how = lead->pacer.pause();
+      Status status = how == ranks::Pause::kGoOn ? look_around(lead) : Status();
+      if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
+      return paused(std::move(leader), how, options.rank_timeout_seconds);
+    }
+    case Ask::kDecide: {
+      lead->report.phases.push_back({"wait for ranks", lead->waiting, lead->task.clock.now()});
+      const Result<ranks::Decision> decision =
+          lead->begin.full ? decide_full(lead) : decide_delta(lead);
+      return decision.ok() ? decided(std::move(leader), *decision) : failed(decision);
+    }
+    case Ask::kCommit: {
+      lead->draft.manifest.attempt = leader.attempt;
+      Status status = commit(&lead->draft, lead->task.clock, &lead->report);
+      if (status.ok()) return committed(std::move(leader));
+      return uncertain ? may_be_committed(std::move(leader), std::move(status))
+                       : ranks::failed(std::move(leader), std::move(status));
+    }
+    case Ask::kOver:
+      break;
   }
+  return leader;
+}
+
+Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
+  DW_RETURN_IF_ERROR(check_free());
+  const uint64_t version = next_version();
+  const bool full = !head || options.full;
+  const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step, options.world};
+  Lead lead{task,
+            RankExchange(*chain, version, options.world, rank_keys),
+            RankBegin{of, full,
+                      !head  ? "seed"
+                      : full ? "mode"
+                             : ""},
+            Pacer(options),
+            {},
+            {},
+            {},
+            0,
+            {},
+            {}};
+  std::optional<ranks::Leader::Open> open;
+  if (open_attempt && open_attempt->first == version) open = open_attempt->second;
+  ranks::Leader leader =
+      ranks::start_leading(version, task.step, options.world, of.attempt, full, open);
+  while (leader.ask != ranks::Leader::Ask::kOver) leader = answer(std::move(leader), &lead);
+  open_attempt.reset();
+  if (leader.open) open_attempt = {version, *leader.open};
+
+  PublishReport& report = lead.report;
+  if (leader.verdict == ranks::Leader::Verdict::kFailed) return std::move(leader.failure);
+  describe_state_in(lead.draft.state, &report);
+  report.committed = leader.verdict == ranks::Leader::Verdict::kCommitted;
+  if (!report.committed) {
+    report.version = head->manifest.version;
+    return report;
+  }
+  describe_head(&report);
+  advance(task.tensors, lead.draft, task.clock, &report);
+  lead.exchange.clean_up();
+  return report;
 }
 
 }  // namespace deltawire

@@ -1,12 +1,13 @@
 #include "sync/replica/hop_files.h"
 
+#include "format/checkpoint_files.h"
 #include "sync/replica/limits.h"
 #include "sync/replica/local_layout.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
 
-Result<std::vector<FetchItem>> HopFiles::make(Which which) const {
+Result<std::vector<FetchItem>> HopFiles::make() const {
   std::vector<FetchItem> items;
   for (size_t h = 0; h < hops_.size(); ++h) {
     const Hop& hop = hops_[h];
@@ -17,7 +18,7 @@ Result<std::vector<FetchItem>> HopFiles::make(Which which) const {
       fs::path to = part(h, p).path;
       if (!hop.base) {
         DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hop.parts[p]));
-        if (which == Which::kWeights && !is_weights_file(name)) continue;
+        if (!is_weights_file(name)) continue;
         to = folder / name;
       }
       items.push_back({hop.parts[p], std::move(to)});

@@ -19,10 +19,9 @@ class HopFiles {
   HopFiles(std::filesystem::path folder, std::string url, std::span<const Hop> hops)
       : folder_(std::move(folder)), url_(std::move(url)), hops_(hops) {}
 
-  enum class Which : uint8_t { kAll, kWeights };
   // Makes the folders, empty, and says what belongs there. A hop without a base is a checkpoint,
-  // whose files keep their names; kWeights leaves out what is beside its weights.
-  Result<std::vector<FetchItem>> make(Which which) const;
+  // whose weights keep their names; what lies beside them there is for engines.
+  Result<std::vector<FetchItem>> make() const;
 
   std::filesystem::path anchor() const { return folder_ / "anchor"; }  // of the hop without a base
   PartFile part(size_t hop, size_t part) const;

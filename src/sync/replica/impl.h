@@ -1,5 +1,5 @@
 // What a Replica is made of. replica.cpp has the local transaction: open, recover, commit;
-// replica_prepare.cpp everything that leads to it.
+// prepare.cpp everything that leads to it.
 #pragma once
 
 #include <chrono>
@@ -50,6 +50,7 @@ struct ReplicaCore {
   struct Unsettled {
     JournalRecord record;
     std::optional<PatchedFiles> files;
+    std::map<std::string, HeldSide> sides;
     double seconds = 0;  // since prepare() began, when commit() was done
     std::chrono::steady_clock::time_point committed;
   };
@@ -70,9 +71,12 @@ struct ReplicaCore {
   Status open();
   Status recover();
   Status finish_journal();
-  Result<std::optional<PatchedFiles>> carry_out(const JournalRecord& record,
-                                                const OpenPatch* patch);
-  Status record_version(const JournalRecord& record);
+  struct CarriedOut {
+    std::optional<PatchedFiles> files;
+    std::vector<std::string> set_aside;
+  };
+  Result<CarriedOut> carry_out(const JournalRecord& record, const OpenPatch* patch);
+  Status record_version(const JournalRecord& record, std::map<std::string, HeldSide> sides);
   Status drop_journal();
   Status save(LocalState next);
   Result<PullReport> commit();
@@ -80,7 +84,7 @@ struct ReplicaCore {
   Result<std::optional<uint64_t>> head();
   void remove_old_versions() const;
 
-  // replica_prepare.cpp
+  // prepare.cpp
   Result<PullReport> prepare(PullGoal goal);
   Status recover_lost_state(uint64_t newest, PullReport* report);
   Result<Held> held() const;  // with a state

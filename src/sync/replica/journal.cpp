@@ -13,9 +13,11 @@
 #include "base/sync_point.h"
 #include "codec/codec.h"
 #include "codec/guard.h"
+#include "format/checkpoint_files.h"
 #include "format/layout.h"
 #include "sync/replica/journal_redo.h"
 #include "sync/replica/local_file.h"
+#include "sync/replica/side_files.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -148,14 +150,22 @@ Status verify_patch(const OpenPatch& patch, ThreadPool* pool) {
   });
 }
 
-Status carry_out_files(const LocalLayout& layout, const JournalRecord& record) {
+Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
+                       std::vector<std::string>* set_aside) {
+  if (record.files.empty() && record.remove.empty()) return {};
+  const auto make_room = [&](const std::string& name) {
+    if (is_weights_file(name)) return Status();
+    return put_aside_unless(layout, layout.root, name, record.replaces, set_aside);
+  };
   for (const std::string& name : record.files) {
     const fs::path from = layout.journal() / "files" / name;
     if (!is_there(from)) continue;  // done by a process that died later
+    DW_RETURN_IF_ERROR(make_room(name));
     DW_RETURN_IF_ERROR(rename_path(from, layout.root / name));
     DW_SYNC_POINT("replica: file replaced");
   }
   for (const std::string& name : record.remove) {
+    DW_RETURN_IF_ERROR(make_room(name));
     DW_RETURN_IF_ERROR(remove_tree(layout.root / name));
     DW_SYNC_POINT("replica: old file removed");
   }
@@ -164,12 +174,29 @@ Status carry_out_files(const LocalLayout& layout, const JournalRecord& record) {
   return {};
 }
 
-Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record) {
+// A folder that is about to be replaced: what in it is not ours stays.
+Status keep_files_of_others(const LocalLayout& layout, const fs::path& folder,
+                            const JournalRecord& record, std::vector<std::string>* set_aside) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  for (const std::string& name : names) {
+    if (is_weights_file(name)) continue;
+    DW_RETURN_IF_ERROR(put_aside_unless(layout, folder, name, record.replaces, set_aside));
+  }
+  return {};
+}
+
+Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record,
+                        std::vector<std::string>* set_aside) {
   const fs::path from = layout.journal() / "files", to = layout.version(record.version);
   if (inode_of(to) != record.inode) {
     if (inode_of(from) != record.inode) {
       return corruption(from.string() + ": the new version's folder is not there any more");
     }
+    DW_RETURN_IF_ERROR(keep_files_of_others(layout, to, record, set_aside));
     DW_RETURN_IF_ERROR(replace_folder(from, to));
     DW_SYNC_POINT("replica: version's folder in place");
     DW_RETURN_IF_ERROR(sync_directory(layout.root));

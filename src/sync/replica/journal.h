@@ -45,10 +45,13 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
 // BaseMismatch, naming file and tensor, unless every patched tensor is what the record says.
 Status verify_patch(const OpenPatch& patch, ThreadPool* pool);
 
-// Renames new files over old ones and removes those that have gone.
-Status carry_out_files(const LocalLayout& layout, const JournalRecord& record);
+// Renames new files over old ones and removes those that have gone. Where files of others were in
+// the way, *set_aside says where they are now.
+Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
+                       std::vector<std::string>* set_aside);
 
 // Makes the new folder appear under its version's name and points `current` to it.
-Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record);
+Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record,
+                        std::vector<std::string>* set_aside);
 
 }  // namespace deltawire

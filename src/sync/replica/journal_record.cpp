@@ -3,8 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "format/checkpoint_files.h"
 #include "format/delta_index.h"
-#include "sync/replica/local_layout.h"
+#include "sync/replica/stamp_json.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -46,12 +47,21 @@ Result<std::string> read_text(const Json& json, const char* key) {
 }  // namespace
 
 std::string serialise_journal_record(const JournalRecord& record) {
-  return Json{{"format", kFormat},           {"kind", kKindNames[size_t(record.kind)]},
-              {"run", record.run},           {"version", record.version},
-              {"manifest", record.manifest}, {"state", record.state},
-              {"redo", record.redo},         {"files", record.files},
-              {"remove", record.remove},     {"inode", record.inode},
-              {"weights", record.weights},   {"extras", record.extras}}
+  Json replaces = Json::object();
+  for (const auto& [name, stamp] : record.replaces) replaces[name] = stamp_json(stamp);
+  return Json{{"format", kFormat},
+              {"kind", kKindNames[size_t(record.kind)]},
+              {"run", record.run},
+              {"version", record.version},
+              {"manifest", record.manifest},
+              {"state", record.state},
+              {"redo", record.redo},
+              {"files", record.files},
+              {"remove", record.remove},
+              {"inode", record.inode},
+              {"weights", record.weights},
+              {"sides", record.sides},
+              {"replaces", std::move(replaces)}}
       .dump();
 }
 
@@ -80,7 +90,20 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
   DW_ASSIGN_OR_RETURN(record.remove, read_names(json, "remove"));
   DW_ASSIGN_OR_RETURN(record.inode, read_number(json, "inode"));
   DW_ASSIGN_OR_RETURN(record.weights, read_names(json, "weights"));
-  DW_ASSIGN_OR_RETURN(record.extras, read_names(json, "extras"));
+  if (!json.contains("sides") || !json.at("sides").is_object() || !json.contains("replaces") ||
+      !json.at("replaces").is_object()) {
+    return corruption("\"sides\", \"replaces\": expected files by name");
+  }
+  for (const auto& [name, digest] : json.at("sides").items()) {
+    DW_RETURN_IF_ERROR(check_checkpoint_file_name(name));
+    if (!digest.is_string()) return corruption(quote(name) + ": expected a digest");
+    record.sides[name] = digest.get<std::string>();
+  }
+  for (const auto& [name, stamp] : json.at("replaces").items()) {
+    if (!read_stamp(stamp, &record.replaces[name])) {
+      return corruption(quote(name) + ": expected how it was left");
+    }
+  }
   return record;
 }
 

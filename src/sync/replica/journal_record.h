@@ -4,17 +4,20 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "deltawire/status.h"
+#include "sync/replica/local_state.h"
 
 namespace deltawire {
 
 enum class JournalKind : uint8_t {
-  kPatch,   // redo/*.safetensors: absolute values, written into the checkpoint's files
+  kPatch,   // redo/*.safetensors: absolute values, written into the checkpoint's files; files/*
+            // as in kFiles
   kFiles,   // files/*: renamed over the checkpoint's files
   kSwitch,  // files/: becomes a version's folder, and `current` points to it
 };
@@ -25,11 +28,15 @@ struct JournalRecord {
   uint64_t version = 0;             // where it leads
   std::string manifest, state;      // of that version, hex
   std::vector<std::string> redo;    // kPatch: the parts, in order
-  std::vector<std::string> files;   // kFiles: renamed into place
-  std::vector<std::string> remove;  // kFiles: files of the old version that the new one lacks
-  uint64_t inode = 0;               // kSwitch: of files/, to know it wherever it is by now
+  std::vector<std::string> files;   // kPatch, kFiles: renamed into place
+  std::vector<std::string> remove;  // the same: files of the old version that the new one lacks
+  // Files beside the weights that are the old version's, as they were: anything else that is in the
+  // way of the above is somebody's own, and put aside.
+  std::map<std::string, FileStamp> replaces;
+  uint64_t inode = 0;  // kSwitch: of files/, to know it wherever it is by now
   // Of the checkpoint afterwards, for state.json.
-  std::vector<std::string> weights, extras;
+  std::vector<std::string> weights;
+  std::map<std::string, std::string> sides;  // name -> sha-256
 };
 
 inline constexpr std::string_view kJournalRecordName = "record.json";

@@ -1,11 +1,10 @@
 #include "sync/replica/limits.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/bytes.h"
 #include "chain/names.h"
-#include "sync/replica/local_layout.h"
+#include "format/checkpoint_files.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 
@@ -15,8 +14,6 @@ namespace {
 // `indices` of one-byte elements, all changed: 4 bytes of position and one of value.
 constexpr uint64_t kWorstCodec = 9;
 constexpr uint64_t kHeaderRoom = uint64_t{256} << 20;
-constexpr uint64_t kExtrasRoom = uint64_t{1} << 30;
-constexpr size_t kMaxFiles = 100'000;
 
 Status too_large(const Hop& hop, std::string_view what, uint64_t limit, uint64_t got) {
   return corruption("version " + std::to_string(hop.version) + ": " + std::string(what) +
@@ -33,25 +30,20 @@ Status check_delta(const Hop& hop, uint64_t weights) {
 }
 
 Status check_checkpoint(const Hop& hop, uint64_t weights) {
-  uint64_t tensors = 0, extras = 0, num_files = 0;
-  std::set<std::string> names;
+  uint64_t tensors = 0, index = 0, num_files = 0;
+  std::vector<NamedSize> files;
   for (const PartRef& part : hop.parts) {
     DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(part));
-    if (!names.insert(name).second) {
-      return corruption("version " + std::to_string(hop.version) + ": two files are named " + name);
-    }
-    const bool data = name.ends_with(".safetensors");
+    if (!is_weights_file(name)) continue;  // a copy for engines: not fetched
+    files.push_back({name, part.size_bytes});
+    const bool data = name != kIndexFileName;
     num_files += data;
-    (data ? tensors : extras) += part.size_bytes;
+    (data ? tensors : index) += part.size_bytes;
   }
-  if (names.size() > kMaxFiles) {
-    return corruption("version " + std::to_string(hop.version) + ": has " +
-                      std::to_string(names.size()) + " files");
-  }
+  DW_RETURN_IF_ERROR(check_weights_files(files).at("version " + std::to_string(hop.version)));
   const uint64_t limit = weights * 2 + num_files * kMaxHeaderBytes;
   if (tensors > limit) return too_large(hop, "safetensors files", limit, tensors);
-  const uint64_t room = kExtrasRoom + kMaxIndexBytes;
-  if (extras > room) return too_large(hop, "files beside the weights", room, extras);
+  if (index > kMaxIndexBytes) return too_large(hop, "the index", kMaxIndexBytes, index);
   return {};
 }
 

@@ -13,8 +13,9 @@ namespace deltawire {
 uint64_t weights_bytes(const Schema& schema);
 
 // Corruption, naming the hop, when its parts are larger than any codec makes them for weights of
-// this size, or when a whole checkpoint has more than its tensors, headers and a gigabyte of other
-// files need. `local_bytes`: weights that are there already and may be larger.
+// this size, or when a whole checkpoint has more than its tensors and headers need. Files beside
+// the weights are checked where manifests are read. `local_bytes`: weights that are there already
+// and may be larger.
 Status check_hop_sizes(std::span<const Hop> hops, const Schema& schema, uint64_t local_bytes);
 
 // The plain file name of an object of a version stored whole: "full/0000000012-9f3c/config.json" is

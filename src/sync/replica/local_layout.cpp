@@ -1,25 +1,21 @@
 #include "sync/replica/local_layout.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
 
-#include "tensor/sharded_index.h"
+#include "format/checkpoint_files.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kVersionDigits = 10;
-
 std::optional<uint64_t> version_of_folder(std::string_view name) {
   uint64_t version = 0;
-  if (name.size() != kVersionDigits + 1 || name[0] != 'v' ||
-      !parse_number(name.substr(1), &version)) {
+  if (!is_version_folder(name) || name[0] != 'v' || !parse_number(name.substr(1), &version)) {
     return {};
   }
   return version;
@@ -48,22 +44,6 @@ std::vector<uint64_t> versions_side_by_side(const LocalLayout& layout) {
   }
   std::sort(versions.begin(), versions.end());
   return versions;
-}
-
-Status check_checkpoint_file_name(std::string_view name) {
-  const bool plain =
-      !name.empty() && name.size() <= 255 && name[0] != '.' &&
-      std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return (std::isalnum(c) != 0 && c < 0x80) || c == '.' || c == '_' || c == '-';
-      });
-  if (plain && name != "current" && !version_of_folder(name)) return {};
-  return corruption("file " + quote(name) +
-                    ": a checkpoint's files have plain names of letters, digits, '.', '_' and "
-                    "'-' that do not begin with a dot and are not ours");
-}
-
-bool is_weights_file(std::string_view name) {
-  return name.ends_with(".safetensors") || name == kIndexFileName;
 }
 
 Status make_folder(const fs::path& path) {

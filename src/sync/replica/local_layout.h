@@ -1,4 +1,5 @@
-// Where things are in a replica's folder, and what files of a checkpoint may be called there.
+// Where things are in a replica's folder. What files of a checkpoint may be called there is in
+// format/checkpoint_files.h.
 //
 //   LOCAL/model*.safetensors, ...      the checkpoint, kept in place; or
 //   LOCAL/v0000000123/, LOCAL/current  versions side by side (copy on write)
@@ -7,6 +8,7 @@
 //   LOCAL/.deltawire/journal/          a step that must be finished; is there whole or not at all
 //   LOCAL/.deltawire/journal.new/      one that is being prepared; dropped by the next process
 //   LOCAL/.deltawire/work/             scratch; dropped by the next process
+//   LOCAL/.deltawire/aside/N/          files of others that were in the way; theirs to remove
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@ struct LocalLayout {
   std::filesystem::path journal() const { return own() / "journal"; }
   std::filesystem::path new_journal() const { return own() / "journal.new"; }
   std::filesystem::path work() const { return own() / "work"; }
+  std::filesystem::path aside() const { return own() / "aside"; }
   std::filesystem::path current() const { return root / "current"; }
   std::filesystem::path version(uint64_t version) const;
   // The checkpoint at `version`.
@@ -39,14 +42,6 @@ struct LocalLayout {
 
 // Versions that stand in folders of their own, ascending.
 std::vector<uint64_t> versions_side_by_side(const LocalLayout& layout);
-
-// Corruption unless `name`, which comes from a store that is not trusted, is a plain file name that
-// cannot be mistaken for anything of ours: [A-Za-z0-9._-]+, no leading dot, not "current" or a
-// version's folder.
-Status check_checkpoint_file_name(std::string_view name);
-
-// A file that holds weights or says where they are, as opposed to a configuration or a tokenizer.
-bool is_weights_file(std::string_view name);
 
 // Makes the folder, or says why it cannot be written; Ok when it is there.
 Status make_folder(const std::filesystem::path& path);

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "format/checkpoint_files.h"
+#include "sync/replica/stamp_json.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -51,27 +53,38 @@ bool read_text(const Json& json, const char* key, std::string* out) {
 bool read_stamps(const Json& json, std::map<std::string, FileStamp>* out) {
   if (!json.is_object()) return false;
   for (const auto& [name, value] : json.items()) {
-    FileStamp& stamp = (*out)[name];
-    if (!value.is_object() || !read_number(value, "bytes", &stamp.size_bytes) ||
-        !read_number(value, "inode", &stamp.inode) ||
-        !read_signed(value, "modified_ns", &stamp.modified_ns) ||
-        !read_signed(value, "changed_ns", &stamp.changed_ns)) {
+    if (!read_stamp(value, &(*out)[name])) return false;
+  }
+  return true;
+}
+
+bool read_sides(const Json& json, std::map<std::string, HeldSide>* out) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, value] : json.items()) {
+    HeldSide& side = (*out)[name];
+    if (!check_checkpoint_file_name(name).ok() || !read_stamp(value, &side.stamp) ||
+        !read_text(value, "sha-256", &side.sha256)) {
       return false;
     }
   }
   return true;
 }
 
-bool read_names(const Json& json, std::vector<std::string>* out) {
-  if (!json.is_array()) return false;
-  for (const Json& name : json) {
-    if (!name.is_string()) return false;
-    out->push_back(name.get<std::string>());
-  }
-  return true;
+}  // namespace
+
+nlohmann::json stamp_json(const FileStamp& stamp) {
+  return {{"bytes", stamp.size_bytes},
+          {"inode", stamp.inode},
+          {"modified_ns", stamp.modified_ns},
+          {"changed_ns", stamp.changed_ns}};
 }
 
-}  // namespace
+bool read_stamp(const nlohmann::json& json, FileStamp* stamp) {
+  return json.is_object() && read_number(json, "bytes", &stamp->size_bytes) &&
+         read_number(json, "inode", &stamp->inode) &&
+         read_signed(json, "modified_ns", &stamp->modified_ns) &&
+         read_signed(json, "changed_ns", &stamp->changed_ns);
+}
 
 Result<FileStamp> stamp_of(const fs::path& file) {
   struct stat info;
@@ -88,11 +101,11 @@ Result<FileStamp> stamp_of(const fs::path& file) {
 
 std::string serialise_local_state(const LocalState& state) {
   Json weights = Json::object();
-  for (const auto& [name, stamp] : state.weights) {
-    weights[name] = {{"bytes", stamp.size_bytes},
-                     {"inode", stamp.inode},
-                     {"modified_ns", stamp.modified_ns},
-                     {"changed_ns", stamp.changed_ns}};
+  for (const auto& [name, stamp] : state.weights) weights[name] = stamp_json(stamp);
+  Json sides = Json::object();
+  for (const auto& [name, side] : state.sides) {
+    sides[name] = stamp_json(side.stamp);
+    sides[name]["sha-256"] = side.sha256;
   }
   const ReplicaState& replica = state.replica;
   return Json{{"format", kFormat},
@@ -105,7 +118,7 @@ std::string serialise_local_state(const LocalState& state) {
               {"serving", optional_json(replica.serving)},
               {"copy_on_write", state.copy_on_write},
               {"weights", std::move(weights)},
-              {"extras", state.extras}}
+              {"sides", std::move(sides)}}
              .dump(1) +
          "\n";
 }
@@ -128,8 +141,8 @@ Result<LocalState> parse_local_state(std::string_view text) {
       !read_text(json, "updated", &replica.updated) ||
       !read_optional(json, "serving", &replica.serving) || !json.contains("copy_on_write") ||
       !json.at("copy_on_write").is_boolean() || !json.contains("weights") ||
-      !read_stamps(json.at("weights"), &state.weights) || !json.contains("extras") ||
-      !read_names(json.at("extras"), &state.extras)) {
+      !read_stamps(json.at("weights"), &state.weights) || !json.contains("sides") ||
+      !read_sides(json.at("sides"), &state.sides)) {
     return corruption("not the state of a replica: a field is missing or of another type");
   }
   state.copy_on_write = json.at("copy_on_write").get<bool>();

@@ -22,11 +22,19 @@ struct FileStamp {
 };
 Result<FileStamp> stamp_of(const std::filesystem::path& file);
 
+// A file beside the weights as we left it.
+struct HeldSide {
+  std::string sha256;  // hex
+  FileStamp stamp;
+
+  bool operator==(const HeldSide&) const = default;
+};
+
 struct LocalState {
   ReplicaState replica;
   bool copy_on_write = false;
   std::map<std::string, FileStamp> weights;  // safetensors files and their index
-  std::vector<std::string> extras;           // what else came with a version stored whole
+  std::map<std::string, HeldSide> sides;     // the version's files beside them, as they were left
 };
 
 std::string serialise_local_state(const LocalState& state);

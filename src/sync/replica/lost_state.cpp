@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "deltawire/checkpoint.h"
-#include "sync/replica/limits.h"
 #include "sync/replica/recognise.h"
+#include "sync/replica/side_files.h"
 #include "sync/tensor_digest.h"
 #include "sync/waves.h"
 #include "tensor/sharded_index.h"
@@ -53,28 +53,6 @@ Result<bool> holds(const Checkpoint& checkpoint, const Schema& schema, const Man
   return !differs;
 }
 
-// The files beside the weights. A version's own folder has nothing else in it; elsewhere they are
-// those that came with the version stored whole which this one goes back to.
-std::vector<std::string> find_extras(const Chain& chain, const fs::path& folder, bool own_folder,
-                                     uint64_t anchor) {
-  std::vector<std::string> names;
-  std::error_code error;
-  if (own_folder) {
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      names.push_back(it->path().filename().string());
-    }
-  } else if (const Result<VersionRecord> record = chain.version(anchor); record.ok()) {
-    for (const PartRef& part : record->manifest.parts) {
-      const Result<std::string> name = checkpoint_file_of(part);
-      if (name.ok() && fs::exists(folder / *name, error)) names.push_back(*name);
-    }
-  }
-  std::erase_if(names, [](const std::string& name) {
-    return is_weights_file(name) || !check_checkpoint_file_name(name).ok();
-  });
-  return names;
-}
-
 }  // namespace
 
 Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const LocalLayout& layout,
@@ -108,7 +86,7 @@ Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const Loca
   for (const CheckpointFile& file : checkpoint->files()) weights.push_back(file.name);
   if (checkpoint->has_index()) weights.emplace_back(kIndexFileName);
   DW_ASSIGN_OR_RETURN(state.weights, stamp_files(folder, weights));
-  state.extras = find_extras(chain, folder, copy_on_write, found->manifest.anchor);
+  DW_ASSIGN_OR_RETURN(state.sides, find_side_files(folder, found->manifest.files));
   return std::optional(std::move(state));
 }
 

@@ -6,7 +6,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sync_point.h"
+#include "chain/side_objects.h"
 #include "codec/guard.h"
+#include "format/checkpoint_files.h"
 #include "sync/replica/build.h"
 #include "sync/replica/eager_parts.h"
 #include "sync/replica/fetch.h"
@@ -19,6 +21,7 @@
 #include "sync/replica/local_file.h"
 #include "sync/replica/lost_state.h"
 #include "sync/replica/route.h"
+#include "sync/replica/side_files.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
@@ -42,6 +45,9 @@ class Attempt {
  private:
   Target target() const { return route_.target(); }
   HopFiles parts() const { return {replica_.layout.work(), replica_.store->url(), route_.hops}; }
+  fs::path side_file(size_t number) const {
+    return replica_.layout.work() / "sides" / std::to_string(number);
+  }
   fs::path files_folder() const { return replica_.layout.new_journal() / "files"; }
   fs::path held_folder() const {
     return replica_.layout.checkpoint(replica_.state->copy_on_write,
@@ -50,7 +56,11 @@ class Attempt {
   Progress progress_of(uint64_t done_before) const;
 
   Status make_plan(const AttemptGoal& goal);
+  fs::path sides_folder() const;
+  Status plan_sides();
+  Result<std::vector<FetchItem>> items_to_fetch() const;
   Status check_held();
+  Status mend_sides();
   Result<Checkpoint> open_held() const;
   Status note_bad_part(Fetch* fetch, Status status);
   Status fetch();
@@ -61,6 +71,7 @@ class Attempt {
   Status build_from_held(const BuildContext& build, const PlannedLayout& layout);
   Status build_from_whole(const BuildContext& build, const PlannedLayout& layout);
   Status keep_held_files(const std::set<std::string>& gone);
+  Status place_sides(JournalRecord* record);
   Status sync_files(const std::vector<std::string>& names);
   Status finish(JournalRecord record);
 
@@ -71,6 +82,7 @@ class Attempt {
   PhaseClock& clock_;
   Route route_;
   bool verify_all_ = false;
+  SidePlan sides_;                           // files beside the weights
   std::map<std::string, FileStamp> stamps_;  // of held files, before they are read
   std::vector<Delta> opened_;                // of the hops that are deltas
   uint64_t built_bytes_ = 0;                 // of weights, for the progress
@@ -118,14 +130,63 @@ Status Attempt::check_held() {
   return replica_.save(std::move(next));
 }
 
+// Where files beside the weights may be that the version has.
+fs::path Attempt::sides_folder() const {
+  if (!replica_.options.copy_on_write) return replica_.layout.root;
+  return replica_.state ? held_folder() : replica_.layout.version(route_.record.manifest.version);
+}
+
+Status Attempt::plan_sides() {
+  const std::map<std::string, HeldSide> none;
+  DW_ASSIGN_OR_RETURN(sides_,
+                      plan_side_files(sides_folder(), replica_.state ? replica_.state->sides : none,
+                                      route_.record.manifest.files, replica_.options.verify_all));
+  for (const SideFile& file : sides_.fetch) report_.bytes += file.size_bytes;
+  report_.num_side_files = sides_.fetch.size() + sides_.remove.size();
+  return {};
+}
+
+// At the version already, but for the files beside the weights.
+Status Attempt::mend_sides() {
+  if (!replica_.options.repair) return base_mismatch(sides_.defect);
+  log_event(LogLevel::kWarning, "replica.repair",
+            {{"local", replica_.layout.root}, {"reason", sides_.defect}});
+  report_.repaired = true;
+  report_.repair_reason = sides_.defect;
+  verify_all_ = false;  // that was done
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.work()));
+  if (replica_.options.copy_on_write) {
+    DW_RETURN_IF_ERROR(fetch());
+    DW_RETURN_IF_ERROR(build());
+  } else {
+    DW_ASSIGN_OR_RETURN(const Checkpoint held, open_held());
+    DW_RETURN_IF_ERROR(fetch_and_patch(held));
+  }
+  return remove_tree(replica_.layout.work());
+}
+
+// Parts first, in the order of the hops; then files beside the weights.
+Result<std::vector<FetchItem>> Attempt::items_to_fetch() const {
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make());
+  DW_RETURN_IF_ERROR(make_folder(side_file(0).parent_path()));
+  for (size_t i = 0; i < sides_.fetch.size(); ++i) {
+    items.push_back({side_object(sides_.fetch[i]), side_file(i)});
+  }
+  return items;
+}
+
+// No path leads around a file that the version has.
 Status Attempt::note_bad_part(Fetch* fetch, Status status) {
-  if (const auto item = fetch->bad_item()) bad_part_ = fetch->items()[*item].part.name;
+  const auto item = fetch->bad_item();
+  if (item && *item + sides_.fetch.size() < fetch->items().size()) {
+    bad_part_ = fetch->items()[*item].part.name;
+  }
   return status;
 }
 
 Status Attempt::fetch() {
   clock_.begin("fetch");
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make(HopFiles::Which::kAll));
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   Fetch fetch(*replica_.store, std::move(items));
   Status status = fetch.finish(progress_of(0));
   if (!status.ok()) return note_bad_part(&fetch, std::move(status));
@@ -165,7 +226,7 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
   RedoWriter redo(folder, info, memory.slab_bytes);
   clock_.end();
   const double fetch_begin = clock_.now();
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make(HopFiles::Which::kAll));
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   Fetch fetch(*replica_.store, std::move(items));
   const Target goal = target();
   EagerParts eager(goal, held);
@@ -175,7 +236,8 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
     if (!next.ok()) return note_bad_part(&fetch, next.status());
     if (!decode_begin) decode_begin = clock_.now();
     if (!*next) break;
-    if (route_.hops.size() != 1) continue;  // a tensor may change in each of several hops
+    // A tensor may change in each of several hops; files beside the weights come last.
+    if (route_.hops.size() != 1 || **next >= route_.hops[0].parts.size()) continue;
     DW_ASSIGN_OR_RETURN(const EagerParts::Ready ready, eager.add(parts().part(0, **next)));
     DW_RETURN_IF_ERROR(build_steps(held, ready.steps, false, fetch.received_bytes(), &redo));
   }
@@ -193,7 +255,6 @@ Status Attempt::fetch_and_patch(const Checkpoint& held) {
   DW_RETURN_IF_ERROR(sync_directory(folder));
   report_.num_changed = redo.num_changed();
   for (const auto& [name, stamp] : replica_.state->weights) record.weights.push_back(name);
-  record.extras = replica_.state->extras;
   return finish(std::move(record));
 }
 
@@ -208,17 +269,13 @@ Status Attempt::build_steps(const Checkpoint& held, std::span<const TensorSteps>
   return {};
 }
 
-// What the version does not change comes along: copies that share their blocks where they can.
+// Weights that the version does not change come along: copies that share their blocks where they
+// can.
 Status Attempt::keep_held_files(const std::set<std::string>& gone) {
-  std::vector<std::string> names = replica_.state->extras;
-  for (const auto& [name, stamp] : replica_.state->weights) names.push_back(name);
   std::error_code error;
-  for (const std::string& name : names) {
+  for (const auto& [name, stamp] : replica_.state->weights) {
     if (gone.contains(name) || fs::exists(files_folder() / name, error)) continue;
-    const fs::path from = held_folder() / name;
-    if (!fs::exists(from, error) && !is_weights_file(name))
-      continue;  // a configuration was removed
-    DW_RETURN_IF_ERROR(clone_file(from, files_folder() / name));
+    DW_RETURN_IF_ERROR(clone_file(held_folder() / name, files_folder() / name));
   }
   return {};
 }
@@ -229,7 +286,6 @@ Status Attempt::build_from_held(const BuildContext& build, const PlannedLayout& 
   const bool apart = replica_.options.copy_on_write;
   JournalRecord record;
   record.kind = apart ? JournalKind::kSwitch : JournalKind::kFiles;
-  record.extras = replica_.state->extras;
   for (const PlannedFile& file : layout.files) record.weights.push_back(file.name);
   if (build.source.has_index()) record.weights.emplace_back(kIndexFileName);
   if (layout.relaid) {
@@ -253,17 +309,13 @@ Status Attempt::build_from_whole(const BuildContext& build, const PlannedLayout&
   std::set<std::string> fetched;
   for (const PartRef& part : route_.hops[0].parts) {
     DW_ASSIGN_OR_RETURN(std::string name, checkpoint_file_of(part));
-    fetched.insert(std::move(name));
+    if (is_weights_file(name)) fetched.insert(std::move(name));
   }
   JournalRecord record;
   record.kind = replica_.options.copy_on_write ? JournalKind::kSwitch : JournalKind::kFiles;
   for (const PlannedFile& file : layout.files) record.weights.push_back(file.name);
   if (build.source.has_index()) record.weights.emplace_back(kIndexFileName);
-  const std::set<std::string> weights(record.weights.begin(), record.weights.end());
   const std::set<std::string> gone(layout.gone.begin(), layout.gone.end());
-  for (const std::string& name : fetched) {
-    if (!weights.contains(name) && !gone.contains(name)) record.extras.push_back(name);
-  }
   if (layout.relaid) {
     DW_RETURN_IF_ERROR(make_folder(files_folder()));
     DW_ASSIGN_OR_RETURN(const std::vector<std::string> built,
@@ -279,17 +331,36 @@ Status Attempt::build_from_whole(const BuildContext& build, const PlannedLayout&
     DW_RETURN_IF_ERROR(rename_path(parts().anchor(), files_folder()));
   }
   record.files = record.weights;
-  record.files.insert(record.files.end(), record.extras.begin(), record.extras.end());
   if (replica_.state && !replica_.options.copy_on_write) {
     const std::set<std::string> now(record.files.begin(), record.files.end());
     for (const auto& [name, stamp] : replica_.state->weights) {
       if (!now.contains(name)) record.remove.push_back(name);
     }
-    for (const std::string& name : replica_.state->extras) {
-      if (!now.contains(name)) record.remove.push_back(name);
-    }
   }
   return finish(std::move(record));
+}
+
+// New files beside the weights become part of the step; a version's own folder gets all of them.
+Status Attempt::place_sides(JournalRecord* record) {
+  const bool apart = record->kind == JournalKind::kSwitch;
+  for (const SideFile& file : route_.record.manifest.files) {
+    record->sides[file.name] = file.sha256.hex();
+  }
+  record->replaces = sides_.ours;
+  if (!sides_.fetch.empty() || apart) DW_RETURN_IF_ERROR(make_folder(files_folder()));
+  for (size_t i = 0; i < sides_.fetch.size(); ++i) {
+    const std::string& name = sides_.fetch[i].name;
+    DW_RETURN_IF_ERROR(rename_path(side_file(i), files_folder() / name));
+    record->files.push_back(name);
+  }
+  if (!apart) {
+    record->remove.insert(record->remove.end(), sides_.remove.begin(), sides_.remove.end());
+    return {};
+  }
+  for (const auto& [name, side] : sides_.keep) {
+    DW_RETURN_IF_ERROR(clone_file(sides_folder() / name, files_folder() / name));
+  }
+  return {};
 }
 
 Status Attempt::sync_files(const std::vector<std::string>& names) {
@@ -310,9 +381,10 @@ Status Attempt::finish(JournalRecord record) {
   record.version = manifest.version;
   record.manifest = route_.record.digest.hex();
   record.state = manifest.state.hex();
-  if (record.kind != JournalKind::kPatch) {
+  DW_RETURN_IF_ERROR(place_sides(&record));
+  if (record.kind != JournalKind::kPatch || !record.files.empty()) {
     std::vector<std::string> names = record.weights;
-    names.insert(names.end(), record.extras.begin(), record.extras.end());
+    for (const auto& [name, digest] : record.sides) names.push_back(name);
     DW_RETURN_IF_ERROR(sync_files(names));
     DW_SYNC_POINT("replica: new files on disk");
     DW_ASSIGN_OR_RETURN(const FileStamp stamp, stamp_of(files_folder()));
@@ -341,6 +413,7 @@ Status Attempt::run(const AttemptGoal& goal) {
   if (!from_nothing) from = replica_.state->replica.version;
   if (replica_.beat && from != version) replica_.beat->fetching(from, version);
   DW_RETURN_IF_ERROR(make_plan(goal));
+  DW_RETURN_IF_ERROR(plan_sides());
   if (!from_nothing) {
     // A file that cannot be looked at is found missing when the checkpoint is opened.
     for (const auto& [name, left] : replica_.state->weights) {
@@ -348,7 +421,14 @@ Status Attempt::run(const AttemptGoal& goal) {
       if (now.ok()) stamps_[name] = *now;
     }
     verify_all_ = replica_.options.verify_all || stamps_ != replica_.state->weights;
-    if (route_.hops.empty()) return check_held();
+    if (route_.hops.empty()) {
+      DW_RETURN_IF_ERROR(check_held());
+      if (!sides_.all_there()) return mend_sides();
+      if (sides_.keep == replica_.state->sides) return {};
+      LocalState next = *replica_.state;
+      next.sides = sides_.keep;
+      return replica_.save(std::move(next));
+    }
   }
   uint64_t local_bytes = 0;
   if (!from_nothing) {

@@ -10,18 +10,17 @@
 #include "base/log.h"
 #include "base/sync_point.h"
 #include "sync/replica/impl.h"
+#include "sync/replica/side_files.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-std::string host_and_path(const fs::path& local) {
-  char host[256] = "unknown";
-  ::gethostname(host, sizeof host - 1);
+fs::path resolved(const fs::path& local) {
   std::error_code error;
-  const fs::path absolute = fs::weakly_canonical(local, error);
-  return std::string(host) + ":" + (error ? local : absolute).string();
+  const fs::path found = fs::weakly_canonical(local, error);
+  return error ? local : found;
 }
 
 bool is_there(const fs::path& path) {
@@ -75,8 +74,9 @@ Status ReplicaCore::open() {
                          store->url() + " holds run " + chain->run());
   }
   if (options.heartbeat) {
+    DW_ASSIGN_OR_RETURN(const std::string id, replica_id(layout.own()));
     beat = std::make_unique<ReplicaBeat>(
-        store, options.name.empty() ? host_and_path(layout.root) : options.name);
+        store, options.name.empty() ? default_name(resolved(layout.root), id) : options.name, id);
     if (state) beat->holds(state->replica.version, state->replica.serving);
   }
   return {};
@@ -118,31 +118,35 @@ Status ReplicaCore::finish_journal() {
   if (record.kind == JournalKind::kPatch) {
     DW_ASSIGN_OR_RETURN(patch, open_patch(layout, layout.journal(), record));
   }
-  DW_ASSIGN_OR_RETURN(std::optional<PatchedFiles> files,
-                      carry_out(record, patch ? &*patch : nullptr));
-  if (files) DW_RETURN_IF_ERROR(files->sync(&pool));
+  DW_ASSIGN_OR_RETURN(CarriedOut done, carry_out(record, patch ? &*patch : nullptr));
+  if (done.files) DW_RETURN_IF_ERROR(done.files->sync(&pool));
   if (patch) DW_RETURN_IF_ERROR(verify_patch(*patch, &pool));
-  DW_RETURN_IF_ERROR(record_version(record));
+  DW_ASSIGN_OR_RETURN(
+      auto sides,
+      held_side_files(layout.checkpoint(record.kind == JournalKind::kSwitch, record.version),
+                      record, true));
+  DW_RETURN_IF_ERROR(record_version(record, std::move(sides)));
   recovered = true;
   log_event(LogLevel::kWarning, "replica.recovered",
             {{"local", layout.root}, {"version", record.version}});
   return drop_journal();
 }
 
-Result<std::optional<PatchedFiles>> ReplicaCore::carry_out(const JournalRecord& record,
-                                                           const OpenPatch* patch) {
-  std::optional<PatchedFiles> files;
+Result<ReplicaCore::CarriedOut> ReplicaCore::carry_out(const JournalRecord& record,
+                                                       const OpenPatch* patch) {
+  CarriedOut done;
   switch (record.kind) {
     case JournalKind::kPatch: {
-      DW_ASSIGN_OR_RETURN(files, carry_out_patch(*patch, &pool));
-      return files;
+      DW_ASSIGN_OR_RETURN(done.files, carry_out_patch(*patch, &pool));
+      DW_RETURN_IF_ERROR(carry_out_files(layout, record, &done.set_aside));
+      return done;
     }
     case JournalKind::kFiles:
-      DW_RETURN_IF_ERROR(carry_out_files(layout, record));
-      return files;
+      DW_RETURN_IF_ERROR(carry_out_files(layout, record, &done.set_aside));
+      return done;
     case JournalKind::kSwitch:
-      DW_RETURN_IF_ERROR(carry_out_switch(layout, record));
-      return files;
+      DW_RETURN_IF_ERROR(carry_out_switch(layout, record, &done.set_aside));
+      return done;
   }
   return internal_error("journal of an unknown kind");
 }
@@ -155,7 +159,8 @@ Status ReplicaCore::save(LocalState next) {
   return {};
 }
 
-Status ReplicaCore::record_version(const JournalRecord& record) {
+Status ReplicaCore::record_version(const JournalRecord& record,
+                                   std::map<std::string, HeldSide> sides) {
   LocalState next;
   next.copy_on_write = record.kind == JournalKind::kSwitch;
   next.replica.run = record.run;
@@ -166,7 +171,7 @@ Status ReplicaCore::record_version(const JournalRecord& record) {
   DW_ASSIGN_OR_RETURN(
       next.weights,
       stamp_files(layout.checkpoint(next.copy_on_write, record.version), record.weights));
-  next.extras = record.extras;
+  next.sides = std::move(sides);
   DW_RETURN_IF_ERROR(save(std::move(next)));
   DW_SYNC_POINT("replica: version recorded");
   damage.clear();
@@ -235,7 +240,15 @@ Result<PullReport> ReplicaCore::commit() {
   phase("journal", 0);
   const double patch_begin = elapsed();
   Unsettled done;
-  DW_ASSIGN_OR_RETURN(done.files, carry_out(step.record, step.patch ? &*step.patch : nullptr));
+  DW_ASSIGN_OR_RETURN(CarriedOut carried,
+                      carry_out(step.record, step.patch ? &*step.patch : nullptr));
+  done.files = std::move(carried.files);
+  report.set_aside = std::move(carried.set_aside);
+  // Now: what somebody edits from here on is not the version's.
+  DW_ASSIGN_OR_RETURN(done.sides,
+                      held_side_files(layout.checkpoint(step.record.kind == JournalKind::kSwitch,
+                                                        step.record.version),
+                                      step.record, false));
   report.patch_seconds = elapsed() - patch_begin;
   phase("patch", patch_begin);
   ReplicaState now{
@@ -266,7 +279,7 @@ Status ReplicaCore::settle(PullReport* report) {
   const double sync_begin = now();
   if (step.files) DW_RETURN_IF_ERROR(step.files->sync(&pool));
   const double record_begin = now();
-  DW_RETURN_IF_ERROR(record_version(step.record));
+  DW_RETURN_IF_ERROR(record_version(step.record, std::move(step.sides)));
   if (beat) beat->holds(state->replica.version, state->replica.serving);
   DW_RETURN_IF_ERROR(drop_journal());
   if (state->copy_on_write) remove_old_versions();

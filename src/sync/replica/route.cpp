@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "format/checkpoint_files.h"
 #include "sync/replica/limits.h"
 
 namespace deltawire {
@@ -27,12 +28,16 @@ Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
     return internal_error("a plan from nothing that begins with a delta");
   }
   report->version = version;
+  report->whole = route.from_whole;
   report->num_hops = route.hops.size();
   report->num_tensors = route.schema.tensors.size();
   report->weights_bytes = weights_bytes(route.schema);
   report->bytes = 0;
   for (const Hop& hop : route.hops) {
-    for (const PartRef& part : hop.parts) report->bytes += part.size_bytes;
+    for (const PartRef& part : hop.parts) {
+      const std::string name = part.name.substr(part.name.rfind('/') + 1);
+      if (hop.base || is_weights_file(name)) report->bytes += part.size_bytes;
+    }
   }
   return route;
 }

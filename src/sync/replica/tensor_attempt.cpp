@@ -76,7 +76,7 @@ Status TensorAttempt::stage_deltas() {
   const bool as_they_come = route_.hops.size() == 1 && !replica_.arrays[size_t(Memory::kCuda)];
   clock_.end();
   const double fetch_begin = clock_.now();
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make(HopFiles::Which::kWeights));
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make());
   Fetch fetch(*replica_.store, std::move(items));
   EagerParts eager(target, own);
   std::optional<double> stage_begin;
@@ -117,7 +117,7 @@ Status TensorAttempt::stage_newer(const TensorSteps& steps) {
 // From a version that is stored whole, through the deltas after it, in files of our own.
 Status TensorAttempt::stage_whole() {
   clock_.begin("fetch");
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make(HopFiles::Which::kWeights));
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make());
   {
     Fetch fetch(*replica_.store, std::move(items));
     Status status = fetch.finish(progress_of(0));

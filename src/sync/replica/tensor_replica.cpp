@@ -1,8 +1,11 @@
 #include "deltawire/tensor_replica.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/log.h"
+#include "chain/names.h"
 #include "sync/replica/device_tensors.h"
 #include "sync/replica/forward.h"
 #include "sync/replica/host_tensors.h"
@@ -80,8 +83,10 @@ Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
   }
   if (boxed) sets.push_back(boxed.get());
   if (options.heartbeat) {
-    beat =
-        std::make_unique<ReplicaBeat>(store, options.name.empty() ? process_name() : options.name);
+    const std::string id = random_hex(16);
+    beat = std::make_unique<ReplicaBeat>(
+        store, options.name.empty() ? default_name(std::to_string(::getpid()), id) : options.name,
+        id);
   }
   return {};
 }

@@ -14,6 +14,22 @@ deltawire --help > /dev/full
 deltawire --version > /dev/full
 deltawire diff --help > /dev/full
 deltawire verify run/v0.safetensors run/v0.safetensors >&-
+export XDG_CACHE_HOME=$PWD/cache
+deltawire publish run/v0.safetensors store > /dev/full
+deltawire pull store replica --no-heartbeat > /dev/full
+deltawire log store > /dev/full
+deltawire status store > /dev/full
+deltawire plan store --from 0 > /dev/full
+deltawire fsck store > /dev/full
+deltawire gc store --keep 1 > /dev/full
+
+# Those that go on by themselves say so when they end.
+mkdir saves && cp run/v1.safetensors saves
+deltawire publish --watch saves store --once --settle 0 --log-level off > /dev/full
+deltawire follow store replica --no-heartbeat --once --log-level off > /dev/full
+deltawire publish run/v0.safetensors store -q
+deltawire follow store replica --no-heartbeat --once --json --log-level off > /dev/full
+deltawire verify run/v0.safetensors replica
 
 # An error of the verb itself comes first.
 deltawire verify run/v0.safetensors missing --json > /dev/full

@@ -2,7 +2,7 @@
 export XDG_CACHE_HOME=$PWD/cache
 deltawire simulate --params 200k --steps 4 --seed 7 -o sim -q
 deltawire publish sim/v0.safetensors store -q
-ok='[{"status": 200, "body": {"success": true}}]'
+ok='[{"status": 200, "body": {"success": true, "results": [null]}}]'
 cat > good.json <<END
 {"POST /pause_generation": $ok, "POST /update_weights_from_disk": $ok, "POST /flush_cache": $ok,
  "POST /continue_generation": $ok, "GET /model_info": $ok, "POST /pause": $ok, "POST /resume": $ok,
@@ -61,6 +61,22 @@ deltawire publish sim/v3.safetensors store -q
 pull --notify vllm=$url
 deltawire verify sim/v2.safetensors replica
 python3 calls.py $url
+
+# A 200 of something else that listens there is no engine's word: nothing changes under it, nothing counts as loaded.
+cat > page.json <<'END'
+{"POST /pause": [{"body": "<html>please log in</html>"}], "POST /resume": [{"body": "<html>please log in</html>"}]}
+END
+script page.json
+pull --notify vllm=$url
+deltawire verify sim/v2.safetensors replica
+
+# A key that the engine repeats is not shown, one that would be two headers is not sent.
+cat > echo.json <<'END'
+{"POST /pause": [{"status": 400, "body": {"error": "wrong key sk-secret"}}]}
+END
+script echo.json
+DELTAWIRE_ENGINE_API_KEY=sk-secret pull --notify vllm=$url
+DELTAWIRE_ENGINE_API_KEY=$'sk-secret\r\nX-Admin: 1' pull --notify vllm=$url
 
 # A command in place of an engine.
 script good.json

@@ -37,3 +37,7 @@ deltawire pull store cow
 deltawire pull store replica --copy-on-write
 deltawire publish sim/v1.safetensors another -q
 deltawire pull another replica 2>&1 | sed -E 's/[0-9a-f]{32}/<run>/g'
+
+# A name is what its replica chose: it does not steer the terminal that shows it.
+deltawire pull store named --name "$(printf 'rollout\033[2J\n-3')" -q
+deltawire status store | grep rollout | awk '{print $1}'

@@ -1,0 +1,150 @@
+// The shared credentials file, and what a profile of the configuration names: keys, a process that
+// prints them, a role.
+#include "base/command.h"
+#include "store/s3/credentials/profile.h"
+#include "store/s3/credentials/provider.h"
+#include "store/s3/credentials/sts.h"
+
+namespace deltawire::s3 {
+namespace {
+
+constexpr double kProcessSeconds = 60;
+constexpr int kMaxSources = 5;  // profiles that name each other
+
+std::string setting(const Settings& settings, std::string_view name) {
+  const auto found = settings.find(name);
+  return found == settings.end() ? "" : found->second;
+}
+
+std::string quoted(const std::string& profile) { return "profile \"" + profile + "\""; }
+
+// None: the section has no keys.
+Result<std::optional<Keys>> keys_in(const std::string& where, const Settings& settings) {
+  Keys keys;
+  keys.credentials = {setting(settings, "aws_access_key_id"),
+                      setting(settings, "aws_secret_access_key"),
+                      setting(settings, "aws_session_token")};
+  if (keys.credentials.access_key.empty() && keys.credentials.secret_key.empty()) {
+    return std::optional<Keys>();
+  }
+  DW_RETURN_IF_ERROR(check_credentials(where, keys.credentials));
+  return std::optional(std::move(keys));
+}
+
+// What it prints is nobody's business: only that it failed is said.
+Result<Keys> run_process(const std::string& where, const std::string& command) {
+  std::string output;
+  CommandOptions options;
+  options.timeout_seconds = kProcessSeconds;
+  options.output = &output;
+  const std::string place = where + ", credential_process";
+  Status status = run_command(command, options);
+  if (status.code() == Code::kConflict) return io_error(place + ": " + status.message());
+  if (!status.ok()) return std::move(status).at(place);
+  return parse_json_keys(place, output);
+}
+
+Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, int depth);
+
+// Those of the machine that `credential_source` names.
+Result<Keys> keys_of_source(const Asking& asking, const std::string& where,
+                            const std::string& source) {
+  static constexpr Provider kSources[] = {{"Environment", ask_environment},
+                                          {"EcsContainer", ask_container},
+                                          {"Ec2InstanceMetadata", ask_instance}};
+  for (const Provider& one : kSources) {
+    if (one.name != source) continue;
+    DW_ASSIGN_OR_RETURN(Offer offer, one.ask(asking));
+    if (offer.keys) return *std::move(offer.keys);
+    return invalid_argument(where + ", credential_source = " + source + ": " + offer.why_not);
+  }
+  return invalid_argument(where + ": credential_source must be Environment, EcsContainer or " +
+                          "Ec2InstanceMetadata");
+}
+
+Result<Keys> keys_of_role(const Asking& asking, const std::string& where, const Settings& settings,
+                          int depth) {
+  const Role role{setting(settings, "role_arn"), setting(settings, "role_session_name"),
+                  setting(settings, "external_id")};
+  if (!setting(settings, "mfa_serial").empty()) {
+    return unsupported(where + ": a role that asks for a code (mfa_serial) needs a person; use " +
+                       "credential_process");
+  }
+  const std::string token_file = setting(settings, "web_identity_token_file");
+  if (!token_file.empty()) return assume_role_with_web_identity(asking, role, token_file);
+  const std::string source = setting(settings, "credential_source");
+  const std::string profile = setting(settings, "source_profile");
+  if (source.empty() && profile.empty()) {
+    return invalid_argument(where + ": role_arn needs source_profile, credential_source or " +
+                            "web_identity_token_file");
+  }
+  DW_ASSIGN_OR_RETURN(const Keys keys, !profile.empty()
+                                           ? keys_of_profile(asking, profile, depth + 1)
+                                           : keys_of_source(asking, where, source));
+  return assume_role(asking, role, keys.credentials);
+}
+
+// Both files have their say; the shared one, which holds keys, has the last.
+Result<Settings> settings_of(const std::string& profile) {
+  Result<Settings> config = config_section(profile), shared = shared_section(profile);
+  for (const auto* part : {&config, &shared}) {
+    if (!part->ok() && part->status().code() != Code::kNotFound) return part->status();
+  }
+  if (!config.ok() && !shared.ok()) {
+    return not_found(config.status().message() + "; " + shared.status().message());
+  }
+  Settings both = shared.ok() ? *std::move(shared) : Settings();
+  if (config.ok()) both.merge(*config);
+  return both;
+}
+
+Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, int depth) {
+  const std::string where = quoted(profile);
+  if (depth > kMaxSources) return invalid_argument(where + ": its source_profile goes in circles");
+  Result<Settings> settings = settings_of(profile);
+  if (!settings.ok()) return std::move(settings).status().at(where);
+  // A role may take the keys beside it as its source.
+  const bool own_source = setting(*settings, "source_profile") == profile;
+  if (!setting(*settings, "role_arn").empty() && !(own_source && depth > 0)) {
+    return keys_of_role(asking, where, *settings, depth);
+  }
+  DW_ASSIGN_OR_RETURN(std::optional<Keys> keys, keys_in(where, *settings));
+  if (keys) return *std::move(keys);
+  const std::string process = setting(*settings, "credential_process");
+  if (!process.empty()) return run_process(where, process);
+  if (!setting(*settings, "sso_session").empty() || !setting(*settings, "sso_start_url").empty()) {
+    return unsupported(where + " is one of SSO: name another profile in AWS_PROFILE that has " +
+                       "`credential_process = aws configure export-credentials --profile " +
+                       profile + " --format process`");
+  }
+  return not_found(where + " holds neither keys nor credential_process nor role_arn");
+}
+
+}  // namespace
+
+Result<Offer> ask_shared_file(const Asking&) {
+  const std::string profile = profile_name();
+  Result<Settings> settings = shared_section(profile);
+  if (settings.status().code() == Code::kNotFound) return nothing(settings.status().message());
+  if (!settings.ok()) return std::move(settings).status();
+  const std::string where = shared_credentials_path().string() + ", [" + profile + "]";
+  // Keys beside a role are there to get the role's.
+  if (!setting(*settings, "role_arn").empty()) return nothing(where + ": it names a role");
+  DW_ASSIGN_OR_RETURN(std::optional<Keys> keys, keys_in(where, *settings));
+  if (!keys) return nothing(where + ": no keys in it");
+  keys->file = shared_credentials_path();
+  return offer_of(*std::move(keys));
+}
+
+Result<Offer> ask_config_file(const Asking& asking) {
+  Result<Keys> keys = keys_of_profile(asking, profile_name(), 0);
+  if (keys.ok()) return offer_of(*std::move(keys));
+  // A profile that was asked for by name and is not there is a mistake, not another identity.
+  if (keys.status().code() == Code::kNotFound && environment_variable("AWS_PROFILE").empty()) {
+    return nothing(keys.status().message());
+  }
+  if (keys.status().code() == Code::kNotFound) return invalid_argument(keys.status().message());
+  return std::move(keys).status();
+}
+
+}  // namespace deltawire::s3
