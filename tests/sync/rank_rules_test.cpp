@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(
         Trouble{"CrashesOfAnother",
                 {.contents = {1, 2}, .mortal = {1}, .crashes = 1, .timeouts = true}},
         Trouble{"RestartsOfAll",
-                {.contents = {1}, .contents_anew = {2, 3}, .restarts = 1, .timeouts = true}}),
+                {.contents = {1}, .contents_anew = {2}, .restarts = 1, .timeouts = true}}),
     [](const auto& info) { return info.param.name; });
 
 // Minutes each: for a patient hand, --gtest_also_run_disabled_tests.
@@ -259,6 +259,8 @@ INSTANTIATE_TEST_SUITE_P(
         Trouble{"TwoCrashes", {.contents = {1, 2}, .crashes = 2, .timeouts = true}},
         Trouble{"TwoFaults", {.contents = {1, 2}, .faults = 2, .timeouts = true}},
         Trouble{"CrashAndFault", {.contents = {1, 2}, .crashes = 1, .faults = 1, .timeouts = true}},
+        Trouble{"RestartAndMore",
+                {.contents = {1}, .contents_anew = {2, 3}, .restarts = 1, .timeouts = true}},
         Trouble{"RestartAndFault",
                 {.contents = {1},
                  .contents_anew = {2, 3},
