@@ -57,8 +57,8 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
     EncodeItem item;
     const bool rounded = is_rounded(tensor);
-    item.change = {view.name, view.dtype,           view.shape, tensor.box,
-                   {},        rounded ? Bytes() : view.bytes};
+    item.change = {view.name,  view.dtype, view.shape,
+                   tensor.box, {},         rounded ? Bytes() : view.bytes};
     item.comparable = old.has_value();
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);

@@ -46,7 +46,8 @@ struct FullSource {
   std::optional<SidePaths> extra_files;  // none: those of the version before
   // Io when the files that the tensors are read from were written to; may be empty.
   std::function<Status()> check_unchanged = {};
-  std::shared_ptr<SideFiles> sides = {};  // made of the extra files when the version before is known
+  std::shared_ptr<SideFiles> sides =
+      {};  // made of the extra files when the version before is known
 
   Result<std::vector<FullFile>> files(const Contents& contents) const;
   Status check() const { return check_unchanged ? check_unchanged() : Status(); }

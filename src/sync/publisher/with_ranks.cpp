@@ -112,8 +112,8 @@ Status Publisher::Impl::prepare_full(Lead* lead) {
   lead->draft.sides = lead->task.source.sides;
   const double started = lead->task.clock.now();
   lead->contents = contents_of(lead->task.tensors, device.get());
-  DW_ASSIGN_OR_RETURN(lead->own, hash_contents(lead->task.tensors, lead->contents, parent(),
-                                               digest_kind(), &pool));
+  DW_ASSIGN_OR_RETURN(
+      lead->own, hash_contents(lead->task.tensors, lead->contents, parent(), digest_kind(), &pool));
   lead->report.phases.push_back({"hash", started, lead->task.clock.now()});
   lead->draft.pieces = lead->own.pieces;
   return {};
@@ -279,8 +279,7 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
     }
     case Ask::kCommit: {
       lead->draft.manifest.attempt = leader.attempt;
-      Status status =
-          commit(&lead->draft, &lead->task.source, lead->task.clock, &lead->report);
+      Status status = commit(&lead->draft, &lead->task.source, lead->task.clock, &lead->report);
       if (status.ok()) return committed(std::move(leader));
       return uncertain ? may_be_committed(std::move(leader), std::move(status))
                        : ranks::failed(std::move(leader), std::move(status));
