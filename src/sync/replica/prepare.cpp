@@ -347,6 +347,13 @@ Status Attempt::place_sides(JournalRecord* record) {
     record->sides[file.name] = file.sha256.hex();
   }
   record->replaces = sides_.ours;
+  // A folder that is there already may be this version's from before.
+  const fs::path before = replica_.layout.version(route_.record.manifest.version);
+  if (apart && before != sides_folder()) {
+    DW_ASSIGN_OR_RETURN(SidePlan old,
+                        plan_side_files(before, {}, route_.record.manifest.files, true));
+    record->replaces = std::move(old.ours);
+  }
   if (!sides_.fetch.empty() || apart) DW_RETURN_IF_ERROR(make_folder(files_folder()));
   for (size_t i = 0; i < sides_.fetch.size(); ++i) {
     const std::string& name = sides_.fetch[i].name;
