@@ -189,7 +189,8 @@ void add_bench(Command& app, Context& context, Run* run) {
       "  deltawire bench step1.safetensors step2.safetensors   your own weights\n"
       "  deltawire bench --codec tight slime deltawire -j 8    three rows only\n"
       "  deltawire bench --params 2B --density 0.005 --json\n"
-      "  deltawire bench --device cuda --model 1.7b            the GPU path");
+      "  deltawire bench --device cuda --model 1.7b            the GPU path\n"
+      "  deltawire bench --device cuda OLD NEW --copies 100    the same with weights of your own");
   auto options = std::make_shared<Options>();
   auto* old_path = verb->add_option("OLD", options->old_path,
                                     "the checkpoint before; without it, weights are simulated");
@@ -221,7 +222,12 @@ void add_bench(Command& app, Context& context, Run* run) {
   auto* model = verb->add_option("--model", options->on_device.model,
                                  "whose tensors with --device cuda: 8b, 1.7b or moe (default 8b)");
   model->type_name("NAME")->one_of(device_models());
-  model->needs(device);
+  model->needs(device)->excludes(old_path);
+  auto* copies = add_whole_number(verb, "--copies", &options->on_device.copies,
+                                  "of each tensor of OLD and NEW with --device cuda, to fill a "
+                                  "GPU, 1 to 1000000 (default 1)",
+                                  1, 1000000);
+  copies->needs(device)->needs(old_path);
   add_threads(verb, context);
   add_chain_bench(verb, context, run);
   add_versions_bench(verb, context, run);
@@ -229,6 +235,8 @@ void add_bench(Command& app, Context& context, Run* run) {
     if (verb->chosen() != nullptr) return;
     if (options->quick) options->params = kQuickParams;
     options->on_device.density = options->density;
+    options->on_device.old_path = options->old_path;
+    options->on_device.new_path = options->new_path;
     options->on_device.repeat = options->repeat;
     *run = [&context, options] {
       return options->device == "cuda" ? device_bench(context, options->on_device)

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -76,6 +77,30 @@ inline HostPair make_pair(uint64_t seed, unsigned width, size_t n, double densit
     }
     std::memcpy(pair.old_bytes.data() + i * width, &old_value, width);
     std::memcpy(pair.new_bytes.data() + i * width, &new_value, width);
+  }
+  return pair;
+}
+
+// As training changes weights: those with a small exponent more often and by any step, at times to
+// the other sign, the others by +1 or -1. So some classes of `tight` have tokens, others only
+// signs.
+inline HostPair make_trained_pair(uint64_t seed, unsigned width, size_t n, double density) {
+  Random random(seed);
+  HostPair pair = make_pair(seed, width, n, 0);
+  const Layout layout = layout_of(width);
+  const uint64_t large_key = width == 1 ? 6 : width == 8 ? 127 : 116;
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t value = 0;
+    std::memcpy(&value, pair.old_bytes.data() + i * width, width);
+    const bool small = (value >> layout.key_shift & layout.key_mask) < large_key;
+    if (unit(random) >= (small ? std::min(0.9, 6 * density) : density)) continue;
+    uint64_t size = 1;
+    if (small) {
+      const uint64_t kind = random() % 20;
+      size = kind < 10 ? 1 : kind < 18 ? 1 + random() % 16 : random() >> random() % 64;
+    }
+    value += (random() & 1) != 0 ? size : ~size + 1;
+    std::memcpy(pair.new_bytes.data() + i * width, &value, width);
   }
   return pair;
 }

@@ -69,6 +69,25 @@ TEST_P(DeviceCodec, AnyBitsAtAll) {
   }
 }
 
+TEST_P(DeviceCodec, EveryWidthWithStepsAsTrainingMakesThem) {
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    DeviceBatch batch;
+    for (const size_t n : {5000, 262144, 300'001}) {
+      for (const double density : {0.001, 0.04, 0.5}) {
+        batch.add(make_trained_pair(n, width, n, density), n == 262144 ? 3 : 0);
+      }
+    }
+    expect_same(GetParam(), batch);
+  }
+}
+
+// Small enough for tools that watch every access.
+TEST_P(DeviceCodec, AnArrayAsTrainingChangesIt) {
+  DeviceBatch batch;
+  batch.add(make_trained_pair(3, 2, 300'001, 0.04));
+  expect_same(GetParam(), batch);
+}
+
 TEST_P(DeviceCodec, AnyAlignment) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     DeviceBatch batch;
@@ -89,6 +108,7 @@ TEST_P(DeviceCodec, ThousandsOfSmallArrays) {
 TEST_P(DeviceCodec, LittleScratchMeansManyTurns) {
   DeviceBatch batch;
   for (size_t i = 0; i < 6; ++i) batch.add(make_pair(i, 2, 3'000'000, 0.02));
+  for (size_t i = 0; i < 3; ++i) batch.add(make_trained_pair(i, 2, 3'000'000, 0.04));
   DeviceOptions options;
   options.scratch_bytes = size_t{4} << 20;
   expect_same(GetParam(), batch, options);
@@ -239,6 +259,27 @@ TEST_P(DeviceCodec, SeveralWidthsAreAllOrNothing) {
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceCodec, ::testing::ValuesIn(kCodecs),
                          [](const auto& param) { return name_of(param.param); });
+
+// The test above is of use only if blocks go both ways, and classes within a block do.
+TEST(DeviceCodecTest, BlocksWithStepsOfOneAndOthersAreToldApart) {
+  const auto kinds_of = [](HostPair pair) {
+    const Encoded encoded = encode_on_cpu(CodecId::kTight, pair);
+    return good(
+        count_block_kinds({layout_of(pair.width), nullptr, pair.old_bytes.size() / pair.width,
+                           CodecId::kTight, encoded.payload}));
+  };
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    const BlockKinds trained = kinds_of(make_trained_pair(1, width, 1'000'001, 0.04));
+    EXPECT_EQ(trained.num_blocks, 4);
+    EXPECT_EQ(trained.num_coded, 4);
+    EXPECT_GT(trained.num_mixed, 0) << width;
+    HostPair pair = make_pair(1, width, 1'000'001, 0);
+    for (size_t i = 0; i < pair.new_bytes.size(); i += 300 * width) pair.new_bytes[i] ^= 1;
+    const BlockKinds units = kinds_of(std::move(pair));
+    EXPECT_EQ(units.num_blocks, 4);
+    EXPECT_EQ(units.num_coded, 0);
+  }
+}
 
 TEST(DeviceCodecTest, OtherCodecsAreRefusedByName) {
   SKIP_WITHOUT_GPU();

@@ -42,7 +42,10 @@ std::vector<BothSides> any_arrays(Random& random) {
   for (uint64_t count = 1 + random() % 8; count > 0; --count) {
     const unsigned width = 1U << random() % 4;
     const Content content = random() % 4 == 0 ? Content::kNoise : Content::kWeights;
-    arrays.emplace_back(make_pair(random(), width, any_size(random), any_density(random), content),
+    const size_t n = any_size(random);
+    const double density = any_density(random);
+    arrays.emplace_back(random() % 3 == 0 ? make_trained_pair(random(), width, n, density)
+                                          : make_pair(random(), width, n, density, content),
                         random() % 3 == 0 ? random() % 17 : 0);
   }
   return arrays;

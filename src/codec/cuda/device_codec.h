@@ -49,6 +49,14 @@ struct DeviceTimes {
   double statistics = 0, coding = 0;
 };
 
+// For benches and tests: blocks of a `tight` payload that have changes.
+struct BlockKinds {
+  uint64_t num_blocks = 0;
+  uint64_t num_coded = 0;  // with steps other than +1 and -1
+  uint64_t num_mixed = 0;  // of those, with classes whose steps are all +1 or -1, too
+};
+Result<BlockKinds> count_block_kinds(const DevicePatch& patch);
+
 // `indices`, `gaps` and `tight` are coded on the device. Waits for `stream` where the host must
 // decide something, and at the end.
 Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,

@@ -1,152 +1,44 @@
-// `tight` onto a device. The host takes payloads apart and reads what stands at the front of each
-// block; the device does the rest, as many blocks at a time as the scratch has room for.
+// `tight` onto a device, as many blocks at a time as the scratch has room for.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "codec/checks.h"
 #include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/patch_status.h"
+#include "codec/cuda/tight_prepare.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
-#include "codec/tight_payload.h"
 
 namespace deltawire::cuda {
 namespace {
 
-using tight::BlockHead;
-using tight::Payload;
-
 constexpr size_t kNumSlots = Workspace::kCodecStreams;
-
-// Everything the host knows of a batch. Arrays, tables and blocks are in pinned memory.
-struct Prepared {
-  std::vector<Payload> payloads;
-  std::span<TightDecodeArray> arrays;
-  std::span<TableFrequencies> tables;
-  std::span<TightDecodeBlock> blocks;  // in order of array and number; `bytes` of the payload
-
-  size_t lay_out(Carve carve, size_t num_arrays, size_t num_tables, size_t num_blocks) {
-    arrays = {carve.take<TightDecodeArray>(num_arrays), num_arrays};
-    tables = {carve.take<TableFrequencies>(num_tables), num_tables};
-    blocks = {carve.take<TightDecodeBlock>(num_blocks), num_blocks};
-    return carve.size();
-  }
-};
-
-Status prepare_block(const Payload& payload, Bytes bytes, TightDecodeBlock* block) {
-  if (bytes.size() <= tight::kStateBytes) {
-    return corruption("tight block: too short for its coder states");
-  }
-  uint8_t padded[tight::kMaxHeadBytes + 16] = {};
-  std::memcpy(padded, bytes.data(), std::min(bytes.size(), tight::kMaxHeadBytes));
-  BitReader bits(padded);
-  BlockHead head;
-  const tight::Model& model = payload.model;
-  if (const char* wrong = tight::read_block_head(model, block->num_elements, &bits, &head)) {
-    return corruption(std::string("tight block: ") + wrong);
-  }
-  block->length = uint32_t(bytes.size());
-  block->bits_at = uint32_t(bits.num_bits());
-  block->unit_classes = head.unit_classes;
-  block->only_units = 1;
-  for (size_t c = 0; c < kMaxClasses; ++c) {
-    block->end[c] = head.end[c];
-    const uint32_t count = head.end[c] - (c == 0 ? 0 : head.end[c - 1]);
-    const uint32_t mean =
-        tight::mean_count(model.mean_codes[c], block->num_elements, model.block_log2);
-    if (count != 0 && (head.unit_classes >> c & 1) == 0) block->only_units = 0;
-    block->q[c] = model.fitted ? tight::block_q(model.q[c], mean, count) : model.q[c];
-  }
-  return {};
-}
-
-Result<Prepared> prepare(std::span<const NumberedPatch> patches, const DeviceOptions& options) {
-  ThreadPool* const pool = options.pool;
-  Prepared all;
-  const size_t num = patches.size();
-  all.payloads.resize(num);
-  std::vector<Status> failures(num);
-  parallel_for(pool, num, [&](size_t i, unsigned) {
-    const DevicePatch& patch = patches[i].patch;
-    Result<Payload> split = tight::split_payload(patch.layout, patch.payload, patch.num_elements);
-    if (split.ok()) {
-      all.payloads[i] = std::move(*split);
-    } else {
-      failures[i] = split.status();
-    }
-  });
-  const auto check = [&]() -> Status {
-    for (size_t i = 0; i < num; ++i) {
-      if (!failures[i].ok()) {
-        return std::move(failures[i]).at("patch " + std::to_string(patches[i].number));
-      }
-    }
-    return {};
-  };
-  DW_RETURN_IF_ERROR(check());
-
-  std::vector<size_t> first_block(num), first_table(num);
-  size_t num_blocks = 0, num_tables = 0;
-  for (size_t i = 0; i < num; ++i) {
-    const Payload& payload = all.payloads[i];
-    first_table[i] = num_tables;
-    num_tables += num_value_tables(payload.model);
-    first_block[i] = num_blocks;
-    num_blocks += size_t(std::count_if(payload.blocks.begin(), payload.blocks.end(),
-                                       [](Bytes block) { return !block.empty(); }));
-  }
-  const size_t size = all.lay_out(Carve(nullptr), num, num_tables, num_blocks);
-  DW_ASSIGN_OR_RETURN(uint8_t* const host, options.workspace->get(Workspace::kHostTables, size));
-  all.lay_out(Carve(host), num, num_tables, num_blocks);
-  parallel_for(pool, num, [&](size_t i, unsigned) {
-    const Payload& payload = all.payloads[i];
-    const DevicePatch& patch = patches[i].patch;
-    all.arrays[i] = {patch.data,
-                     make_keys(payload.model.split),
-                     {},
-                     uint32_t(first_table[i]),
-                     payload.model.num_contexts};
-    fill_contexts(payload.model, all.arrays[i].context_of_key);
-    make_value_tables(payload.model, patch.layout.width, &all.tables[first_table[i]]);
-    TightDecodeBlock* block = all.blocks.data() + first_block[i];
-    const uint64_t block_elements = uint64_t{1} << payload.model.block_log2;
-    for (size_t b = 0; b < payload.blocks.size() && failures[i].ok(); ++b) {
-      const Bytes bytes = payload.blocks[b];
-      if (bytes.empty()) continue;
-      block->array = uint32_t(i);
-      block->number = uint32_t(b);
-      block->first_element = b * block_elements;
-      block->num_elements =
-          uint32_t(std::min(block_elements, patch.num_elements - block->first_element));
-      block->bytes = uint64_t(bytes.data() - patch.payload.data());
-      failures[i] = prepare_block(payload, bytes, block).at("block " + std::to_string(b));
-      ++block;
-    }
-  });
-  DW_RETURN_IF_ERROR(check());
-  return all;
-}
 
 // Blocks that are worked on together. Those of an array lie side by side in its payload: one copy
 // for each array.
 struct Chunk {
   size_t begin = 0, end = 0;  // of the blocks
+  size_t num_coded = 0;
   uint64_t changes = 0, values = 0, payload_bytes = 0;
   std::vector<Bytes> payload;  // of which those are
 };
 
-// Changes whose values have to be kept.
+// Changes whose values have to be kept: those of coded classes.
 uint64_t num_values(const TightDecodeBlock& block) {
-  return block.only_units != 0 ? 0 : block.end[kMaxClasses - 1];
+  uint64_t count = 0;
+  for (size_t c = 0; c < kMaxClasses; ++c) {
+    if ((block.unit_classes >> c & 1) == 0) count += block.end[c] - (c == 0 ? 0 : block.end[c - 1]);
+  }
+  return count;
 }
 
 uint64_t block_cost(const TightDecodeBlock& block, unsigned width) {
-  return block.length + block.end[kMaxClasses - 1] * sizeof(uint32_t) +
-         num_values(block) * (sizeof(uint32_t) + uint64_t{width}) + sizeof(TightDecodeBlock) +
-         sizeof(TightStreams);
+  return block.length + block.end[kMaxClasses - 1] * sizeof(uint32_t) + num_values(block) * width +
+         sizeof(TightDecodeBlock) + sizeof(TightStreams);
 }
+
+// Changes of a chunk are counted in 32 bits.
+constexpr uint64_t kMostChunkBytes = uint64_t{1} << 32;
 
 // Of all blocks, each with what its kernels have to be told of its place in its chunk.
 std::vector<Chunk> make_chunks(std::span<const NumberedPatch> patches,
@@ -154,7 +46,8 @@ std::vector<Chunk> make_chunks(std::span<const NumberedPatch> patches,
   const unsigned width = patches[0].patch.layout.width;
   uint64_t sum = 0;
   for (const TightDecodeBlock& block : blocks) sum += block_cost(block, width);
-  const uint64_t budget = sum <= scratch_bytes ? scratch_bytes : scratch_bytes / kNumSlots;
+  const bool at_once = sum <= std::min(scratch_bytes, kMostChunkBytes);
+  const uint64_t budget = std::min(at_once ? sum : scratch_bytes / kNumSlots, kMostChunkBytes);
   std::vector<Chunk> chunks;
   uint64_t cost = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -174,6 +67,7 @@ std::vector<Chunk> make_chunks(std::span<const NumberedPatch> patches,
     block.first_change = uint32_t(chunk.changes);
     block.first_value = uint32_t(chunk.values);
     chunk.end = i + 1;
+    chunk.num_coded += block.only_units == 0 ? 1 : 0;
     chunk.changes += block.end[kMaxClasses - 1];
     chunk.values += num_values(block);
     chunk.payload_bytes += block.length;
@@ -195,16 +89,15 @@ struct Slot {
     work.blocks = blocks;
     work.payload = payload;
     work.streams = carve.take<TightStreams>(most.end);
-    work.positions = carve.take<uint32_t>(most.changes);
+    work.ranks = carve.take<uint32_t>(most.changes);
     work.values = carve.take<uint8_t>(most.values * width);
-    work.order = carve.take<uint32_t>(most.values);
     return carve.size();
   }
 };
 
 class TightApplier {
  public:
-  TightApplier(std::span<const NumberedPatch> patches, const Prepared& prepared,
+  TightApplier(std::span<const NumberedPatch> patches, const PreparedPatches& prepared,
                Workspace* workspace, Stream stream)
       : patches_(patches),
         prepared_(prepared),
@@ -253,11 +146,12 @@ class TightApplier {
       slots_[s].lay_out(memory + s * slot_bytes, most, width_);
       TightDecodeWork& work = slots_[s].work;
       work.arrays = arrays;
-      work.gap_tables = gaps->decode.data<DecodeTable>();
+      work.gap_tables = gaps->decode.data<SlotTable>();
       work.value_tables = tables;
       work.status = status_;
-      DW_ASSIGN_OR_RETURN(streams_[s], workspace_.stream(s));
-      DW_RETURN_IF_ERROR(follow(streams_[s], stream_));
+      DW_ASSIGN_OR_RETURN(streams_[s].scans, workspace_.stream(s));
+      DW_ASSIGN_OR_RETURN(streams_[s].chains, workspace_.stream(Workspace::kChains + s));
+      DW_RETURN_IF_ERROR(follow(streams_[s].chains, stream_));
     }
     return {};
   }
@@ -273,7 +167,7 @@ class TightApplier {
       const size_t s = i % num_slots_;
       DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[s], streams_[s], pass));
     }
-    for (size_t s = 0; s < num_slots_; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s]));
+    for (size_t s = 0; s < num_slots_; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s].chains));
     return {};
   }
 
@@ -285,37 +179,38 @@ class TightApplier {
   }
 
  private:
-  Status run_chunk(const Chunk& chunk, Slot& slot, Stream stream, Pass pass) {
+  Status run_chunk(const Chunk& chunk, Slot& slot, TightDecodeStreams streams, Pass pass) {
     uint8_t* to = slot.payload;
     for (const Bytes bytes : chunk.payload) {
-      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), stream));
+      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), streams.chains));
       to += bytes.size();
     }
     const size_t count = chunk.end - chunk.begin;
     DW_RETURN_IF_ERROR(copy(slot.blocks, prepared_.blocks.data() + chunk.begin,
-                            count * sizeof(TightDecodeBlock), stream));
+                            count * sizeof(TightDecodeBlock), streams.chains));
     slot.work.num_blocks = uint32_t(count);
-    if (pass == kPatch) return patch_tight(slot.work, width_, stream);
-    DW_RETURN_IF_ERROR(check_tight(slot.work, width_, stream));
-    return pass == kCheckAndWrite ? write_tight(slot.work, width_, stream) : Status();
+    slot.work.num_coded = uint32_t(chunk.num_coded);
+    if (pass == kPatch) return patch_tight(slot.work, width_, streams);
+    DW_RETURN_IF_ERROR(check_tight(slot.work, width_, streams));
+    return pass == kCheckAndWrite ? write_tight(slot.work, width_, streams) : Status();
   }
 
   const std::span<const NumberedPatch> patches_;
-  const Prepared& prepared_;
+  const PreparedPatches& prepared_;
   Workspace& workspace_;
   const unsigned width_;
   const Stream stream_;
   size_t num_slots_ = 0;
   PatchStatus* status_ = nullptr;
   std::array<Slot, kNumSlots> slots_;
-  std::array<Stream, kNumSlots> streams_{};
+  std::array<TightDecodeStreams, kNumSlots> streams_{};
 };
 
 }  // namespace
 
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times) {
-  DW_ASSIGN_OR_RETURN(const Prepared prepared, prepare(patches, options));
+  DW_ASSIGN_OR_RETURN(const PreparedPatches prepared, prepare_patches(patches, options));
   const std::vector<Chunk> chunks = make_chunks(patches, prepared.blocks, options.scratch_bytes);
   TightApplier applier(patches, prepared, options.workspace, stream);
   DW_RETURN_IF_ERROR(applier.open(chunks));

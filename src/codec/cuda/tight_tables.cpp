@@ -24,11 +24,11 @@ Result<std::unique_ptr<GapTables>> make_gap_tables(Stream stream) {
   auto made = std::make_unique<GapTables>();
   const size_t from_bytes = 256 * sizeof(TableFrequencies);
   DW_ASSIGN_OR_RETURN(const Buffer from, Buffer::allocate(Place::kDevice, from_bytes));
-  DW_ASSIGN_OR_RETURN(made->decode, Buffer::allocate(Place::kDevice, 256 * sizeof(DecodeTable)));
+  DW_ASSIGN_OR_RETURN(made->decode, Buffer::allocate(Place::kDevice, 256 * sizeof(SlotTable)));
   DW_ASSIGN_OR_RETURN(made->encode, Buffer::allocate(Place::kDevice, 256 * sizeof(EncodeTable)));
   DW_RETURN_IF_ERROR(copy(from.data(), frequencies.data(), from_bytes, stream));
   DW_RETURN_IF_ERROR(
-      expand_tables(from.data<TableFrequencies>(), made->decode.data<DecodeTable>(), 256, stream));
+      expand_tables(from.data<TableFrequencies>(), made->decode.data<SlotTable>(), 256, stream));
   DW_RETURN_IF_ERROR(
       expand_tables(from.data<TableFrequencies>(), made->encode.data<EncodeTable>(), 256, stream));
   DW_RETURN_IF_ERROR(wait(stream));

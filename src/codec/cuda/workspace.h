@@ -70,12 +70,14 @@ class Workspace {
     return piece.data();
   }
 
-  // Codecs work on the first kCodecStreams. The others are for what goes on beside that.
+  // Codecs work on the first kCodecStreams. The others are for what goes on beside that; those from
+  // kChains on, as many, are urgent.
   static constexpr size_t kCodecStreams = 4;
-  enum StreamUse : uint8_t { kSmallArrays = kCodecStreams };
+  enum StreamUse : uint8_t { kSmallArrays = kCodecStreams, kChains };
   Result<Stream> stream(size_t i) {
     while (streams_.size() <= i) {
-      DW_ASSIGN_OR_RETURN(OwnedStream made, OwnedStream::create());
+      const Urgency urgency = streams_.size() < kChains ? Urgency::kPlain : Urgency::kUrgent;
+      DW_ASSIGN_OR_RETURN(OwnedStream made, OwnedStream::create(urgency));
       streams_.push_back(std::move(made));
     }
     return streams_[i].get();

@@ -36,6 +36,13 @@ __global__ void simulate(uint16_t* old_weights, uint16_t* new_weights, uint64_t 
   }
 }
 
+__global__ void shorten_steps(const uint16_t* old_weights, uint16_t* new_weights, uint64_t n) {
+  for (uint64_t i = first_index(); i < n; i += stride()) {
+    const int16_t step = int16_t(new_weights[i] - old_weights[i]);
+    if (step != 0) new_weights[i] = uint16_t(old_weights[i] + (step > 0 ? 1 : -1));
+  }
+}
+
 __global__ void widen_all(const uint16_t* weights, float* wide, uint64_t n) {
   for (uint64_t i = first_index(); i < n; i += stride()) {
     wide[i] = __uint_as_float(uint32_t(weights[i]) << 16);
@@ -84,6 +91,12 @@ Status simulate_step(uint16_t* old_weights, uint16_t* new_weights, uint64_t n, u
                      float rate, Stream stream) {
   simulate<<<kGrid, kThreads, 0, stream>>>(old_weights, new_weights, n, seed, rate);
   return launched("simulate");
+}
+
+Status make_unit_steps(const uint16_t* old_weights, uint16_t* new_weights, uint64_t n,
+                       Stream stream) {
+  shorten_steps<<<kGrid, kThreads, 0, stream>>>(old_weights, new_weights, n);
+  return launched("shorten_steps");
 }
 
 Status widen(const uint16_t* weights, float* wide, uint64_t n, Stream stream) {

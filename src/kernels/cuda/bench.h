@@ -11,6 +11,9 @@ namespace deltawire::cuda {
 // measured law of RL steps says; `rate` sets how many. Both on the device.
 Status simulate_step(uint16_t* old_weights, uint16_t* new_weights, uint64_t n, uint64_t seed,
                      float rate, Stream stream);
+// Makes every step between the two +1 or -1, the way it goes already.
+Status make_unit_steps(const uint16_t* old_weights, uint16_t* new_weights, uint64_t n,
+                       Stream stream);
 // The new weights as the f32 that they were rounded from.
 Status widen(const uint16_t* weights, float* wide, uint64_t n, Stream stream);
 

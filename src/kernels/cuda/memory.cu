@@ -69,9 +69,12 @@ Buffer::~Buffer() {
   }
 }
 
-Result<OwnedStream> OwnedStream::create() {
+Result<OwnedStream> OwnedStream::create(Urgency urgency) {
   cudaStream_t stream = nullptr;
-  DW_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;
+  DW_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  DW_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                       urgency == Urgency::kUrgent ? greatest : least));
   return OwnedStream(stream);
 }
 

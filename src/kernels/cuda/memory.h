@@ -67,9 +67,12 @@ class Buffer {
   Place place_ = Place::kDevice;
 };
 
+// Kernels of urgent streams come first where both wait for room on the device.
+enum class Urgency : uint8_t { kPlain, kUrgent };
+
 class OwnedStream {
  public:
-  static Result<OwnedStream> create();
+  static Result<OwnedStream> create(Urgency urgency = Urgency::kPlain);
   ~OwnedStream();
   OwnedStream(OwnedStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   OwnedStream& operator=(OwnedStream&& other) noexcept {

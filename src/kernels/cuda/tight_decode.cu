@@ -3,26 +3,44 @@
 #include "kernels/cuda/tight_decode_steps.h"
 
 namespace deltawire::cuda {
-Status check_tight(const TightDecodeWork& work, unsigned width, Stream stream) {
-  if (work.num_blocks == 0) return {};
-  DW_RETURN_IF_ERROR(decode_gaps(work, stream));
-  DW_RETURN_IF_ERROR(check_ranks(work, width, stream));
-  DW_RETURN_IF_ERROR(locate_ranks(work, width, kFindOthers, stream));
-  return decode_values(work, width, stream);
+namespace {
+
+template <class Scan>
+Status scan_between(TightDecodeStreams streams, const Scan& scan) {
+  DW_RETURN_IF_ERROR(follow(streams.scans, streams.chains));
+  DW_RETURN_IF_ERROR(scan(streams.scans));
+  return follow(streams.chains, streams.scans);
 }
 
-Status write_tight(const TightDecodeWork& work, unsigned width, Stream stream) {
-  if (work.num_blocks == 0) return {};
-  DW_RETURN_IF_ERROR(locate_ranks(work, width, kWriteUnits, stream));
-  return write_values(work, width, stream);
+Status decode_coded(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams) {
+  if (work.num_coded == 0) return {};
+  DW_RETURN_IF_ERROR(
+      scan_between(streams, [&](Stream scans) { return find_values(work, width, scans); }));
+  return decode_values(work, width, streams.chains);
 }
 
-Status patch_tight(const TightDecodeWork& work, unsigned width, Stream stream) {
+}  // namespace
+
+Status check_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams) {
   if (work.num_blocks == 0) return {};
-  DW_RETURN_IF_ERROR(decode_gaps(work, stream));
-  DW_RETURN_IF_ERROR(locate_ranks(work, width, kFindOthers | kWriteUnits, stream));
-  DW_RETURN_IF_ERROR(decode_values(work, width, stream));
-  return write_values(work, width, stream);
+  DW_RETURN_IF_ERROR(decode_gaps(work, streams.chains));
+  if (work.num_coded < work.num_blocks) {
+    DW_RETURN_IF_ERROR(
+        scan_between(streams, [&](Stream scans) { return check_ranks(work, width, scans); }));
+  }
+  return decode_coded(work, width, streams);
+}
+
+Status write_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams) {
+  if (work.num_blocks == 0) return {};
+  return scan_between(streams, [&](Stream scans) { return write_changes(work, width, scans); });
+}
+
+Status patch_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams) {
+  if (work.num_blocks == 0) return {};
+  DW_RETURN_IF_ERROR(decode_gaps(work, streams.chains));
+  DW_RETURN_IF_ERROR(decode_coded(work, width, streams));
+  return write_tight(work, width, streams);
 }
 
 }  // namespace deltawire::cuda

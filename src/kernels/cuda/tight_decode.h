@@ -1,7 +1,9 @@
-// Decoding `tight` on the device, in four steps: gaps become ranks, ranks become positions with the
-// old values there, old values become new ones, and only then, if nothing was wrong with any block,
-// are they written. Blocks whose steps are all +1 or -1 take a shorter way: the new values are
-// known where the old ones are seen.
+// Decoding `tight` on the device. Gaps become ranks, then a scan of the weights finds the elements
+// that have them, and writes. A class is coded where some of its steps are other than +1 or -1. In
+// weights as they are, most blocks have a coded class, the smallest exponents, and several that are
+// not. What a coded step is takes its old weight, and where a sign stands takes the coded steps
+// before it: blocks with coded classes are scanned twice. The first scan fetches old values of
+// coded classes, from which the new ones are decoded.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,23 @@ struct DecodeTable {
   uint32_t range[kMaxSymbols];  // frequency | start << 16
   uint32_t num_symbols;
 };
+// The same in one look: larger, for the tables that all arrays share.
+struct SlotTable {
+  // The symbol | the slot's place in the symbol's range << 8 | the symbol's frequency - 1 << 20
+  uint32_t slots[kProbabilityOne];
+  uint32_t num_symbols;
+
+  static constexpr uint32_t entry(uint32_t symbol, uint32_t place, uint32_t frequency) {
+    return symbol | place << 8 | (frequency - 1) << 20;
+  }
+  static constexpr uint32_t symbol(uint32_t entry) { return entry & 0xff; }
+  static constexpr uint32_t place(uint32_t entry) { return entry >> 8 & 0xfff; }
+  static constexpr uint32_t frequency_less_one(uint32_t entry) { return entry >> 20; }
+};
+static_assert(kProbabilityBits == 12 && kMaxSymbols <= 256);
 // Makes `count` of them. Both pointers are to device memory.
 Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count, Stream stream);
+Status expand_tables(const TableFrequencies* from, SlotTable* to, size_t count, Stream stream);
 
 struct TightDecodeArray {
   void* data;
@@ -36,8 +53,8 @@ struct TightDecodeBlock {
   uint64_t first_element;  // of its array
   uint32_t length, array, number;
   uint32_t num_elements;
-  uint32_t first_change;  // in `positions`
-  uint32_t first_value;   // in `values` and `order`; unused with only_units
+  uint32_t first_change;  // in `ranks`
+  uint32_t first_value;   // in `values`, of its coded classes; unused with only_units
   uint32_t only_units;    // 1: all of its steps are +1 or -1
   uint32_t bits_at;       // where raw bits of gaps begin, in bits from its start
   uint32_t unit_classes;
@@ -47,33 +64,39 @@ struct TightDecodeBlock {
 
 // Where a block's streams are between two steps.
 struct TightStreams {
-  uint32_t bits, words;  // bits from the front; bytes from the front, downwards
-  uint32_t next, other;  // coder states
+  uint32_t bits, words;         // bits from the front; bytes from the front, downwards
+  uint32_t next, other;         // coder states
+  uint32_t signs[kMaxClasses];  // where those of each class that is not coded begin, in bits
 };
 
 // All on the device.
 struct TightDecodeWork {
   const TightDecodeArray* arrays;
   const TightDecodeBlock* blocks;
-  uint32_t num_blocks;
-  const uint8_t* payload;         // with kPayloadPadding readable bytes before and after
-  const DecodeTable* gap_tables;  // 256
+  uint32_t num_blocks, num_coded;  // of these, those with coded classes
+  const uint8_t* payload;          // with kPayloadPadding readable bytes before and after
+  const SlotTable* gap_tables;     // 256
   const DecodeTable* value_tables;
   TightStreams* streams;  // one for each block
-  uint32_t* positions;    // one for each change
-  void* values;           // one for each change of blocks that are not of unit steps
-  uint32_t* order;        // likewise: which comes next in memory, roughly
+  uint32_t* ranks;        // one for each change; of coded ones later their positions
+  void* values;           // one for each change of coded classes: old ones, then new ones
   PatchStatus* status;
 };
-inline constexpr size_t kPayloadPadding =
-    256;  // a damaged block may be read this far past its ends
+// A damaged block may be read this far past its ends.
+inline constexpr size_t kPayloadPadding = 512;
+
+// Chains of symbols take long and little of the device, scans all of it: with an urgent stream,
+// chains of some blocks run beside scans of others. Calls begin and end on `chains`.
+struct TightDecodeStreams {
+  Stream chains, scans;
+};
 
 // `width` is of all arrays. Everything is checked and nothing written:
-Status check_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status check_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 // After it, the writes; none if the status says that something is wrong.
-Status write_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status write_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 // Both at once, in one scan less: what is wrong is found, but may be when some of the weights have
 // been written.
-Status patch_tight(const TightDecodeWork& work, unsigned width, Stream stream);
+Status patch_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 
 }  // namespace deltawire::cuda

@@ -5,20 +5,15 @@
 
 namespace deltawire::cuda {
 
-// Gaps to ranks, in work.positions. Looks at the ends of blocks of unit steps, too.
+// Gaps to ranks. Looks at the ends of blocks without coded classes, too.
 Status decode_gaps(const TightDecodeWork& work, Stream stream);
-
-// What to do with which blocks.
-enum LocateFlags : unsigned {
-  kFindOthers = 1,  // not of unit steps: ranks to positions, with the old values there
-  kWriteUnits = 2,  // of unit steps: the new values go where the ranks point
-};
-Status locate_ranks(const TightDecodeWork& work, unsigned width, unsigned flags, Stream stream);
-// Blocks of unit steps only: whether each class has as many elements as its ranks say.
+// Blocks without coded classes: whether each class has as many elements as its ranks say.
 Status check_ranks(const TightDecodeWork& work, unsigned width, Stream stream);
-
-// The other blocks: old values to new ones, and those to where they belong.
+// Blocks with coded classes: the old values of those, and what check_ranks() does.
+Status find_values(const TightDecodeWork& work, unsigned width, Stream stream);
+// Of these, old values to new ones; the signs of other classes. Looks at the ends of blocks.
 Status decode_values(const TightDecodeWork& work, unsigned width, Stream stream);
-Status write_values(const TightDecodeWork& work, unsigned width, Stream stream);
+// All blocks: changes go where the ranks point, and what check_ranks() does.
+Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream);
 
 }  // namespace deltawire::cuda

@@ -36,6 +36,22 @@ __global__ void __launch_bounds__(kThreads) expand(const TableFrequencies* from,
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    expand_slots(const TableFrequencies* from, SlotTable* to) {
+  __shared__ uint32_t start[kMaxSymbols];
+  const TableFrequencies& source = from[blockIdx.x];
+  SlotTable& table = to[blockIdx.x];
+  add_up(source, start);
+  __syncthreads();
+  if (threadIdx.x == 0) table.num_symbols = source.num_symbols;
+  for (uint32_t s = 0; s < source.num_symbols; ++s) {
+    const uint32_t frequency = source.frequency[s];
+    for (uint32_t i = threadIdx.x; i < frequency; i += kThreads) {
+      table.slots[start[s] + i] = SlotTable::entry(s, i, frequency);
+    }
+  }
+}
+
 // As RansTable::EncodeSymbol::of() does it. A symbol that does not occur is never looked up.
 __device__ EncodeSymbol symbol_of(uint32_t frequency, uint32_t start) {
   if (frequency == 0) return {0, start, 0};
@@ -62,6 +78,12 @@ Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count
   if (count == 0) return {};
   expand<<<unsigned(count), kThreads, 0, stream>>>(from, to);
   return launched("expand");
+}
+
+Status expand_tables(const TableFrequencies* from, SlotTable* to, size_t count, Stream stream) {
+  if (count == 0) return {};
+  expand_slots<<<unsigned(count), kThreads, 0, stream>>>(from, to);
+  return launched("expand_slots");
 }
 
 Status expand_tables(const TableFrequencies* from, EncodeTable* to, size_t count, Stream stream) {

@@ -1,34 +1,39 @@
-// Step 2 of decoding `tight`: a scan of the old weights turns ranks into positions. A thread block
-// for each block.
+// Steps 2 and 4 of decoding `tight`: a scan of the weights finds the elements that have the ranks.
+// A thread block for each block, a warp of it for each class.
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/status.cuh"
+#include "kernels/cuda/team.cuh"
 #include "kernels/cuda/tight_decode_steps.h"
 #include "kernels/cuda/tight_scan.cuh"
+#include "kernels/cuda/tight_symbols.cuh"
 #include "kernels/cuda/widths.h"
 
 namespace deltawire::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr unsigned kResident = 4;                    // blocks that a multiprocessor works on
-constexpr unsigned kSlots = kThreads / kMaxClasses;  // threads that look after a class
-constexpr uint32_t kAllSlots = kSlots == kWarp ? kAllLanes : (1U << kSlots % kWarp) - 1;
-static_assert(kSlots <= kWarp);
+static_assert(kThreads == kMaxClasses * kWarp);
+constexpr uint32_t kNoRank = ~0U;
 
-template <class T>
-using DecodeStep = StepOf<sizeof(T) <= 2   ? 64
-                          : sizeof(T) == 4 ? 32
-                                           : 16,
-                          kThreads>;
+// Of elements of one or two bytes, kNarrow to a thread; kBlocks that a multiprocessor works on.
+template <unsigned kNarrow, unsigned kBlocks>
+struct Shape {
+  static constexpr unsigned kResident = kBlocks;
+  template <class T>
+  using Step = StepOf<sizeof(T) <= 2   ? kNarrow
+                      : sizeof(T) == 4 ? kNarrow / 2
+                                       : kNarrow / 4,
+                      kThreads>;
+};
+using FindShape = Shape<32, 5>;
+using WriteShape = Shape<32, 5>;
 
 // In shared memory, one for each thread block.
-template <class T>
+template <class T, class Step>
 struct LocateMemory {
-  using Step = DecodeStep<T>;
   StagedRows<T, Step::kLaneElements, kThreads> rows;
   StepScan<Step> scan;
-  uint32_t num_placed;
 };
 
 // Of the last of `count` places, a power of two, whose value is not above `rank`: its number.
@@ -54,10 +59,9 @@ __device__ unsigned bit_with_rank(uint32_t mask, uint32_t rank) {
 }
 
 // The element of class c that has `rank` others of its class before it among those of `warp`.
-template <class T>
-__device__ uint32_t locate(const LocateMemory<T>& memory, KeyBits keys, unsigned c, unsigned warp,
-                           uint32_t rank) {
-  using Step = DecodeStep<T>;
+template <class T, class Step>
+__device__ uint32_t locate_in_warp(const LocateMemory<T, Step>& memory, KeyBits keys, unsigned c,
+                                   unsigned warp, uint32_t rank) {
   const auto& scan = memory.scan;
   const unsigned first_thread = warp * kWarp;
   const unsigned owner = first_thread + last_reached<kWarp>(rank, [&](unsigned t) {
@@ -71,198 +75,229 @@ __device__ uint32_t locate(const LocateMemory<T>& memory, KeyBits keys, unsigned
   return first + bit_with_rank(class_mask<T>(memory.rows, first, keys, scan, c), rank);
 }
 
+// A block's weights, a step after the other.
+template <class T, class Step>
+class BlockScan {
+ public:
+  __device__ BlockScan(const TightDecodeArray& array, const TightDecodeBlock& block,
+                       LocateMemory<T, Step>* memory)
+      : memory_(*memory),
+        keys_(array.keys),
+        data_(array.data),
+        begin_(block.first_element),
+        size_(block.num_elements),
+        aligned_(is_aligned16(data_)) {}  // blocks begin at multiples of 4,096 elements
+
+  __device__ bool at_end() const { return step_ >= size_; }
+  // Fetches and counts a step. Between barriers.
+  __device__ void count() {
+    memory_.rows.fetch(data_, begin_ + step_, step_size(),
+                       aligned_ && step_size() == Step::kElements);
+    await_fetch();
+    __syncthreads();
+    const auto note = [&](unsigned g, const RowCounts& row) { memory_.scan.note(g, row); };
+    const auto& rows = memory_.rows;
+    const RowCounts row =
+        step_size() == Step::kElements
+            ? count_row<T, Step>([&](unsigned i) { return rows.chunk(threadIdx.x, i); }, keys_,
+                                 memory_.scan.one_hot, note)
+            : count_row_in_part<T, Step>(rows, step_size(), keys_, memory_.scan.one_hot, note);
+    finish_scan<Step>(row, &memory_.scan);
+    __syncthreads();
+  }
+  __device__ void go_on() {
+    __syncthreads();  // before the next step takes the place of this one
+    step_ += Step::kElements;
+  }
+
+  __device__ uint32_t step() const { return step_; }  // its first element, in the block
+  __device__ uint32_t step_size() const { return min(size_ - step_, uint32_t{Step::kElements}); }
+
+  // Ranks of class c's elements in this step: where those of each warp begin, from `seen` on.
+  // Returns where they end.
+  __device__ uint32_t first_ranks(unsigned c, uint32_t seen, uint32_t* of_warp) const {
+#pragma unroll
+    for (unsigned w = 0; w < Step::kWarps; ++w) {
+      of_warp[w] = seen;
+      seen += memory_.scan.total_of(c, w);
+    }
+    return seen;
+  }
+  // The element of class c with this rank, in the step.
+  __device__ uint32_t locate(unsigned c, uint32_t rank, const uint32_t* of_warp) const {
+    unsigned warp = 0;
+    uint32_t first = of_warp[0];
+#pragma unroll
+    for (unsigned w = 1; w < Step::kWarps; ++w) {
+      if (rank >= of_warp[w]) {
+        warp = w;
+        first = of_warp[w];
+      }
+    }
+    return locate_in_warp<T, Step>(memory_, keys_, c, warp, rank - first);
+  }
+
+ private:
+  LocateMemory<T, Step>& memory_;
+  const KeyBits keys_;
+  void* const data_;
+  const uint64_t begin_;
+  const uint32_t size_;
+  const bool aligned_;
+  uint32_t step_ = 0;
+};
+
+__device__ uint32_t first_change(const TightDecodeBlock& block, unsigned c) {
+  return c == 0 ? 0 : block.end[c - 1];
+}
 template <class T>
-__global__ void __launch_bounds__(kThreads, kResident)
-    locate_in_blocks(TightDecodeWork work, unsigned flags) {
-  using Step = DecodeStep<T>;
+__device__ T* values_of_class(const TightDecodeWork& work, const TightDecodeBlock& block,
+                              unsigned c) {
+  return static_cast<T*>(work.values) + block.first_value - unit_changes_before(block, c);
+}
+
+// Old values of coded classes, and where they are. Threads take turns between these classes.
+template <class T>
+__global__ void __launch_bounds__(kThreads, FindShape::kResident)
+    find_in_blocks(TightDecodeWork work) {
+  using Step = FindShape::Step<T>;
   extern __shared__ uint4 shared_memory[];
-  LocateMemory<T>& memory = *reinterpret_cast<LocateMemory<T>*>(shared_memory);
+  auto& memory = *reinterpret_cast<LocateMemory<T, Step>*>(shared_memory);
   const TightDecodeBlock& block = work.blocks[blockIdx.x];
-  const bool units = block.only_units != 0;
-  if ((flags & (units ? kWriteUnits : kFindOthers)) == 0) return;
+  if (block.only_units != 0) return;
   const TightDecodeArray& array = work.arrays[block.array];
-  const KeyBits keys(array.keys);
   prepare_scan(array.keys, &memory.scan);
-  if (threadIdx.x == 0) memory.num_placed = 0;
+  // All threads must see the same status: others may set it at any time.
+  if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
+
+  unsigned num_coded = 0;
+  for (unsigned k = 0; k < kMaxClasses; ++k) num_coded += is_coded(block, k) ? 1 : 0;
+  const unsigned turn = threadIdx.x % num_coded;  // there is one: not of unit steps only
+  unsigned c = 0;
+  for (unsigned k = 0, coded = 0; k < kMaxClasses; ++k) {
+    if (is_coded(block, k) && coded++ == turn) c = k;
+  }
+  const uint32_t stride = (kThreads - turn + num_coded - 1) / num_coded, last = block.end[c];
+  uint32_t* const ranks = work.ranks + block.first_change;
+  T* const values = values_of_class<T>(work, block, c);
+  const auto rank_of = [&](uint32_t at) { return at < last ? ranks[at] : kNoRank; };
+  uint32_t at = first_change(block, c) + threadIdx.x / num_coded;
+  uint32_t rank = rank_of(at), ahead = rank_of(at + stride);  // that one is on its way
+
+  // Of other classes it only matters whether they have as many elements as their ranks say. Some
+  // lanes of each warp add up those of a class.
+  const unsigned counted_class = threadIdx.x / kWarp, counted_warp = lane_id() % Step::kWarps;
+  uint32_t seen = 0, counted = 0;
+  BlockScan<T, Step> scan(array, block, &memory);
+  for (; !scan.at_end(); scan.go_on()) {
+    scan.count();
+    counted += memory.scan.total_of(counted_class, counted_warp);
+    uint32_t of_warp[Step::kWarps];
+    seen = scan.first_ranks(c, seen, of_warp);
+    while (rank < seen) {
+      const uint32_t found = scan.locate(c, rank, of_warp);
+      values[at] = memory.rows.element(found);
+      ranks[at] = scan.step() + found;
+      at += stride;
+      rank = ahead;
+      ahead = rank_of(at + stride);
+    }
+  }
+  bool reached = rank == kNoRank;
+  static_assert(Step::kWarps == kMaxClasses);
+  const uint32_t all = Team<Step::kWarps>::sum_through(counted);
+  const uint32_t first = first_change(block, counted_class), end = block.end[counted_class];
+  if (lane_id() == Step::kWarps - 1 && first < end && !is_coded(block, counted_class)) {
+    reached = reached && ranks[end - 1] < all;
+  }
+  if (!reached) fail(work.status, PatchError::kRankNotReached, block.array, block.number);
+}
+
+// A change as it is written: of a coded class a position and the new value, of others a rank and
+// the sign.
+template <class T>
+struct Change {
+  uint32_t place;
+  T value;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, WriteShape::kResident)
+    write_blocks(TightDecodeWork work) {
+  using Step = WriteShape::Step<T>;
+  extern __shared__ uint4 shared_memory[];
+  auto& memory = *reinterpret_cast<LocateMemory<T, Step>*>(shared_memory);
+  const TightDecodeBlock& block = work.blocks[blockIdx.x];
+  const TightDecodeArray& array = work.arrays[block.array];
+  prepare_scan(array.keys, &memory.scan);
   // All threads must see the same status: others may set it at any time.
   if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
 
   void* const data = array.data;
-  const uint64_t begin = block.first_element, end = begin + block.num_elements;
-  const bool aligned = is_aligned16(data);  // blocks begin at multiples of 4,096 elements
-  const auto fetch = [&](uint64_t step) {
-    memory.rows.fetch(data, step, uint32_t(min(end - step, uint64_t{Step::kElements})),
-                      aligned && step + Step::kElements <= end);
-  };
-  // Some threads look after each class, with a rank each.
-  const unsigned c = threadIdx.x / kSlots, first_lane = lane_id() / kSlots * kSlots;
-  uint32_t* const ranks = work.positions + block.first_change;
-  T* const values = static_cast<T*>(work.values) + block.first_value;
-  uint32_t* const order = work.order + block.first_value;
+  const uint64_t begin = block.first_element;
+  const unsigned c = threadIdx.x / kWarp;
+  const bool coded = is_coded(block, c);
+  const uint32_t first = first_change(block, c), last = block.end[c];
+  const uint32_t* const places = work.ranks + block.first_change;
+  const T* const values = values_of_class<T>(work, block, c);
   const uint8_t* const payload = work.payload + block.bytes;
-  const uint32_t signs = work.streams[blockIdx.x].bits;  // where they begin, with unit steps
-  uint32_t at = (c == 0 ? 0 : block.end[c - 1]) + threadIdx.x % kSlots;
-  const uint32_t last = block.end[c];
-  uint32_t wanted = 0, sign = 0;
-  const auto take = [&] {
-    wanted = at < last ? ranks[at] : ~0U;
-    if (units && at < last) sign = payload[(signs + at) / 8] >> (signs + at) % 8 & 1;
+  const uint32_t signs = work.streams[blockIdx.x].signs[c] - first;
+  const auto load = [&](uint32_t at) -> Change<T> {
+    if (at >= last) return {kNoRank, 0};
+    return {places[at], coded ? values[at] : T(payload[(signs + at) / 8] >> (signs + at) % 8 & 1)};
   };
-  take();
+  // A warp takes 32 at a time, the next ones on their way.
+  uint32_t at = first + lane_id();
+  Change<T> change = load(at), ahead = load(at + kWarp);
   uint32_t seen = 0;
-  for (uint64_t step = begin; step < end; step += Step::kElements) {
-    fetch(step);
-    await_fetch();
-    __syncthreads();
-    const uint32_t count = uint32_t(min(end - step, uint64_t{Step::kElements}));
-    const auto note = [&](unsigned g, const RowCounts& row) { memory.scan.note(g, row); };
-    const auto& rows = memory.rows;
-    const RowCounts row =
-        count == Step::kElements
-            ? count_row<T, Step>([&](unsigned i) { return rows.chunk(threadIdx.x, i); }, keys,
-                                 memory.scan.one_hot, note)
-            : count_row_in_part<T, Step>(rows, count, keys, memory.scan.one_hot, note);
-    finish_scan<Step>(row, &memory.scan);
-    __syncthreads();
-    uint32_t first_rank[Step::kWarps], limit = seen;  // of each warp's elements
-#pragma unroll
-    for (unsigned w = 0; w < Step::kWarps; ++w) {
-      first_rank[w] = limit;
-      limit += memory.scan.total_of(c, w);
-    }
-    seen = limit;
-    while (true) {
-      const bool hit = wanted < limit;
-      const uint32_t hits = __ballot_sync(kAllLanes, hit);
-      if (hits == 0) break;
-      uint32_t placed = 0;
-      if (!units) {
-        if (lane_id() == 0) placed = atomicAdd(&memory.num_placed, uint32_t(__popc(hits)));
-        placed = __shfl_sync(kAllLanes, placed, 0);
-      }
-      if (hit) {
-        unsigned warp = 0;
-        uint32_t rank = wanted - first_rank[0];
-#pragma unroll
-        for (unsigned w = 1; w < Step::kWarps; ++w) {
-          if (wanted >= first_rank[w]) {
-            warp = w;
-            rank = wanted - first_rank[w];
-          }
-        }
-        const uint32_t found = locate<T>(memory, keys, c, warp, rank);
-        const T old_value = rows.element(found);
-        if (units) {
-          store_element<T>(data, step + found, T(old_value + 1 - 2 * sign));
+  BlockScan<T, Step> scan(array, block, &memory);
+  for (; !scan.at_end(); scan.go_on()) {
+    scan.count();
+    uint32_t of_warp[Step::kWarps];
+    seen = scan.first_ranks(c, seen, of_warp);
+    const uint32_t limit = coded ? scan.step() + scan.step_size() : seen;
+    while (__any_sync(kAllLanes, change.place < limit)) {
+      if (change.place < limit) {
+        if (coded) {
+          store_element<T>(data, begin + change.place, change.value);
         } else {
-          ranks[at] = uint32_t(step - begin) + found;
-          values[at] = old_value;
-          order[placed + lanes_before(hits)] = at;
+          const uint32_t found = scan.locate(c, change.place, of_warp);
+          const T old_value = memory.rows.element(found);
+          store_element<T>(data, begin + scan.step() + found, T(old_value + 1 - 2 * change.value));
         }
+        change.place = kNoRank;
       }
-      const uint32_t own = hits >> first_lane & kAllSlots;
-      if (own != 0) {
-        at += __popc(own);
-        take();
-      }
-      if (!__any_sync(kAllLanes, own == kAllSlots)) break;
+      if (__any_sync(kAllLanes, change.place != kNoRank)) break;  // they lie further on
+      at += kWarp;
+      change = ahead;
+      ahead = load(at + kWarp);
     }
-    __syncthreads();  // before the next step takes the place of this one
   }
   // Ranks that their class does not reach in this block are left over.
-  if (threadIdx.x % kSlots == 0 && at < last) {
-    fail(work.status, PatchError::kRankNotReached, block.array, block.number);
-  }
-}
-
-constexpr unsigned kCheckThreads = 256, kInFlight = 4;
-
-// Counts of a thread's part of a block.
-struct PartCounts {
-  ClassCounts sum{};
-  __device__ void add(const RowCounts& row) {
-    const ClassCounts own = row.widened();
-    for (unsigned p = 0; p < 4; ++p) sum.pairs[p] += own.pairs[p];
-  }
-};
-
-template <class T>
-__device__ void count_chunk(const uint4& chunk, KeyBits keys, const uint32_t* one_hot,
-                            RowCounts* row) {
-  constexpr unsigned kPer = 16 / sizeof(T), kGroup = kPer < 8 ? kPer : 8;
-#pragma unroll
-  for (unsigned g = 0; g < kPer; g += kGroup) {
-    uint32_t sum = 0;
-#pragma unroll
-    for (unsigned j = 0; j < kGroup; ++j) sum += one_hot_of<T>(chunk, g + j, keys, one_hot);
-    row->add(sum);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kCheckThreads) check_blocks(TightDecodeWork work) {
-  __shared__ uint32_t one_hot[256], totals[kMaxClasses];
-  const TightDecodeBlock& block = work.blocks[blockIdx.x];
-  if (block.only_units == 0) return;
-  const TightDecodeArray& array = work.arrays[block.array];
-  const KeyBits keys(array.keys);
-  for (unsigned key = threadIdx.x; key < 256; key += kCheckThreads) {
-    one_hot[key] = 1U << (4 * array.keys.class_of_key[key]);
-  }
-  if (threadIdx.x < kMaxClasses) totals[threadIdx.x] = 0;
-  if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
-
-  constexpr uint32_t kPer = 16 / sizeof(T), kRound = kCheckThreads * kInFlight;
-  const T* const from = static_cast<const T*>(array.data) + block.first_element;
-  const uint4* const chunks = reinterpret_cast<const uint4*>(from);
-  const uint32_t num_chunks = is_aligned16(from) ? block.num_elements / kPer / kRound * kRound : 0;
-  PartCounts part;
-  for (uint32_t base = threadIdx.x; base < num_chunks; base += kRound) {
-    uint4 bits[kInFlight];
-#pragma unroll
-    for (unsigned k = 0; k < kInFlight; ++k) bits[k] = __ldcs(chunks + base + k * kCheckThreads);
-    RowCounts row;
-#pragma unroll
-    for (unsigned k = 0; k < kInFlight; ++k) count_chunk<T>(bits[k], keys, one_hot, &row);
-    part.add(row);
-  }
-  for (uint32_t i = num_chunks * kPer + threadIdx.x; i < block.num_elements; i += kCheckThreads) {
-    RowCounts row;
-    row.add(one_hot[keys.of(load_element<T>(array.data, block.first_element + i))]);
-    part.add(row);
-  }
-#pragma unroll
-  for (unsigned c = 0; c < kMaxClasses; ++c) {
-    const uint32_t pair = part.sum.pairs[ClassCounts::pair_of(c)];
-    const uint32_t own = ClassCounts::half_of(c) == 0 ? pair & 0xffff : pair >> 16;
-    const uint32_t of_warp = __reduce_add_sync(kAllLanes, own);
-    if (lane_id() == 0) atomicAdd(&totals[c], of_warp);
-  }
-  __syncthreads();
-  if (threadIdx.x >= kMaxClasses) return;
-  const unsigned c = threadIdx.x;
-  const uint32_t first = c == 0 ? 0 : block.end[c - 1], last = block.end[c];
-  if (first < last && work.positions[block.first_change + last - 1] >= totals[c]) {
+  if (change.place != kNoRank) {
     fail(work.status, PatchError::kRankNotReached, block.array, block.number);
   }
 }
 
 }  // namespace
 
-Status locate_ranks(const TightDecodeWork& work, unsigned width, unsigned flags, Stream stream) {
+Status find_values(const TightDecodeWork& work, unsigned width, Stream stream) {
   return with_width(width, [&]<class T>() -> Status {
-    constexpr size_t kShared = sizeof(LocateMemory<T>);
-    DW_CUDA(cudaFuncSetAttribute(locate_in_blocks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    constexpr size_t kShared = sizeof(LocateMemory<T, FindShape::Step<T>>);
+    DW_CUDA(cudaFuncSetAttribute(find_in_blocks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  int(kShared)));
-    locate_in_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work, flags);
-    return launched("locate_in_blocks");
+    find_in_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work);
+    return launched("find_in_blocks");
   });
 }
 
-Status check_ranks(const TightDecodeWork& work, unsigned width, Stream stream) {
-  return with_width(width, [&]<class T>() {
-    check_blocks<T><<<work.num_blocks, kCheckThreads, 0, stream>>>(work);
-    return launched("check_blocks");
+Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream) {
+  return with_width(width, [&]<class T>() -> Status {
+    constexpr size_t kShared = sizeof(LocateMemory<T, WriteShape::Step<T>>);
+    DW_CUDA(cudaFuncSetAttribute(write_blocks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 int(kShared)));
+    write_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work);
+    return launched("write_blocks");
   });
 }
 

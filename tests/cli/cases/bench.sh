@@ -9,3 +9,9 @@ import json, sys
 report = json.load(sys.stdin)
 print(report['data']['changed'], report['codecs'][0])"
 deltawire bench --codec gzip
+
+# On a GPU copies are of weights that are named.
+deltawire bench --device cuda --copies 3
+deltawire bench OLD NEW --copies 3
+deltawire bench --device cuda --model 8b OLD NEW
+deltawire bench --device cuda OLD NEW --copies 0

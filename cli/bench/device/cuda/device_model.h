@@ -24,6 +24,7 @@ struct DeviceModel {
   DeviceModel(const DeviceBenchOptions& given, unsigned threads) : options(given), pool(threads) {}
 
   Status make_weights();
+  bool is_recorded() const { return !options.old_path.empty(); }  // not simulated
   // Milliseconds of the device, the best of several. `prepare` is not counted.
   Result<double> best(const std::function<Status()>& body,
                       const std::function<Status()>& prepare = {}) const;
@@ -34,6 +35,7 @@ struct DeviceModel {
   uint16_t* new_tensor(size_t i) const { return new_weights.data<uint16_t>() + begins[i]; }
 
   const DeviceBenchOptions& options;
+  std::string source;  // of the weights
   ThreadPool pool;
   cuda::Workspace workspace;
   cuda::DeviceInfo info;
@@ -43,8 +45,14 @@ struct DeviceModel {
   std::vector<cuda::DevicePair> pairs;
 
   double read_both = 0, diff = 0;  // milliseconds that others are compared with
+  double tight_apply[2] = {};      // decoded once; all or nothing
   double bus_gigabytes = 0;        // a second, copied from pinned host memory
   std::vector<Row> rows;
+
+ private:
+  Status lay_out();  // from `sizes`
+  Status simulate();
+  Status load();  // checkpoints, enlarged
 };
 
 }  // namespace deltawire::cli

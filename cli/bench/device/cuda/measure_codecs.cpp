@@ -4,6 +4,7 @@
 
 #include "cli/bench/device/cuda/measures.h"
 #include "cli/units.h"
+#include "kernels/cuda/bench.h"
 
 namespace deltawire::cli {
 
@@ -19,7 +20,8 @@ double seconds_now() {
 
 class CodecMeasure {
  public:
-  CodecMeasure(DeviceModel* model, CodecId codec) : model_(*model), codec_(codec) {
+  CodecMeasure(DeviceModel* model, CodecId codec, std::string what = {})
+      : model_(*model), codec_(codec), what_(std::move(what)) {
     options_.scratch_bytes = model->options.scratch_mib << 20;
     options_.pool = &model->pool;
     options_.workspace = &model->workspace;
@@ -46,7 +48,8 @@ class CodecMeasure {
     return {};
   }
 
-  Status apply() {
+  // Milliseconds decoded once, and all or nothing, go to `times`.
+  Status apply(double (&all_times)[2]) {
     const uint64_t span_bytes = model_.span * 2;
     uint8_t* const weights = model_.old_weights.data();
     DW_ASSIGN_OR_RETURN(const Buffer keep, Buffer::allocate(Place::kDevice, span_bytes));
@@ -65,19 +68,35 @@ class CodecMeasure {
         device = std::min(device, times.coding);
       }
       DW_RETURN_IF_ERROR(model_.check_equal(name()));
+      all_times[whole ? 1 : 0] = device;
       add(whole ? " apply, all or nothing" : " apply", device,
           is_tight() ? model_.read_both / 2 : 0,
           fmt::format("{:.1f} ms with the host's part; {} of device memory beside the weights",
                       wall * 1e3, human_bytes(double(model_.workspace.device_bytes()))));
     }
+    if (is_tight()) DW_RETURN_IF_ERROR(note_coded_blocks());
     return cuda::copy(weights, keep.data(), span_bytes, nullptr);
   }
 
  private:
   bool is_tight() const { return codec_ == CodecId::kTight; }
-  std::string name() const { return std::string(find_codec(codec_)->name()); }
+  std::string name() const { return std::string(find_codec(codec_)->name()) + what_; }
   void add(const char* what, double time, double bound, std::string note) {
     model_.rows.push_back({name() + what, time, bound, std::move(note)});
+  }
+
+  // Blocks with steps other than +1 and -1 take more kernels.
+  Status note_coded_blocks() {
+    uint64_t all = 0, coded = 0;
+    for (const cuda::DevicePatch& patch : patches_) {
+      if (patch.payload.empty()) continue;
+      DW_ASSIGN_OR_RETURN(const cuda::BlockKinds kinds, cuda::count_block_kinds(patch));
+      all += kinds.num_blocks;
+      coded += kinds.num_coded;
+    }
+    model_.rows.back().note +=
+        fmt::format("; {} of {} blocks have steps other than +1 and -1", coded, all);
+    return {};
   }
 
   Status make_patches() {
@@ -98,6 +117,7 @@ class CodecMeasure {
 
   DeviceModel& model_;
   const CodecId codec_;
+  const std::string what_;  // is measured, beside the codec
   cuda::DeviceOptions options_;
   std::vector<Encoded> encoded_;
   uint64_t bytes_ = 0;
@@ -105,15 +125,35 @@ class CodecMeasure {
   std::vector<cuda::DevicePatch> patches_;
 };
 
-Status measure(DeviceModel* model, CodecId codec) {
-  CodecMeasure measure(model, codec);
-  DW_RETURN_IF_ERROR(measure.encode());
-  return measure.apply();
-}
-
 }  // namespace
 
-Status measure_gaps(DeviceModel* model) { return measure(model, CodecId::kGaps); }
-Status measure_tight(DeviceModel* model) { return measure(model, CodecId::kTight); }
+Status measure_gaps(DeviceModel* model) {
+  CodecMeasure measure(model, CodecId::kGaps);
+  DW_RETURN_IF_ERROR(measure.encode());
+  double times[2];
+  return measure.apply(times);
+}
+
+Status measure_tight(DeviceModel* model) {
+  CodecMeasure measure(model, CodecId::kTight);
+  DW_RETURN_IF_ERROR(measure.encode());
+  return measure.apply(model->tight_apply);
+}
+
+// Changes the new weights: to be the last.
+Status measure_units(DeviceModel* model) {
+  DW_RETURN_IF_ERROR(cuda::make_unit_steps(model->old_weights.data<uint16_t>(),
+                                           model->new_weights.data<uint16_t>(), model->span,
+                                           nullptr));
+  CodecMeasure measure(model, CodecId::kTight, ", steps of 1,");
+  DW_RETURN_IF_ERROR(measure.encode());
+  double times[2];
+  DW_RETURN_IF_ERROR(measure.apply(times));
+  model->rows.back().note += fmt::format(
+      "; the steps as they are take {:.2f} x the time decoded once, {:.2f} x all or "
+      "nothing",
+      model->tight_apply[0] / times[0], model->tight_apply[1] / times[1]);
+  return {};
+}
 
 }  // namespace deltawire::cli

@@ -28,7 +28,7 @@ nlohmann::json report_rows(const DeviceModel& model) {
                     {"note", row.note}});
   }
   return {{"device", model.info.name},     {"driver", model.info.driver},
-          {"runtime", model.info.runtime}, {"model", model.options.model},
+          {"runtime", model.info.runtime}, {"model", model.source},
           {"tensors", model.sizes.size()}, {"elements", model.num_elements},
           {"changed", model.num_changed},  {"rows", rows}};
 }
