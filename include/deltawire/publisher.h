@@ -139,8 +139,7 @@ class Publisher {
   // to the end: versions that are stored whole (the seed, dense ones, anchors), more changes than a
   // quarter of the memory limit, and ranks.
   Status capture(std::span<const PublishTensor> tensors,
-                 const std::optional<Paths>& extra_files = {},
-                 std::optional<uint64_t> step = {});
+                 const std::optional<Paths>& extra_files = {}, std::optional<uint64_t> step = {});
   Result<PublishReport> finish();
   // publish() from a checkpoint on disk, with the files in its folder, but for hidden ones and
   // weights in other formats; folders in it do not travel either. A single file says nothing about

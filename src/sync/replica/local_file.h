@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "deltawire/status.h"
+#include "sync/replica/file_stamp.h"
 
 namespace deltawire {
 
@@ -22,6 +23,8 @@ class PatchedFile {
   PatchedFile& operator=(PatchedFile&&) = delete;
 
   MutableBytes bytes() noexcept { return {data_, size_}; }
+  // After the last write: how the file is left. Not every filesystem notes writes to a mapping.
+  Result<FileStamp> mark() { return mark_file(fd_, path_); }
   Status sync();
 
  private:
