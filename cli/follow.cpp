@@ -19,15 +19,17 @@ struct Options {
   bool once = false;
 };
 
-// What no later attempt can change: the command line, the folder, or what it is to follow.
-bool is_final(const Status& status) {
+// What no later attempt can change: the command line, the folder, or what it is to follow. Files
+// that are not what they should be are mended by the next attempt, unless that is not wanted.
+bool is_final(const Status& status, bool mends) {
   switch (status.code()) {
     case Code::kInvalidArgument:
     case Code::kUnsupported:
     case Code::kConflict:
-    case Code::kBaseMismatch:
     case Code::kInternal:
       return true;
+    case Code::kBaseMismatch:
+      return !mends;
     default:
       return false;
   }
@@ -51,7 +53,8 @@ class Follower {
       }
       record_failure("pull", status);
       // An engine that says no may say yes later; it is told again.
-      if ((is_final(status) && !engine_failed_) || options_.once) return status;
+      const bool mends = replica_ && !options_.replica.no_repair;
+      if ((is_final(status, mends) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
       log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
       sleep_for(wait);

@@ -67,14 +67,17 @@ Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& o
   return Replica::open(std::move(store), options.local, std::move(how));
 }
 
-PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
-                            const PullGoal& goal) {
+namespace {
+
+PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
+                      const PullGoal& goal) {
   PullOutcome outcome;
   Result<PullReport> prepared = replica->prepare(goal);
   if (!prepared.ok()) {
     outcome.status = prepared.status();
     return outcome;
   }
+  outcome.resumed = prepared->recovered;
   const std::optional<ReplicaState>& state = replica->state();
   const bool behind = !notifier->empty() && state && state->serving != state->version;
   if (!prepared->changed && !behind) {
@@ -98,15 +101,35 @@ PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_w
   outcome.engines = notifier->around(change, patch);
   outcome.told = !notifier->empty();
   outcome.status = outcome.engines.status();
-  if (outcome.report) {  // the engine goes on meanwhile
-    const Status settled = replica->settle(&*outcome.report);
-    if (outcome.status.ok()) outcome.status = settled;
+  Status settled;
+  if (outcome.report) settled = replica->settle(&*outcome.report);  // the engine goes on meanwhile
+  if (outcome.status.ok()) outcome.status = settled;
+  if (!settled.ok()) {  // what was loaded from files that were changed meanwhile is anybody's guess
+    for (EngineOutcome& engine : outcome.engines.engines) engine.serving.reset();
   }
   if (outcome.told && replica->state()) {
     const Status noted = replica->set_serving(outcome.engines.serving());
     if (outcome.status.ok()) outcome.status = noted;
   }
+  if (!settled.ok()) outcome.report.reset();
   return outcome;
+}
+
+}  // namespace
+
+PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
+                            const PullGoal& goal) {
+  PullOutcome first = pull_once(replica, notifier, copy_on_write, goal);
+  // A step that an earlier process had begun is finished now, or cannot be: on from there.
+  const bool over = first.status.ok() || first.status.code() == Code::kBaseMismatch;
+  if (!first.resumed || !over) return first;
+  PullOutcome rest = pull_once(replica, notifier, copy_on_write, goal);
+  if (rest.report) rest.report->recovered = true;
+  if (!rest.told) {
+    rest.engines = std::move(first.engines);
+    rest.told = first.told;
+  }
+  return rest;
 }
 
 void say_pull(const Context& context, const ReplicaVerbOptions& options,

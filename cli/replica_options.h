@@ -35,7 +35,8 @@ struct PullOutcome {
   Status status;
   std::optional<PullReport> report;  // none: the pull failed
   NotifyOutcome engines;
-  bool told = false;  // engines were called
+  bool told = false;     // engines were called
+  bool resumed = false;  // it was a step that an earlier process had begun
 };
 
 // Prepares while engines serve; then pause, commit, reload, resume. Engines that do not serve what

@@ -9,7 +9,10 @@
 #include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
+#include "sync/replica/journal_record.h"
+#include "sync/replica/local_layout.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -50,7 +53,10 @@ Json show_local(const Context& context, const std::string& place, const ReplicaS
   const int64_t updated = parse_utc(state.updated);
   context.say(fmt::format(
       "{}: version {}{}, serving {}, run {}, {}", place, state.version,
-      state.patching_to ? fmt::format(" (being patched to {})", *state.patching_to) : "",
+      state.patching_to ? fmt::format(" (being patched to {}; if that was interrupted, the next "
+                                      "pull finishes it)",
+                                      *state.patching_to)
+                        : "",
       state.serving ? std::to_string(*state.serving) : "not known", state.run, ago(updated)));
   return {{"local", place},
           {"run", state.run},
@@ -61,6 +67,31 @@ Json show_local(const Context& context, const std::string& place, const ReplicaS
           {"state", state.state},
           {"updated", state.updated},
           {"age_seconds", std::max<int64_t>(0, unix_now() - updated)}};
+}
+
+// A replica's folder without a record of what it holds: a first pull that did not come to its end,
+// or somebody has removed the record.
+Json show_unrecorded(const Context& context, const std::string& place) {
+  const LocalLayout layout{place};
+  const Result<JournalRecord> journal = read_journal_record(layout.journal());
+  const bool files = Checkpoint::open(layout.root).ok() || !versions_side_by_side(layout).empty();
+  std::string line = place + ": no version is recorded";
+  if (journal.ok()) {
+    line += fmt::format("; a pull to version {} was interrupted, the next one finishes it",
+                        journal->version);
+  } else if (files) {
+    line += ", and there are files; the next pull finds out which version they are";
+  } else {
+    line += "; a first pull is under way, or was interrupted";
+  }
+  context.say(line);
+  Json json = {{"local", place}, {"run", nullptr}, {"version", nullptr}, {"patching_to", nullptr}};
+  if (journal.ok()) {
+    json["run"] = journal->run;
+    json["patching_to"] = journal->version;
+  }
+  json["files"] = files;
+  return json;
 }
 
 // How far a replica is behind.
@@ -136,7 +167,15 @@ Result<Json> show(const Context& context, const std::string& place, const StoreO
   if (!is_url(place)) {
     const Result<ReplicaState> state = read_replica_state(place);
     if (state.ok()) return show_local(context, place, *state);
+    if (state.status().code() == Code::kCorruption) {
+      return corruption(state.status().message() +
+                        "; the next pull finds out from the files which version they are");
+    }
     if (state.status().code() != Code::kNotFound) return state.status();
+    std::error_code error;
+    if (std::filesystem::exists(LocalLayout{place}.own(), error)) {
+      return show_unrecorded(context, place);
+    }
   }
   Result<Json> shown = show_store(context, place, options);
   if (!shown.ok() && shown.status().code() == Code::kNotFound && !is_url(place)) {

@@ -62,7 +62,9 @@ struct PullReport {
   std::optional<uint64_t> from;  // none: from nothing
   bool changed = false;          // false: was there already
   bool repaired = false;
-  bool recovered = false;  // finished a step that an earlier process had begun
+  // Finishes a step that an earlier process, or a commit that failed, had begun. From prepare():
+  // that step alone is prepared, and another prepare() goes on from there.
+  bool recovered = false;
   std::string repair_reason;
   bool whole = false;  // began with a version that is stored whole
   uint64_t bytes = 0, num_hops = 0;
@@ -77,11 +79,13 @@ struct PullReport {
 };
 
 // One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).
-// Whatever happens, kill -9 included, LOCAL holds the old version or the new one after open().
+// Whatever happens, kill -9 included, LOCAL holds the old version or the new one after the next
+// commit(), which is the only call that writes files of the checkpoint.
 class Replica {
  public:
-  // Finishes or drops what an earlier process left half-way. BaseMismatch when LOCAL belongs to
-  // another run, or another one than the store's was asked for.
+  // Drops what an earlier process was preparing; what it had begun to write is the next prepare()'s
+  // and commit()'s to finish. BaseMismatch when LOCAL belongs to another run, or another one than
+  // the store's was asked for.
   static Result<Replica> open(std::shared_ptr<Store> store, std::filesystem::path local,
                               ReplicaOptions options);
   ~Replica();
@@ -99,8 +103,9 @@ class Replica {
   // `patching_to` until settle().
   Result<PullReport> commit();
   // Waits until what commit() did is on disk, and records the version. Adds its phases to `report`.
-  // Left out, the next prepare() or the destructor does it; killed before, the next open() patches
-  // again from the journal.
+  // BaseMismatch, with nothing recorded, when files were changed since commit() and are not the
+  // version any more: the next prepare() repairs them. Left out, the next prepare() or the
+  // destructor does it; killed before, the next process patches again from the journal.
   Status settle(PullReport* report = nullptr);
   // All three.
   Result<PullReport> pull(const PullGoal& goal = {});

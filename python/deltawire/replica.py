@@ -44,7 +44,7 @@ class Replica(Pulling[_core.Replica]):
         memory_limit: int = 2 << 30,
         progress: Progress = False,
     ) -> None:
-        """Open the folder `local` (as soon as the store has a run), finishing or dropping what an earlier process left half-way.
+        """Open the folder `local` (as soon as the store has a run), dropping what an earlier process had not finished preparing.
 
         `repair` starts again from a version stored whole when the files are not what they should be. `copy_on_write` keeps the
         newest `keep_versions` in folders of their own, with `current` pointing to the newest. `verify_all` hashes every

@@ -54,7 +54,7 @@ class Collector {
     DW_RETURN_IF_ERROR(note_orphans());
     DW_RETURN_IF_ERROR(note_side_orphans());
     DW_RETURN_IF_ERROR(forget_replicas());
-    DW_RETURN_IF_ERROR(remove_temporaries());
+    remove_temporaries();
     return std::move(report_);
   }
 
@@ -452,14 +452,17 @@ class Collector {
 
   // ---- files that killed writers left in a folder
 
-  Status remove_temporaries() {
+  void remove_temporaries() {
     const std::string folder = store_.local_folder();
-    if (folder.empty()) return {};
+    if (folder.empty()) return;
     const int64_t age = std::max(kTemporarySeconds, options_.grace_seconds);
-    DW_ASSIGN_OR_RETURN(
-        report_.num_temporaries,
-        remove_left_temporaries(folder, std::chrono::seconds(age), options_.dry_run));
-    return {};
+    const Result<uint64_t> removed =
+        remove_left_temporaries(folder, std::chrono::seconds(age), options_.dry_run);
+    if (removed.ok()) {
+      report_.num_temporaries = *removed;
+    } else {  // another user's, say: nothing depends on them
+      report_.notes.push_back(removed.status().to_string());
+    }
   }
 
   // ---- requests

@@ -88,10 +88,9 @@ std::optional<AttemptFolder> attempt_folder(const std::string_view name) {
 
 std::optional<uint64_t> version_of_pin(std::string_view name) {
   uint64_t version = 0;
-  if (take(&name, kPinPrefix) && take(&name, kNumberDigits, 10, &version) && take(&name, "-") &&
-      !name.empty() && name.find('/') == std::string_view::npos) {
-    return version;
-  }
+  if (!take(&name, kPinPrefix) || !take(&name, kNumberDigits, 10, &version)) return {};
+  // Whatever else somebody put there: a pin too many does no harm.
+  if (name.empty() || (name[0] == '-' && name.find('/') == std::string_view::npos)) return version;
   return {};
 }
 

@@ -79,10 +79,12 @@ Status pin_version(const Chain& chain, uint64_t version) {
 Status unpin_version(const Chain& chain, uint64_t version) {
   Store& store = chain.store();
   std::vector<std::string> names;
-  DW_RETURN_IF_ERROR(list_all(store, pin_name(version, ""), "", [&](const ObjectInfo& object) {
-    if (version_of_pin(object.name) == version) names.push_back(object.name);
-    return true;
-  }));
+  DW_RETURN_IF_ERROR(list_all(store, std::string(kPinPrefix) + number_name(version), "",
+                              [&](const ObjectInfo& object) {
+                                if (version_of_pin(object.name) == version)
+                                  names.push_back(object.name);
+                                return true;
+                              }));
   if (names.empty()) {
     return not_found(store.url() + ": version " + std::to_string(version) + " is not pinned");
   }

@@ -26,9 +26,9 @@ struct Failed {
 };
 using Step = std::optional<Failed>;  // none: it was taken
 
-bool is_damage(const Status& status) {
-  return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
-         status.code() == Code::kUnsupported || status.code() == Code::kInvalidArgument ||
+// A delta that does not fit what it is applied to is damage here, too.
+bool is_found(const Status& status) {
+  return is_damage(status) || status.code() == Code::kInvalidArgument ||
          status.code() == Code::kBaseMismatch;
 }
 
@@ -66,7 +66,7 @@ class Walk {
   // What came of the store's silence ends the walk; damage does not.
   Status note(const std::string& place, const Step& step) {
     if (!step) return {};
-    if (!is_damage(step->status)) return step->status;
+    if (!is_found(step->status)) return step->status;
     if (!step->said) {
       report_.problems.push_back(Status(step->status).at(store_.url() + ": " + place).to_string());
     }

@@ -330,7 +330,7 @@ TEST_P(ReplicaTest, ACommitIsSeenAtOnceAndRecordedWhenItIsOnDisk) {
   ASSERT_TRUE(replica->settle().ok());  // nothing to do
   auto next = Replica::open(chain_.store(), local("dead"), options());
   ASSERT_TRUE(next.ok()) << next.status().to_string();
-  EXPECT_EQ(next->state()->version, 1);
+  EXPECT_EQ(next->state()->patching_to, 1);
   const auto recovered = next->pull();
   ASSERT_TRUE(recovered.ok());
   EXPECT_TRUE(recovered->recovered);

@@ -8,6 +8,7 @@
 #include "chain/side_objects.h"
 #include "format/checkpoint_files.h"
 #include "sync/publisher/bodies.h"
+#include "sync/publisher/steady_body.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -130,10 +131,11 @@ Result<std::unique_ptr<SideFiles>> SideFiles::gather(const std::optional<SidePat
 }
 
 Status SideFiles::add(const fs::path& path, const Manifest* parent) {
-  Content content{path, nullptr, false};
-  DW_ASSIGN_OR_RETURN(content.body, file_body(path));
+  DW_ASSIGN_OR_RETURN(const std::shared_ptr<MappedFile> mapped, MappedFile::open(path));
+  // Read twice: to know its name in the store, and to put it.
+  Content content{path, std::make_shared<SteadyBody>(file_body(mapped), path.string()), false};
   SideFile file{path.filename().string(), content.body->size(), {}, {}};
-  DW_ASSIGN_OR_RETURN(file.sha256, sha256_of(*content.body));
+  DW_ASSIGN_OR_RETURN(file.sha256, digest_of_body(DigestKind::kSha256, *content.body));
   // Only what the parent names is sure to stay: what it does not name may be on its way out.
   const SideFile* const there = find_contents(parent, file);
   content.is_new = there == nullptr;

@@ -72,14 +72,14 @@ struct Publisher::Impl::Lead {
   RankExchange exchange;
   RankBegin begin;
   Pacer pacer;
-  Draft draft;
-  PublishRecord own;
-  Contents contents = {};             // of its tensors, for a version that is stored whole
-  std::string full_reason;            // why rank 0's own changes are no delta
-  uint64_t payload_bytes = 0;         // of them
-  std::vector<RankReport> others;     // by rank, from 1 on
-  std::vector<std::string> nonces;    // of all reports so far, by rank
-  std::set<std::string> listed = {};  // reports, in this round of questions
+  Draft draft = {};
+  PublishRecord own = {};
+  Contents contents = {};                // of its tensors, for a version that is stored whole
+  std::string full_reason = {};          // why rank 0's own changes are no delta
+  uint64_t payload_bytes = 0;            // of them
+  std::vector<RankReport> others = {};   // by rank, from 1 on
+  std::vector<std::string> nonces = {};  // of all reports so far, by rank
+  std::set<std::string> listed = {};     // reports, in this round of questions
   unsigned rounds = 0;
   bool look_directly = false;
   double waiting = 0;
@@ -295,19 +295,12 @@ Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
   const uint64_t version = next_version();
   const bool full = !head || options.full;
   const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step, options.world};
-  Lead lead{task,
-            RankExchange(*chain, version, options.world, rank_keys),
+  Lead lead{task, RankExchange(*chain, version, options.world, rank_keys),
             RankBegin{of, full,
                       !head  ? "seed"
                       : full ? "mode"
                              : ""},
-            Pacer(options),
-            {},
-            {},
-            {},
-            0,
-            {},
-            {}};
+            Pacer(options)};
   std::optional<ranks::Leader::Open> open;
   if (open_attempt && open_attempt->first == version) open = open_attempt->second;
   ranks::Leader leader =

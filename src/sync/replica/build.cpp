@@ -83,7 +83,9 @@ class OwnFiles {
   }
   Status sync(ThreadPool* pool) {
     return parallel_try(pool, files_.size(), [&](size_t i, unsigned) -> Status {
-      return files_[i] ? files_[i]->sync() : Status();
+      if (!files_[i]) return {};
+      DW_RETURN_IF_ERROR(files_[i]->mark().status());
+      return files_[i]->sync();
     });
   }
 

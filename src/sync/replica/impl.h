@@ -1,5 +1,5 @@
-// What a Replica is made of. replica.cpp has the local transaction: open, recover, commit;
-// prepare.cpp everything that leads to it.
+// What a Replica is made of. replica.cpp opens the folder, prepare.cpp makes a journal that leads
+// to a version, transaction.cpp carries it out and records the version.
 #pragma once
 
 #include <chrono>
@@ -33,15 +33,21 @@ struct ReplicaCore {
 
   std::optional<LocalState> state;    // as in state.json
   std::optional<ReplicaState> shown;  // the same for callers
-  bool recovered = false;             // an earlier process's step was finished; not yet reported
   std::string damage;                 // why the checkpoint cannot be what the state says
   bool state_lost = false;            // the damage is that of state.json alone
+  bool state_gone = false;            // there is none: whose files these are is not known
 
-  // What prepare() left in journal.new/.
+  // A journal that an earlier process, or a commit that failed, has left. It comes before anything
+  // else, and like anything else it is carried out by commit() alone: somebody may be reading.
+  std::optional<JournalRecord> unfinished;
+
+  // What prepare() left in journal.new/, or the unfinished journal.
   struct Pending {
     JournalRecord record;
     std::optional<OpenPatch> patch;
-    std::map<std::string, FileStamp> stamps;  // of the files that it patches, when they were read
+    bool resumed = false;  // the unfinished journal: nothing is known of its files
+    FileStamps held;       // of the files that it rests on, when they were read
+    FileStamps made;       // of the files that it brings
     PullReport report;
   };
   std::optional<Pending> pending;
@@ -49,7 +55,9 @@ struct ReplicaCore {
   // What commit() has patched and settle() has yet to record.
   struct Unsettled {
     JournalRecord record;
+    bool resumed = false;
     std::optional<PatchedFiles> files;
+    FileStamps left;  // of the checkpoint's files when commit() was done; others are not known
     std::map<std::string, HeldSide> sides;
     double seconds = 0;  // since prepare() began, when commit() was done
     std::chrono::steady_clock::time_point committed;
@@ -69,23 +77,30 @@ struct ReplicaCore {
 
   // replica.cpp
   Status open();
+  Status open_folder();
   Status recover();
-  Status finish_journal();
-  struct CarriedOut {
-    std::optional<PatchedFiles> files;
-    std::vector<std::string> set_aside;
-  };
-  Result<CarriedOut> carry_out(const JournalRecord& record, const OpenPatch* patch);
-  Status record_version(const JournalRecord& record, std::map<std::string, HeldSide> sides);
-  Status drop_journal();
-  Status save(LocalState next);
-  Result<PullReport> commit();
-  Status settle(PullReport* report);
+  Status check_folder() const;  // the folder is still the one that is locked
+  Status keep_folder();         // takes it anew when it is not
+  Status check_link() const;    // copy-on-write: `current` points to what is held
   Result<std::optional<uint64_t>> head();
+
+  // transaction.cpp
+  Result<PullReport> commit();
+  Status commit_journal(const Pending& step);
+  Status settle(PullReport* report);
+  Result<std::optional<PatchedFiles>> carry_out(const Pending& step,
+                                                std::vector<std::string>* set_aside);
+  FileStamps stamps_after(const Pending& step, const std::optional<PatchedFiles>& files) const;
+  Status record_version(const JournalRecord& record, FileStamps weights,
+                        std::map<std::string, HeldSide> sides);
+  Status drop_journal();
+  void give_up(const Status& status);
+  Status save(LocalState next);
   void remove_old_versions() const;
 
   // prepare.cpp
   Result<PullReport> prepare(PullGoal goal);
+  Result<bool> resume(PullReport* report);
   Status recover_lost_state(uint64_t newest, PullReport* report);
   Result<Held> held() const;  // with a state
   Status start_again(uint64_t version, bool named, PullReport* report, PhaseClock* clock);

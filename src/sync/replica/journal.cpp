@@ -122,11 +122,14 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
     DW_SYNC_POINT("replica: tensor patched");
     return {};
   }));
-  for (const auto& file : files) {
-    if (file) DW_RETURN_IF_ERROR(file->check_whole());
+  FileStamps stamps;
+  for (size_t f = 0; f < files.size(); ++f) {
+    if (!files[f]) continue;
+    DW_RETURN_IF_ERROR(files[f]->check_whole());
+    DW_ASSIGN_OR_RETURN(stamps[patch.checkpoint.files()[f].name], files[f]->mark());
   }
   DW_SYNC_POINT("replica: patched, not on disk");
-  return PatchedFiles(std::move(files));
+  return PatchedFiles(std::move(files), std::move(stamps));
 }
 
 Status PatchedFiles::sync(ThreadPool* pool) {
@@ -135,21 +138,6 @@ Status PatchedFiles::sync(ThreadPool* pool) {
     DW_RETURN_IF_ERROR(files_[i]->sync());
     DW_SYNC_POINT("replica: patched file on disk");
     return {};
-  });
-}
-
-Status verify_patch(const OpenPatch& patch, ThreadPool* pool) {
-  DW_ASSIGN_OR_RETURN(const std::vector<Place> places, locate(patch));
-  return parallel_try(pool, places.size(), [&](size_t i, unsigned) -> Status {
-    const DeltaEntry& entry = patch.redo.entries[i].entry;
-    const CheckpointFile& file = patch.checkpoint.files()[places[i].file];
-    const Digest got = digest_of(entry.new_digest.kind,
-                                 file.bytes.subspan(places[i].range.offset, places[i].range.size));
-    if (got == entry.new_digest) return {};
-    return base_mismatch(
-        file.path.string() + ", tensor " + quote(entry.tensor) +
-        ": after an interrupted patch was repeated: " + std::string(digest_name(got.kind)) +
-        ": expected " + entry.new_digest.hex() + ", got " + got.hex());
   });
 }
 

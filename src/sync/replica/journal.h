@@ -32,18 +32,20 @@ Result<OpenPatch> open_patch(const LocalLayout& layout, const std::filesystem::p
 // Files that were patched: every reader sees it, the disk does not have it yet.
 class PatchedFiles {
  public:
-  explicit PatchedFiles(std::vector<std::optional<PatchedFile>> files) : files_(std::move(files)) {}
+  PatchedFiles(std::vector<std::optional<PatchedFile>> files, FileStamps stamps)
+      : files_(std::move(files)), stamps_(std::move(stamps)) {}
+  // As they were left, by name.
+  const FileStamps& stamps() const noexcept { return stamps_; }
   // All are on disk when it returns.
   Status sync(ThreadPool* pool);
 
  private:
   std::vector<std::optional<PatchedFile>> files_;
+  FileStamps stamps_;
 };
 
 // Writes the redo record's values into the checkpoint's files.
 Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
-// BaseMismatch, naming file and tensor, unless every patched tensor is what the record says.
-Status verify_patch(const OpenPatch& patch, ThreadPool* pool);
 
 // Renames new files over old ones and removes those that have gone. Where files of others were in
 // the way, *set_aside says where they are now.

@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kFormat = "journal/1";
-constexpr uint64_t kMaxRecordBytes = 64 << 20;
+constexpr uint64_t kMaxRecordBytes =
+    4 * kMaxManifestBytes;  // one is in it, with its quotes escaped
 constexpr std::string_view kKindNames[] = {"patch", "files", "switch"};
 
 Result<std::vector<std::string>> read_names(const Json& json, const char* key) {
@@ -46,7 +47,8 @@ Result<std::string> read_text(const Json& json, const char* key) {
 
 }  // namespace
 
-std::string serialise_journal_record(const JournalRecord& record) {
+Result<std::string> serialise_journal_record(const JournalRecord& record) {
+  DW_ASSIGN_OR_RETURN(const std::string target, serialise_manifest(record.target, {}));
   Json replaces = Json::object();
   for (const auto& [name, stamp] : record.replaces) replaces[name] = stamp_json(stamp);
   return Json{{"format", kFormat},
@@ -61,7 +63,8 @@ std::string serialise_journal_record(const JournalRecord& record) {
               {"inode", record.inode},
               {"weights", record.weights},
               {"sides", record.sides},
-              {"replaces", std::move(replaces)}}
+              {"replaces", std::move(replaces)},
+              {"target", target}}
       .dump();
 }
 
@@ -103,6 +106,11 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
     if (!read_stamp(stamp, &record.replaces[name])) {
       return corruption(quote(name) + ": expected how it was left");
     }
+  }
+  DW_ASSIGN_OR_RETURN(const std::string target, read_text(json, "target"));
+  DW_ASSIGN_OR_RETURN(record.target, parse_manifest(target, {}));
+  if (record.target.version != record.version || record.target.state.hex() != record.state) {
+    return corruption(quote("target") + ": is not the version that the journal leads to");
   }
   return record;
 }

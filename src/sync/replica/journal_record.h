@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "deltawire/status.h"
+#include "format/manifest.h"
 #include "sync/replica/local_state.h"
 
 namespace deltawire {
@@ -33,6 +34,7 @@ struct JournalRecord {
   // Files beside the weights that are the old version's, as they were: anything else that is in the
   // way of the above is somebody's own, and put aside.
   std::map<std::string, FileStamp> replaces;
+  Manifest target;     // what the version's tensors are, to prove them by
   uint64_t inode = 0;  // kSwitch: of files/, to know it wherever it is by now
   // Of the checkpoint afterwards, for state.json.
   std::vector<std::string> weights;
@@ -41,7 +43,7 @@ struct JournalRecord {
 
 inline constexpr std::string_view kJournalRecordName = "record.json";
 
-std::string serialise_journal_record(const JournalRecord& record);
+Result<std::string> serialise_journal_record(const JournalRecord& record);
 // Corruption for anything that this build would not have written: names lead nowhere else.
 Result<JournalRecord> parse_journal_record(std::string_view json);
 Result<JournalRecord> read_journal_record(const std::filesystem::path& journal);

@@ -93,8 +93,6 @@ Status PatchedFile::sync() {
   if (mapping_.data() != nullptr && ::msync(mapping_.data(), size_, MS_SYNC) != 0) {
     return system_error(path_, "cannot sync", errno);
   }
-  // Not every filesystem notes a write through a mapping; others look at this time too.
-  if (::futimens(fd_, nullptr) != 0) return system_error(path_, "cannot set its time", errno);
   if (::fsync(fd_) != 0) return system_error(path_, "cannot sync", errno);
   return {};
 }

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/mapping.h"
 #include "deltawire/status.h"
+#include "sync/replica/file_stamp.h"
 
 namespace deltawire {
 
@@ -27,7 +28,9 @@ class PatchedFile {
   // Io when something that was written, or read, is lost: there was no room on the disk, or another
   // process cut the file short. What it holds then is undefined.
   Status check_whole() const;
-  Status sync();  // the same, and it is on disk
+  // After the last write: how the file is left. Not every filesystem notes writes to a mapping.
+  Result<FileStamp> mark() { return mark_file(fd_, path_); }
+  Status sync();  // check_whole(), and it is on disk
 
  private:
   PatchedFile() = default;

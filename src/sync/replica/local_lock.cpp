@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,6 +43,12 @@ Result<LocalLock> LocalLock::take(const std::filesystem::path& file) {
     return io_error(file.string() + ": cannot write: " + std::strerror(errno));
   }
   return lock;
+}
+
+bool LocalLock::is_at(const std::filesystem::path& file) const {
+  struct stat own, there;
+  return ::fstat(fd_, &own) == 0 && ::stat(file.c_str(), &there) == 0 &&
+         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
 LocalLock::~LocalLock() {

@@ -1,9 +1,5 @@
 #include "sync/replica/local_state.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -50,7 +46,7 @@ bool read_text(const Json& json, const char* key, std::string* out) {
   return true;
 }
 
-bool read_stamps(const Json& json, std::map<std::string, FileStamp>* out) {
+bool read_stamps(const Json& json, FileStamps* out) {
   if (!json.is_object()) return false;
   for (const auto& [name, value] : json.items()) {
     if (!read_stamp(value, &(*out)[name])) return false;
@@ -84,19 +80,6 @@ bool read_stamp(const nlohmann::json& json, FileStamp* stamp) {
          read_number(json, "inode", &stamp->inode) &&
          read_signed(json, "modified_ns", &stamp->modified_ns) &&
          read_signed(json, "changed_ns", &stamp->changed_ns);
-}
-
-Result<FileStamp> stamp_of(const fs::path& file) {
-  struct stat info;
-  if (::stat(file.c_str(), &info) != 0) {
-    std::string message = file.string() + ": cannot stat: " + std::strerror(errno);
-    return errno == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
-  }
-  const auto nanoseconds = [](const timespec& time) {
-    return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-  };
-  return FileStamp{uint64_t(info.st_size), uint64_t(info.st_ino), nanoseconds(info.st_mtim),
-                   nanoseconds(info.st_ctim)};
 }
 
 std::string serialise_local_state(const LocalState& state) {
@@ -160,25 +143,6 @@ Result<std::optional<LocalState>> read_local_state(const fs::path& file) {
 
 Status write_local_state(const fs::path& file, const LocalState& state) {
   return write_text_file(file, serialise_local_state(state));
-}
-
-Result<std::map<std::string, FileStamp>> stamp_files(const fs::path& folder,
-                                                     const std::vector<std::string>& names) {
-  std::map<std::string, FileStamp> stamps;
-  for (const std::string& name : names) {
-    DW_ASSIGN_OR_RETURN(stamps[name], stamp_of(folder / name));
-  }
-  return stamps;
-}
-
-std::optional<std::string> find_edited(const fs::path& folder,
-                                       const std::map<std::string, FileStamp>& left) {
-  for (const auto& [name, stamp] : left) {
-    const Result<FileStamp> now = stamp_of(folder / name);
-    if (!now.ok()) return now.status().message();
-    if (*now != stamp) return (folder / name).string() + ": not as it was left";
-  }
-  return {};
 }
 
 Result<ReplicaState> read_replica_state(const fs::path& local) {

@@ -60,6 +60,8 @@ class Attempt {
   Status plan_sides();
   Result<std::vector<FetchItem>> items_to_fetch() const;
   Status check_held();
+  Status check_unedited() const;
+  Status move_link();
   Status mend_sides();
   Result<Checkpoint> open_held() const;
   Status note_bad_part(Fetch* fetch, Status status);
@@ -72,8 +74,10 @@ class Attempt {
   Status build_from_whole(const BuildContext& build, const PlannedLayout& layout);
   Status keep_held_files(const std::set<std::string>& gone);
   Status place_sides(JournalRecord* record);
-  Status sync_files(const std::vector<std::string>& names);
+  Status sync_files(const fs::path& folder, const std::vector<std::string>& names);
+  Result<FileStamps> stamp_made(const JournalRecord& record, const fs::path& files) const;
   Status finish(JournalRecord record);
+  Status finish(JournalRecord record, const fs::path& files);
 
   ReplicaCore& replica_;
   const std::set<std::string>& avoid_;
@@ -82,10 +86,10 @@ class Attempt {
   PhaseClock& clock_;
   Route route_;
   bool verify_all_ = false;
-  SidePlan sides_;                           // files beside the weights
-  std::map<std::string, FileStamp> stamps_;  // of held files, before they are read
-  std::vector<Delta> opened_;                // of the hops that are deltas
-  uint64_t built_bytes_ = 0;                 // of weights, for the progress
+  SidePlan sides_;             // files beside the weights
+  FileStamps stamps_;          // of held files, before they are read
+  std::vector<Delta> opened_;  // of the hops that are deltas
+  uint64_t built_bytes_ = 0;   // of weights, for the progress
 };
 
 Progress Attempt::progress_of(uint64_t done_before) const {
@@ -97,9 +101,8 @@ Progress Attempt::progress_of(uint64_t done_before) const {
 }
 
 Status Attempt::make_plan(const AttemptGoal& goal) {
-  const auto [version, from_nothing, named] = goal;
   std::optional<Held> held;
-  if (!from_nothing) {
+  if (!goal.from_nothing) {
     DW_ASSIGN_OR_RETURN(held, replica_.held());
   }
   DW_ASSIGN_OR_RETURN(route_,
@@ -115,6 +118,24 @@ Result<Checkpoint> Attempt::open_held() const {
   return base_mismatch(opened.status().message());  // a file is missing, cut short or another
 }
 
+// What was read is what is there.
+Status Attempt::check_unedited() const {
+  const auto edited = find_edited(held_folder(), stamps_);
+  return edited ? base_mismatch(*edited + ": it changes while it is read") : Status();
+}
+
+// Already at the version, but `current` points elsewhere: a step that moves nothing but the link.
+Status Attempt::move_link() {
+  JournalRecord record;
+  record.kind = JournalKind::kSwitch;
+  for (const SideFile& file : route_.record.manifest.files) {
+    record.sides[file.name] = file.sha256.hex();
+  }
+  for (const auto& [name, stamp] : replica_.state->weights) record.weights.push_back(name);
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
+  return finish(std::move(record), held_folder());
+}
+
 // Already at the version: is it what it should be?
 Status Attempt::check_held() {
   if (!verify_all_) return {};
@@ -123,10 +144,9 @@ Status Attempt::check_held() {
   DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps, collect_steps(held, {}, route_.schema));
   const Target goal = target();
   DW_RETURN_IF_ERROR(build_in_place({goal, held, steps, true, &replica_.pool, progress_of(0)}));
+  DW_RETURN_IF_ERROR(check_unedited());
   LocalState next = *replica_.state;
-  for (auto& [name, stamp] : next.weights) {
-    DW_ASSIGN_OR_RETURN(stamp, stamp_of(held_folder() / name));
-  }
+  next.weights = stamps_;
   return replica_.save(std::move(next));
 }
 
@@ -301,6 +321,7 @@ Status Attempt::build_from_held(const BuildContext& build, const PlannedLayout& 
     DW_RETURN_IF_ERROR(build_in_place(
         {build.target, clone, steps, build.check_untouched, build.pool, build.progress}));
   }
+  if (apart) DW_RETURN_IF_ERROR(check_unedited());  // what the version does not change was copied
   return finish(std::move(record));
 }
 
@@ -347,6 +368,13 @@ Status Attempt::place_sides(JournalRecord* record) {
     record->sides[file.name] = file.sha256.hex();
   }
   record->replaces = sides_.ours;
+  // A folder that is there already may be this version's from before.
+  const fs::path before = replica_.layout.version(route_.record.manifest.version);
+  if (apart && before != sides_folder()) {
+    DW_ASSIGN_OR_RETURN(SidePlan old,
+                        plan_side_files(before, {}, route_.record.manifest.files, true));
+    record->replaces = std::move(old.ours);
+  }
   if (!sides_.fetch.empty() || apart) DW_RETURN_IF_ERROR(make_folder(files_folder()));
   for (size_t i = 0; i < sides_.fetch.size(); ++i) {
     const std::string& name = sides_.fetch[i].name;
@@ -363,17 +391,33 @@ Status Attempt::place_sides(JournalRecord* record) {
   return {};
 }
 
-Status Attempt::sync_files(const std::vector<std::string>& names) {
+Status Attempt::sync_files(const fs::path& folder, const std::vector<std::string>& names) {
   DW_RETURN_IF_ERROR(parallel_try(&replica_.pool, names.size(), [&](size_t i, unsigned) -> Status {
     std::error_code error;
-    const fs::path file = files_folder() / names[i];
+    const fs::path file = folder / names[i];
     return fs::exists(file, error) ? sync_file(file) : Status();
   }));
-  return sync_directory(files_folder());
+  return sync_directory(folder);
 }
 
-// The journal is whole and on disk; only its name is missing.
+// Of the weights that the step brings.
+Result<FileStamps> Attempt::stamp_made(const JournalRecord& record, const fs::path& files) const {
+  if (files != files_folder()) return stamps_;  // only a link moves
+  std::vector<std::string> names = record.weights;
+  if (record.kind != JournalKind::kSwitch) {
+    const std::set<std::string> brought(record.files.begin(), record.files.end());
+    std::erase_if(names, [&](const std::string& name) { return !brought.contains(name); });
+  }
+  return stamp_files(files, names);
+}
+
 Status Attempt::finish(JournalRecord record) {
+  DW_RETURN_IF_ERROR(place_sides(&record));
+  return finish(std::move(record), files_folder());
+}
+
+// The journal is whole and on disk; only its name is missing. `files` are those that it brings.
+Status Attempt::finish(JournalRecord record, const fs::path& files) {
   clock_.begin("journal");
   const fs::path folder = replica_.layout.new_journal();
   const Manifest& manifest = route_.record.manifest;
@@ -381,23 +425,30 @@ Status Attempt::finish(JournalRecord record) {
   record.version = manifest.version;
   record.manifest = route_.record.digest.hex();
   record.state = manifest.state.hex();
-  DW_RETURN_IF_ERROR(place_sides(&record));
+  record.target = manifest;
+  ReplicaCore::Pending pending;
   if (record.kind != JournalKind::kPatch || !record.files.empty()) {
     std::vector<std::string> names = record.weights;
     for (const auto& [name, digest] : record.sides) names.push_back(name);
-    DW_RETURN_IF_ERROR(sync_files(names));
+    DW_RETURN_IF_ERROR(sync_files(files, names));
     DW_SYNC_POINT("replica: new files on disk");
-    DW_ASSIGN_OR_RETURN(const FileStamp stamp, stamp_of(files_folder()));
+    DW_ASSIGN_OR_RETURN(const FileStamp stamp, stamp_of(files));
     record.inode = stamp.inode;
+    DW_ASSIGN_OR_RETURN(pending.made, stamp_made(record, files));
   }
-  DW_RETURN_IF_ERROR(
-      write_text_file(folder / kJournalRecordName, serialise_journal_record(record)));
+  DW_ASSIGN_OR_RETURN(const std::string text, serialise_journal_record(record));
+  DW_RETURN_IF_ERROR(write_text_file(folder / kJournalRecordName, text));
   DW_RETURN_IF_ERROR(sync_directory(folder));
   DW_SYNC_POINT("replica: journal prepared");
-  ReplicaCore::Pending pending;
   if (record.kind == JournalKind::kPatch) {
     DW_ASSIGN_OR_RETURN(pending.patch, open_patch(replica_.layout, folder, record));
-    pending.stamps = stamps_;
+  }
+  // Files that stay where they are.
+  for (const std::string& name : record.weights) {
+    const auto held = stamps_.find(name);
+    if (!route_.from_whole && held != stamps_.end() && !pending.made.contains(name)) {
+      pending.held.insert(*held);
+    }
   }
   pending.record = std::move(record);
   replica_.pending.emplace(std::move(pending));
@@ -405,7 +456,8 @@ Status Attempt::finish(JournalRecord record) {
 }
 
 Status Attempt::run(const AttemptGoal& goal) {
-  const auto [version, from_nothing, named] = goal;
+  const uint64_t version = goal.version;
+  const bool from_nothing = goal.from_nothing;
   clock_.begin("plan");
   DW_RETURN_IF_ERROR(remove_tree(replica_.layout.work()));
   DW_RETURN_IF_ERROR(remove_tree(replica_.layout.new_journal()));
@@ -424,6 +476,7 @@ Status Attempt::run(const AttemptGoal& goal) {
     if (route_.hops.empty()) {
       DW_RETURN_IF_ERROR(check_held());
       if (!sides_.all_there()) return mend_sides();
+      if (goal.relink) return move_link();
       if (sides_.keep == replica_.state->sides) return {};
       LocalState next = *replica_.state;
       next.sides = sides_.keep;
@@ -472,7 +525,7 @@ Status ReplicaCore::recover_lost_state(uint64_t newest, PullReport* report) {
             {{"local", layout.root}, {"reason", damage}, {"version", found->replica.version}});
   report->repaired = true;
   report->repair_reason = std::exchange(damage, {});
-  state_lost = false;
+  state_lost = state_gone = false;
   return save(std::move(*found));
 }
 
@@ -493,22 +546,52 @@ Status ReplicaCore::start_again(uint64_t version, bool named, PullReport* report
     log_event(LogLevel::kWarning, "replica.repair",
               {{"local", layout.root}, {"reason", report->repair_reason}});
   }
-  Status status = attempt({version, true, named}, report, clock);
+  Status status = attempt({version, true, named, false}, report, clock);
   report->repaired = report->repaired || !report->repair_reason.empty();
   // What is held does not count any more: whatever is wrong came from the store.
   if (status.code() == Code::kBaseMismatch) return corruption(status.message());
   return status;
 }
 
+// Nothing is fetched: the step is the one that was interrupted. False: there is none, or none that
+// can be carried out.
+Result<bool> ReplicaCore::resume(PullReport* report) {
+  if (!unfinished) return false;
+  Pending step;
+  step.record = *unfinished;
+  step.resumed = true;
+  if (step.record.kind == JournalKind::kPatch) {
+    Result<OpenPatch> patch = open_patch(layout, layout.journal(), step.record);
+    const Code code = patch.status().code();
+    if (code == Code::kIo || code == Code::kOutOfMemory) return patch.status();
+    if (!patch.ok()) {
+      give_up(patch.status());
+      return false;
+    }
+    step.patch.emplace(std::move(*patch));
+  }
+  report->version = step.record.version;
+  report->num_tensors = step.record.target.digests.size();
+  report->recovered = report->changed = true;
+  report->path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report->version);
+  step.report = *report;
+  pending.emplace(std::move(step));
+  return true;
+}
+
 Result<PullReport> ReplicaCore::prepare(PullGoal goal) {
-  DW_RETURN_IF_ERROR(settle(nullptr));
-  std::error_code error;
-  if (fs::exists(layout.journal(), error) && damage.empty()) DW_RETURN_IF_ERROR(recover());
+  DW_RETURN_IF_ERROR(keep_folder());
+  Status status = settle(nullptr);
+  // Files that were changed since they were patched are repaired like any others.
+  if (!status.ok() && (damage.empty() || !options.repair)) return status;
   pending.reset();
   PullReport report;
   report.run = chain->run();
   PhaseClock clock(&report);
   clock.begin("head");
+  if (state) report.from = state->replica.version;
+  DW_ASSIGN_OR_RETURN(const bool resumed, resume(&report));
+  if (resumed) return report;
   if (!goal.head && (!goal.version || state_lost)) {
     DW_ASSIGN_OR_RETURN(goal.head, head());
   }
@@ -517,15 +600,27 @@ Result<PullReport> ReplicaCore::prepare(PullGoal goal) {
     const uint64_t newest = std::max(goal.version.value_or(0), goal.head.value_or(0));
     DW_RETURN_IF_ERROR(recover_lost_state(newest, &report));
   }
+  if (state_gone) {
+    return invalid_argument(damage +
+                            (options.repair ? " that are none of the newest versions: " : ": ") +
+                            "move them away, or give another folder");
+  }
   if (state) report.from = state->replica.version;
   DW_ASSIGN_OR_RETURN(const uint64_t version,
                       choose_version(*chain, goal, goal.head, report.from, options.at_least));
   const bool named = goal.version.has_value();
-  Status status;
+  const Status link = state && options.copy_on_write && damage.empty() ? check_link() : Status();
+  if (!link.ok() && (!options.repair || link.code() != Code::kBaseMismatch)) return link;
+  if (!link.ok()) {
+    log_event(LogLevel::kWarning, "replica.repair",
+              {{"local", layout.root}, {"reason", link.message()}});
+    report.repaired = true;
+    report.repair_reason = link.message();
+  }
   if (!damage.empty()) {
     status = base_mismatch(damage);
-  } else if (state) {
-    status = attempt({version, false, named}, &report, &clock);
+  } else {
+    status = state ? attempt({version, false, named, !link.ok()}, &report, &clock) : Status();
   }
   const bool mismatch = status.code() == Code::kBaseMismatch;
   if (mismatch) report.repair_reason = status.message();
@@ -540,7 +635,6 @@ Result<PullReport> ReplicaCore::prepare(PullGoal goal) {
     return status;
   }
   clock.end();
-  report.recovered = std::exchange(recovered, false);
   report.changed = pending.has_value();
   report.seconds = clock.now();
   if (state) report.path = layout.checkpoint(state->copy_on_write, state->replica.version);

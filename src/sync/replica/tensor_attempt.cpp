@@ -144,10 +144,10 @@ Status TensorAttempt::stage_whole() {
 }
 
 Status TensorAttempt::run(const AttemptGoal& goal) {
-  const auto [version, from_nothing, named] = goal;
+  const uint64_t version = goal.version;
   replica_.drop();
   clock_.begin("plan");
-  const std::optional<Held> from = from_nothing ? std::nullopt : replica_.held;
+  const std::optional<Held> from = goal.from_nothing ? std::nullopt : replica_.held;
   if (replica_.beat && (!from || from->version != version)) {
     replica_.beat->fetching(from ? std::optional(from->version) : std::nullopt, version);
   }

@@ -22,11 +22,11 @@ find store/files store/full -type f | sed -E 's/[0-9a-f]{64}/<sha>/; s/-[0-9a-f]
 
 # Files of others stay; what is in the way of the version's is put aside.
 echo mine > replica/README.md; echo mine > replica/notes.txt
-deltawire pull store replica | grep -E 'version|set aside'
+deltawire pull store replica --log-level off | grep -E 'version|set aside'
 cat replica/README.md replica/notes.txt replica/.deltawire/aside/1/README.md
 echo edited > replica/config.json
 deltawire pull store replica --no-repair
-deltawire pull store replica | grep -E 'repaired|set aside|beside'
+deltawire pull store replica --log-level off | grep -E 'repaired|set aside|beside'
 
 # What replicas would refuse is not published.
 touch step/current
