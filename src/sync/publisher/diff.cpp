@@ -173,10 +173,11 @@ std::string box_of_new_tensor(const std::string& name) {
   return "schema: tensor " + quote(name) + " is new or has another form, and comes in boxes";
 }
 
-// Where everything changes, a codec holds six times the bytes it works on: a wave of items takes
-// up to three eighths of the limit, what is on its way to the store another quarter.
+// Where everything changes, a codec holds six times the bytes it works on, and copies of what is
+// compared are two more: a wave of items takes up to a third of the limit, what is on its way to
+// the store another quarter.
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
-  return {limit / 16, limit / 16, std::min(part_bytes, limit / 16), limit / 8};
+  return {limit / 24, limit / 24, std::min(part_bytes, limit / 16), limit / 8};
 }
 
 unsigned publish_threads(const PublishOptions& options) {
