@@ -3,6 +3,10 @@ add_library(deltawire_options INTERFACE)
 target_compile_options(deltawire_options INTERFACE
   $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra $<$<BOOL:${DELTAWIRE_WERROR}>:-Werror>>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall $<$<BOOL:${DELTAWIRE_WERROR}>:--Werror=all-warnings>>)
+# A result is the same on machines with and without a fused multiply-add.
+target_compile_options(deltawire_options INTERFACE
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off>)
 # A header, not a flag: only what includes it is compiled again when tests are switched on or off.
 configure_file(${CMAKE_CURRENT_LIST_DIR}/faults.h.in ${PROJECT_BINARY_DIR}/generated/deltawire_faults.h)
 target_include_directories(deltawire_options INTERFACE ${PROJECT_BINARY_DIR}/generated)
