@@ -36,7 +36,7 @@ class ChangingInputsTest : public ::testing::TestWithParam<Meddling> {
   }
   // In the first wave's progress: everything is open, and not everything is done.
   Progress meddle(const fs::path& path) {
-    return [this, path, done = false](uint64_t, uint64_t) mutable {
+    return [path, done = false](uint64_t, uint64_t) mutable {
       if (std::exchange(done, true) || GetParam() == Meddling::kNone) return true;
       if (GetParam() == Meddling::kCut) {
         fs::resize_file(path, 500);

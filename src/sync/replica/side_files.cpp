@@ -92,8 +92,9 @@ Result<SidePlan> plan_side_files(const fs::path& folder,
     plan.fetch.push_back(file);
   }
   for (const auto& [name, left] : held) {
-    const bool stays = std::any_of(wanted.begin(), wanted.end(),
-                                   [&](const SideFile& file) { return file.name == name; });
+    const bool stays =
+        std::any_of(wanted.begin(), wanted.end(),
+                    [&name = name](const SideFile& file) { return file.name == name; });
     const Found found = stays ? Found::kNothing : look_at(folder / name);
     if (found == Found::kNothing) continue;
     if (found == Found::kFile) {
