@@ -1,4 +1,5 @@
-// A store in memory that lets a test look at every put, hold it up, refuse it or lose its answer.
+// A store in memory that lets a test look at every put, hold it up, refuse it, change it or lose its
+// answer.
 #pragma once
 
 #include <functional>
@@ -17,16 +18,18 @@ class HookedStore final : public Store {
   // `before_put` let it pass.
   std::function<Status(std::string_view name)> before_put, after_put;
   std::function<Status(std::string_view name)> before_get;
+  // What is put instead of `text`: nobody ever sees the object as it was.
+  std::function<std::string(std::string_view name, std::string text)> rewrite;
   Capabilities can;
   Store& inner() { return *inner_; }
 
   std::string url() const override { return inner_->url(); }
   Result<Capabilities> capabilities() override { return can; }
   Status put(std::string_view name, const Body& body) override {
-    return hooked(name, [&] { return inner_->put(name, body); });
+    return hooked(name, body, [&](const Body& as) { return inner_->put(name, as); });
   }
   Status put_if_absent(std::string_view name, const Body& body) override {
-    return hooked(name, [&] { return inner_->put_if_absent(name, body); });
+    return hooked(name, body, [&](const Body& as) { return inner_->put_if_absent(name, as); });
   }
   Result<ObjectInfo> stat(std::string_view name) override { return inner_->stat(name); }
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
@@ -48,10 +51,16 @@ class HookedStore final : public Store {
   Status remove(std::string_view name) override { return inner_->remove(name); }
 
  private:
-  Status hooked(std::string_view name, const std::function<Status()>& put) {
+  Status hooked(std::string_view name, const Body& body,
+                const std::function<Status(const Body&)>& put) {
     if (before_put) DW_RETURN_IF_ERROR(before_put(name));
-    DW_RETURN_IF_ERROR(put());
+    DW_RETURN_IF_ERROR(rewrite ? put(MemoryBody(rewrite(name, text_of(body)))) : put(body));
     return after_put ? after_put(name) : Status();
+  }
+
+  static std::string text_of(const Body& body) {
+    MemoryStore reader;
+    return reader.put("text", body).ok() ? reader.get("text", UINT64_MAX).value() : "";
   }
 
   std::shared_ptr<Store> inner_;
