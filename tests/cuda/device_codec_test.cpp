@@ -83,9 +83,11 @@ TEST_P(DeviceCodec, EveryWidthWithStepsAsTrainingMakesThem) {
 
 // Small enough for tools that watch every access.
 TEST_P(DeviceCodec, AnArrayAsTrainingChangesIt) {
-  DeviceBatch batch;
-  batch.add(make_trained_pair(3, 2, 300'001, 0.04));
-  expect_same(GetParam(), batch);
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    DeviceBatch batch;
+    batch.add(make_trained_pair(3, width, 270'001, 0.04));
+    expect_same(GetParam(), batch);
+  }
 }
 
 TEST_P(DeviceCodec, AnyAlignment) {

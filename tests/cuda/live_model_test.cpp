@@ -2,13 +2,18 @@
 // for bit, and what fails leaves nothing that is taken for a version.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <thread>
 
 #include "cuda/device_arrays.h"
+#include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/tensor_replica.h"
+#include "sync/check_states.h"
 #include "sync/hooked_store.h"
 #include "sync/published_model.h"
+#include "tensor/text.h"
 
 namespace deltawire::testing {
 namespace {
@@ -224,6 +229,72 @@ TEST_F(LiveModelTest, AFailedPublishLeavesTheSnapshotAsItWas) {
   model.step();
   device.become(model);
   EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
+}
+
+// Between the look that encodes them and the one that hashes them.
+TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
+  SKIP_WITHOUT_GPU();
+  for (const bool pinned : {false, true}) {
+    for (const char* codec : {"tight", "gaps", "indices", "auto"}) {
+      SCOPED_TRACE(codec);
+      store = std::make_shared<HookedStore>();
+      std::function<void()> meddle;
+      PublishOptions options;
+      options.codec = codec;
+      options.cuda.pinned_snapshot = pinned;
+      options.progress = [&](uint64_t done, uint64_t total) {
+        if (done != 0 && done < total && meddle) std::exchange(meddle, nullptr)();
+        return true;
+      };
+      Publisher publisher = open(options);
+      DeviceModel device(model);
+      publish(&publisher, device.views(model));
+      model.step();
+      device.become(model);
+      const std::vector<LiveTensor> live = device.live(model);
+      TestTensor& tensor = model.tensors[0];
+      meddle = [&] {
+        tensor.bytes[tensor.bytes.size() / 2] ^= 0x55;
+        ASSERT_GOOD(cuda::send(tensor.bytes, live[0].bytes.data(), nullptr));
+      };
+      const auto failed = publisher.publish(device.views(model));
+      EXPECT_FALSE(meddle);  // it was called
+      EXPECT_TRUE(
+          is_failure(failed.status(), Code::kIo, quote(tensor.name), "changed while it was read"));
+      EXPECT_EQ(head_of(store), 0);
+      EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
+    }
+  }
+}
+
+TEST_F(LiveModelTest, ATrainerThatDoesNotWaitSpoilsNothing) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  DeviceModel device(model);
+  publish(&publisher, device.views(model));
+  const std::vector<LiveTensor> live = device.live(model);
+  std::atomic<bool> stop = false;
+  std::thread trainer([&] {
+    Random random(3);
+    while (!stop) {
+      const LiveTensor& tensor = live[random() % live.size()];
+      const uint8_t wrong = uint8_t(random());
+      uint8_t* const to = tensor.bytes.data() + random() % tensor.bytes.size();
+      if (!cuda::send({&wrong, 1}, to, nullptr).ok()) return;
+    }
+  });
+  for (int i = 0; i < 30; ++i) {
+    const auto report = publisher.publish(device.views(model));
+    if (report.ok()) continue;
+    EXPECT_TRUE(is_failure(report.status(), Code::kIo, "changed while it was read"));
+  }
+  stop = true;
+  trainer.join();
+  const auto last = publisher.publish(device.views(model));
+  ASSERT_TRUE(last.ok()) << last.status().to_string();
+  const auto checked = check_states(*Chain::open(store, {}), {});
+  ASSERT_TRUE(checked.ok()) << checked.status().to_string();
+  EXPECT_TRUE(checked->problems.empty()) << checked->problems[0];
 }
 
 TEST_F(LiveModelTest, AnotherProcessGoesOnFromTheChain) {

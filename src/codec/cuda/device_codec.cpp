@@ -27,18 +27,8 @@ Status check_layout(Layout layout, NewKind kind) {
   return {};
 }
 
-// Counts and tables of an array under `tight`, roughly.
+// Counts and tables of an array that is encoded with `tight`, roughly.
 constexpr uint64_t kTightArrayBytes = uint64_t{64} << 10;
-
-// Tables come off the scratch, half of it at most: those that are going to be there, or still are.
-DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes) {
-  DeviceOptions less = options;
-  const uint64_t held = std::max<uint64_t>(num_bytes, options.workspace->table_bytes());
-  less.scratch_bytes -= std::min<uint64_t>(options.scratch_bytes / 2, held);
-  less.scratch_bytes = less.scratch_bytes / 4096 * 4096;  // slots are aligned
-  less.workspace->limit(Workspace::kSlots, less.scratch_bytes);
-  return less;
-}
 
 // Patches that are worked on together: of one codec and width.
 using PatchGroups = std::map<std::pair<CodecId, uint8_t>, std::vector<NumberedPatch>>;
@@ -64,11 +54,9 @@ Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, St
   DeviceOptions options = given;
   if (options.workspace == nullptr) options.workspace = &own;
   for (const auto& [kind, group] : groups) {
-    Status status =
-        kind.first == CodecId::kTight
-            ? apply_tight_patches(group, less_tables(options, group.size() * kTightArrayBytes),
-                                  write, stream, times)
-            : apply_lists_patches(group, less_tables(options, 0), write, stream, times);
+    Status status = kind.first == CodecId::kTight
+                        ? apply_tight_patches(group, options, write, stream, times)
+                        : apply_lists_patches(group, less_tables(options, 0), write, stream, times);
     if (!status.ok()) {
       options.workspace->settle(stream);
       return status;
@@ -78,6 +66,15 @@ Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, St
 }
 
 }  // namespace
+
+DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes) {
+  DeviceOptions less = options;
+  const uint64_t held = std::max<uint64_t>(num_bytes, options.workspace->table_bytes());
+  less.scratch_bytes -= std::min<uint64_t>(options.scratch_bytes / 2, held);
+  less.scratch_bytes = less.scratch_bytes / 4096 * 4096;  // slots are aligned
+  less.workspace->limit(Workspace::kSlots, less.scratch_bytes);
+  return less;
+}
 
 Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
                                     const DeviceOptions& given, Stream stream, DeviceTimes* times) {

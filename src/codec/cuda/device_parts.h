@@ -6,6 +6,10 @@
 
 namespace deltawire::cuda {
 
+// Tables come off the scratch, half of it at most: `num_bytes` that are going to be there, or those
+// that are. Slots of an earlier call that are larger than the rest are given back.
+DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes);
+
 Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
                                           const DeviceOptions& options, Stream stream,
                                           DeviceTimes* times);
@@ -18,7 +22,8 @@ struct NumberedPatch {
   DevicePatch patch;
   size_t number;
 };
-// Patches of one codec and width. With `write` unset they are only checked.
+// Patches of one codec and width. With `write` unset they are only checked. Lists are given what
+// tables leave of the scratch; `tight` takes its tables off itself, when it knows their size.
 Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times);
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,

@@ -1,10 +1,6 @@
 // `tight` onto a device, as many blocks at a time as the scratch has room for.
-#include <algorithm>
-#include <array>
-
-#include "codec/cuda/carve.h"
-#include "codec/cuda/device_parts.h"
 #include "codec/cuda/patch_status.h"
+#include "codec/cuda/tight_chunks.h"
 #include "codec/cuda/tight_prepare.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
@@ -12,88 +8,10 @@
 namespace deltawire::cuda {
 namespace {
 
-constexpr size_t kNumSlots = Workspace::kCodecStreams;
-
-// Blocks that are worked on together. Those of an array lie side by side in its payload: one copy
-// for each array.
-struct Chunk {
-  size_t begin = 0, end = 0;  // of the blocks
-  size_t num_coded = 0;
-  uint64_t changes = 0, values = 0, payload_bytes = 0;
-  std::vector<Bytes> payload;  // of which those are
-};
-
-// Changes whose values have to be kept: those of coded classes.
-uint64_t num_values(const TightDecodeBlock& block) {
-  uint64_t count = 0;
-  for (size_t c = 0; c < kMaxClasses; ++c) {
-    if ((block.unit_classes >> c & 1) == 0) count += block.end[c] - (c == 0 ? 0 : block.end[c - 1]);
-  }
-  return count;
+uint64_t table_bytes(const PreparedPatches& prepared) {
+  return prepared.arrays.size() * sizeof(TightDecodeArray) +
+         prepared.tables.size() * (sizeof(TableFrequencies) + sizeof(DecodeTable));
 }
-
-uint64_t block_cost(const TightDecodeBlock& block, unsigned width) {
-  return block.length + block.end[kMaxClasses - 1] * sizeof(uint32_t) + num_values(block) * width +
-         sizeof(TightDecodeBlock) + sizeof(TightStreams);
-}
-
-// Changes of a chunk are counted in 32 bits.
-constexpr uint64_t kMostChunkBytes = uint64_t{1} << 32;
-
-// Of all blocks, each with what its kernels have to be told of its place in its chunk.
-std::vector<Chunk> make_chunks(std::span<const NumberedPatch> patches,
-                               std::span<TightDecodeBlock> blocks, uint64_t scratch_bytes) {
-  const unsigned width = patches[0].patch.layout.width;
-  uint64_t sum = 0;
-  for (const TightDecodeBlock& block : blocks) sum += block_cost(block, width);
-  const bool at_once = sum <= std::min(scratch_bytes, kMostChunkBytes);
-  const uint64_t budget = std::min(at_once ? sum : scratch_bytes / kNumSlots, kMostChunkBytes);
-  std::vector<Chunk> chunks;
-  uint64_t cost = 0;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    TightDecodeBlock& block = blocks[i];
-    const uint64_t own = block_cost(block, width);
-    const bool new_chunk = chunks.empty() || cost + own > budget;
-    if (new_chunk) {
-      chunks.emplace_back().begin = i;
-      cost = 0;
-    }
-    Chunk& chunk = chunks.back();
-    const uint8_t* const from = patches[block.array].patch.payload.data() + block.bytes;
-    if (new_chunk || blocks[i - 1].array != block.array) chunk.payload.emplace_back(from, 0);
-    chunk.payload.back() = {chunk.payload.back().data(),
-                            chunk.payload.back().size() + block.length};
-    block.bytes = chunk.payload_bytes;
-    block.first_change = uint32_t(chunk.changes);
-    block.first_value = uint32_t(chunk.values);
-    chunk.end = i + 1;
-    chunk.num_coded += block.only_units == 0 ? 1 : 0;
-    chunk.changes += block.end[kMaxClasses - 1];
-    chunk.values += num_values(block);
-    chunk.payload_bytes += block.length;
-    cost += own;
-  }
-  return chunks;
-}
-
-// What one chunk occupies on the device.
-struct Slot {
-  TightDecodeWork work{};
-  uint8_t* payload = nullptr;
-  TightDecodeBlock* blocks = nullptr;
-
-  size_t lay_out(uint8_t* memory, const Chunk& most, unsigned width) {
-    Carve carve(memory);
-    payload = carve.take<uint8_t>(most.payload_bytes + 2 * kPayloadPadding) + kPayloadPadding;
-    blocks = carve.take<TightDecodeBlock>(most.end);
-    work.blocks = blocks;
-    work.payload = payload;
-    work.streams = carve.take<TightStreams>(most.end);
-    work.ranks = carve.take<uint32_t>(most.changes);
-    work.values = carve.take<uint8_t>(most.values * width);
-    return carve.size();
-  }
-};
 
 class TightApplier {
  public:
@@ -105,17 +23,8 @@ class TightApplier {
         width_(patches[0].patch.layout.width),
         stream_(stream) {}
 
-  Status open(const std::vector<Chunk>& chunks) {
-    Chunk most;  // `end`: how many blocks
-    for (const Chunk& chunk : chunks) {
-      most.end = std::max(most.end, chunk.end - chunk.begin);
-      most.changes = std::max(most.changes, chunk.changes);
-      most.values = std::max(most.values, chunk.values);
-      most.payload_bytes = std::max(most.payload_bytes, chunk.payload_bytes);
-    }
-    num_slots_ = std::min(kNumSlots, chunks.size());
-    Slot measure;
-    const size_t slot_bytes = measure.lay_out(nullptr, most, width_);
+  // What all blocks look things up in.
+  Status open_tables() {
     const size_t array_bytes = prepared_.arrays.size() * sizeof(TightDecodeArray);
     const size_t table_bytes = prepared_.tables.size() * sizeof(TableFrequencies);
     TightDecodeArray* arrays = nullptr;
@@ -134,24 +43,27 @@ class TightApplier {
     auto* const tables = reinterpret_cast<DecodeTable*>(tables_at);
     DW_ASSIGN_OR_RETURN(uint8_t* const status_at,
                         workspace_.get(Workspace::kStatus, sizeof(PatchStatus)));
-    status_ = reinterpret_cast<PatchStatus*>(status_at);
-    DW_ASSIGN_OR_RETURN(uint8_t* const memory,
-                        workspace_.get(Workspace::kSlots, num_slots_ * slot_bytes));
     DW_ASSIGN_OR_RETURN(const GapTables* gaps, gap_tables(stream_));
+    common_.arrays = arrays;
+    common_.gap_tables = gaps->decode.data<SlotTable>();
+    common_.value_tables = tables;
+    common_.status = reinterpret_cast<PatchStatus*>(status_at);
     DW_RETURN_IF_ERROR(copy(arrays, prepared_.arrays.data(), array_bytes, stream_));
     DW_RETURN_IF_ERROR(copy(frequencies, prepared_.tables.data(), table_bytes, stream_));
     DW_RETURN_IF_ERROR(expand_tables(frequencies, tables, prepared_.tables.size(), stream_));
-    DW_RETURN_IF_ERROR(fill_zero(status_, sizeof(PatchStatus), stream_));
-    for (size_t s = 0; s < num_slots_; ++s) {
-      slots_[s].lay_out(memory + s * slot_bytes, most, width_);
-      TightDecodeWork& work = slots_[s].work;
-      work.arrays = arrays;
-      work.gap_tables = gaps->decode.data<SlotTable>();
-      work.value_tables = tables;
-      work.status = status_;
-      DW_ASSIGN_OR_RETURN(streams_[s].scans, workspace_.stream(s));
-      DW_ASSIGN_OR_RETURN(streams_[s].chains, workspace_.stream(Workspace::kChains + s));
-      DW_RETURN_IF_ERROR(follow(streams_[s].chains, stream_));
+    return fill_zero(common_.status, sizeof(PatchStatus), stream_);
+  }
+
+  // After the tables.
+  Status open_slots(const ChunkPlan& plan) {
+    DW_ASSIGN_OR_RETURN(uint8_t* const memory,
+                        workspace_.get(Workspace::kSlots, plan.num_slots * plan.slot_bytes));
+    for (size_t s = 0; s < plan.num_slots; ++s) {
+      Slot& slot = slots_.emplace_back();
+      slot.memory = memory + s * plan.slot_bytes;
+      DW_ASSIGN_OR_RETURN(slot.streams.scans, workspace_.stream(s));
+      DW_ASSIGN_OR_RETURN(slot.streams.chains, workspace_.stream(Workspace::kChains + s));
+      DW_RETURN_IF_ERROR(follow(slot.streams.chains, stream_));
     }
     return {};
   }
@@ -164,35 +76,47 @@ class TightApplier {
   // Goes through all chunks. Later work of the caller's stream comes after.
   Status run(const std::vector<Chunk>& chunks, Pass pass) {
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const size_t s = i % num_slots_;
-      DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[s], streams_[s], pass));
+      DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[i % slots_.size()], pass));
     }
-    for (size_t s = 0; s < num_slots_; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s].chains));
+    for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(follow(stream_, slot.streams.chains));
     return {};
   }
 
   Status result() {
     PatchStatus found{};
-    DW_RETURN_IF_ERROR(copy(&found, status_, sizeof found, stream_));
+    DW_RETURN_IF_ERROR(copy(&found, common_.status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
     return to_status(found, "block", [&](uint32_t array) { return patches_[array].number; });
   }
 
  private:
-  Status run_chunk(const Chunk& chunk, Slot& slot, TightDecodeStreams streams, Pass pass) {
-    uint8_t* to = slot.payload;
+  struct Slot {
+    uint8_t* memory = nullptr;
+    TightDecodeStreams streams;
+  };
+
+  Status run_chunk(const Chunk& chunk, const Slot& slot, Pass pass) {
+    ChunkMemory memory;
+    memory.lay_out(slot.memory, chunk.load, width_);
+    const TightDecodeStreams streams = slot.streams;
+    uint8_t* to = memory.payload;
     for (const Bytes bytes : chunk.payload) {
       DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), streams.chains));
       to += bytes.size();
     }
-    const size_t count = chunk.end - chunk.begin;
-    DW_RETURN_IF_ERROR(copy(slot.blocks, prepared_.blocks.data() + chunk.begin,
-                            count * sizeof(TightDecodeBlock), streams.chains));
-    slot.work.num_blocks = uint32_t(count);
-    slot.work.num_coded = uint32_t(chunk.num_coded);
-    if (pass == kPatch) return patch_tight(slot.work, width_, streams);
-    DW_RETURN_IF_ERROR(check_tight(slot.work, width_, streams));
-    return pass == kCheckAndWrite ? write_tight(slot.work, width_, streams) : Status();
+    DW_RETURN_IF_ERROR(copy(memory.blocks, prepared_.blocks.data() + chunk.first_block,
+                            chunk.load.blocks * sizeof(TightDecodeBlock), streams.chains));
+    TightDecodeWork work = common_;
+    work.blocks = memory.blocks;
+    work.num_blocks = uint32_t(chunk.load.blocks);
+    work.num_coded = uint32_t(chunk.load.coded);
+    work.payload = memory.payload;
+    work.streams = memory.streams;
+    work.ranks = memory.ranks;
+    work.values = memory.values;
+    if (pass == kPatch) return patch_tight(work, width_, streams);
+    DW_RETURN_IF_ERROR(check_tight(work, width_, streams));
+    return pass == kCheckAndWrite ? write_tight(work, width_, streams) : Status();
   }
 
   const std::span<const NumberedPatch> patches_;
@@ -200,10 +124,8 @@ class TightApplier {
   Workspace& workspace_;
   const unsigned width_;
   const Stream stream_;
-  size_t num_slots_ = 0;
-  PatchStatus* status_ = nullptr;
-  std::array<Slot, kNumSlots> slots_;
-  std::array<TightDecodeStreams, kNumSlots> streams_{};
+  TightDecodeWork common_{};  // what is the same for all chunks
+  std::vector<Slot> slots_;
 };
 
 }  // namespace
@@ -211,9 +133,13 @@ class TightApplier {
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times) {
   DW_ASSIGN_OR_RETURN(const PreparedPatches prepared, prepare_patches(patches, options));
-  const std::vector<Chunk> chunks = make_chunks(patches, prepared.blocks, options.scratch_bytes);
+  less_tables(options, table_bytes(prepared));  // slots of an earlier call make room for them
   TightApplier applier(patches, prepared, options.workspace, stream);
-  DW_RETURN_IF_ERROR(applier.open(chunks));
+  DW_RETURN_IF_ERROR(applier.open_tables());
+  const uint64_t scratch_bytes = less_tables(options, 0).scratch_bytes;
+  const ChunkPlan plan = plan_chunks(patches, prepared.blocks, scratch_bytes);
+  const std::vector<Chunk>& chunks = plan.chunks;
+  DW_RETURN_IF_ERROR(applier.open_slots(plan));
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(stream));
   TightApplier::Pass pass = !write                   ? TightApplier::kCheck

@@ -19,37 +19,28 @@ __device__ void add_up(const TableFrequencies& table, uint32_t* start) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) expand(const TableFrequencies* from, DecodeTable* to) {
-  __shared__ uint32_t start[kMaxSymbols];
-  const TableFrequencies& source = from[blockIdx.x];
-  DecodeTable& table = to[blockIdx.x];
-  add_up(source, start);
-  __syncthreads();
-  if (threadIdx.x == 0) table.num_symbols = source.num_symbols;
-  for (uint32_t s = threadIdx.x; s < source.num_symbols; s += kThreads) {
-    table.range[s] = source.frequency[s] | start[s] << 16;
-  }
-  for (uint32_t s = 0; s < source.num_symbols; ++s) {
-    for (uint32_t i = threadIdx.x; i < source.frequency[s]; i += kThreads) {
-      table.symbol_of_slot[start[s] + i] = uint8_t(s);
-    }
+// Calls take(symbol, place in the symbol's share, slot) for every slot.
+template <class Take>
+__device__ void for_each_slot(const TableFrequencies& table, const uint32_t* start,
+                              const Take& take) {
+  for (uint32_t s = 0; s < table.num_symbols; ++s) {
+    for (uint32_t i = threadIdx.x; i < table.frequency[s]; i += kThreads) take(s, i, start[s] + i);
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    expand_slots(const TableFrequencies* from, SlotTable* to) {
-  __shared__ uint32_t start[kMaxSymbols];
-  const TableFrequencies& source = from[blockIdx.x];
-  SlotTable& table = to[blockIdx.x];
-  add_up(source, start);
-  __syncthreads();
-  if (threadIdx.x == 0) table.num_symbols = source.num_symbols;
-  for (uint32_t s = 0; s < source.num_symbols; ++s) {
-    const uint32_t frequency = source.frequency[s];
-    for (uint32_t i = threadIdx.x; i < frequency; i += kThreads) {
-      table.slots[start[s] + i] = SlotTable::entry(s, i, frequency);
-    }
+__device__ void fill(const TableFrequencies& from, const uint32_t* start, DecodeTable* to) {
+  for (uint32_t s = threadIdx.x; s < from.num_symbols; s += kThreads) {
+    to->range[s] = from.frequency[s] | start[s] << 16;
   }
+  for_each_slot(from, start, [&](uint32_t symbol, uint32_t, uint32_t slot) {
+    to->symbol_of_slot[slot] = uint8_t(symbol);
+  });
+}
+
+__device__ void fill(const TableFrequencies& from, const uint32_t* start, SlotTable* to) {
+  for_each_slot(from, start, [&](uint32_t symbol, uint32_t place, uint32_t slot) {
+    to->slots[slot] = SlotTable::entry(symbol, place, from.frequency[symbol]);
+  });
 }
 
 // As RansTable::EncodeSymbol::of() does it. A symbol that does not occur is never looked up.
@@ -59,37 +50,42 @@ __device__ EncodeSymbol symbol_of(uint32_t frequency, uint32_t start) {
   return {~uint64_t{0} / frequency + 1, start, frequency};
 }
 
-__global__ void __launch_bounds__(kThreads)
-    expand_for_encoder(const TableFrequencies* from, EncodeTable* to) {
-  __shared__ uint32_t start[kMaxSymbols];
-  const TableFrequencies& source = from[blockIdx.x];
-  EncodeTable& table = to[blockIdx.x];
-  add_up(source, start);
-  __syncthreads();
-  if (threadIdx.x == 0) table.num_symbols = source.num_symbols;
-  for (uint32_t s = threadIdx.x; s < source.num_symbols; s += kThreads) {
-    table.symbols[s] = symbol_of(source.frequency[s], start[s]);
+__device__ void fill(const TableFrequencies& from, const uint32_t* start, EncodeTable* to) {
+  for (uint32_t s = threadIdx.x; s < from.num_symbols; s += kThreads) {
+    to->symbols[s] = symbol_of(from.frequency[s], start[s]);
   }
 }
 
-}  // namespace
+template <class Table>
+__global__ void __launch_bounds__(kThreads) expand(const TableFrequencies* from, Table* to) {
+  __shared__ uint32_t start[kMaxSymbols];
+  const TableFrequencies& source = from[blockIdx.x];
+  Table* const table = to + blockIdx.x;
+  add_up(source, start);
+  __syncthreads();
+  if (threadIdx.x == 0) table->num_symbols = source.num_symbols;
+  fill(source, start, table);
+}
 
-Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count, Stream stream) {
+template <class Table>
+Status launch(const TableFrequencies* from, Table* to, size_t count, Stream stream) {
   if (count == 0) return {};
   expand<<<unsigned(count), kThreads, 0, stream>>>(from, to);
   return launched("expand");
 }
 
+}  // namespace
+
+Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count, Stream stream) {
+  return launch(from, to, count, stream);
+}
+
 Status expand_tables(const TableFrequencies* from, SlotTable* to, size_t count, Stream stream) {
-  if (count == 0) return {};
-  expand_slots<<<unsigned(count), kThreads, 0, stream>>>(from, to);
-  return launched("expand_slots");
+  return launch(from, to, count, stream);
 }
 
 Status expand_tables(const TableFrequencies* from, EncodeTable* to, size_t count, Stream stream) {
-  if (count == 0) return {};
-  expand_for_encoder<<<unsigned(count), kThreads, 0, stream>>>(from, to);
-  return launched("expand_for_encoder");
+  return launch(from, to, count, stream);
 }
 
 }  // namespace deltawire::cuda

@@ -147,6 +147,15 @@ class BlockScan {
   uint32_t step_ = 0;
 };
 
+// False for all threads if there is nothing to do: something is wrong already.
+template <class T, class Step>
+__device__ bool begin_scan(const TightDecodeWork& work, const TightDecodeArray& array,
+                           LocateMemory<T, Step>* memory) {
+  prepare_scan(array.keys, &memory->scan);
+  // All must see the same status: others may set it at any time.
+  return __syncthreads_or(threadIdx.x == 0 && work.status->code != 0) == 0;
+}
+
 __device__ uint32_t first_change(const TightDecodeBlock& block, unsigned c) {
   return c == 0 ? 0 : block.end[c - 1];
 }
@@ -166,9 +175,7 @@ __global__ void __launch_bounds__(kThreads, FindShape::kResident)
   const TightDecodeBlock& block = work.blocks[blockIdx.x];
   if (block.only_units != 0) return;
   const TightDecodeArray& array = work.arrays[block.array];
-  prepare_scan(array.keys, &memory.scan);
-  // All threads must see the same status: others may set it at any time.
-  if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
+  if (!begin_scan(work, array, &memory)) return;
 
   unsigned num_coded = 0;
   for (unsigned k = 0; k < kMaxClasses; ++k) num_coded += is_coded(block, k) ? 1 : 0;
@@ -229,9 +236,7 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
   auto& memory = *reinterpret_cast<LocateMemory<T, Step>*>(shared_memory);
   const TightDecodeBlock& block = work.blocks[blockIdx.x];
   const TightDecodeArray& array = work.arrays[block.array];
-  prepare_scan(array.keys, &memory.scan);
-  // All threads must see the same status: others may set it at any time.
-  if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
+  if (!begin_scan(work, array, &memory)) return;
 
   void* const data = array.data;
   const uint64_t begin = block.first_element;
@@ -279,25 +284,26 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
   }
 }
 
+template <class T, class Step>
+Status launch(void (*kernel)(TightDecodeWork), const char* name, const TightDecodeWork& work,
+              Stream stream) {
+  constexpr size_t kShared = sizeof(LocateMemory<T, Step>);
+  DW_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
+  kernel<<<work.num_blocks, kThreads, kShared, stream>>>(work);
+  return launched(name);
+}
+
 }  // namespace
 
 Status find_values(const TightDecodeWork& work, unsigned width, Stream stream) {
-  return with_width(width, [&]<class T>() -> Status {
-    constexpr size_t kShared = sizeof(LocateMemory<T, FindShape::Step<T>>);
-    DW_CUDA(cudaFuncSetAttribute(find_in_blocks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 int(kShared)));
-    find_in_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work);
-    return launched("find_in_blocks");
+  return with_width(width, [&]<class T>() {
+    return launch<T, FindShape::Step<T>>(find_in_blocks<T>, "find_in_blocks", work, stream);
   });
 }
 
 Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream) {
-  return with_width(width, [&]<class T>() -> Status {
-    constexpr size_t kShared = sizeof(LocateMemory<T, WriteShape::Step<T>>);
-    DW_CUDA(cudaFuncSetAttribute(write_blocks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 int(kShared)));
-    write_blocks<T><<<work.num_blocks, kThreads, kShared, stream>>>(work);
-    return launched("write_blocks");
+  return with_width(width, [&]<class T>() {
+    return launch<T, WriteShape::Step<T>>(write_blocks<T>, "write_blocks", work, stream);
   });
 }
 

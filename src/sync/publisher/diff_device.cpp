@@ -1,4 +1,6 @@
 // The tensors of a publish that are on a GPU: compared and encoded there, many in one go.
+#include <functional>
+
 #include "format/layout.h"
 #include "sync/publisher/diff.h"
 #include "tensor/text.h"
@@ -43,11 +45,17 @@ Status add_whole(const DiffSink& out, size_t piece) {
   return out.add(piece, 0, size, std::move(entry), Payload::own(std::move(bytes)));
 }
 
+// What was encoded, and the digests of just that; none of tensors that have not changed.
+struct Encodings {
+  std::vector<cuda::Coded> coded;
+  std::vector<Digest> digests;
+};
+
 // Codecs that no GPU has: fetched and left to the CPU, one tensor at a time.
-Result<std::vector<cuda::Coded>> encode_on_host(const DiffSink& out, std::span<const Item> items,
-                                                ThreadPool* pool) {
+Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> items,
+                                 ThreadPool* pool) {
   const Codec& codec = *find_codec(out.job.options.codec);
-  std::vector<cuda::Coded> all;
+  Encodings all;
   for (const Item& item : items) {
     const PublishTensor& tensor = out.job.tensors[item.piece];
     std::vector<uint8_t> before(item.before->size_bytes());
@@ -55,51 +63,72 @@ Result<std::vector<cuda::Coded>> encode_on_host(const DiffSink& out, std::span<c
     DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> after, fetch(out.job.device, tensor));
     DW_ASSIGN_OR_RETURN(Encoded encoded,
                         codec.encode(layout_of(tensor.view.dtype), before, after, pool));
-    all.push_back({std::string(codec.name()), std::move(encoded.payload), encoded.num_changed});
+    all.digests.push_back(encoded.num_changed == 0
+                              ? Digest()
+                              : digest_of(out.job.parent.manifest->digest_kind, after));
+    all.coded.push_back(
+        {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed});
   }
   return all;
 }
 
-Result<std::vector<cuda::Coded>> encode(const DiffSink& out, std::span<const Item> items,
-                                        ThreadPool* pool) {
-  const std::string& codec = out.job.options.codec;
-  if (!cuda::has_codec(codec)) return encode_on_host(out, items, pool);
+// A trainer may go on too early: payloads and digests are of several looks at its tensors. They
+// belong together if the tensors are the same before the first of them and at the last.
+Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
+                               const std::function<Status()>& half_done) {
+  const DigestKind kind = out.job.parent.manifest->digest_kind;
   std::vector<PublishDevice::Comparison> comparisons;
+  std::vector<const PublishTensor*> tensors;
   for (const Item& item : items) {
-    comparisons.push_back({item.before.get(), &out.job.tensors[item.piece]});
+    tensors.push_back(&out.job.tensors[item.piece]);
+    comparisons.push_back({item.before.get(), tensors.back()});
   }
-  return out.job.device->encode(codec, comparisons);
-}
-
-Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* pool) {
-  DW_ASSIGN_OR_RETURN(std::vector<cuda::Coded> coded, encode(out, items, pool));
+  Encodings all;
+  DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
+  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.options.codec, comparisons));
+  DW_RETURN_IF_ERROR(half_done());
   std::vector<const PublishTensor*> changed;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (coded[i].num_changed != 0) changed.push_back(&out.job.tensors[items[i].piece]);
+    if (all.coded[i].num_changed != 0) changed.push_back(tensors[i]);
   }
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
-                      out.job.device->digests(out.job.parent.manifest->digest_kind, changed));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> again, out.job.device->digests(kind, changed));
   size_t next = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (all.coded[i].num_changed == 0 || again[next++] == all.digests[i]) continue;
+    return io_error("tensor " + quote(tensors[i]->view.name) +
+                    ": changed while it was read; nothing was committed, publish again when " +
+                    "nobody writes to it");
+  }
+  return all;
+}
+
+Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* pool,
+                 const std::function<Status()>& half_done) {
+  DW_ASSIGN_OR_RETURN(Encodings all, cuda::has_codec(out.job.options.codec)
+                                         ? encode_there(out, items, half_done)
+                                         : encode_on_host(out, items, pool));
+  const DigestKind kind = out.job.parent.manifest->digest_kind;
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t piece = items[i].piece;
     PieceRecord& record = out.diff->record.pieces[piece];
     DeltaEntry entry = entry_of(out, piece);
     record.num_elements = entry.num_elements();
     entry.old_digest = known_digest(out.job.parent, out.job.tensors[piece].view, record.box);
-    if (coded[i].num_changed == 0) {
-      if (entry.old_digest) record.digest = *entry.old_digest;
+    if (!entry.old_digest) {  // boxes that were cut otherwise before
+      const PublishDevice::Held* const held = items[i].before.get();
+      DW_ASSIGN_OR_RETURN(const std::vector<Digest> old, out.job.device->digests(kind, {&held, 1}));
+      entry.old_digest = old[0];
+    }
+    cuda::Coded& coded = all.coded[i];
+    if (coded.num_changed == 0) {
+      record.digest = *entry.old_digest;
       continue;
     }
-    if (!entry.old_digest) {  // boxes that were cut otherwise before
-      std::vector<uint8_t> before(items[i].before->size_bytes());
-      DW_RETURN_IF_ERROR(items[i].before->read(before));
-      entry.old_digest = digest_of(out.job.parent.manifest->digest_kind, before);
-    }
-    record.digest = entry.new_digest = digests[next++];
-    entry.codec = find_codec(coded[i].codec)->id();
-    entry.num_changed = coded[i].num_changed;
+    record.digest = entry.new_digest = all.digests[i];
+    entry.codec = find_codec(coded.codec)->id();
+    entry.num_changed = coded.num_changed;
     DW_RETURN_IF_ERROR(out.add(piece, 0, items[i].before->size_bytes(), std::move(entry),
-                               Payload::own(std::move(coded[i].payload))));
+                               Payload::own(std::move(coded.payload))));
   }
   return {};
 }
@@ -130,13 +159,15 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
     while (end < items.size() && (end == begin || bytes < kWaveBytes)) {
       bytes += items[end++].before->size_bytes();
     }
-    DW_RETURN_IF_ERROR(
-        diff_wave(out, std::span<const Item>(items).subspan(begin, end - begin), pool));
+    const auto report = [&](uint64_t so_far) -> Status {
+      if (!job.options.progress || job.options.progress(so_far, total)) return {};
+      return cancelled("stopped on request");
+    };
+    const auto wave = std::span<const Item>(items).subspan(begin, end - begin);
+    DW_RETURN_IF_ERROR(diff_wave(out, wave, pool, [&] { return report(done + bytes / 2); }));
     done += bytes;
     begin = end;
-    if (job.options.progress && !job.options.progress(done, total)) {
-      return cancelled("stopped on request");
-    }
+    DW_RETURN_IF_ERROR(report(done));
   }
   return {};
 }
