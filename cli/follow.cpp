@@ -54,7 +54,8 @@ class Follower {
       record_failure("pull", status);
       // An engine that says no may say yes later; it is told again.
       const bool mends = replica_ && !options_.replica.no_repair;
-      if ((is_final(status, mends) && !engine_failed_) || options_.once) return status;
+      // With the version that was wanted there, nothing is left to wait for but engines.
+      if (((is_final(status, mends) || done()) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
       log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
       sleep_for(wait);

@@ -101,6 +101,8 @@ class Pulling(Generic[Core]):
             except _FINAL:
                 raise
             except Error as error:
+                if until is not None and self.version is not None and self.version >= until:
+                    raise  # what was wanted is there: nothing is left to wait for
                 pulled, wait = None, _core.follow_backoff(failures, interval)
                 failures += 1
                 log.warning("follow: %s; again in %.1f s", error, wait)

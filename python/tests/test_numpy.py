@@ -115,7 +115,9 @@ def test_a_store_that_lost_versions_takes_nobody_back(tmp_path: Path, caplog: py
                 replica.pull()
             assert list(replica.follow(interval=0.01, timeout=0.05)) == []
             assert "lost versions 2 to 3" in caplog.text
-            assert list(replica.follow(interval=0.01, until=1, timeout=0.05)) == []
+            assert list(replica.follow(interval=0.01, until=4, timeout=0.05)) == []
+            with pytest.raises(dw.NotFound, match="lost versions 2 to 3"):  # nothing is left to wait for
+                next(replica.follow(interval=0.01, until=1))
             assert replica.version == 3
         assert np.array_equal(mine["w"], held)
         for replica in files, memory:

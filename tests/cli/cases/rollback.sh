@@ -14,6 +14,8 @@ rm store/manifests/000000000[345].json
 pull store replica --trust trainer.pub
 deltawire verify sim/v5.safetensors replica
 pull store replica --trust trainer.pub --json
+# With `--until` it waits for what is wanted, and for nothing else.
+deltawire follow store replica --no-heartbeat --until 2 --log-level off
 # Named by its number, an older version is gone to.
 cp -r replica other && pull store other --trust trainer.pub --version 2 | head -1
 
