@@ -1,5 +1,5 @@
-// A store in memory that lets a test look at every put, hold it up, refuse it, change it or lose its
-// answer.
+// A store in memory that lets a test look at every put, hold it up, refuse it, change it or lose
+// its answer.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // Steps 2 and 4 of decoding `tight`: a scan of the weights finds the elements that have the ranks.
-// A thread block for each block, a warp of it for each class.
+// A thread block for each block.
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/status.cuh"
@@ -26,8 +26,8 @@ struct Shape {
                                        : kNarrow / 4,
                       kThreads>;
 };
-using FindShape = Shape<32, 5>;
-using WriteShape = Shape<32, 5>;
+using FindShape = Shape<64, 4>;
+using WriteShape = Shape<64, 4>;
 
 // In shared memory, one for each thread block.
 template <class T, class Step>
@@ -165,7 +165,76 @@ __device__ T* values_of_class(const TightDecodeWork& work, const TightDecodeBloc
   return static_cast<T*>(work.values) + block.first_value - unit_changes_before(block, c);
 }
 
-// Old values of coded classes, and where they are. Threads take turns between these classes.
+// What a thread looks after: changes `at`, `at + stride` ... below `last`, all of one class.
+struct Share {
+  unsigned of_class = 0;
+  uint32_t at = 0, stride = 1, last = 0;
+};
+
+// Shares out the changes of those classes that take(c) says. Each gets threads in proportion to its
+// changes, one at least.
+template <class Take>
+__device__ Share share_out(const TightDecodeBlock& block, const Take& take) {
+  uint32_t num_taken = 0, all = 0;
+  const auto for_each_taken = [&](const auto& call) {
+    for (unsigned c = 0; c < kMaxClasses; ++c) {
+      const uint32_t count = block.end[c] - first_change(block, c);
+      if (count != 0 && take(c)) call(c, count);
+    }
+  };
+  for_each_taken([&](unsigned, uint32_t count) {
+    ++num_taken;
+    all += count;
+  });
+  Share share;
+  uint32_t number = 0, before = 0, begin = 0;
+  for_each_taken([&](unsigned c, uint32_t count) {
+    before += count;
+    const uint32_t end = ++number + (kThreads - num_taken) * before / all;
+    if (begin <= threadIdx.x && threadIdx.x < end) {
+      share = {c, first_change(block, c) + threadIdx.x - begin, end - begin, block.end[c]};
+    }
+    begin = end;
+  });
+  return share;
+}
+
+// A change: of a coded class that has been found a position and the new value, of others a rank and
+// perhaps the sign.
+template <class T>
+struct Change {
+  uint32_t place = kNoRank;
+  T value = 0;
+};
+
+// Goes through the block's weights and through the thread's share beside them. load(i) gives change
+// i, step() comes once for each step of the scan, and take(i, change, of_warp) for each change, in
+// the step that has its place: a position, or else a rank. False: a rank that its class does not
+// reach in this block.
+template <class T, class Step, class Load, class OnStep, class Take>
+__device__ bool walk(BlockScan<T, Step>* scan, Share share, bool positions, const Load& load,
+                     const OnStep& step, const Take& take) {
+  const auto load_own = [&](uint32_t at) { return at < share.last ? load(at) : Change<T>{}; };
+  Change<T> change = load_own(share.at);
+  Change<T> ahead = load_own(share.at + share.stride);  // on its way
+  uint32_t seen = 0;
+  for (; !scan->at_end(); scan->go_on()) {
+    scan->count();
+    step();
+    uint32_t of_warp[Step::kWarps];
+    seen = scan->first_ranks(share.of_class, seen, of_warp);
+    const uint32_t limit = positions ? scan->step() + scan->step_size() : seen;
+    while (change.place < limit) {
+      take(share.at, change, of_warp);
+      share.at += share.stride;
+      change = ahead;
+      ahead = load_own(share.at + share.stride);
+    }
+  }
+  return change.place == kNoRank;
+}
+
+// Old values of coded classes, and where they are.
 template <class T>
 __global__ void __launch_bounds__(kThreads, FindShape::kResident)
     find_in_blocks(TightDecodeWork work) {
@@ -177,40 +246,22 @@ __global__ void __launch_bounds__(kThreads, FindShape::kResident)
   const TightDecodeArray& array = work.arrays[block.array];
   if (!begin_scan(work, array, &memory)) return;
 
-  unsigned num_coded = 0;
-  for (unsigned k = 0; k < kMaxClasses; ++k) num_coded += is_coded(block, k) ? 1 : 0;
-  const unsigned turn = threadIdx.x % num_coded;  // there is one: not of unit steps only
-  unsigned c = 0;
-  for (unsigned k = 0, coded = 0; k < kMaxClasses; ++k) {
-    if (is_coded(block, k) && coded++ == turn) c = k;
-  }
-  const uint32_t stride = (kThreads - turn + num_coded - 1) / num_coded, last = block.end[c];
+  const Share share = share_out(block, [&](unsigned c) { return is_coded(block, c); });
   uint32_t* const ranks = work.ranks + block.first_change;
-  T* const values = values_of_class<T>(work, block, c);
-  const auto rank_of = [&](uint32_t at) { return at < last ? ranks[at] : kNoRank; };
-  uint32_t at = first_change(block, c) + threadIdx.x / num_coded;
-  uint32_t rank = rank_of(at), ahead = rank_of(at + stride);  // that one is on its way
-
+  T* const values = values_of_class<T>(work, block, share.of_class);
   // Of other classes it only matters whether they have as many elements as their ranks say. Some
   // lanes of each warp add up those of a class.
   const unsigned counted_class = threadIdx.x / kWarp, counted_warp = lane_id() % Step::kWarps;
-  uint32_t seen = 0, counted = 0;
+  uint32_t counted = 0;
   BlockScan<T, Step> scan(array, block, &memory);
-  for (; !scan.at_end(); scan.go_on()) {
-    scan.count();
-    counted += memory.scan.total_of(counted_class, counted_warp);
-    uint32_t of_warp[Step::kWarps];
-    seen = scan.first_ranks(c, seen, of_warp);
-    while (rank < seen) {
-      const uint32_t found = scan.locate(c, rank, of_warp);
-      values[at] = memory.rows.element(found);
-      ranks[at] = scan.step() + found;
-      at += stride;
-      rank = ahead;
-      ahead = rank_of(at + stride);
-    }
-  }
-  bool reached = rank == kNoRank;
+  bool reached = walk(
+      &scan, share, false, [&](uint32_t at) { return Change<T>{ranks[at]}; },
+      [&] { counted += memory.scan.total_of(counted_class, counted_warp); },
+      [&](uint32_t at, const Change<T>& change, const uint32_t* of_warp) {
+        const uint32_t found = scan.locate(share.of_class, change.place, of_warp);
+        values[at] = memory.rows.element(found);
+        ranks[at] = scan.step() + found;
+      });
   static_assert(Step::kWarps == kMaxClasses);
   const uint32_t all = Team<Step::kWarps>::sum_through(counted);
   const uint32_t first = first_change(block, counted_class), end = block.end[counted_class];
@@ -219,14 +270,6 @@ __global__ void __launch_bounds__(kThreads, FindShape::kResident)
   }
   if (!reached) fail(work.status, PatchError::kRankNotReached, block.array, block.number);
 }
-
-// A change as it is written: of a coded class a position and the new value, of others a rank and
-// the sign.
-template <class T>
-struct Change {
-  uint32_t place;
-  T value;
-};
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
@@ -240,46 +283,28 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
 
   void* const data = array.data;
   const uint64_t begin = block.first_element;
-  const unsigned c = threadIdx.x / kWarp;
+  const Share share = share_out(block, [](unsigned) { return true; });
+  const unsigned c = share.of_class;
   const bool coded = is_coded(block, c);
-  const uint32_t first = first_change(block, c), last = block.end[c];
   const uint32_t* const places = work.ranks + block.first_change;
   const T* const values = values_of_class<T>(work, block, c);
   const uint8_t* const payload = work.payload + block.bytes;
-  const uint32_t signs = work.streams[blockIdx.x].signs[c] - first;
+  const uint32_t signs = work.streams[blockIdx.x].signs[c] - first_change(block, c);
   const auto load = [&](uint32_t at) -> Change<T> {
-    if (at >= last) return {kNoRank, 0};
     return {places[at], coded ? values[at] : T(payload[(signs + at) / 8] >> (signs + at) % 8 & 1)};
   };
-  // A warp takes 32 at a time, the next ones on their way.
-  uint32_t at = first + lane_id();
-  Change<T> change = load(at), ahead = load(at + kWarp);
-  uint32_t seen = 0;
   BlockScan<T, Step> scan(array, block, &memory);
-  for (; !scan.at_end(); scan.go_on()) {
-    scan.count();
-    uint32_t of_warp[Step::kWarps];
-    seen = scan.first_ranks(c, seen, of_warp);
-    const uint32_t limit = coded ? scan.step() + scan.step_size() : seen;
-    while (__any_sync(kAllLanes, change.place < limit)) {
-      if (change.place < limit) {
-        if (coded) {
-          store_element<T>(data, begin + change.place, change.value);
-        } else {
-          const uint32_t found = scan.locate(c, change.place, of_warp);
-          const T old_value = memory.rows.element(found);
-          store_element<T>(data, begin + scan.step() + found, T(old_value + 1 - 2 * change.value));
-        }
-        change.place = kNoRank;
-      }
-      if (__any_sync(kAllLanes, change.place != kNoRank)) break;  // they lie further on
-      at += kWarp;
-      change = ahead;
-      ahead = load(at + kWarp);
+  const auto write = [&](uint32_t, const Change<T>& change, const uint32_t* of_warp) {
+    if (coded) {
+      store_element<T>(data, begin + change.place, change.value);
+    } else {
+      const uint32_t found = scan.locate(c, change.place, of_warp);
+      const T old_value = memory.rows.element(found);
+      store_element<T>(data, begin + scan.step() + found, T(old_value + 1 - 2 * change.value));
     }
-  }
-  // Ranks that their class does not reach in this block are left over.
-  if (change.place != kNoRank) {
+  };
+  if (!walk(
+          &scan, share, coded, load, [] {}, write)) {
     fail(work.status, PatchError::kRankNotReached, block.array, block.number);
   }
 }
