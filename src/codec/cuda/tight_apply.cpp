@@ -45,7 +45,7 @@ class TightApplier {
                         workspace_.get(Workspace::kStatus, sizeof(PatchStatus)));
     DW_ASSIGN_OR_RETURN(const GapTables* gaps, gap_tables(stream_));
     common_.arrays = arrays;
-    common_.gap_tables = gaps->decode.data<SlotTable>();
+    common_.gap_tables = gaps->decode.data<GapTable>();
     common_.value_tables = tables;
     common_.status = reinterpret_cast<PatchStatus*>(status_at);
     DW_RETURN_IF_ERROR(copy(arrays, prepared_.arrays.data(), array_bytes, stream_));

@@ -16,6 +16,7 @@ Result<std::unique_ptr<GapTables>> make_gap_tables(Stream stream) {
   std::vector<TableFrequencies> frequencies(256);
   for (unsigned q = 0; q < 256; ++q) {
     const RansTable& table = tight::gap_table(uint8_t(q));
+    if (table.num_symbols > GapTable::kSymbols) return internal_error("a gap table is too large");
     frequencies[q].num_symbols = table.num_symbols;
     for (uint32_t s = 0; s < table.num_symbols; ++s) {
       frequencies[q].frequency[s] = uint16_t(table.decode[s] & 0xffff);
@@ -24,11 +25,11 @@ Result<std::unique_ptr<GapTables>> make_gap_tables(Stream stream) {
   auto made = std::make_unique<GapTables>();
   const size_t from_bytes = 256 * sizeof(TableFrequencies);
   DW_ASSIGN_OR_RETURN(const Buffer from, Buffer::allocate(Place::kDevice, from_bytes));
-  DW_ASSIGN_OR_RETURN(made->decode, Buffer::allocate(Place::kDevice, 256 * sizeof(SlotTable)));
+  DW_ASSIGN_OR_RETURN(made->decode, Buffer::allocate(Place::kDevice, 256 * sizeof(GapTable)));
   DW_ASSIGN_OR_RETURN(made->encode, Buffer::allocate(Place::kDevice, 256 * sizeof(EncodeTable)));
   DW_RETURN_IF_ERROR(copy(from.data(), frequencies.data(), from_bytes, stream));
   DW_RETURN_IF_ERROR(
-      expand_tables(from.data<TableFrequencies>(), made->decode.data<SlotTable>(), 256, stream));
+      expand_tables(from.data<TableFrequencies>(), made->decode.data<GapTable>(), 256, stream));
   DW_RETURN_IF_ERROR(
       expand_tables(from.data<TableFrequencies>(), made->encode.data<EncodeTable>(), 256, stream));
   DW_RETURN_IF_ERROR(wait(stream));

@@ -21,23 +21,26 @@ struct DecodeTable {
   uint32_t range[kMaxSymbols];  // frequency | start << 16
   uint32_t num_symbols;
 };
-// The same in one look: larger, for the tables that all arrays share.
-struct SlotTable {
-  // The symbol | the slot's place in the symbol's range << 8 | the symbol's frequency - 1 << 20
-  uint32_t slots[kProbabilityOne];
+// The same of gaps, small enough to be copied to shared memory, where lookups do not wait for those
+// who stream weights. Entries say all about a symbol; most slots have that of their bucket.
+struct alignas(16) GapTable {
+  static constexpr unsigned kBucketBits = 5, kSymbols = 80;
+  uint32_t buckets[kProbabilityOne >> kBucketBits];  // of each one's first slot
+  uint32_t symbols[kSymbols];
   uint32_t num_symbols;
 
-  static constexpr uint32_t entry(uint32_t symbol, uint32_t place, uint32_t frequency) {
-    return symbol | place << 8 | (frequency - 1) << 20;
+  // The symbol | where its range begins << 7 | its frequency - 1 << 19
+  static constexpr uint32_t entry(uint32_t symbol, uint32_t start, uint32_t frequency) {
+    return symbol | start << 7 | (frequency - 1) << 19;
   }
-  static constexpr uint32_t symbol(uint32_t entry) { return entry & 0xff; }
-  static constexpr uint32_t place(uint32_t entry) { return entry >> 8 & 0xfff; }
-  static constexpr uint32_t frequency_less_one(uint32_t entry) { return entry >> 20; }
+  static constexpr uint32_t symbol(uint32_t entry) { return entry & 0x7f; }
+  static constexpr uint32_t start(uint32_t entry) { return entry >> 7 & 0xfff; }
+  static constexpr uint32_t frequency_less_one(uint32_t entry) { return entry >> 19; }
 };
-static_assert(kProbabilityBits == 12 && kMaxSymbols <= 256);
+static_assert(kProbabilityBits == 12 && GapTable::kSymbols <= 128);
 // Makes `count` of them. Both pointers are to device memory.
 Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count, Stream stream);
-Status expand_tables(const TableFrequencies* from, SlotTable* to, size_t count, Stream stream);
+Status expand_tables(const TableFrequencies* from, GapTable* to, size_t count, Stream stream);
 
 struct TightDecodeArray {
   void* data;
@@ -75,7 +78,7 @@ struct TightDecodeWork {
   const TightDecodeBlock* blocks;
   uint32_t num_blocks, num_coded;  // of these, those with coded classes
   const uint8_t* payload;          // with kPayloadPadding readable bytes before and after
-  const SlotTable* gap_tables;     // 256
+  const GapTable* gap_tables;      // 256
   const DecodeTable* value_tables;
   TightStreams* streams;  // one for each block
   uint32_t* ranks;        // one for each change; of coded ones later their positions

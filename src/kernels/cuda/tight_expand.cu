@@ -37,9 +37,13 @@ __device__ void fill(const TableFrequencies& from, const uint32_t* start, Decode
   });
 }
 
-__device__ void fill(const TableFrequencies& from, const uint32_t* start, SlotTable* to) {
+__device__ void fill(const TableFrequencies& from, const uint32_t* start, GapTable* to) {
   for_each_slot(from, start, [&](uint32_t symbol, uint32_t place, uint32_t slot) {
-    to->slots[slot] = SlotTable::entry(symbol, place, from.frequency[symbol]);
+    const uint32_t entry = GapTable::entry(symbol, start[symbol], from.frequency[symbol]);
+    if (place == 0) to->symbols[symbol] = entry;
+    if ((slot & ((1U << GapTable::kBucketBits) - 1)) == 0) {
+      to->buckets[slot >> GapTable::kBucketBits] = entry;
+    }
   });
 }
 
@@ -80,7 +84,7 @@ Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count
   return launch(from, to, count, stream);
 }
 
-Status expand_tables(const TableFrequencies* from, SlotTable* to, size_t count, Stream stream) {
+Status expand_tables(const TableFrequencies* from, GapTable* to, size_t count, Stream stream) {
   return launch(from, to, count, stream);
 }
 

@@ -12,7 +12,7 @@ using namespace deltawire::tight;
 
 constexpr unsigned kThreads = 128;
 // So few registers that it finds room beside the scans of other blocks.
-constexpr unsigned kResident = 8;
+constexpr unsigned kResident = 7;
 // Lanes that look after a block. Its symbols are one lane's, the rest is shared out.
 constexpr unsigned kTeam = 8, kTeams = kThreads / kTeam;
 using Lanes = Team<kTeam>;
@@ -21,34 +21,43 @@ static_assert(2 * kTile + 16 < kPayloadPadding);
 
 // In shared memory, one for each team.
 struct GapTile {
+  GapTable table;  // of the class that is decoded
   alignas(8) uint8_t tokens[kTile];
   uint32_t ranks[kTile + kTeam];  // a lane's eight, then one that is left out: other banks
 
   static __device__ unsigned place(unsigned i) { return i + i / kEach; }
 };
 
+// The work of all lanes of a team.
+__device__ void copy_table(const GapTable& from, GapTable* to) {
+  constexpr unsigned kChunks = sizeof(GapTable) / sizeof(uint4);
+  const uint4* const chunks = reinterpret_cast<const uint4*>(&from);
+#pragma unroll 1
+  for (unsigned i = Lanes::member(); i < kChunks; i += kTeam) {
+    reinterpret_cast<uint4*>(to)[i] = chunks[i];
+  }
+}
+
 // Where the decoding of a block's gaps is. The same in all lanes of a team.
 struct GapStream {
   const TightDecodeBlock* block;
-  const SlotTable* table;
   const uint8_t* begin;
-  uint32_t done, class_end, rank, at_bit, escape;
+  uint32_t done, class_end, rank, at_bit;
   unsigned next_class;
 
   __device__ bool finished() const { return done == block->end[kMaxClasses - 1]; }
   // To the next class with changes, when one is done.
-  __device__ void enter_class(const SlotTable* gap_tables) {
+  __device__ void enter_class(const GapTable* gap_tables, GapTable* table) {
     if (done != class_end) return;
     while (block->end[next_class] == done) ++next_class;
     class_end = block->end[next_class];
-    table = &gap_tables[block->q[next_class]];
-    escape = table->num_symbols - 1;
+    copy_table(gap_tables[block->q[next_class]], table);
     rank = 0;
   }
 };
 
 // One lane's work.
-__device__ void decode_tokens(const SlotTable& table, uint32_t count, uint8_t* tokens, Coder* out) {
+__device__ void decode_tokens(const GapTable& table, uint32_t count, uint8_t* tokens, Coder* out) {
   Coder coder = *out;
   uint32_t i = 0;
   for (; i + 1 < count; i += 2) {
@@ -66,6 +75,7 @@ __device__ void decode_tokens(const SlotTable& table, uint32_t count, uint8_t* t
 __device__ bool make_ranks(uint32_t count, GapTile* tile, GapStream* stream, uint32_t* ranks) {
   const unsigned member = Lanes::member(), first = member * kEach;
   const uint2 tokens = *reinterpret_cast<const uint2*>(tile->tokens + first);
+  const uint32_t escape = tile->table.num_symbols - 1;
   uint32_t gaps[kEach], raw_bits[kEach], own_bits = 0;
 #pragma unroll
   for (unsigned j = 0; j < kEach; ++j) {
@@ -73,7 +83,7 @@ __device__ bool make_ranks(uint32_t count, GapTile* tile, GapStream* stream, uin
     const uint32_t token = own ? (j < 4 ? tokens.x : tokens.y) >> 8 * (j % 4) & 0xff : 0;
     unsigned bits;
     gaps[j] = gap_base(token, &bits);
-    if (own && token == stream->escape) {
+    if (own && token == escape) {
       gaps[j] = 0;
       bits = kMaxBlockLog2;
     }
@@ -145,10 +155,11 @@ __global__ void __launch_bounds__(kThreads, kResident) gaps_to_ranks(TightDecode
     if (!__any_sync(kAllLanes, busy)) break;
     uint32_t count = 0;
     if (busy) {
-      stream.enter_class(work.gap_tables);
+      stream.enter_class(work.gap_tables, &tile.table);
       count = min(kTile, stream.class_end - stream.done);
     }
-    if (member == 0 && busy) decode_tokens(*stream.table, count, tile.tokens, &coder);
+    __syncwarp();
+    if (member == 0 && busy) decode_tokens(tile.table, count, tile.tokens, &coder);
     __syncwarp();
     const bool fits = make_ranks(count, &tile, &stream, ranks + stream.done);
     const bool inside = Lanes::of(int(coder.words.at() >= stream.begin), 0) != 0;

@@ -26,8 +26,8 @@ struct Shape {
                                        : kNarrow / 4,
                       kThreads>;
 };
-using FindShape = Shape<64, 4>;
-using WriteShape = Shape<64, 4>;
+using FindShape = Shape<32, 5>;
+using WriteShape = Shape<32, 5>;
 
 // In shared memory, one for each thread block.
 template <class T, class Step>

@@ -15,11 +15,17 @@ __device__ inline uint32_t decode_symbol(const DecodeTable& table, uint32_t* sta
   *state = (range & 0xffff) * (*state >> kProbabilityBits) + slot - (range >> 16);
   return symbol;
 }
-__device__ inline uint32_t decode_symbol(const SlotTable& table, uint32_t* state) {
-  const uint32_t entry = table.slots[*state & (kProbabilityOne - 1)];
+__device__ inline uint32_t decode_symbol(const GapTable& table, uint32_t* state) {
+  const uint32_t slot = *state & (kProbabilityOne - 1);
+  uint32_t entry = table.buckets[slot >> GapTable::kBucketBits];
+  uint32_t place = slot - GapTable::start(entry);
+  while (place > GapTable::frequency_less_one(entry)) {
+    entry = table.symbols[GapTable::symbol(entry) + 1];
+    place = slot - GapTable::start(entry);
+  }
   const uint32_t above = *state >> kProbabilityBits;
-  *state = SlotTable::frequency_less_one(entry) * above + above + SlotTable::place(entry);
-  return SlotTable::symbol(entry);
+  *state = GapTable::frequency_less_one(entry) * above + above + place;
+  return GapTable::symbol(entry);
 }
 
 // A block's words, from the last to the first. Those that a step may need were asked for a step
