@@ -1,4 +1,4 @@
-#include "sync/publisher/anchor.h"
+#include "maintain/make_anchor.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sync/compact/compact.h"
+#include "maintain/compact.h"
 
 #include <fmt/format.h>
 

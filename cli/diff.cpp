@@ -4,8 +4,8 @@
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "codec/codec.h"
+#include "delta/delta_writer.h"
 #include "deltawire/delta.h"
-#include "sync/delta/delta_writer.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

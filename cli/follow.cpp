@@ -6,7 +6,7 @@
 #include "cli/options.h"
 #include "cli/replica_options.h"
 #include "cli/verbs.h"
-#include "sync/replica/follow_watch.h"
+#include "replica/follow_watch.h"
 
 namespace deltawire::cli {
 namespace {

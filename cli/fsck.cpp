@@ -6,7 +6,7 @@
 #include "cli/chain_args.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "sync/check_states.h"
+#include "maintain/check_states.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

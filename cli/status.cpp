@@ -11,8 +11,8 @@
 #include "cli/verbs.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
-#include "sync/replica/journal_record.h"
-#include "sync/replica/local_layout.h"
+#include "replica/journal_record.h"
+#include "replica/local_layout.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

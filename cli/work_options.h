@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/command.h"
-#include "sync/chain_state.h"
+#include "maintain/chain_state.h"
 
 namespace deltawire::cli {
 

@@ -8,13 +8,13 @@
 #include <fstream>
 #include <utility>
 
+#include "base/guard.h"
 #include "cli/simulate/simulation.h"
 #include "codec/changes.h"
-#include "codec/guard.h"
+#include "delta/open_checkpoint.h"
 #include "deltawire/checkpoint.h"
 #include "format/layout.h"
 #include "kernels/kernels.h"
-#include "sync/delta/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <numeric>
 
+#include "base/guard.h"
+#include "base/waves.h"
 #include "cli/context.h"
-#include "codec/guard.h"
-#include "sync/waves.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

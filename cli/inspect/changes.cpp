@@ -5,10 +5,10 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/waves.h"
 #include "codec/elements.h"
+#include "delta/base_check.h"
 #include "format/layout.h"
-#include "sync/delta/base_check.h"
-#include "sync/waves.h"
 
 namespace deltawire::cli {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "base/thread_pool.h"
 #include "cli/inspect/exponents.h"
+#include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
-#include "sync/delta/delta_reader.h"
 
 namespace deltawire::cli {
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "base/guard.h"
 #include "base/thread_pool.h"
 #include "cli/inspect/exponents.h"
 #include "cli/inspect/inspect.h"
 #include "cli/inspect/table.h"
 #include "cli/units.h"
-#include "codec/guard.h"
+#include "delta/open_checkpoint.h"
 #include "deltawire/checkpoint.h"
-#include "sync/delta/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

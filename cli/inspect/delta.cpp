@@ -7,8 +7,8 @@
 #include "cli/inspect/movement.h"
 #include "cli/inspect/table.h"
 #include "cli/units.h"
-#include "sync/delta/delta_reader.h"
-#include "sync/delta/open_checkpoint.h"
+#include "delta/delta_reader.h"
+#include "delta/open_checkpoint.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

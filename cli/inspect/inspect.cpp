@@ -1,7 +1,7 @@
 #include "cli/inspect/inspect.h"
 
 #include "cli/verbs.h"
-#include "sync/delta/delta_reader.h"
+#include "delta/delta_reader.h"
 
 namespace deltawire::cli {
 namespace {

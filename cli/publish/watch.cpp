@@ -6,7 +6,7 @@
 #include "cli/metrics/record.h"
 #include "cli/publish/options.h"
 #include "cli/publish/report.h"
-#include "sync/publisher/folder_watch.h"
+#include "publish/folder_watch.h"
 
 namespace deltawire::cli {
 namespace {

@@ -3,22 +3,17 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "deltawire/box.h"
 #include "deltawire/digest.h"
+#include "deltawire/progress.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
-
-// Called now and then from the calling thread with bytes done and bytes to do; while results are
-// written and synced, with all done. Returning false cancels the work: it ends with Cancelled and
-// leaves nothing behind, unless the result has already been put in its place.
-using Progress = std::function<bool(uint64_t done, uint64_t total)>;
 
 inline constexpr uint64_t kDefaultPartBytes = uint64_t{1} << 30;
 

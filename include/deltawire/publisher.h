@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "deltawire/delta.h"
+#include "deltawire/box.h"
 #include "deltawire/digest.h"
+#include "deltawire/progress.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 #include "deltawire/tensor.h"
@@ -52,12 +53,6 @@ struct PublishOptions {
   double rank_timeout_seconds = 600;
   PublishCudaOptions cuda;
   Progress progress;
-};
-
-// When each phase began and ended, seconds since the publish or pull began; phases overlap.
-struct Phase {
-  std::string name;
-  double begin = 0, end = 0;
 };
 
 struct PublishReport {

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "deltawire/delta.h"
-#include "deltawire/publisher.h"
+#include "deltawire/progress.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 

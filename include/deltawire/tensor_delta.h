@@ -11,9 +11,9 @@
 #include "deltawire/box.h"
 #include "deltawire/delta.h"
 #include "deltawire/digest.h"
+#include "deltawire/live_tensor.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
-#include "deltawire/tensor_replica.h"
 
 namespace deltawire {
 

@@ -10,25 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "deltawire/box.h"
-#include "deltawire/delta.h"
+#include "deltawire/live_tensor.h"
+#include "deltawire/progress.h"
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
-#include "deltawire/tensor.h"
+
+struct CUstream_st;  // a cudaStream_t
 
 namespace deltawire {
-
-// A tensor, or a box of one, that the caller owns and that outlives the replica. Its bytes may be
-// read at any time but during commit(), and are to be written by the replica alone.
-struct LiveTensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the whole tensor
-  std::span<uint8_t> bytes;
-  Memory memory = Memory::kHost;  // where the bytes are
-  Box box = {};                   // what the bytes are of the tensor
-};
 
 struct TensorReplicaOptions {
   unsigned threads = 0;

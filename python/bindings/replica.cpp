@@ -7,9 +7,9 @@
 #include "bind.h"
 #include "calls.h"
 #include "goal.h"
+#include "replica/follow_watch.h"
 #include "reports.h"
 #include "stores.h"
-#include "sync/replica/follow_watch.h"
 
 namespace deltawire::python {
 namespace {

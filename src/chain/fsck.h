@@ -43,7 +43,7 @@ struct FsckReport {
 // before it, and that a version stored whole has copies of them and of nothing else;
 // shortcuts likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of gc;
 // and that there is nothing else. That payloads decode to the digests they promise takes the
-// weights: sync/check_states.h.
+// weights: maintain/check_states.h.
 Result<FsckReport> check_chain(const Chain& chain, const FsckOptions& options);
 
 }  // namespace deltawire

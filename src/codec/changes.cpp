@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "base/guard.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
-#include "codec/guard.h"
 #include "kernels/kernels.h"
 
 namespace deltawire {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/guard.h"
 #include "codec/checks.h"
-#include "codec/guard.h"
 #include "codec/leb128.h"
 #include "codec/zstd_frame.h"
 

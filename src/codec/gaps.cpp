@@ -1,10 +1,10 @@
 // gaps: distances between changes, then values. The fast one: encoding runs at the speed of the
 // diff, applying is a running sum and a store. gaps_body.h has the layout; the payload is header
 // and body, and empty when nothing changed.
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/checks.h"
 #include "codec/gaps_body.h"
-#include "codec/guard.h"
 
 namespace deltawire {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <string>
 
+#include "base/guard.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "codec/gaps_body.h"
-#include "codec/guard.h"
 #include "codec/leb128.h"
 
 namespace deltawire {

@@ -4,10 +4,10 @@
 //
 // Empty when nothing changed. The header stays outside: it says what the frame's content size must
 // be before a byte is allocated for it.
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/checks.h"
 #include "codec/gaps_body.h"
-#include "codec/guard.h"
 #include "codec/zstd_frame.h"
 
 namespace deltawire {

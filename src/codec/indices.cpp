@@ -7,11 +7,11 @@
 #include <cstring>
 #include <string>
 
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
-#include "codec/guard.h"
 #include "codec/indices_body.h"
 #include "codec/leb128.h"
 

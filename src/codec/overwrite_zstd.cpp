@@ -5,12 +5,12 @@
 //           | count x value
 #include <string>
 
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "codec/frames.h"
-#include "codec/guard.h"
 
 namespace deltawire {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
-#include "codec/guard.h"
 
 namespace deltawire {
 namespace {

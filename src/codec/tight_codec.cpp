@@ -5,11 +5,11 @@
 #include <memory>
 #include <numeric>
 
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
-#include "codec/guard.h"
 #include "codec/leb128.h"
 #include "codec/tight_decode.h"
 #include "codec/tight_encode.h"

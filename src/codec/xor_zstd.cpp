@@ -2,11 +2,11 @@
 // frames.h has the layout; a frame's content is as long as its chunk.
 #include <algorithm>
 
+#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/frames.h"
-#include "codec/guard.h"
 
 namespace deltawire {
 namespace {

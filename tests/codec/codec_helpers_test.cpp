@@ -3,9 +3,9 @@
 
 #include <new>
 
+#include "base/guard.h"
 #include "codec/changes.h"
 #include "codec/gaps_body.h"
-#include "codec/guard.h"
 #include "codec/leb128.h"
 #include "codec_arrays.h"
 

@@ -1,5 +1,5 @@
 // Context: the CPU's payloads and weights, whatever the codec, all or nothing.
-#include "sync/cuda/context.h"
+#include "device/context.h"
 #include "cuda/contexts.h"
 
 namespace deltawire::cuda {

@@ -1,5 +1,5 @@
 // Lanes: how memory is shared out, what they are given, what happens when one fails.
-#include "sync/cuda/lanes.h"
+#include "device/lanes.h"
 
 #include <atomic>
 #include <mutex>

@@ -10,9 +10,9 @@
 #include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/tensor_replica.h"
-#include "sync/check_states.h"
-#include "sync/hooked_store.h"
-#include "sync/published_model.h"
+#include "maintain/check_states.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 #include "tensor/text.h"
 
 namespace deltawire::testing {

@@ -1,6 +1,6 @@
 // Patches through a map: fused, sharded and transposed tensors of an engine.
 #include "cuda/contexts.h"
-#include "sync/cuda/tensor_map.h"
+#include "device/tensor_map.h"
 
 namespace deltawire::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // DeviceSnapshot, on the device and in pinned memory.
 #include "cuda/contexts.h"
-#include "sync/cuda/context.h"
+#include "device/context.h"
 
 namespace deltawire::cuda {
 namespace {

@@ -13,10 +13,10 @@
 #include "checkpoints.h"
 #include "codec/codec.h"
 #include "codec/leb128.h"
+#include "delta/delta_reader.h"
 #include "deltawire/delta.h"
 #include "format/delta_part.h"
 #include "format/layout.h"
-#include "sync/delta/delta_reader.h"
 
 namespace deltawire {
 namespace {

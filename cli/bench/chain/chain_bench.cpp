@@ -11,13 +11,13 @@
 #include <thread>
 #include <type_traits>
 
+#include "base/guard.h"
 #include "base/thread_pool.h"
 #include "cli/bench/chain/wan_link.h"
 #include "cli/bench/data.h"
 #include "cli/bench/pipeline.h"
 #include "cli/demo/gateway.h"
 #include "cli/units.h"
-#include "codec/guard.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"

@@ -12,8 +12,8 @@
 #include "cli/bench/versions/made_chain.h"
 #include "cli/bench/versions/records.h"
 #include "cli/units.h"
+#include "maintain/chain_state.h"
 #include "store/directory_store.h"
-#include "sync/chain_state.h"
 
 namespace deltawire::cli {
 namespace {

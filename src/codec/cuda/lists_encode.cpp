@@ -3,11 +3,11 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/guard.h"
 #include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/workspace.h"
 #include "codec/gaps_body.h"
-#include "codec/guard.h"
 #include "codec/indices_body.h"
 #include "codec/leb128.h"
 #include "kernels/cuda/lists.h"

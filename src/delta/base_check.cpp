@@ -1,0 +1,90 @@
+#include "delta/base_check.h"
+
+#include <algorithm>
+
+#include "base/waves.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+// The entry's old digest against the base's tensor; boxes are cut out first.
+Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item, const Digest* whole) {
+  const DeltaEntry& entry = item.entry;
+  if (tensor == nullptr) return base_mismatch(item.place + ": the base has no such tensor");
+  if (tensor->view.dtype != entry.dtype || tensor->view.shape != entry.shape) {
+    return base_mismatch(item.place + ": expected " + std::string(dtype_name(entry.dtype)) + " " +
+                         shape_to_string(entry.shape) + ", the base has " +
+                         std::string(dtype_name(tensor->view.dtype)) + " " +
+                         shape_to_string(tensor->view.shape));
+  }
+  Digest got;
+  if (entry.box.whole()) {
+    got = *whole;
+  } else {
+    std::vector<uint8_t> contents(entry.box_bytes());
+    copy_box_out(entry.box, entry.dtype, entry.shape, tensor->view.bytes, contents);
+    got = digest_of(entry.old_digest->kind, contents);
+  }
+  if (got == *entry.old_digest) return {};
+  return base_mismatch(item.place + ": " + std::string(digest_name(got.kind)) +
+                       " of the base: expected " + entry.old_digest->hex() + ", got " + got.hex());
+}
+
+}  // namespace
+
+const CheckpointTensor* find_tensor(std::span<const CheckpointTensor> tensors,
+                                    std::string_view name) {
+  const auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                      [](const CheckpointTensor& tensor, std::string_view wanted) {
+                                        return tensor.view.name < wanted;
+                                      });
+  return found != tensors.end() && found->view.name == name ? &*found : nullptr;
+}
+
+Result<std::vector<TensorState>> check_base(const std::string& place,
+                                            std::span<const CheckpointTensor> tensors,
+                                            const Delta& delta, ThreadPool* pool,
+                                            const Progress& progress) {
+  const DigestKind kind = delta.info.digest_kind, state_kind = state_digest_kind(kind);
+  std::vector<TensorState> states(tensors.size());
+  std::vector<Digest> whole(tensors.size());  // of the kind that entries carry, where there are any
+  std::vector<bool> patched(tensors.size());
+  for (const Delta::Entry& item : delta.entries) {
+    const CheckpointTensor* tensor = find_tensor(tensors, item.entry.tensor);
+    if (tensor != nullptr) patched[size_t(tensor - tensors.data())] = true;
+  }
+  std::vector<uint64_t> sizes;
+  for (const CheckpointTensor& tensor : tensors) sizes.push_back(tensor.view.bytes.size());
+  const auto hash = [&](size_t i, ThreadPool*) -> Status {
+    const TensorView& view = tensors[i].view;
+    states[i] = {view.name, view.dtype, view.shape, digest_of(state_kind, view.bytes)};
+    const bool known = kind == state_kind || !patched[i];
+    whole[i] = known ? states[i].digest : digest_of(kind, view.bytes);
+    return {};
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, progress).run(hash, [](size_t) {
+        return Status();
+      }));
+
+  for (const Delta::Entry& item : delta.entries) {
+    if (!item.entry.old_digest) continue;
+    const CheckpointTensor* tensor = find_tensor(tensors, item.entry.tensor);
+    DW_RETURN_IF_ERROR(check_entry(
+        tensor, item, tensor == nullptr ? nullptr : &whole[size_t(tensor - tensors.data())]));
+  }
+  const Digest got = state_digest(states);
+  if (got != delta.info.base) {
+    const std::string where =
+        kind == state_kind
+            ? ", though every tensor it patches is: a tensor that it leaves alone differs, is "
+              "missing or is new"
+            : ", though the " + std::string(digest_name(kind)) + " of every tensor it patches is";
+    return base_mismatch(place + ": not the state the delta was made from" + where +
+                         "; state digest expected " + delta.info.base.hex() + ", got " + got.hex());
+  }
+  return states;
+}
+
+}  // namespace deltawire

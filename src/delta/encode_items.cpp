@@ -1,0 +1,166 @@
+#include "delta/encode_items.h"
+
+#include <algorithm>
+
+#include "base/waves.h"
+#include "codec/choose.h"
+#include "delta/item_copies.h"
+#include "format/layout.h"
+#include "format/state_digest.h"
+#include "store/bodies.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+Result<const Codec*> codec_named(const std::string& name) {
+  if (name == "auto") return nullptr;
+  const Codec* codec = find_codec(name);
+  if (codec != nullptr) return codec;
+  std::string known = "auto";
+  for (const Codec* one : all_codecs()) known += ", " + std::string(one->name());
+  return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
+}
+
+Result<Choice> encode_change(const TensorChange& change, const Codec* codec, ThreadPool* pool) {
+  const Layout layout = layout_of(change.dtype);
+  if (codec == nullptr) return encode_smallest(layout, change.old_bytes, change.new_bytes, pool);
+  Choice choice;
+  choice.codec = codec->id();
+  DW_ASSIGN_OR_RETURN(choice.encoded,
+                      codec->encode(layout, change.old_bytes, change.new_bytes, pool));
+  return choice;
+}
+
+Result<Choice> encode_followed(const TensorChange& change, const Codec* codec,
+                               const Followers& followers) {
+  const Layout layout = layout_of(change.dtype);
+  const Bytes before = change.old_bytes, after = change.new_bytes;
+  if (codec == nullptr) return encode_smallest_followed(layout, before, after, followers);
+  Choice choice;
+  choice.codec = codec->id();
+  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_followed(layout, before, after, followers));
+  return choice;
+}
+
+// Old and new are hashed by two threads when the item has the pool to itself.
+void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool* pool,
+               EncodedItem* out) {
+  parallel_for(pool, old_too ? 2 : 1, [&](size_t which, unsigned) {
+    const Bytes bytes = which == 0 ? item.change.new_bytes : item.change.old_bytes;
+    const Digest digest = digest_of(kind, bytes);
+    (which == 0 ? out->entry.new_digest : out->old_digest) = digest;
+    (which == 0 ? out->new_state : out->old_state) = tensor_state_digest(digest, bytes);
+  });
+}
+
+// On one thread hashing rides along with encoding. `hash_unchanged`: digests are wanted whether or
+// not there was a change.
+Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, DigestKind kind,
+                               bool hash_old, bool hash_unchanged, ThreadPool* pool,
+                               EncodedItem* out) {
+  if (pool != nullptr) {
+    DW_ASSIGN_OR_RETURN(Choice choice, encode_change(item.change, codec, pool));
+    if (hash_unchanged || choice.encoded.num_changed != 0) {
+      hash_item(item, kind, hash_old, pool, out);
+    }
+    return choice;
+  }
+  Hasher old_hasher(kind), new_hasher(kind);
+  DW_ASSIGN_OR_RETURN(
+      Choice choice,
+      encode_followed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}));
+  out->entry.new_digest = new_hasher.finish();
+  out->new_state = tensor_state_digest(out->entry.new_digest, item.change.new_bytes);
+  if (hash_old) {
+    out->old_digest = old_hasher.finish();
+    out->old_state = tensor_state_digest(out->old_digest, item.change.old_bytes);
+  }
+  return choice;
+}
+
+Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
+  if (outcome.old_digest == *item.old_digest) return {};
+  return base_mismatch(std::string(digest_name(outcome.old_digest.kind)) +
+                       " of what it is compared with: expected " + item.old_digest->hex() +
+                       ", got " + outcome.old_digest.hex());
+}
+
+Status encode_whole(const EncodeItem& item, DigestKind kind, ThreadPool* pool, EncodedItem* out) {
+  const TensorChange& change = item.change;
+  out->entry.codec = CodecId::kRaw;
+  out->entry.num_changed = item.size_bytes() / layout_of(change.dtype).width;
+  out->changed = true;
+  if (item.new_contents != nullptr) {
+    DW_ASSIGN_OR_RETURN(out->entry.new_digest, digest_of_body(kind, *item.new_contents));
+    out->new_state = out->entry.new_digest;
+    return {};
+  }
+  out->payload.assign(change.new_bytes.begin(), change.new_bytes.end());
+  EncodeItem copy = item;
+  copy.change.new_bytes = out->payload;
+  hash_item(copy, kind, false, pool, out);
+  return {};
+}
+
+Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOptions& options,
+                   ItemCopies* copies, ThreadPool* pool, EncodedItem* out) {
+  DeltaEntry& entry = out->entry;
+  entry.tensor = given.change.name;
+  entry.dtype = given.change.dtype;
+  entry.shape = given.change.shape;
+  entry.box = given.change.box;
+  if (!given.comparable) return encode_whole(given, options.digest, pool, out);
+  DW_ASSIGN_OR_RETURN(const ItemCopy copy,
+                      copies->take(given, options.hashing != Hashing::kChanged, pool));
+  const EncodeItem& item = copy.item();
+  const bool all = options.hashing == Hashing::kAll;
+  const bool check = item.old_digest && options.hashing == Hashing::kChecked;
+  DW_ASSIGN_OR_RETURN(Choice choice,
+                      encode_and_hash(item, codec, options.digest, all || check || !item.old_digest,
+                                      all || !item.old_digest, pool, out));
+  entry.codec = choice.codec;
+  entry.num_changed = choice.encoded.num_changed;
+  out->payload = std::move(choice.encoded.payload);
+  out->changed = entry.num_changed != 0;
+  if (check && out->changed) DW_RETURN_IF_ERROR(check_old(item, *out));
+  if (!all && item.old_digest) {
+    out->old_digest = *item.old_digest;
+    if (!out->changed) entry.new_digest = *item.old_digest;
+  }
+  entry.old_digest = out->old_digest;
+  return {};
+}
+
+}  // namespace
+
+Status check_encode_options(const std::string& codec, DigestKind digest) {
+  DW_RETURN_IF_ERROR(codec_named(codec).status());
+  if (digest_available(digest)) return {};
+  return unsupported("this build has no " + std::string(digest_name(digest)));
+}
+
+Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& options,
+                    ThreadPool* pool,
+                    const std::function<Status(size_t item, EncodedItem outcome)>& take) {
+  DW_RETURN_IF_ERROR(check_encode_options(options.codec, options.digest));
+  const Codec* const codec = *codec_named(options.codec);
+  std::vector<uint64_t> sizes;
+  for (const EncodeItem& item : items) sizes.push_back(item.size_bytes());
+  std::vector<std::optional<EncodedItem>> outcomes(items.size());
+  ItemCopies copies(std::min(options.wave_bytes, Waves::largest(pool)));
+  return Waves(std::move(sizes), Waves::Inside::kShared, pool, options.progress, options.wave_bytes)
+      .run(
+          [&](size_t i, ThreadPool* inner) {
+            outcomes[i].emplace();
+            return encode_item(items[i], codec, options, &copies, inner, &*outcomes[i])
+                .at("tensor " + quote(items[i].change.name));
+          },
+          [&](size_t i) -> Status {
+            EncodedItem outcome = std::move(*outcomes[i]);
+            outcomes[i].reset();
+            return take(i, std::move(outcome));
+          });
+}
+
+}  // namespace deltawire

@@ -1,0 +1,21 @@
+#include "delta/open_checkpoint.h"
+
+#include "base/temporary.h"
+#include "delta/delta_reader.h"
+#include "tensor/sharded_index.h"
+
+namespace deltawire {
+
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
+  if (looks_like_delta(path)) {
+    return invalid_argument(path.string() + ": a delta, not a checkpoint");
+  }
+  std::error_code error;
+  if (path.filename() == kIndexFileName && !std::filesystem::is_directory(path, error)) {
+    return invalid_argument(path.string() + ": the index of a checkpoint; give its folder, " +
+                            folder_of(path).string());
+  }
+  return Checkpoint::open(path);
+}
+
+}  // namespace deltawire

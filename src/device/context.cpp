@@ -1,0 +1,72 @@
+#include "device/context.h"
+
+#include <algorithm>
+
+#include "device/arrays.h"
+#include "kernels/cuda/round.h"
+
+namespace deltawire::cuda {
+namespace {
+
+constexpr uint64_t kLeastScratch = uint64_t{8} << 20;
+
+}  // namespace
+
+Status available() { return check_device(); }
+
+Status send(std::span<const uint8_t> bytes, void* device, Stream stream) {
+  DW_RETURN_IF_ERROR(copy(device, bytes.data(), bytes.size(), stream));
+  return wait(stream);
+}
+
+Result<Context> Context::create(const ContextOptions& options) {
+  if (options.scratch_bytes < kLeastScratch) {
+    return invalid_argument("scratch_bytes: expected at least " + std::to_string(kLeastScratch) +
+                            ", got " + std::to_string(options.scratch_bytes));
+  }
+  DW_RETURN_IF_ERROR(available());
+  DW_ASSIGN_OR_RETURN(const int device, current_device());
+  return Context(std::make_unique<Impl>(options, device));
+}
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+
+Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
+                   std::span<uint8_t> out, Stream stream) {
+  DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));
+  DW_RETURN_IF_ERROR(check_memory(contents.as, contents.array.data, contents.size_bytes));
+  if (offset > contents.size_bytes || out.size() > contents.size_bytes - offset) {
+    return invalid_argument("bytes " + std::to_string(offset) + " to " +
+                            std::to_string(offset + out.size()) + " of an array of " +
+                            std::to_string(contents.size_bytes));
+  }
+  if (kind == NewKind::kSame) {
+    const auto* const data = static_cast<const uint8_t*>(contents.array.data);
+    DW_RETURN_IF_ERROR(copy(out.data(), data + offset, out.size(), stream));
+    return wait(stream);
+  }
+  // Rounded on the device, in pieces of whole elements.
+  const uint64_t end = offset + out.size();
+  const uint64_t piece_bytes = std::min<uint64_t>(lane.scratch_bytes / 2, out.size() + 2) / 2 * 2;
+  DW_ASSIGN_OR_RETURN(uint8_t* const piece, lane.workspace->get(Workspace::kSlots, piece_bytes));
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t first = at / 2;
+    const uint64_t stop = std::min(end, first * 2 + piece_bytes);
+    DW_RETURN_IF_ERROR(round_to_bf16(contents.array.data, kind, first, (stop + 1) / 2 - first,
+                                     reinterpret_cast<uint16_t*>(piece), stream));
+    DW_RETURN_IF_ERROR(copy(out.data() + (at - offset), piece + at % 2, stop - at, stream));
+    at = stop;
+  }
+  return wait(stream);
+}
+
+Status Context::fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out,
+                      Stream stream) {
+  const UseDevice use(impl_->device);
+  return fetch_bytes(impl_->lane(), contents, offset, out, stream);
+}
+
+}  // namespace deltawire::cuda

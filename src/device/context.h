@@ -1,0 +1,56 @@
+// What a Context keeps.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "codec/cuda/device_codec.h"
+#include "codec/cuda/workspace.h"
+#include "deltawire/cuda.h"
+#include "device/lanes.h"
+
+namespace deltawire::cuda {
+
+struct Context::Impl {
+  Impl(const ContextOptions& given, int device_number)
+      : options(given), device(device_number), pool(given.threads) {}
+
+  const ContextOptions options;
+  const int device;
+  ThreadPool pool;
+  Workspace workspace;
+  std::unique_ptr<Lanes> lanes;  // once a snapshot in host memory is compared
+
+  uint64_t scratch_bytes() const noexcept { return options.scratch_bytes; }
+  // Beside the tables that codecs have made.
+  uint64_t scratch_left() const noexcept {
+    return scratch_bytes() - std::min<uint64_t>(scratch_bytes() / 2, workspace.table_bytes());
+  }
+  Lane lane() { return {&workspace, &pool, options.scratch_bytes}; }
+  DeviceOptions codec_options() { return lane().codec_options(); }
+};
+
+// ---- what Context and DeviceSnapshot share
+
+// On the device in use.
+Result<std::vector<Coded>> encode_pairs(const Lane& lane, std::string_view codec,
+                                        std::span<const DevicePair> pairs, Stream stream);
+// Old arrays are in pinned host memory.
+Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view codec,
+                                         std::span<const DevicePair> pairs, Stream stream);
+
+enum class ApplyMode : uint8_t { kCheck, kAllOrNothing, kAnyway };
+// kAnyway: after a failure arrays hold anything; saves a second look where the scratch is small.
+Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
+                     Stream stream);
+
+Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
+                                       std::span<const Contents> arrays, Stream stream);
+
+// Bytes [offset, offset + out.size()) of the array as it is seen. `out` is host memory.
+// From the device in use.
+Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
+                   std::span<uint8_t> out, Stream stream);
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,164 @@
+// Pairs of arrays to payloads: on the device where it has the codec, else on the host.
+#include "base/bytes.h"
+#include "base/guard.h"
+#include "codec/codec.h"
+#include "device/arrays.h"
+#include "device/context.h"
+
+namespace deltawire::cuda {
+namespace {
+
+bool runs_on_device(CodecId codec) {
+  return codec == CodecId::kIndices || codec == CodecId::kGaps || codec == CodecId::kTight;
+}
+
+class Encoder {
+ public:
+  Encoder(const Lane& lane, std::span<const DevicePair> pairs, Stream stream)
+      : lane_(lane), pairs_(pairs), stream_(stream) {}
+
+  Result<std::vector<Coded>> encode(const Codec& codec) {
+    if (!runs_on_device(codec.id())) return encode_on_host(codec);
+    Result<std::vector<Encoded>> encoded =
+        cuda::encode(codec.id(), pairs_, lane_.codec_options(), stream_);
+    // Changes denser than the scratch has room for: less of them at a time, then the host's memory.
+    const bool lacks_memory = encoded.status().code() == Code::kOutOfMemory;
+    if (lacks_memory && !lane_.within_scratch) return encode_apart(codec);
+    if (!encoded.ok()) return std::move(encoded).status();
+    std::vector<Coded> out;
+    for (Encoded& one : *encoded) out.push_back(coded(codec, std::move(one)));
+    return out;
+  }
+
+  // `tight` nearly always wins: as encode_smallest() does it, with what the device can tell.
+  Result<std::vector<Coded>> encode_smallest() {
+    DW_ASSIGN_OR_RETURN(std::vector<Coded> best, encode(*find_codec(CodecId::kTight)));
+    std::vector<size_t> could_be_smaller;
+    for (size_t i = 0; i < best.size(); ++i) {
+      // The least that gaps could take: two bytes and a value each.
+      const uint64_t least = best[i].num_changed * (2 + uint64_t{pairs_[i].layout.width});
+      if (least < best[i].payload.size()) could_be_smaller.push_back(i);
+    }
+    if (!could_be_smaller.empty()) {
+      std::vector<DevicePair> some;
+      for (const size_t i : could_be_smaller) some.push_back(pairs_[i]);
+      DW_ASSIGN_OR_RETURN(std::vector<Coded> gaps,
+                          Encoder(lane_, some, stream_).encode(*find_codec(CodecId::kGaps)));
+      for (size_t k = 0; k < gaps.size(); ++k) {
+        Coded& to_beat = best[could_be_smaller[k]];
+        if (gaps[k].payload.size() < to_beat.payload.size()) to_beat = std::move(gaps[k]);
+      }
+    }
+    for (size_t i = 0; i < best.size(); ++i) {
+      if (best[i].num_changed == 0 || best[i].payload.size() < size_bytes(i)) continue;
+      best[i].codec = find_codec(CodecId::kRaw)->name();
+      DW_ASSIGN_OR_RETURN(best[i].payload, fetch_new(i));
+    }
+    return best;
+  }
+
+ private:
+  static Coded coded(const Codec& codec, Encoded encoded) {
+    return {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed};
+  }
+
+  uint64_t size_bytes(size_t i) const { return pairs_[i].num_elements * pairs_[i].layout.width; }
+
+  // As elements of the old array's type.
+  Result<std::vector<uint8_t>> fetch_new(size_t i) {
+    const DevicePair& pair = pairs_[i];
+    const DType given = pair.kind == NewKind::kF32AsBf16   ? DType::kF32
+                        : pair.kind == NewKind::kF16AsBf16 ? DType::kF16
+                                                           : DType::kU8;
+    const DType as = pair.kind == NewKind::kSame ? DType::kU8 : DType::kBF16;
+    return guard_memory([&]() -> Result<std::vector<uint8_t>> {
+      std::vector<uint8_t> bytes(size_bytes(i));
+      const Contents contents{{given, pair.new_data}, as, bytes.size()};
+      DW_RETURN_IF_ERROR(fetch_bytes(lane_, contents, 0, bytes, stream_));
+      return bytes;
+    });
+  }
+
+  Result<Coded> encode_on_host(const Codec& codec, size_t i) {
+    DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> new_bytes, fetch_new(i));
+    return guard_memory([&]() -> Result<Coded> {
+      std::vector<uint8_t> old_bytes(new_bytes.size());
+      DW_RETURN_IF_ERROR(copy(old_bytes.data(), pairs_[i].old_data, old_bytes.size(), stream_));
+      DW_RETURN_IF_ERROR(wait(stream_));
+      DW_ASSIGN_OR_RETURN(Encoded encoded,
+                          codec.encode(pairs_[i].layout, old_bytes, new_bytes, lane_.pool));
+      return coded(codec, std::move(encoded));
+    });
+  }
+
+  // One after the other: a pair in host memory at a time is enough.
+  Result<std::vector<Coded>> encode_on_host(const Codec& codec) {
+    std::vector<Coded> out;
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      DW_ASSIGN_OR_RETURN(Coded one, encode_on_host(codec, i));
+      out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  Result<std::vector<Coded>> encode_apart(const Codec& codec) {
+    if (pairs_.size() == 1) return encode_on_host(codec);
+    std::vector<Coded> out;
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      DW_ASSIGN_OR_RETURN(std::vector<Coded> one,
+                          Encoder(lane_, pairs_.subspan(i, 1), stream_).encode(codec));
+      out.push_back(std::move(one[0]));
+    }
+    return out;
+  }
+
+  const Lane lane_;
+  const std::span<const DevicePair> pairs_;
+  const Stream stream_;
+};
+
+}  // namespace
+
+Result<std::vector<Coded>> encode_pairs(const Lane& lane, std::string_view codec,
+                                        std::span<const DevicePair> pairs, Stream stream) {
+  Encoder encoder(lane, pairs, stream);
+  if (codec == "auto") return encoder.encode_smallest();
+  const Codec* const known = find_codec(codec);
+  if (known == nullptr) return invalid_argument("no codec \"" + std::string(codec) + "\"");
+  return encoder.encode(*known);
+}
+
+Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view codec,
+                                         std::span<const DevicePair> pairs, Stream stream) {
+  // What the host codes anyway is where it should be.
+  if (!has_codec(codec)) return encode_pairs(impl.lane(), codec, pairs, stream);
+  if (impl.lanes == nullptr) {
+    impl.lanes =
+        std::make_unique<Lanes>(impl.device, impl.scratch_bytes(), impl.pool.num_workers());
+  }
+  DW_ASSIGN_OR_RETURN(uint8_t* const memory,
+                      impl.workspace.get(Workspace::kSlots, impl.lanes->sizes().memory()));
+  std::vector<Coded> out(pairs.size());
+  const auto encode = [&](const Lane& lane, size_t first, std::span<const DevicePair> group,
+                          Stream own) -> Status {
+    DW_ASSIGN_OR_RETURN(std::vector<Coded> coded, encode_pairs(lane, codec, group, own));
+    std::move(coded.begin(), coded.end(), out.begin() + ptrdiff_t(first));
+    return {};
+  };
+  DW_RETURN_IF_ERROR(impl.lanes->for_each_group(pairs, memory, stream, encode));
+  return out;
+}
+
+Result<std::vector<Coded>> Context::encode(std::string_view codec, std::span<const Pair> pairs,
+                                           Stream stream) {
+  const UseDevice use(impl_->device);
+  std::vector<DevicePair> device_pairs;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    Result<DevicePair> pair = device_pair(pairs[i]);
+    if (!pair.ok()) return std::move(pair).status().at("pair " + std::to_string(i));
+    device_pairs.push_back(*pair);
+  }
+  return encode_pairs(impl_->lane(), codec, device_pairs, stream);
+}
+
+}  // namespace deltawire::cuda

@@ -1,0 +1,27 @@
+#include "format/tensor_digest.h"
+
+#include "tensor/box_runs.h"
+
+namespace deltawire {
+
+Digest box_digest(DigestKind kind, DType dtype, const Shape& shape, Bytes tensor, const Box& box) {
+  if (box.whole()) return digest_of(kind, tensor);
+  const BoxRuns runs(box, dtype, shape);
+  Hasher hasher(kind);
+  for (uint64_t run = 0; run < runs.count(); ++run) {
+    hasher.update(tensor.subspan(runs.position(run), runs.run_bytes()));
+  }
+  return hasher.finish();
+}
+
+Digest tensor_digest(DigestKind kind, DType dtype, const Shape& shape, Bytes bytes,
+                     const std::vector<BoxDigest>* boxes) {
+  if (boxes == nullptr) return digest_of(kind, bytes);
+  std::vector<BoxDigest> computed;
+  for (const BoxDigest& box : *boxes) {
+    computed.push_back({box.box, box_digest(kind, dtype, shape, bytes, box.box)});
+  }
+  return boxes_digest(computed);
+}
+
+}  // namespace deltawire

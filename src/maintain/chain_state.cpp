@@ -1,0 +1,27 @@
+#include "maintain/chain_state.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+
+Result<ChainState> ChainState::open(std::shared_ptr<Store> store, fs::path folder,
+                                    const WorkOptions& options) {
+  ReplicaOptions replica;
+  replica.threads = options.threads;
+  replica.heartbeat = false;
+  replica.trust_key = options.trust_key;
+  replica.progress = options.progress;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());
+  DW_ASSIGN_OR_RETURN(Replica opened, Replica::open(std::move(store), folder, std::move(replica)));
+  return ChainState(std::move(opened));
+}
+
+Result<const Checkpoint*> ChainState::bring_to(uint64_t version) {
+  checkpoint_.reset();
+  DW_ASSIGN_OR_RETURN(const PullReport report, replica_.pull(version));
+  DW_ASSIGN_OR_RETURN(checkpoint_, Checkpoint::open(report.path));
+  return &*checkpoint_;
+}
+
+}  // namespace deltawire

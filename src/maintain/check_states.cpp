@@ -1,0 +1,365 @@
+#include "maintain/check_states.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/file.h"
+#include "base/guard.h"
+#include "base/thread_pool.h"
+#include "chain/edges.h"
+#include "chain/names.h"
+#include "chain/trash.h"
+#include "replica/memory_state.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+using Names = std::set<std::string, std::less<>>;
+
+// A step of the walk that could not be taken.
+struct Failed {
+  Status status;
+  bool said = false;  // by fsck, which reads the same objects
+};
+using Step = std::optional<Failed>;  // none: it was taken
+
+// A delta that does not fit what it is applied to is damage here, too.
+bool is_found(const Status& status) {
+  return is_damage(status) || status.code() == Code::kInvalidArgument ||
+         status.code() == Code::kBaseMismatch;
+}
+
+std::string version_text(uint64_t version) { return "version " + std::to_string(version); }
+
+class Walk {
+ public:
+  Walk(const Chain& chain, const WorkOptions& options, Allocate allocate)
+      : chain_(chain),
+        store_(chain.store()),
+        options_(options),
+        allocate_(std::move(allocate)),
+        pool_(options.threads) {}
+
+  Result<StateCheckReport> run() {
+    DW_RETURN_IF_ERROR(list());
+    for (const uint64_t version : versions_) DW_RETURN_IF_ERROR(visit(version));
+    DW_RETURN_IF_ERROR(forget_going());
+    say_unreached();
+    return std::move(report_);
+  }
+
+ private:
+  Status list() {
+    DW_RETURN_IF_ERROR(list_all(store_, "", "", [&](const ObjectInfo& object) {
+      if (const auto version = version_of_manifest(object.name)) versions_.insert(*version);
+      if (const auto edge = parse_edge_name(object.name)) {
+        (edge->base ? merged_ : anchors_).emplace(edge->base.value_or(edge->version), *edge);
+      }
+      return true;
+    }));
+    return {};
+  }
+
+  // What came of the store's silence ends the walk; damage does not.
+  Status note(const std::string& place, const Step& step) {
+    if (!step) return {};
+    if (!is_found(step->status)) return step->status;
+    if (!step->said) {
+      report_.problems.push_back(Status(step->status).at(store_.url() + ": " + place).to_string());
+    }
+    return {};
+  }
+
+  Status visit(uint64_t version) {
+    const Result<VersionRecord> record = chain_.version(version);
+    const Result<Schema> schema =
+        record.ok() ? chain_.schema(record->manifest) : Result<Schema>(record.status());
+    if (!schema.ok()) {
+      DW_RETURN_IF_ERROR(note("", Failed{schema.status(), true}));
+      at_.reset();
+      return {};
+    }
+    DW_RETURN_IF_ERROR(step_to(record->manifest, *schema));
+    const auto [first, last] = anchors_.equal_range(version);
+    for (auto it = first; it != last; ++it) {
+      DW_RETURN_IF_ERROR(check_anchor(it->second, *record, *schema));
+    }
+    if (at_ != version) DW_RETURN_IF_ERROR(go_around(record->manifest, *schema));
+    if (at_ != version) {
+      unreached_.push_back(version);
+      return {};
+    }
+    ++report_.num_versions;
+    const auto [from, to] = merged_.equal_range(version);
+    for (auto it = from; it != to; ++it) DW_RETURN_IF_ERROR(check_merged(it->second));
+    return {};
+  }
+
+  // From where the walk is to `manifest`, if its own parts lead there.
+  Status step_to(const Manifest& manifest, const Schema& schema) {
+    const uint64_t version = manifest.version;
+    const bool whole = manifest.kind == VersionKind::kFull;
+    if (!whole && (!manifest.base || at_ != *manifest.base)) {
+      at_.reset();
+      return {};
+    }
+    at_.reset();
+    Names touched;
+    Step step;
+    if (whole) {
+      state_.clear();
+      step = add_files(manifest.parts, &state_);
+    } else {
+      step = apply_parts(manifest.parts, &touched, [&](const PayloadView& view) {
+        return apply_entry(view.entry, view.payload, allocate_, &state_, &pool_);
+      });
+    }
+    if (!step) {
+      Status status = check_state(manifest, schema, state_, whole ? nullptr : &touched, &pool_);
+      if (!status.ok()) step = Failed{std::move(status)};
+    }
+    if (!step && !whole) step = untouched_are_same(manifest, schema, touched);
+    if (!step) {
+      at_ = version;
+      keep_digests(manifest, schema);
+    }
+    return note(version_text(version), step);
+  }
+
+  // Where versions in between were removed, or a merged delta leads past damage.
+  Status go_around(const Manifest& manifest, const Schema& schema) {
+    const uint64_t version = manifest.version;
+    const bool gap = !manifest.base || !versions_.contains(*manifest.base);
+    const bool merged = std::any_of(merged_.begin(), merged_.end(), [&](const auto& edge) {
+      return edge.second.version == version;
+    });
+    if (!gap && !merged) return {};
+    state_.clear();
+    Result<MemoryState> state = fetch_state(chain_, version, &pool_, options_.progress, allocate_);
+    if (!state.ok()) return note("", Failed{state.status(), true});
+    state_ = std::move(*state);
+    at_ = version;
+    keep_digests(manifest, schema);
+    return {};
+  }
+
+  // The same in memory of its own, file by file. Taken where the walk has lost its way.
+  Status check_anchor(const EdgeName& name, const VersionRecord& record, const Schema& schema) {
+    const Result<Edge> edge = read_edge(chain_, name);
+    if (!edge.ok()) return note("", Failed{edge.status(), true});
+    const bool lost = at_ != name.version;
+    MemoryState found;
+    Names seen;
+    Step step;
+    for (const PartRef& part : edge->parts) {
+      if (step) break;
+      MemoryState own;
+      step = add_files({part}, &own);
+      if (!step) step = check_some(record.manifest, schema, own);
+      for (auto& [tensor, held] : own) seen.insert(tensor);
+      if (lost) found.merge(own);
+    }
+    if (!step && seen.size() != schema.tensors.size()) {
+      step = Failed{corruption("expected " + std::to_string(schema.tensors.size()) +
+                               " tensors, got " + std::to_string(seen.size()))};
+    }
+    if (!step) ++report_.num_edges;
+    if (!step && lost) {
+      state_ = std::move(found);
+      at_ = name.version;
+      keep_digests(record.manifest, schema);
+    }
+    return note("anchor of " + version_text(name.version), step);
+  }
+
+  // Tensors of one file of a version.
+  Step check_some(const Manifest& manifest, const Schema& schema, const MemoryState& some) {
+    Schema part;
+    Manifest described;
+    described.digest_kind = manifest.digest_kind;
+    described.boxes = manifest.boxes;
+    for (size_t i = 0; i < schema.tensors.size(); ++i) {
+      if (!some.contains(schema.tensors[i].name)) continue;
+      part.tensors.push_back(schema.tensors[i]);
+      described.digests.push_back(manifest.digests[i]);
+    }
+    Status status = check_state(described, part, some, nullptr, &pool_);
+    return status.ok() ? Step() : Failed{std::move(status)};
+  }
+
+  // From the state where the walk is, which stays as it is.
+  Status check_merged(const EdgeName& name) {
+    const Result<Edge> edge = read_edge(chain_, name);
+    const Result<VersionRecord> target = chain_.version(name.version);
+    const Result<Schema> schema =
+        target.ok() ? chain_.schema(target->manifest) : Result<Schema>(target.status());
+    for (const Status& status : {edge.status(), schema.status()}) {
+      if (!status.ok()) return note("", Failed{status, true});
+    }
+    const Manifest& manifest = target->manifest;
+    MemoryState scratch;
+    Names touched;
+    // A tensor in one piece is done with at once; of one in boxes the last is not known.
+    Step step = apply_parts(edge->parts, &touched, [&](const PayloadView& view) -> Status {
+      const DeltaEntry& entry = view.entry;
+      const auto held = state_.find(entry.tensor);
+      if (entry.old_digest && !scratch.contains(entry.tensor) && held != state_.end()) {
+        MemoryTensor copy = held->second;
+        DW_ASSIGN_OR_RETURN(const auto owner, allocate_(copy.bytes.size()));
+        std::copy(copy.bytes.begin(), copy.bytes.end(), owner.get());
+        copy.bytes = {owner.get(), copy.bytes.size()};
+        copy.owner = owner;
+        scratch[entry.tensor] = std::move(copy);
+      }
+      DW_RETURN_IF_ERROR(apply_entry(entry, view.payload, allocate_, &scratch, &pool_));
+      if (!entry.box.whole()) return {};
+      MemoryState one;
+      one[entry.tensor] = std::move(scratch[entry.tensor]);
+      scratch.erase(entry.tensor);
+      const Step checked = check_some(manifest, *schema, one);
+      return checked ? checked->status : Status();
+    });
+    if (!step) step = check_some(manifest, *schema, scratch);
+    if (!step) step = untouched_are_same(manifest, *schema, touched);
+    if (!step) ++report_.num_edges;
+    return note(
+        "merged delta from " + version_text(*name.base) + " to " + version_text(name.version),
+        step);
+  }
+
+  // What a step leaves alone has the digest that it had.
+  Step untouched_are_same(const Manifest& manifest, const Schema& schema, const Names& touched) {
+    for (size_t i = 0; i < schema.tensors.size(); ++i) {
+      const std::string& name = schema.tensors[i].name;
+      if (touched.contains(name)) continue;
+      const auto before = digests_.find(name);
+      if (before != digests_.end() && before->second == manifest.digests[i]) continue;
+      // Cut into other boxes, the same bytes have another digest.
+      const auto held = state_.find(name);
+      if (held != state_.end() && manifest.boxes.contains(name)) {
+        MemoryState one;
+        one[name] = held->second;
+        if (Step step = check_some(manifest, schema, one)) return step;
+        continue;
+      }
+      return Failed{corruption("tensor " + quote(name) + ": no part brings its change to " +
+                               manifest.digests[i].hex())};
+    }
+    return {};
+  }
+
+  void keep_digests(const Manifest& manifest, const Schema& schema) {
+    digests_.clear();
+    for (size_t i = 0; i < schema.tensors.size(); ++i) {
+      digests_[schema.tensors[i].name] = manifest.digests[i];
+    }
+  }
+
+  Step fetch(const PartRef& part, FetchedObject* object) {
+    done_ += part.size_bytes;
+    if (options_.progress && !options_.progress(done_, done_)) {
+      return Failed{cancelled("stopped on request")};
+    }
+    Result<FetchedObject> fetched = fetch_object(store_, part, allocate_);
+    if (!fetched.ok()) return Failed{fetched.status(), true};
+    *object = std::move(*fetched);
+    return {};
+  }
+
+  Step add_files(const std::vector<PartRef>& parts, MemoryState* state) {
+    for (const PartRef& part : parts) {
+      if (!part.name.ends_with(".safetensors")) continue;
+      FetchedObject file;
+      if (Step step = fetch(part, &file)) return step;
+      Status status = add_checkpoint_file(file, state).at(part.name);
+      if (!status.ok()) return Failed{std::move(status), true};
+    }
+    return {};
+  }
+
+  template <class Apply>
+  Step apply_parts(const std::vector<PartRef>& parts, Names* touched, const Apply& apply) {
+    for (const PartRef& part : parts) {
+      FetchedObject file;
+      if (Step step = fetch(part, &file)) return step;
+      const Result<DeltaPart> parsed = parse_part(file.bytes);
+      if (!parsed.ok()) return Failed{parsed.status(), true};
+      for (const PayloadView& view : parsed->entries) {
+        touched->insert(view.entry.tensor);
+        Status status = guard_memory([&]() -> Status { return apply(view); });
+        if (!status.ok()) {
+          return Failed{std::move(status).at(part.name + ", tensor " + quote(view.entry.tensor))};
+        }
+      }
+      for (const std::string& name : parsed->info.removed) state_removed(name);
+    }
+    return {};
+  }
+  void state_removed(const std::string& name) {
+    if (!at_) state_.erase(name);  // a merged delta leaves the state alone
+  }
+
+  // Versions that gc has announced to remove need not be whole any more.
+  Status forget_going() {
+    DW_ASSIGN_OR_RETURN(const auto notes, list_trash(store_));
+    for (const ListedTrash& listed : notes) {
+      if (!listed.trash.ok()) continue;
+      for (const VersionRange& range : listed.trash->versions) {
+        std::erase_if(unreached_, [&](uint64_t version) { return range.contains(version); });
+      }
+    }
+    return {};
+  }
+
+  void say_unreached() {
+    for (size_t i = 0; i < unreached_.size();) {
+      size_t end = i + 1;
+      while (end < unreached_.size() && unreached_[end] == unreached_[end - 1] + 1) ++end;
+      const bool one = end == i + 1;
+      report_.problems.push_back(
+          corruption(store_.url() + ": " +
+                     (one ? version_text(unreached_[i]) + " could not be decoded"
+                          : "versions " + std::to_string(unreached_[i]) + " to " +
+                                std::to_string(unreached_[end - 1]) + " could not be decoded"))
+              .to_string());
+      i = end;
+    }
+  }
+
+  const Chain& chain_;
+  Store& store_;
+  const WorkOptions& options_;
+  const Allocate allocate_;
+  ThreadPool pool_;
+
+  std::set<uint64_t> versions_;
+  std::multimap<uint64_t, EdgeName> anchors_, merged_;  // by version; by base
+  std::optional<uint64_t> at_;                          // the version that `state_` is
+  MemoryState state_;
+  std::map<std::string, Digest, std::less<>> digests_;  // of the version that `state_` is
+  std::vector<uint64_t> unreached_;
+  uint64_t done_ = 0;
+  StateCheckReport report_;
+};
+
+// Room in files, whose pages the kernel can write out.
+Allocate allocate_in(const std::filesystem::path& folder) {
+  return [folder](uint64_t size) -> Result<std::shared_ptr<uint8_t[]>> {
+    DW_ASSIGN_OR_RETURN(MutableFile made, MutableFile::create(folder / "state", size));
+    const auto file = std::make_shared<MutableFile>(std::move(made));
+    return std::shared_ptr<uint8_t[]>(file, file->bytes().data());
+  };
+}
+
+}  // namespace
+
+Result<StateCheckReport> check_states(const Chain& chain, const WorkOptions& options) {
+  if (options.folder.empty()) return Walk(chain, options, allocate_bytes).run();
+  DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
+  return Walk(chain, options, allocate_in(work.path())).run();
+}
+
+}  // namespace deltawire

@@ -1,0 +1,128 @@
+#include "maintain/make_anchor.h"
+
+#include "base/guard.h"
+#include "chain/edges.h"
+#include "chain/keys.h"
+#include "chain/names.h"
+#include "chain/part_reader.h"
+#include "format/tensor_digest.h"
+#include "publish/anchor.h"
+#include "replica/tensors.h"
+#include "store/bodies.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+// Every part as the record has it, byte for byte: to read it costs less than to make it anew.
+Result<bool> are_sound(Store& store, const std::vector<PartRef>& parts, const Progress& progress) {
+  uint64_t done = 0, total = 0;
+  for (const PartRef& part : parts) total += part.size_bytes;
+  const auto keep_going = [&](uint64_t bytes) {
+    done += bytes;
+    return !progress || progress(done, total);
+  };
+  for (const PartRef& part : parts) {
+    const Status status = check_part(store, part, keep_going);
+    if (is_damage(status)) return false;
+    DW_RETURN_IF_ERROR(Status(status));
+  }
+  return true;
+}
+
+// By itself, or by a shortcut from nothing.
+// Shortcuts that have damaged parts, though all their sizes are right, are added to `damaged`.
+Result<bool> is_stored_whole(const Chain& chain, const VersionRecord& record,
+                             const Progress& progress, std::vector<EdgeName>* damaged) {
+  const uint64_t version = record.manifest.version;
+  if (record.manifest.kind == VersionKind::kFull) {
+    DW_ASSIGN_OR_RETURN(const bool sound,
+                        are_sound(chain.store(), record.manifest.parts, progress));
+    if (sound) return true;
+  }
+  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain, version, version, SIZE_MAX));
+  for (const EdgeName& name : edges) {
+    if (name.base) continue;
+    DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain, name));
+    if (!usable) continue;
+    DW_ASSIGN_OR_RETURN(const Edge edge, read_edge(chain, name));
+    DW_ASSIGN_OR_RETURN(const bool sound, are_sound(chain.store(), edge.parts, progress));
+    if (sound) return true;
+    damaged->push_back(name);
+  }
+  return false;
+}
+
+// Corruption, naming the tensor, unless these tensors are the version's.
+Status check_version(std::span<const PublishTensor> tensors, const Contents& contents,
+                     const Target& version, ThreadPool* pool) {
+  const auto& expected = version.schema.tensors;
+  if (tensors.size() != expected.size()) {
+    return corruption("expected " + std::to_string(expected.size()) + " tensors, got " +
+                      std::to_string(tensors.size()));
+  }
+  return parallel_try(pool, expected.size(), [&](size_t i, unsigned) -> Status {
+    const std::string place = "tensor " + quote(expected[i].name);
+    if (tensors[i].view.name != expected[i].name) return corruption(place + ": is missing");
+    const DigestKind kind = version.manifest.digest_kind;
+    const auto boxes = version.manifest.boxes.find(expected[i].name);
+    Digest got;
+    if (boxes == version.manifest.boxes.end()) {
+      DW_ASSIGN_OR_RETURN(got, digest_of_body(kind, *contents[i]));
+    } else {  // several runs of bytes each
+      std::vector<uint8_t> bytes(contents[i]->size());
+      DW_RETURN_IF_ERROR(contents[i]->read(0, bytes));
+      got = tensor_digest(kind, expected[i].dtype, expected[i].shape, bytes, &boxes->second);
+    }
+    if (got == version.manifest.digests[i]) return {};
+    return corruption(place + ": expected " + version.manifest.digests[i].hex() + ", got " +
+                      got.hex());
+  });
+}
+
+}  // namespace
+
+Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uint64_t> version,
+                                 const WorkOptions& options) {
+  const PublishClock clock;
+  DW_ASSIGN_OR_RETURN(ChainOptions keys,
+                      chain_options(options.sign_key, options.trust_key, options.change_key));
+  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, std::move(keys)));
+  if (!version) {
+    DW_ASSIGN_OR_RETURN(version, chain.head());
+  }
+  if (!version) return not_found(store->url() + ": nothing was published yet");
+  DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(*version));
+  DW_RETURN_IF_ERROR(check_key(chain, record.manifest));
+  AnchorReport report;
+  report.run = chain.run();
+  report.version = *version;
+  std::vector<EdgeName> damaged;
+  DW_ASSIGN_OR_RETURN(const bool there, is_stored_whole(chain, record, options.progress, &damaged));
+  if (!there) {
+    DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
+    DW_ASSIGN_OR_RETURN(ChainState state, ChainState::open(store, work.path() / "state", options));
+    DW_ASSIGN_OR_RETURN(const Checkpoint* checkpoint, state.bring_to(*version));
+    const std::vector<PublishTensor> tensors = tensors_of(*checkpoint);
+    const Contents contents = contents_of(tensors, nullptr);
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, files_of_checkpoint(*checkpoint, contents));
+    DW_ASSIGN_OR_RETURN(const auto sides, SideFiles::gather({}, &record.manifest, store));
+    for (FullFile& copy : sides->copies()) files.push_back(std::move(copy));
+    report.num_files = files.size();
+    DW_ASSIGN_OR_RETURN(const Schema schema, chain.schema(record.manifest));
+    ThreadPool pool(options.threads);
+    const auto prove = [&] {
+      return check_version(tensors, contents, {record.manifest, schema}, &pool);
+    };
+    DW_ASSIGN_OR_RETURN(report.bytes, add_anchor(chain, record, std::move(files), *sides, clock,
+                                                 options.progress, prove, true));
+    report.made = true;
+    for (const EdgeName& name : damaged) {
+      if (name.bytes != report.bytes) DW_RETURN_IF_ERROR(store->remove(edge_name(name)));
+    }
+  }
+  report.seconds = clock.now();
+  return report;
+}
+
+}  // namespace deltawire

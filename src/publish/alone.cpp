@@ -1,0 +1,207 @@
+// One publisher alone: in one go, or in two halves with the trainer's next step between them.
+#include <algorithm>
+#include <future>
+
+#include "publish/impl.h"
+
+namespace deltawire {
+
+struct Publisher::Impl::Attempt {
+  PublishClock clock;
+  std::vector<PublishTensor> tensors;
+  PublishReport report;
+  Draft draft;
+  Status unfit;                 // why the tensors of a rank cannot be published
+  uint64_t step = 0;            // of ranks
+  std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
+  bool over = false;            // all is done: the report says how it went
+};
+
+Publisher::Impl::Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_,
+                      PublishOptions options_)
+    : store(std::move(store_)),
+      folder(std::move(folder_)),
+      options(std::move(options_)),
+      pool(publish_threads(options)) {}
+Publisher::Impl::~Impl() = default;
+
+Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
+  if (given.empty() && options.world == 1) {  // a rank may hold nothing, all of them may not
+    return invalid_argument("there are no tensors to publish");
+  }
+  DW_ASSIGN_OR_RETURN(attempt->tensors, check_tensors(given));
+  const auto& tensors = attempt->tensors;
+  if (!device && std::any_of(tensors.begin(), tensors.end(), on_device)) {
+    if (!folder.empty()) {
+      return unsupported("a snapshot in a folder is compared on the host: keep it in memory, or " +
+                         std::string("give tensors in the host's memory"));
+    }
+    DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options));
+  }
+  return {};
+}
+
+Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSource* source,
+                                                        Step step) {
+  if (captured) return invalid_argument("finish() what was captured before");
+  Attempt attempt;
+  attempt.step = last_step = step.value_or(last_step + 1);
+  attempt.unfit = take_tensors(given, &attempt);
+  if (attempt.unfit.ok() && source->extra_files) {
+    attempt.unfit = SideFiles::check(*source->extra_files);
+  }
+  if (options.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
+  DW_RETURN_IF_ERROR(ensure_chain());
+  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
+  if (attempt.unfit.ok()) attempt.unfit = put_sides(source);
+  if (options.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
+  return attempt;
+}
+
+// Files that change from here on do not matter: what was read is in the store. Rank 0's are the
+// version's.
+Status Publisher::Impl::put_sides(FullSource* source) {
+  const bool own = options.rank == 0;
+  DW_ASSIGN_OR_RETURN(source->sides, SideFiles::gather(own ? source->extra_files : std::nullopt,
+                                                       parent().manifest, store));
+  return source->sides->put(next_version(),
+                            [this] { return !options.progress || options.progress(0, 1); });
+}
+
+// A version is new, too, when only the files beside the weights are.
+Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
+                                       const FullSource& source) const {
+  DW_ASSIGN_OR_RETURN(NewState state, join_pieces(ranks, parent()));
+  state.unchanged = state.unchanged && !source.sides->changed();
+  return state;
+}
+
+// All that needs the tensors.
+Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt* attempt) {
+  const Tensors tensors = attempt->tensors;
+  attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
+  std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
+  if (full_reason.empty()) {
+    DW_ASSIGN_OR_RETURN(attempt->draft,
+                        draft_delta_or_rebuild(tensors, source, keep, attempt->clock, &full_reason,
+                                               &attempt->report));
+    if (full_reason.empty()) return {};
+    attempt->draft.abandon();
+  }
+  DW_ASSIGN_OR_RETURN(attempt->draft,
+                      draft_full(tensors, source, full_reason, attempt->clock, &attempt->report));
+  return {};
+}
+
+// `source`: null when the tensors have gone on.
+Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
+  Draft& draft = attempt->draft;
+  PublishReport& report = attempt->report;
+  if (draft.stream) {
+    DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
+    add_phase(draft.stream->upload_phase(), &report);
+    draft.manifest.parts = draft.stream->parts();
+  }
+  if (Status status = attempt->is_free.get(); !status.ok()) {
+    draft.abandon();
+    return status;
+  }
+  const NewState& state = draft.state;
+  report.num_tensors = state.schema.tensors.size();
+  report.num_changed_tensors = state.num_changed_tensors;
+  report.num_elements = state.num_elements;
+  report.num_changed = state.num_changed;
+  report.committed = !state.unchanged;
+  if (state.unchanged) {
+    report.version = head->manifest.version;
+    return source ? source->check() : Status();
+  }
+  DW_RETURN_IF_ERROR(commit(&draft, source, attempt->clock, &report));
+  describe_head(&report);
+  advance(attempt->tensors, draft, attempt->clock, &report);
+  if (source) add_anchor_if_due(attempt->tensors, draft, *source, attempt->clock, &report);
+  return {};
+}
+
+PublishReport Publisher::Impl::report_of(Attempt attempt) const {
+  PublishReport report = std::move(attempt.report);
+  report.run = chain->run();
+  report.weights_bytes = bytes_of(attempt.tensors);
+  report.seconds = attempt.clock.now();
+  return report;
+}
+
+Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* attempt) {
+  if (options.world == 1) {
+    Status made = make_draft(source, false, attempt);
+    if (!made.ok()) {  // what went wrong may be the reader's view of a file that was written to
+      DW_RETURN_IF_ERROR(source.check());
+      return made;
+    }
+    return end(&source, attempt);
+  }
+  DW_ASSIGN_OR_RETURN(attempt->report,
+                      publish_with_others({attempt->tensors, attempt->unfit, source, attempt->step,
+                                           attempt->clock}));
+  return {};
+}
+
+Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, FullSource source, Step step) {
+  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors, &source, step));
+  DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
+  return report_of(std::move(attempt));
+}
+
+// A version that is stored whole takes the tensors until the end; so do changes too many to keep.
+bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
+  if (!attempt.draft.stream) return true;
+  if (snapshot->needs_changes() && !attempt.draft.kept->complete()) return true;
+  Manifest next;
+  next.version = next_version();
+  next.chain_bytes = head->manifest.chain_bytes + attempt.draft.stream->payload_bytes();
+  return anchor_due(options, next, anchor);
+}
+
+Status Publisher::Impl::capture_once(Tensors tensors, FullSource source, Step step) {
+  DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors, &source, step));
+  attempt.over = options.world != 1;
+  if (attempt.over) {
+    DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
+  } else {
+    DW_RETURN_IF_ERROR(make_draft(source, true, &attempt));
+    attempt.over = needs_tensors(attempt);
+    if (attempt.over) DW_RETURN_IF_ERROR(end(&source, &attempt));
+  }
+  captured = std::make_unique<Attempt>(std::move(attempt));
+  return {};
+}
+
+Result<PublishReport> Publisher::Impl::finish_once() {
+  if (!captured) return invalid_argument("nothing was captured");
+  const std::unique_ptr<Attempt> attempt = std::move(captured);
+  if (!attempt->over) DW_RETURN_IF_ERROR(end(nullptr, &*attempt));
+  return report_of(std::move(*attempt));
+}
+
+// Who fails does not know the chain's head any more: another publisher may have been first, or a
+// commit may yet appear. The next publish asks.
+
+Result<PublishReport> Publisher::Impl::publish(Tensors tensors, FullSource source, Step step) {
+  Result<PublishReport> report = publish_once(tensors, std::move(source), step);
+  uncertain = uncertain || !report.ok();
+  return report;
+}
+
+Status Publisher::Impl::capture(Tensors tensors, FullSource source, Step step) {
+  Status status = capture_once(tensors, std::move(source), step);
+  uncertain = uncertain || !status.ok();
+  return status;
+}
+
+Result<PublishReport> Publisher::Impl::finish() {
+  Result<PublishReport> report = finish_once();
+  uncertain = uncertain || !report.ok();
+  return report;
+}
+
+}  // namespace deltawire

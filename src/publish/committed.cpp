@@ -1,0 +1,130 @@
+// From what was put to a version, and what follows from there being one.
+#include "base/guard.h"
+#include "base/sync_point.h"
+#include "publish/commit.h"
+#include "publish/impl.h"
+#include "publish/snapshot_file.h"
+
+namespace deltawire {
+
+// Everything that a manifest says beside its parts.
+Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
+  Manifest& manifest = draft->manifest;
+  manifest.run = chain->run();
+  manifest.version = next_version();
+  if (head) manifest.parent = head->digest;
+  manifest.created = utc_now();
+  manifest.publisher = process_name();
+  if (head && draft->state.schema == schema) {
+    manifest.schema = head->manifest.schema;  // it is there: the head names it
+  } else {
+    DW_ASSIGN_OR_RETURN(manifest.schema, chain->put_schema(draft->state.schema));
+  }
+  manifest.digest_kind = digest_kind();
+  describe_state(draft->state, &manifest);
+  manifest.codec = options.codec;
+  manifest.files = draft->sides->list();
+  draft->sides->keep();
+  const uint64_t bytes = manifest.part_bytes();
+  manifest.chain_bytes = (head ? head->manifest.chain_bytes : 0) + bytes;
+  const bool full = manifest.kind == VersionKind::kFull;
+  manifest.anchor = full ? manifest.version : anchor.version;
+  manifest.anchor_bytes = full ? bytes : anchor.bytes;
+  manifest.milliseconds = uint64_t(clock.now() * 1000);
+  return {};
+}
+
+Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishClock clock,
+                               PublishReport* report) {
+  const double begin = clock.now();
+  Commit result;
+  // Asked once more where that is cheap, and where a disk can go away under a folder.
+  result.status = store->local_folder().empty() ? Status() : check_run();
+  if (result.status.ok()) result.status = complete(draft, clock);
+  if (result.status.ok()) {
+    // What was put agrees with the manifest. Whether it is a state that ever was, or the mixture of
+    // two saves, the source says.
+    result = commit_version(*chain, draft->manifest, options,
+                            [&] { return source ? source->check() : Status(); });
+  }
+  report->phases.push_back({"commit", begin, clock.now()});
+  if (result.outcome == Outcome::kNot) {
+    draft->take_back();
+    return std::move(result.status);
+  }
+  if (result.outcome == Outcome::kTooLate) return std::move(result.status);
+  if (result.outcome == Outcome::kUnknown) {
+    uncertain = true;
+    return std::move(result.status)
+        .at("version " + std::to_string(draft->manifest.version) +
+            " may or may not be committed; the next publish finds out");
+  }
+  head = VersionRecord{draft->manifest, result.digest};
+  schema = draft->state.schema;
+  const Manifest& manifest = head->manifest;
+  if (manifest.kind == VersionKind::kFull) {
+    anchor = {manifest.version, manifest.anchor_bytes, manifest.chain_bytes};
+  }
+  return {};
+}
+
+// The version stands whatever happens here; a snapshot that could not follow is read again.
+void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock clock,
+                              PublishReport* report) {
+  const uint64_t version = head->manifest.version;
+  // What was not needed to publish is not made now, but for the seed: it is what comes next.
+  if (!snapshot && (options.full || version != 0)) return;
+  const double begin = clock.now();
+  const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
+  const auto follow = [&]() -> Status {
+    if (!snapshot && !folder.empty()) {
+      DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
+                                                       draft.at_hand()));
+      return {};
+    }
+    if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
+    return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept, device.get()});
+  };
+  const Status status = guard_memory(follow);  // out of memory is no reason to fail either
+  DW_SYNC_POINT("publish: snapshot advanced");
+  report->phases.push_back({"advance", begin, clock.now()});
+  if (status.ok()) return;
+  snapshot = nullptr;
+  report->warnings.push_back(
+      "the snapshot could not follow and is read from the chain next time: " + status.to_string());
+}
+
+// The version stands without it; if it cannot be made now it is still due next time.
+void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
+                                        const FullSource& source, PublishClock clock,
+                                        PublishReport* report) {
+  const Manifest& manifest = head->manifest;
+  if (manifest.kind == VersionKind::kFull || !anchor_due(options, manifest, anchor)) return;
+  const double begin = clock.now();
+  const auto add = [&]() -> Result<uint64_t> {
+    const Contents contents = contents_of(tensors, device.get());
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files(contents));
+    return add_anchor(*chain, *head, std::move(files), *source.sides, clock, options.progress,
+                      [&] { return check_contents(contents, draft.pieces, &pool); });
+  };
+  const Result<uint64_t> bytes = add();
+  report->phases.push_back({"anchor", begin, clock.now()});
+  report->anchored = bytes.ok();
+  if (bytes.ok()) {
+    anchor = {manifest.version, *bytes, manifest.chain_bytes};
+  } else {
+    report->warnings.push_back("the version could not be stored whole too, as is due: " +
+                               bytes.status().to_string());
+  }
+}
+
+void Publisher::Impl::describe_head(PublishReport* report) const {
+  const Manifest& manifest = head->manifest;
+  report->version = manifest.version;
+  report->full = manifest.kind == VersionKind::kFull;
+  report->reason = manifest.reason;
+  report->bytes = manifest.part_bytes();
+  report->num_parts = manifest.parts.size();
+}
+
+}  // namespace deltawire

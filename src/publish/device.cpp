@@ -1,0 +1,118 @@
+#include "publish/device.h"
+
+namespace deltawire {
+namespace {
+
+cuda::NewArray array_of(const PublishTensor& tensor) {
+  return {tensor.source.value_or(tensor.view.dtype), tensor.view.bytes.data()};
+}
+
+cuda::Contents contents_of(const PublishTensor& tensor) {
+  return {array_of(tensor), tensor.view.dtype, published_bytes(tensor)};
+}
+
+class DeviceBody final : public Body {
+ public:
+  DeviceBody(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
+      : device_(std::move(device)), tensor_(tensor), size_(published_bytes(tensor)) {}
+  uint64_t size() const noexcept override { return size_; }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    return device_->fetch(tensor_, offset, out).at("tensor \"" + tensor_.view.name + "\"");
+  }
+
+ private:
+  const std::shared_ptr<PublishDevice> device_;
+  const PublishTensor tensor_;
+  const uint64_t size_;
+};
+
+}  // namespace
+
+uint64_t published_bytes(const PublishTensor& tensor) {
+  // Sizes were checked with the tensor.
+  return tensor_size_bytes(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)).value();
+}
+
+PublishDevice::PublishDevice(cuda::Context context, const PublishOptions& options)
+    : context_(std::move(context)),
+      snapshot_(&context_, options.cuda.pinned_snapshot ? cuda::DeviceSnapshot::Placement::kPinned
+                                                        : cuda::DeviceSnapshot::Placement::kDevice),
+      stream_(options.cuda.stream),
+      pinned_(options.cuda.pinned_snapshot) {}
+
+Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions& options) {
+  DW_ASSIGN_OR_RETURN(cuda::Context context,
+                      cuda::Context::create({options.cuda.scratch_bytes, options.threads}));
+  return std::shared_ptr<PublishDevice>(new PublishDevice(std::move(context), options));
+}
+
+Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(
+    const PublishTensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents_of(tensor), stream_));
+  return std::make_shared<const Held>(shared_from_this(), slot, published_bytes(tensor));
+}
+
+Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes contents,
+                                                                       DType dtype) {
+  const std::lock_guard lock(mutex_);
+  DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents, dtype));
+  return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
+}
+
+Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
+                                                       std::span<const Comparison> items) {
+  std::vector<cuda::DeviceSnapshot::Change> changes;
+  for (const Comparison& item : items) {
+    changes.push_back({item.before->slot_, array_of(*item.after)});
+  }
+  const std::lock_guard lock(mutex_);
+  return snapshot_.encode(codec, changes, stream_);
+}
+
+Status PublishDevice::advance(std::span<const Step> steps) {
+  std::vector<cuda::DeviceSnapshot::Step> all;
+  for (const Step& step : steps) {
+    all.push_back({step.held->slot_, std::string(find_codec(step.change->codec)->name()),
+                   step.change->payload.bytes});
+  }
+  const std::lock_guard lock(mutex_);
+  return snapshot_.advance(all, stream_);
+}
+
+Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
+                                                   std::span<const PublishTensor* const> tensors) {
+  std::vector<cuda::Contents> contents;
+  for (const PublishTensor* tensor : tensors) contents.push_back(contents_of(*tensor));
+  const std::lock_guard lock(mutex_);
+  return context_.digests(kind, contents, stream_);
+}
+
+Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
+                                                   std::span<const Held* const> held) {
+  std::vector<cuda::DeviceSnapshot::Slot> slots;
+  for (const Held* one : held) slots.push_back(one->slot_);
+  const std::lock_guard lock(mutex_);
+  return snapshot_.digests(kind, slots, stream_);
+}
+
+Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
+  const std::lock_guard lock(mutex_);
+  return context_.fetch(contents_of(tensor), offset, out, stream_);
+}
+
+std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
+  return std::make_shared<DeviceBody>(shared_from_this(), tensor);
+}
+
+Status PublishDevice::read(cuda::DeviceSnapshot::Slot slot, MutableBytes out) {
+  const std::lock_guard lock(mutex_);
+  return snapshot_.read(slot, 0, out, stream_);
+}
+
+void PublishDevice::release(cuda::DeviceSnapshot::Slot slot) noexcept {
+  const std::lock_guard lock(mutex_);
+  snapshot_.remove(slot);
+}
+
+}  // namespace deltawire

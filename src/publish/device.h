@@ -1,0 +1,81 @@
+// The GPU that tensors of a publisher are on, with the committed state of those tensors.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "deltawire/cuda.h"
+#include "deltawire/publisher.h"
+#include "deltawire/store.h"
+#include "publish/kept_changes.h"
+
+namespace deltawire {
+
+// Any thread: while one encodes, uploads read tensors, and calls take turns.
+class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
+ public:
+  static Result<std::shared_ptr<PublishDevice>> open(const PublishOptions& options);
+
+  // A tensor of the committed state, until the last of its owners goes.
+  class Held {
+   public:
+    Held(std::shared_ptr<PublishDevice> device, cuda::DeviceSnapshot::Slot slot, uint64_t size)
+        : device_(std::move(device)), slot_(slot), size_bytes_(size) {}
+    ~Held() { device_->release(slot_); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+    uint64_t size_bytes() const noexcept { return size_bytes_; }
+    bool pinned() const noexcept { return device_->pinned_; }
+    Status read(MutableBytes out) const { return device_->read(slot_, out); }
+
+   private:
+    friend class PublishDevice;
+    const std::shared_ptr<PublishDevice> device_;
+    const cuda::DeviceSnapshot::Slot slot_;
+    const uint64_t size_bytes_;
+  };
+
+  Result<std::shared_ptr<const Held>> hold(const PublishTensor& tensor);
+  Result<std::shared_ptr<const Held>> hold(Bytes contents, DType dtype);
+
+  struct Comparison {
+    const Held* before;
+    const PublishTensor* after;
+  };
+  Result<std::vector<cuda::Coded>> encode(const std::string& codec,
+                                          std::span<const Comparison> items);
+  struct Step {
+    const Held* held;
+    const KeptChange* change;  // that encode() made of it as it is
+  };
+  // After a failure they hold anything.
+  Status advance(std::span<const Step> steps);
+  Result<std::vector<Digest>> digests(DigestKind kind,
+                                      std::span<const PublishTensor* const> tensors);
+  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Held* const> held);
+  // The tensor's bytes as they are published, from `offset` on.
+  Status fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
+  // The same as something to put into a store.
+  std::shared_ptr<const Body> body(const PublishTensor& tensor);
+
+ private:
+  PublishDevice(cuda::Context context, const PublishOptions& options);
+  Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
+  void release(cuda::DeviceSnapshot::Slot slot) noexcept;
+
+  std::mutex mutex_;
+  cuda::Context context_;
+  cuda::DeviceSnapshot snapshot_;
+  const cuda::Stream stream_;
+  const bool pinned_;
+};
+
+// Bytes of a tensor, or of its box, in the dtype that it is published as.
+uint64_t published_bytes(const PublishTensor& tensor);
+inline bool on_device(const PublishTensor& tensor) { return tensor.memory == Memory::kCuda; }
+
+}  // namespace deltawire

@@ -1,0 +1,288 @@
+#include "publish/diff.h"
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "base/waves.h"
+#include "delta/encode_items.h"
+#include "format/layout.h"
+#include "publish/hash_state.h"
+#include "publish/rounding.h"
+#include "store/bodies.h"
+#include "store/steady_body.h"
+#include "tensor/boxes.h"
+#include "tensor/safetensors.h"
+#include "tensor/split_rows.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+// One item of the encoder: a tensor, a rank's box of one, or a slice of either.
+struct Work {
+  std::vector<EncodeItem> items;
+  std::vector<size_t> piece_of;    // item -> piece
+  std::vector<uint64_t> begin;     // item -> its first byte in the piece
+  std::vector<size_t> num_slices;  // piece -> items
+  // Piece -> what its slices are read from, and then hashed whole. Null unless it is cut.
+  std::vector<std::shared_ptr<const Body>> old_contents, new_contents;
+  std::vector<std::shared_ptr<const void>> owners;
+
+  void begin_piece(size_t slices) {
+    num_slices.push_back(slices);
+    old_contents.emplace_back();
+    new_contents.emplace_back();
+  }
+};
+
+std::shared_ptr<const Body> steady(const std::string& name, std::shared_ptr<const Body> contents) {
+  return std::make_shared<SteadyBody>(std::move(contents), "tensor " + quote(name));
+}
+
+Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff* diff) {
+  for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
+    const PublishTensor& tensor = job.tensors[piece];
+    const TensorView& view = tensor.view;
+    diff->record.pieces.push_back(piece_of(tensor));
+    if (taken_as_unchanged(job, tensor)) {
+      DW_ASSIGN_OR_RETURN(diff->record.pieces.back().num_elements,
+                          num_elements(box_shape(tensor.box, view.shape)));
+      work->begin_piece(1);
+      continue;
+    }
+    if (on_device(tensor)) {
+      work->begin_piece(1);
+      continue;
+    }
+    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
+    EncodeItem item;
+    const bool rounded = is_rounded(tensor);
+    item.change = {view.name,  view.dtype, view.shape,
+                   tensor.box, {},         rounded ? Bytes() : view.bytes};
+    item.comparable = old.has_value();
+    if (!old) {
+      if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
+      work->begin_piece(1);
+      item.new_contents = steady(view.name, published_body(tensor));
+      if (rounded) item.made_bytes = published_bytes(tensor);
+      work->items.push_back(std::move(item));
+      work->piece_of.push_back(piece);
+      work->begin.push_back(0);
+      continue;
+    }
+    if (old->owner) work->owners.push_back(old->owner);
+    const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
+    work->begin_piece(slices.size());
+    if (slices.size() != 1 || rounded) {
+      item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
+    }
+    if (slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
+      item.old_contents = work->old_contents.back() =
+          steady(view.name, std::make_shared<MemoryBody>(old->bytes));
+    }
+    for (const Slice& slice : slices) {
+      EncodeItem own = item;
+      own.change.box = slice.box;
+      own.begin = slice.begin;
+      own.change.old_bytes = old->bytes.subspan(slice.begin, slice.size_bytes);
+      if (rounded) {
+        own.made_bytes = slice.size_bytes;
+      } else {
+        own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
+      }
+      if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
+      work->items.push_back(std::move(own));
+      work->piece_of.push_back(piece);
+      work->begin.push_back(slice.begin);
+    }
+  }
+  return {};
+}
+
+Status check_source(const PublishTensor& tensor) {
+  if (!tensor.source || *tensor.source == tensor.view.dtype) return {};
+  const bool there = tensor.view.dtype == DType::kBF16 &&
+                     (*tensor.source == DType::kF32 || *tensor.source == DType::kF16);
+  if (on_device(tensor) ? there : can_round(*tensor.source, tensor.view.dtype)) return {};
+  return invalid_argument(std::string(dtype_name(*tensor.source)) + " cannot be published as " +
+                          std::string(dtype_name(tensor.view.dtype)) +
+                          (on_device(tensor)
+                               ? " from a GPU; F32 and F16 can, as BF16"
+                               : "; F64, F32, F16 and BF16 can, as BF16, F16 or F32"));
+}
+
+// A snapshot on disk must be what the parent says also where no single item could tell.
+Status check_old(const DiffJob& job, const Body& contents, size_t i) {
+  const std::optional<Digest> known =
+      known_digest(job.parent, job.tensors[i].view, job.tensors[i].box);
+  if (!known) return {};
+  DW_ASSIGN_OR_RETURN(const Digest got, digest_of_body(known->kind, contents));
+  if (got == *known) return {};
+  return base_mismatch(
+      "tensor " + quote(job.tensors[i].view.name) + ": " + std::string(digest_name(got.kind)) +
+      " of what it is compared with: expected " + known->hex() + ", got " + got.hex());
+}
+
+// Of pieces that were cut, and changed or have no known digest: as their slices saw them.
+Status hash_cut_pieces(const DiffJob& job, const Work& work, DigestKind kind,
+                       const std::vector<size_t>& which, ThreadPool* pool,
+                       std::vector<PieceRecord>* pieces) {
+  std::vector<uint64_t> sizes;
+  for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
+  const auto hash = [&](size_t n, ThreadPool*) -> Status {
+    const size_t i = which[n];
+    if (work.old_contents[i]) DW_RETURN_IF_ERROR(check_old(job, *work.old_contents[i], i));
+    DW_ASSIGN_OR_RETURN((*pieces)[i].digest, digest_of_body(kind, *work.new_contents[i]));
+    return {};
+  };
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
+    return Status();
+  });
+}
+
+// Digests of pieces that no single item had: sliced ones that changed, and unchanged boxes whose
+// digest the parent does not know.
+Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
+                        std::vector<PieceRecord>* pieces) {
+  std::vector<size_t> missing, cut;
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    PieceRecord& piece = (*pieces)[i];
+    if (piece.digest.size != 0 && work.num_slices[i] == 1) continue;
+    if (!piece.changed) {
+      if (const auto known = known_digest(job.parent, job.tensors[i].view, piece.box)) {
+        piece.digest = *known;
+        continue;
+      }
+    }
+    (work.new_contents[i] ? cut : missing).push_back(i);
+  }
+  DW_RETURN_IF_ERROR(hash_cut_pieces(job, work, kind, cut, pool, pieces));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
+                      hash_tensors(job.tensors, missing, kind, job.device, pool));
+  for (size_t i = 0; i < missing.size(); ++i) (*pieces)[missing[i]].digest = digests[i];
+  return {};
+}
+
+}  // namespace
+
+bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor) {
+  return tensor.unchanged && known_digest(job.parent, tensor.view, tensor.box);
+}
+
+std::string box_of_new_tensor(const std::string& name) {
+  return "schema: tensor " + quote(name) + " is new or has another form, and comes in boxes";
+}
+
+// Where everything changes, a codec holds six times the bytes it works on, and copies of what is
+// compared are two more: a wave of items takes up to a third of the limit, what is on its way to
+// the store another quarter.
+MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
+  return {limit / 24, limit / 24, std::min(part_bytes, limit / 16), limit / 8};
+}
+
+unsigned publish_threads(const PublishOptions& options) {
+  constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec where everything changes
+  const uint64_t wanted = options.threads == 0 ? usable_cores() : options.threads;
+  return unsigned(std::clamp<uint64_t>(options.memory_limit / 2 / kThreadBytes, 1, wanted));
+}
+
+Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors) {
+  std::vector<PublishTensor> checked;
+  for (const PublishTensor& tensor : tensors) {
+    const TensorView& view = tensor.view;
+    const std::string place = "tensor " + quote(view.name);
+    if (view.name.empty() || !is_utf8(view.name) || view.name == kMetadataKey) {
+      return invalid_argument(place + ": not the name of a tensor");
+    }
+    DW_RETURN_IF_ERROR(check_box(tensor.box, view.dtype, view.shape).at(place));
+    DW_RETURN_IF_ERROR(check_source(tensor).at(place));
+    const Result<uint64_t> size =
+        tensor_size_bytes(tensor.source.value_or(view.dtype), box_shape(tensor.box, view.shape));
+    if (!size.ok()) return Status(size.status()).at(place);
+    if (view.bytes.size() != *size) {
+      return invalid_argument(place + ": expected " + std::to_string(*size) + " bytes, got " +
+                              std::to_string(view.bytes.size()));
+    }
+    checked.push_back(tensor);
+    checked.back().box = normalise_box(tensor.box, view.shape);
+  }
+  return checked;
+}
+
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form) {
+  if (version.schema == nullptr) return {};
+  const auto& tensors = version.schema->tensors;
+  const auto at = std::lower_bound(
+      tensors.begin(), tensors.end(), form.name,
+      [](const Schema::Tensor& tensor, const std::string& key) { return tensor.name < key; });
+  if (at == tensors.end() || at->name != form.name || at->dtype != form.dtype ||
+      at->shape != form.shape) {
+    return {};
+  }
+  return version.manifest->digests[size_t(at - tensors.begin())];
+}
+
+std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+                                   const Box& box) {
+  const std::optional<Digest> whole = tensor_digest_in(version, form);
+  if (!whole) return {};
+  const auto boxes = version.manifest->boxes.find(form.name);
+  if (boxes == version.manifest->boxes.end()) return box.whole() ? whole : std::nullopt;
+  for (const BoxDigest& known : boxes->second) {
+    if (known.box == box) return known.digest;
+  }
+  return {};
+}
+
+Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream) {
+  const MemoryShares shares = share_memory(job.options.memory_limit, job.options.part_bytes);
+  StateDiff diff;
+  Work work;
+  DW_RETURN_IF_ERROR(plan_work(job, shares.item_bytes, &work, &diff));
+  if (!diff.needs_full.empty()) return diff;
+
+  const DigestKind kind = job.parent.manifest->digest_kind;
+  const EncodeOptions encode{job.options.codec, kind, job.snapshot.hashing(), shares.wave_bytes,
+                             job.options.progress};
+  const DiffSink out{job, stream, &diff};
+  const auto take = [&](size_t i, EncodedItem outcome) -> Status {
+    const EncodeItem& item = work.items[i];
+    PieceRecord& piece = diff.record.pieces[work.piece_of[i]];
+    const bool sliced = work.num_slices[work.piece_of[i]] != 1;
+    if (!sliced) piece.digest = outcome.entry.new_digest;
+    if (item.comparable) piece.num_elements += outcome.entry.num_elements();
+    if (!outcome.changed) return {};
+    const Bytes contents = item.change.new_bytes;
+    if (!item.comparable && !job.keep && item.made_bytes == 0) {
+      return out.add(work.piece_of[i], 0, contents.size(), std::move(outcome.entry),
+                     Payload::of(item.new_contents, contents));
+    }
+    if (!item.comparable) {
+      outcome.payload.resize(item.size_bytes());
+      DW_RETURN_IF_ERROR(item.new_contents->read(0, outcome.payload));
+    }
+    return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
+                   Payload::own(std::move(outcome.payload)));
+  };
+  Status status = diff_on_device(out, pool);
+  if (!diff.needs_full.empty()) return diff;
+  if (status.ok()) status = encode_items(work.items, encode, pool, take);
+  if (diff.dense) return diff;
+  DW_RETURN_IF_ERROR(std::move(status));
+  DW_RETURN_IF_ERROR(complete_digests(job, work, kind, pool, &diff.record.pieces));
+  return diff;
+}
+
+Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEntry entry,
+                     Payload payload) const {
+  PieceRecord& record = diff->record.pieces[piece];
+  record.changed = true;
+  if (entry.old_digest) record.num_changed += entry.num_changed;
+  if (job.keep) job.keep->add({piece, begin, size_bytes, entry.codec, payload});
+  DW_RETURN_IF_ERROR(stream->add(std::move(entry), std::move(payload)));
+  diff->payload_bytes = stream->payload_bytes();
+  diff->dense = diff->payload_bytes > job.give_up_bytes;
+  return diff->dense ? cancelled("dense") : Status();
+}
+
+}  // namespace deltawire

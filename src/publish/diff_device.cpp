@@ -1,0 +1,175 @@
+// The tensors of a publish that are on a GPU: compared and encoded there, many in one go.
+#include <functional>
+
+#include "format/layout.h"
+#include "publish/diff.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+// Of weights: enough to keep the device busy, few enough for the network to have work early.
+constexpr uint64_t kWaveBytes = uint64_t{4} << 30;
+
+// A tensor that the device holds in its committed state too.
+struct Item {
+  size_t piece;
+  std::shared_ptr<const PublishDevice::Held> before;
+};
+
+DeltaEntry entry_of(const DiffSink& out, size_t piece) {
+  const PublishTensor& tensor = out.job.tensors[piece];
+  DeltaEntry entry;
+  entry.tensor = tensor.view.name;
+  entry.dtype = tensor.view.dtype;
+  entry.shape = tensor.view.shape;
+  entry.box = tensor.box;
+  return entry;
+}
+
+Result<std::vector<uint8_t>> fetch(PublishDevice* device, const PublishTensor& tensor) {
+  std::vector<uint8_t> bytes(published_bytes(tensor));
+  DW_RETURN_IF_ERROR(device->fetch(tensor, 0, bytes));
+  return bytes;
+}
+
+Status add_whole(const DiffSink& out, size_t piece) {
+  const PublishTensor& tensor = out.job.tensors[piece];
+  DW_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, fetch(out.job.device, tensor));
+  DeltaEntry entry = entry_of(out, piece);
+  entry.codec = CodecId::kRaw;
+  entry.num_changed = entry.num_elements();
+  entry.new_digest = digest_of(out.job.parent.manifest->digest_kind, bytes);
+  out.diff->record.pieces[piece].digest = entry.new_digest;
+  const uint64_t size = bytes.size();
+  return out.add(piece, 0, size, std::move(entry), Payload::own(std::move(bytes)));
+}
+
+// What was encoded, and the digests of just that; none of tensors that have not changed.
+struct Encodings {
+  std::vector<cuda::Coded> coded;
+  std::vector<Digest> digests;
+};
+
+// Codecs that no GPU has: fetched and left to the CPU, one tensor at a time.
+Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> items,
+                                 ThreadPool* pool) {
+  const Codec& codec = *find_codec(out.job.options.codec);
+  Encodings all;
+  for (const Item& item : items) {
+    const PublishTensor& tensor = out.job.tensors[item.piece];
+    std::vector<uint8_t> before(item.before->size_bytes());
+    DW_RETURN_IF_ERROR(item.before->read(before));
+    DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> after, fetch(out.job.device, tensor));
+    DW_ASSIGN_OR_RETURN(Encoded encoded,
+                        codec.encode(layout_of(tensor.view.dtype), before, after, pool));
+    all.digests.push_back(encoded.num_changed == 0
+                              ? Digest()
+                              : digest_of(out.job.parent.manifest->digest_kind, after));
+    all.coded.push_back(
+        {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed});
+  }
+  return all;
+}
+
+// A trainer may go on too early: payloads and digests are of several looks at its tensors. They
+// belong together if the tensors are the same before the first of them and at the last.
+Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
+                               const std::function<Status()>& half_done) {
+  const DigestKind kind = out.job.parent.manifest->digest_kind;
+  std::vector<PublishDevice::Comparison> comparisons;
+  std::vector<const PublishTensor*> tensors;
+  for (const Item& item : items) {
+    tensors.push_back(&out.job.tensors[item.piece]);
+    comparisons.push_back({item.before.get(), tensors.back()});
+  }
+  Encodings all;
+  DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
+  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.options.codec, comparisons));
+  DW_RETURN_IF_ERROR(half_done());
+  std::vector<const PublishTensor*> changed;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (all.coded[i].num_changed != 0) changed.push_back(tensors[i]);
+  }
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> again, out.job.device->digests(kind, changed));
+  size_t next = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (all.coded[i].num_changed == 0 || again[next++] == all.digests[i]) continue;
+    return io_error("tensor " + quote(tensors[i]->view.name) +
+                    ": changed while it was read; nothing was committed, publish again when " +
+                    "nobody writes to it");
+  }
+  return all;
+}
+
+Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* pool,
+                 const std::function<Status()>& half_done) {
+  DW_ASSIGN_OR_RETURN(Encodings all, cuda::has_codec(out.job.options.codec)
+                                         ? encode_there(out, items, half_done)
+                                         : encode_on_host(out, items, pool));
+  const DigestKind kind = out.job.parent.manifest->digest_kind;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t piece = items[i].piece;
+    PieceRecord& record = out.diff->record.pieces[piece];
+    DeltaEntry entry = entry_of(out, piece);
+    record.num_elements = entry.num_elements();
+    entry.old_digest = known_digest(out.job.parent, out.job.tensors[piece].view, record.box);
+    if (!entry.old_digest) {  // boxes that were cut otherwise before
+      const PublishDevice::Held* const held = items[i].before.get();
+      DW_ASSIGN_OR_RETURN(const std::vector<Digest> old, out.job.device->digests(kind, {&held, 1}));
+      entry.old_digest = old[0];
+    }
+    cuda::Coded& coded = all.coded[i];
+    if (coded.num_changed == 0) {
+      record.digest = *entry.old_digest;
+      continue;
+    }
+    record.digest = entry.new_digest = all.digests[i];
+    entry.codec = find_codec(coded.codec)->id();
+    entry.num_changed = coded.num_changed;
+    DW_RETURN_IF_ERROR(out.add(piece, 0, items[i].before->size_bytes(), std::move(entry),
+                               Payload::own(std::move(coded.payload))));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
+  const DiffJob& job = out.job;
+  std::vector<Item> items;
+  uint64_t total = 0, done = 0;
+  for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
+    const PublishTensor& tensor = job.tensors[piece];
+    if (!on_device(tensor) || taken_as_unchanged(job, tensor)) continue;
+    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(tensor.view, tensor.box));
+    if (old) {
+      items.push_back({piece, old->on_device});
+      total += old->on_device->size_bytes();
+    } else if (!tensor.box.whole()) {
+      out.diff->needs_full = box_of_new_tensor(tensor.view.name);
+      return {};
+    } else {
+      DW_RETURN_IF_ERROR(add_whole(out, piece).at("tensor " + quote(tensor.view.name)));
+    }
+  }
+  for (size_t begin = 0; begin < items.size();) {
+    size_t end = begin;
+    uint64_t bytes = 0;
+    while (end < items.size() && (end == begin || bytes < kWaveBytes)) {
+      bytes += items[end++].before->size_bytes();
+    }
+    const auto report = [&](uint64_t so_far) -> Status {
+      if (!job.options.progress || job.options.progress(so_far, total)) return {};
+      return cancelled("stopped on request");
+    };
+    const auto wave = std::span<const Item>(items).subspan(begin, end - begin);
+    DW_RETURN_IF_ERROR(diff_wave(out, wave, pool, [&] { return report(done + bytes / 2); }));
+    done += bytes;
+    begin = end;
+    DW_RETURN_IF_ERROR(report(done));
+  }
+  return {};
+}
+
+}  // namespace deltawire

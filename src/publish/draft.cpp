@@ -1,0 +1,159 @@
+// From tensors to what is put for a version: parts of what changed, or all of it.
+#include "base/sync_point.h"
+#include "chain/names.h"
+#include "publish/impl.h"
+#include "publish/rounding.h"
+#include "publish/snapshot_file.h"
+
+namespace deltawire {
+namespace {
+
+constexpr uint64_t kKeptShare = 4;  // of the memory limit
+
+}  // namespace
+
+uint64_t bytes_of(std::span<const PublishTensor> tensors) {
+  uint64_t bytes = 0;
+  for (const PublishTensor& tensor : tensors) bytes += published_bytes(tensor);
+  return bytes;
+}
+
+std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
+  return "dense: a delta would take over " + std::to_string(payload_bytes) + " of the model's " +
+         std::to_string(model_bytes) + " bytes";
+}
+
+Result<std::vector<FullFile>> FullSource::files(const Contents& contents) const {
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights(contents));
+  for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
+  return own;
+}
+
+void Draft::abandon() {
+  if (stream) stream->abandon();
+  if (upload) upload->abandon();
+}
+
+void Draft::take_back() {
+  abandon();
+  if (sides) sides->abandon();
+}
+
+std::vector<ObjectAtHand> Draft::at_hand() const {
+  std::vector<ObjectAtHand> objects;
+  if (sides) {
+    for (FullFile& file : sides->new_objects()) objects.push_back({file.name, file.body});
+  }
+  if (!upload) return objects;
+  for (size_t i = 0; i < upload->files().size(); ++i) {
+    objects.push_back({manifest.parts[i].name, upload->files()[i].body});
+  }
+  return objects;
+}
+
+std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, PublishClock clock) {
+  const MemoryShares shares = share_memory(options.memory_limit, options.part_bytes);
+  PartStreamOptions parts;
+  parts.folder = part_folder(next_version(), random_hex(kAttemptDigits));
+  parts.digest_kind = digest_kind();
+  parts.base = head->manifest.state;
+  parts.part_bytes = shares.part_bytes;
+  parts.memory_bytes = shares.queue_bytes;
+  parts.keep = [this](const std::string& name, const Body& body) {
+    return snapshot->keep_part(name, body);
+  };
+  const auto keep_going = [this, model_bytes = bytes_of(tensors)] {
+    return !options.progress || options.progress(model_bytes, model_bytes);
+  };
+  return std::make_unique<PartStream>(*store, parts, clock, keep_going);
+}
+
+// A device's snapshot follows by the changes: there is no cheaper way to write only those.
+Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
+  Draft draft;
+  draft.stream = open_stream(tensors, clock);
+  if (keep || device) draft.kept.emplace(options.memory_limit / kKeptShare);
+  return draft;
+}
+
+DiffJob Publisher::Impl::diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const {
+  return {tensors,     *snapshot,     parent(),
+          options,     give_up_bytes, draft->kept ? &*draft->kept : nullptr,
+          device.get()};
+}
+
+Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& source, bool keep,
+                                           PublishClock clock, std::string* full_reason,
+                                           PublishReport* report) {
+  Draft draft = begin_delta(tensors, keep, clock);
+  draft.sides = source.sides;
+  const uint64_t model_bytes = bytes_of(tensors);
+  const DiffJob job = diff_job(tensors, uint64_t(kDenseShare * double(model_bytes)), &draft);
+  const double begin = clock.now();
+  DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(job, &pool, draft.stream.get()));
+  report->phases.push_back({"diff+encode", begin, clock.now()});
+  if (diff.dense) *full_reason = dense_reason(diff.payload_bytes, model_bytes);
+  if (!diff.needs_full.empty()) *full_reason = diff.needs_full;
+  if (!full_reason->empty()) return draft;
+
+  std::vector<PublishRecord> records(1);
+  records[0] = std::move(diff.record);
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
+  draft.pieces = std::move(records[0].pieces);
+  draft.manifest.kind = VersionKind::kDelta;
+  draft.manifest.base = head->manifest.version;
+  return draft;
+}
+
+// A snapshot on disk that is not what the chain says is made anew, once.
+Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const FullSource& source,
+                                                      bool keep, PublishClock clock,
+                                                      std::string* full_reason,
+                                                      PublishReport* report) {
+  DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
+  Result<Draft> draft = draft_delta(tensors, source, keep, clock, full_reason, report);
+  if (draft.ok() || draft.status().code() != Code::kBaseMismatch || folder.empty()) return draft;
+  report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +
+                             draft.status().message());
+  snapshot = nullptr;
+  DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot_folder()));
+  DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
+  return draft_delta(tensors, source, keep, clock, full_reason, report);
+}
+
+Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& source,
+                                          std::string reason, PublishClock clock,
+                                          PublishReport* report) {
+  Draft draft;
+  draft.sides = source.sides;
+  const Contents contents = contents_of(tensors, device.get());
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents));
+  const double begin = clock.now();
+  std::vector<PublishRecord> records(1);
+  if (head && options.full) {  // it may turn out that nothing changed
+    DW_ASSIGN_OR_RETURN(records[0],
+                        hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+    DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
+    if (draft.state.unchanged) return draft;
+  }
+  // Files go on their way while tensors are hashed: both read the same, or one of them fails.
+  draft.upload =
+      std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
+                                   std::move(own), clock, options.progress);
+  DW_ASSIGN_OR_RETURN(records[0], hash_contents(tensors, contents, parent(), digest_kind(), &pool));
+  report->phases.push_back({"hash", begin, clock.now()});
+  DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
+  draft.state.unchanged = false;  // it was not a moment ago, or was found too dense
+  draft.pieces = std::move(records[0].pieces);
+  DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
+  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
+    draft.abandon();
+    return status;
+  }
+  add_phase(draft.upload->upload_phase(), report);
+  draft.manifest.kind = VersionKind::kFull;
+  draft.manifest.reason = std::move(reason);
+  return draft;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,189 @@
+#include "publish/folder_watch.h"
+
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/file.h"
+#include "delta/delta_reader.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/digest.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kMaxMemoryBytes = uint64_t{64} << 20;
+constexpr std::string_view kMemoryFormat = "watched/1";
+// Shorter waits between looks would not see more.
+constexpr double kShortestPause = 0.05;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Adds a file's name, size and time; false when it is gone again.
+bool add_file(const fs::path& path, const std::string& name, std::string* text,
+              int64_t* modified_ns) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  const int64_t ns = int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+  *text += name + '\0' + std::to_string(info.st_size) + '\0' + std::to_string(ns) + '\n';
+  *modified_ns = std::max(*modified_ns, ns);
+  return true;
+}
+
+}  // namespace
+
+FolderWatch::FolderWatch(fs::path folder, WatchOptions options)
+    : folder_(std::move(folder)), options_(options) {
+  inotify_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (inotify_ >= 0) {
+    ::inotify_add_watch(inotify_, folder_.c_str(),
+                        IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE);
+  }
+}
+
+FolderWatch::FolderWatch(FolderWatch&& other) noexcept
+    : folder_(std::move(other.folder_)),
+      options_(std::move(other.options_)),
+      seen_(std::move(other.seen_)),
+      remembered_(std::move(other.remembered_)),
+      memory_(std::move(other.memory_)),
+      unsettled_(other.unsettled_),
+      inotify_(std::exchange(other.inotify_, -1)) {}
+
+FolderWatch::~FolderWatch() {
+  if (inotify_ >= 0) ::close(inotify_);
+}
+
+Result<FolderWatch> FolderWatch::open(fs::path folder, WatchOptions options) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return not_found(folder.string() + ": no such folder to watch");
+  }
+  return FolderWatch(std::move(folder), options);
+}
+
+Status FolderWatch::remember_in(fs::path file) {
+  memory_ = std::move(file);
+  return read_memory();
+}
+
+Result<std::map<std::string, FolderWatch::Look>> FolderWatch::look() const {
+  std::map<std::string, Look> found;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(folder_, error)) {
+    const std::string name = item.path().filename().string();
+    if (name.starts_with(".")) continue;
+    std::error_code gone;
+    std::string text;
+    Look look;
+    if (item.is_directory(gone)) {
+      std::vector<fs::path> files;
+      for (const auto& inside : fs::directory_iterator(item.path(), gone)) {
+        files.push_back(inside.path());
+      }
+      std::sort(files.begin(), files.end());
+      for (const fs::path& file : files) {
+        add_file(file, file.filename().string(), &text, &look.modified_ns);
+      }
+    } else if (item.path().extension() == ".safetensors") {
+      add_file(item.path(), name, &text, &look.modified_ns);
+    }
+    if (text.empty()) continue;
+    const Bytes bytes{reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+    look.fingerprint = digest_of(DigestKind::kXxh3_128, bytes).hex();
+    found.emplace(name, std::move(look));
+  }
+  if (error) return io_error(folder_.string() + ": cannot list: " + error.message());
+  return found;
+}
+
+Result<std::vector<fs::path>> FolderWatch::ready() {
+  DW_ASSIGN_OR_RETURN(const auto found, look());
+  const double now = now_seconds();
+  unsettled_ = 0;
+  std::map<std::string, Seen> seen;
+  std::vector<std::pair<int64_t, std::string>> settled;
+  for (const auto& [name, look] : found) {
+    const auto before = seen_.find(name);
+    const bool same = before != seen_.end() && before->second.fingerprint == look.fingerprint;
+    seen[name] = {look.fingerprint, same ? before->second.since : now};
+    const auto known = remembered_.find(name);
+    if (known != remembered_.end() && known->second == look.fingerprint) continue;
+    if (now - seen[name].since >= options_.settle_seconds) {
+      settled.emplace_back(look.modified_ns, name);
+    } else {
+      ++unsettled_;
+    }
+  }
+  seen_ = std::move(seen);
+  std::sort(settled.begin(), settled.end());
+  std::vector<fs::path> complete;
+  for (const auto& [modified, name] : settled) {
+    const fs::path path = folder_ / name;
+    // What is not a checkpoint, or not yet, is looked at again when its files change or by and by.
+    if (!looks_like_delta(path) && Checkpoint::open(path).ok()) complete.push_back(path);
+  }
+  return complete;
+}
+
+Status FolderWatch::remember(const fs::path& checkpoint) {
+  const auto seen = seen_.find(checkpoint.filename().string());
+  if (seen == seen_.end()) return {};
+  // As it was when it was found ready: what was written since is new.
+  remembered_[seen->first] = seen->second.fingerprint;
+  return write_memory();
+}
+
+Status FolderWatch::read_memory() {
+  const Result<std::string> text = read_text_file(memory_, kMaxMemoryBytes);
+  if (!text.ok() && text.status().code() == Code::kNotFound) return {};
+  DW_RETURN_IF_ERROR(Status(text.status()));
+  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  const std::string place = memory_.string();
+  if (!json.is_object() || json.value("format", "") != kMemoryFormat ||
+      !json.contains("published") || !json.at("published").is_object()) {
+    return corruption(place +
+                      ": not a list of published checkpoints; remove it to publish what "
+                      "is in the folder again");
+  }
+  for (const auto& [name, fingerprint] : json.at("published").items()) {
+    if (fingerprint.is_string()) remembered_[name] = fingerprint.get<std::string>();
+  }
+  return {};
+}
+
+Status FolderWatch::write_memory() const {
+  if (memory_.empty()) return {};
+  const nlohmann::json json = {{"format", kMemoryFormat}, {"published", remembered_}};
+  return write_text_file(memory_,
+                         json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void FolderWatch::wait(double seconds) {
+  const double end = now_seconds() + seconds;
+  if (inotify_ < 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    return;
+  }
+  pollfd descriptor{inotify_, POLLIN, 0};
+  if (::poll(&descriptor, 1, int(seconds * 1000)) > 0) {
+    char events[4096];
+    while (::read(inotify_, events, sizeof events) > 0) {
+    }
+    const double left = std::min(kShortestPause, end - now_seconds());
+    if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
+  }
+}
+
+}  // namespace deltawire

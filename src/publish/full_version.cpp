@@ -1,0 +1,252 @@
+#include "publish/full_version.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/file.h"
+#include "base/sync_point.h"
+#include "format/checkpoint_files.h"
+#include "store/bodies.h"
+#include "store/steady_body.h"
+#include "tensor/box_runs.h"
+#include "tensor/sharded_index.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr unsigned kFilesAtOnce = 4;
+constexpr std::string_view kSingleFile = "model.safetensors";
+
+// One safetensors file whose tensors come in pieces.
+class ShardBody final : public Body {
+ public:
+  static Result<std::shared_ptr<const Body>> make(std::vector<WholeTensor> tensors) {
+    std::vector<TensorSpec> specs;
+    for (const WholeTensor& tensor : tensors) specs.push_back(tensor.spec);
+    auto body = std::make_shared<ShardBody>();
+    // transformers refuses a file that does not say which framework it is for.
+    DW_ASSIGN_OR_RETURN(body->header_, serialise_safetensors_header(specs, {{"format", "pt"}}));
+    body->size_ = body->header_.size();
+    for (WholeTensor& tensor : tensors) {
+      DW_ASSIGN_OR_RETURN(const uint64_t size,
+                          tensor_size_bytes(tensor.spec.dtype, tensor.spec.shape));
+      if (size == 0) continue;
+      Placed placed{body->size_, size, {}};
+      for (WholeTensor::Piece& piece : tensor.pieces) {
+        placed.pieces.push_back(
+            {BoxRuns(piece.box, tensor.spec.dtype, tensor.spec.shape), std::move(piece.contents)});
+      }
+      body->tensors_.push_back(std::move(placed));
+      body->size_ += size;
+    }
+    return std::shared_ptr<const Body>(std::move(body));
+  }
+
+  uint64_t size() const noexcept override { return size_; }
+
+  Status read(uint64_t offset, MutableBytes out) const override {
+    if (offset < header_.size()) {
+      const size_t count = size_t(std::min<uint64_t>(header_.size() - offset, out.size()));
+      std::memcpy(out.data(), header_.data() + offset, count);
+      offset += count;
+      out = out.subspan(count);
+    }
+    auto at = std::upper_bound(tensors_.begin(), tensors_.end(), offset,
+                               [](uint64_t value, const Placed& t) { return value < t.begin; });
+    while (!out.empty()) {
+      const Placed& tensor = *--at;
+      const uint64_t skip = offset - tensor.begin;
+      const size_t count = size_t(std::min<uint64_t>(tensor.size - skip, out.size()));
+      for (const PlacedPiece& piece : tensor.pieces) {
+        DW_RETURN_IF_ERROR(read_piece(piece, skip, out.first(count)));
+      }
+      offset += count;
+      out = out.subspan(count);
+      at += 2;
+    }
+    return {};
+  }
+
+ private:
+  struct PlacedPiece {
+    BoxRuns runs;
+    std::shared_ptr<const Body> contents;
+  };
+  struct Placed {
+    uint64_t begin, size;
+    std::vector<PlacedPiece> pieces;
+  };
+
+  // What the piece has of the tensor's bytes from `begin` on.
+  static Status read_piece(const PlacedPiece& piece, uint64_t begin, MutableBytes out) {
+    const uint64_t end = begin + out.size(), run_bytes = piece.runs.run_bytes();
+    for (uint64_t run = piece.runs.first_behind(begin); run < piece.runs.count(); ++run) {
+      const uint64_t position = piece.runs.position(run);
+      if (position >= end) break;
+      const uint64_t from = std::max(begin, position), to = std::min(end, position + run_bytes);
+      DW_RETURN_IF_ERROR(
+          piece.contents->read(run * run_bytes + (from - position),
+                               out.subspan(size_t(from - begin), size_t(to - from))));
+    }
+    return {};
+  }
+
+  std::string header_;
+  std::vector<Placed> tensors_;
+  uint64_t size_ = 0;
+};
+
+// Wide elements first, so that all are aligned; then by name: Hugging Face's order.
+void sort_for_file(std::vector<WholeTensor>* tensors) {
+  std::sort(tensors->begin(), tensors->end(), [](const WholeTensor& a, const WholeTensor& b) {
+    const uint32_t a_bits = dtype_bits(a.spec.dtype), b_bits = dtype_bits(b.spec.dtype);
+    return a_bits != b_bits ? a_bits > b_bits : a.spec.name < b.spec.name;
+  });
+}
+
+std::string shard_name(size_t number, size_t of) {
+  if (of == 1) return std::string(kSingleFile);
+  char text[64];
+  std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", number + 1, of);
+  return text;
+}
+
+// Counts what goes by.
+class CountingBody final : public Body {
+ public:
+  CountingBody(const Body& body, std::atomic<uint64_t>* count) : body_(body), count_(count) {}
+  uint64_t size() const noexcept override { return body_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    *count_ += out.size();
+    return body_.read(offset, out);
+  }
+
+ private:
+  const Body& body_;
+  std::atomic<uint64_t>* const count_;
+};
+
+// Every reader must take the names, and the store.
+bool names_fit(const Checkpoint& checkpoint) {
+  std::vector<NamedSize> files;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (!check_object_name(file.name).ok()) return false;
+    files.push_back({file.name, file.bytes.size()});
+  }
+  return check_weights_files(files).ok();
+}
+
+}  // namespace
+
+Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
+                                                 uint64_t shard_bytes) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const WholeTensor& a, const WholeTensor& b) { return a.spec.name < b.spec.name; });
+  std::vector<std::vector<WholeTensor>> shards(1);
+  uint64_t filled = 0, total = 0;
+  for (WholeTensor& tensor : tensors) {
+    DW_ASSIGN_OR_RETURN(const uint64_t size,
+                        tensor_size_bytes(tensor.spec.dtype, tensor.spec.shape));
+    if (filled != 0 && filled + size > shard_bytes) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    filled += size;
+    total += size;
+    shards.back().push_back(std::move(tensor));
+  }
+  std::vector<FullFile> files;
+  std::vector<IndexEntry> index;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shard_name(i, shards.size());
+    for (const WholeTensor& tensor : shards[i]) index.push_back({tensor.spec.name, name});
+    sort_for_file(&shards[i]);
+    DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> body, ShardBody::make(std::move(shards[i])));
+    files.push_back({name, std::move(body)});
+  }
+  if (files.size() > 1) {
+    DW_ASSIGN_OR_RETURN(std::string text, serialise_index(index, total));
+    files.push_back({std::string(kIndexFileName), OwnedBody::of(std::move(text))});
+  }
+  return files;
+}
+
+Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
+                                                  const Contents& contents) {
+  if (checkpoint.has_index() && !names_fit(checkpoint)) {
+    std::vector<WholeTensor> tensors;
+    for (size_t i = 0; i < contents.size(); ++i) {
+      const TensorView& view = checkpoint.tensors()[i].view;
+      tensors.push_back({{view.name, view.dtype, view.shape}, {{{}, contents[i]}}});
+    }
+    return lay_out_checkpoint(std::move(tensors));
+  }
+  std::vector<FullFile> files;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    const std::string name = checkpoint.has_index() ? file.name : std::string(kSingleFile);
+    std::vector<std::shared_ptr<const Body>> bodies = {OwnedBody::of(file.header)};
+    for (const size_t tensor : file.tensors) bodies.push_back(contents[tensor]);
+    files.push_back({name, std::make_shared<JoinedBody>(std::move(bodies))});
+  }
+  if (checkpoint.has_index()) {
+    files.push_back({std::string(kIndexFileName), OwnedBody::of(checkpoint.index_text())});
+  }
+  return files;
+}
+
+uint64_t total_bytes(const std::vector<FullFile>& files) {
+  uint64_t total = 0;
+  for (const FullFile& file : files) total += file.body->size();
+  return total;
+}
+
+FullUpload::FullUpload(Store& store, std::string folder, std::vector<FullFile> files,
+                       PublishClock clock, Progress progress)
+    : store_(store), files_(std::move(files)) {
+  for (const FullFile& file : files_) {
+    parts_.push_back({folder + file.name, file.body->size(), {}});
+  }
+  const uint64_t total = total_bytes(files_);
+  queue_ = std::make_unique<UploadQueue>(
+      kFilesAtOnce, UINT64_MAX, clock, [this, total, progress = std::move(progress)] {
+        return !progress || progress(std::min(read_.load(), total), total);
+      });
+  for (size_t i = 0; i < files_.size(); ++i) {
+    // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
+    (void)queue_->push(0, [this, i, stop = &queue_->stopping()] { return put(i, *stop); });
+  }
+}
+
+FullUpload::~FullUpload() {
+  if (!finished_) abandon();
+}
+
+Status FullUpload::put(size_t file, const std::atomic<bool>& stop) {
+  const StoppableBody stoppable(*files_[file].body, stop);
+  const CountingBody counting(stoppable, &read_);
+  HashingBody hashing(counting);
+  DW_SYNC_POINT("full: before put");
+  DW_RETURN_IF_ERROR(store_.put(parts_[file].name, hashing));
+  DW_SYNC_POINT("full: after put");
+  DW_ASSIGN_OR_RETURN(parts_[file].sha256, hashing.sha256());
+  return {};
+}
+
+Result<std::vector<PartRef>> FullUpload::finish() {
+  DW_RETURN_IF_ERROR(queue_->finish());
+  for (const FullFile& file : files_) {
+    if (file.check_unchanged) DW_RETURN_IF_ERROR(file.check_unchanged());
+  }
+  finished_ = true;
+  return parts_;
+}
+
+void FullUpload::abandon() {
+  queue_.reset();
+  for (const PartRef& part : parts_) (void)store_.remove(part.name);
+  finished_ = true;
+}
+
+}  // namespace deltawire

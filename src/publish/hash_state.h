@@ -1,0 +1,43 @@
+// The digests of a state, and what a version that is stored whole is made of.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/publisher.h"
+#include "publish/device.h"
+#include "publish/record.h"
+
+namespace deltawire {
+
+// A tensor's record without its digest.
+PieceRecord piece_of(const PublishTensor& tensor);
+
+// Of the tensors with these numbers.
+Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
+                                         const std::vector<size_t>& which, DigestKind kind,
+                                         PublishDevice* device, ThreadPool* pool);
+
+// The tensors, each in a SteadyBody.
+using Contents = std::vector<std::shared_ptr<const Body>>;
+Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device);
+
+// All of a checkpoint, in its order.
+std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint);
+
+// All pieces by their digests alone. `changed` is set where the parent's digest is another. Quick:
+// for those who only want to know whether anything changed.
+Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
+                                 DigestKind kind, PublishDevice* device, ThreadPool* pool);
+// The same through `contents`: what others read from those has these digests.
+Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
+                                    const Contents& contents, const ParentState& parent,
+                                    DigestKind kind, ThreadPool* pool);
+// Corruption, naming the tensor, when contents do not have the digests of `pieces`.
+Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
+                      ThreadPool* pool);
+
+}  // namespace deltawire

@@ -1,0 +1,189 @@
+// What a Publisher holds, for the files that make up its steps.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "chain/chain.h"
+#include "deltawire/publisher.h"
+#include "publish/anchor.h"
+#include "publish/diff.h"
+#include "publish/full_version.h"
+#include "publish/ranks.h"
+#include "publish/record.h"
+#include "publish/side_files.h"
+#include "publish/snapshot.h"
+#include "transfer/part_stream.h"
+
+namespace deltawire {
+
+// A version on its way: what was put for it, and what its manifest will say.
+struct Draft {
+  Manifest manifest;
+  NewState state;
+  std::vector<PieceRecord> pieces;  // of the tensors, as published
+  std::optional<KeptChanges> kept;
+  // One of them. Unless it was finished, it takes back what was put.
+  std::unique_ptr<PartStream> stream;
+  std::unique_ptr<FullUpload> upload;
+  // The files beside the weights; other drafts of the same version may share them.
+  std::shared_ptr<SideFiles> sides;
+
+  void abandon();    // takes back what was put, but for the files beside the weights
+  void take_back();  // all of it
+  // What was put, as far as it need not be fetched again.
+  std::vector<ObjectAtHand> at_hand() const;
+};
+
+// The new state as a checkpoint directory; weights are asked for only when they are needed.
+struct FullSource {
+  std::function<Result<std::vector<FullFile>>(const Contents& contents)> weights;
+  std::optional<SidePaths> extra_files;  // none: those of the version before
+  // Io when the files that the tensors are read from were written to; may be empty.
+  std::function<Status()> check_unchanged = {};
+  std::shared_ptr<SideFiles> sides =
+      {};  // made of the extra files when the version before is known
+
+  Result<std::vector<FullFile>> files(const Contents& contents) const;
+  Status check() const { return check_unchanged ? check_unchanged() : Status(); }
+};
+
+inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
+  if (phase) report->phases.push_back(std::move(*phase));
+}
+
+// What one rank of several is to publish.
+struct RankTask {
+  std::span<const PublishTensor> tensors;
+  Status unfit;  // why they cannot be published: the others hear of it
+  const FullSource& source;
+  uint64_t step = 0;
+  PublishClock clock;
+};
+
+struct Publisher::Impl {
+  Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_);
+  ~Impl();
+
+  const std::shared_ptr<Store> store;
+  const std::filesystem::path folder;  // of the snapshot; empty: in memory
+  const PublishOptions options;
+  ChainOptions keys;
+  ThreadPool pool;
+
+  std::optional<Chain> chain;
+  std::optional<VersionRecord> head;  // the version that the snapshot is
+  Schema schema;                      // of the head
+  AnchorPoint anchor;
+  std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
+  std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
+  bool uncertain = false;                 // whether `head` is still the chain's must be asked
+  std::string left_out;                   // of the last checkpoint's folder, as it was told
+
+  // Ranks.
+  RankKeys rank_keys;
+  uint64_t last_step = 0;
+  std::optional<std::pair<uint64_t, ranks::Leader::Open>> open_attempt;  // of rank 0; its version
+  std::optional<ranks::Follower::Before> attempt_before;                 // of the others
+  std::optional<std::string> unreadable_begin;  // that was there when this process came
+  std::set<std::string> reported_attempts;      // since the last publish that succeeded
+
+  Status open();
+  using Tensors = std::span<const PublishTensor>;
+  using Step = std::optional<uint64_t>;
+  Result<PublishReport> publish(Tensors tensors, FullSource source, Step step = {});
+  Status capture(Tensors tensors, FullSource source, Step step = {});
+  Result<PublishReport> finish();
+
+ private:
+  struct Attempt;
+  std::unique_ptr<Attempt> captured;  // waits for finish()
+
+  ParentState parent() const {
+    return head ? ParentState{&head->manifest, &schema} : ParentState{};
+  }
+  uint64_t next_version() const { return head ? head->manifest.version + 1 : 0; }
+  DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
+
+  Status read_head();
+  Status find_head_again();
+  Status ensure_chain();
+  Status wait_for_chain();
+  Status ensure_snapshot(Tensors tensors);
+  std::filesystem::path snapshot_folder() const {
+    return options.snapshot_per_run ? folder / chain->run() : folder;
+  }
+  Status check_run() const;
+  Status check_free() const;
+
+  // alone.cpp
+  Result<PublishReport> publish_once(Tensors tensors, FullSource source, Step step);
+  Status capture_once(Tensors tensors, FullSource source, Step step);
+  Result<PublishReport> finish_once();
+  Status take_tensors(Tensors given, Attempt* attempt);
+  Result<Attempt> begin(Tensors tensors, FullSource* source, Step step);
+  Status put_sides(FullSource* source);
+  Result<NewState> join(const std::vector<PublishRecord>& ranks, const FullSource& source) const;
+  Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
+  Status end(const FullSource* source, Attempt* attempt);
+  Status publish_in_one_go(const FullSource& source, Attempt* attempt);
+  bool needs_tensors(const Attempt& attempt) const;
+  PublishReport report_of(Attempt attempt) const;
+
+  // draft.cpp
+  std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
+  Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
+  DiffJob diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const;
+  Result<Draft> draft_delta(Tensors tensors, const FullSource& source, bool keep,
+                            PublishClock clock, std::string* full_reason, PublishReport* report);
+  Result<Draft> draft_delta_or_rebuild(Tensors tensors, const FullSource& source, bool keep,
+                                       PublishClock clock, std::string* full_reason,
+                                       PublishReport* report);
+  Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
+                           PublishClock clock, PublishReport* report);
+
+  // with_ranks.cpp: one of several, rank 0
+  struct Lead;
+  Result<PublishReport> publish_with_others(const RankTask& task);
+  Result<PublishReport> lead(const RankTask& task);
+  ranks::Leader answer(ranks::Leader leader, Lead* lead);
+  Status prepare_delta(Lead* lead);
+  Status prepare_full(Lead* lead);
+  Status look_around(Lead* lead);
+  Result<bool> hear(unsigned rank, Lead* lead);
+  Result<ranks::Decision> decide_delta(Lead* lead);
+  Result<ranks::Decision> decide_full(Lead* lead);
+
+  // follow.cpp: the other ranks
+  struct Follow;
+  Status remember_attempts();
+  Result<PublishReport> follow(const RankTask& task);
+  ranks::Follower answer(ranks::Follower follower, Follow* follow);
+  Status say(Follow* follow);
+  Result<RankReport> report_delta(Tensors tensors, PublishClock clock, Draft* draft,
+                                  PublishReport* report);
+  Result<RankReport> report_full(Tensors tensors, const RankBegin& begin, PublishClock clock,
+                                 Draft* draft, PublishReport* report);
+  Status take_over(VersionRecord record, const std::vector<PieceRecord>& pieces);
+
+  // committed.cpp: from a draft to a version
+  Status complete(Draft* draft, PublishClock clock);
+  Status commit(Draft* draft, const FullSource* source, PublishClock clock, PublishReport* report);
+  void advance(Tensors tensors, const Draft& draft, PublishClock clock, PublishReport* report);
+  void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
+                         PublishClock clock, PublishReport* report);
+  void describe_head(PublishReport* report) const;
+};
+
+uint64_t bytes_of(std::span<const PublishTensor> tensors);
+std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
+// A delta that costs more than this share of a whole version does not pay.
+inline constexpr double kDenseShare = 0.9;
+inline constexpr size_t kAttemptDigits = 12;
+
+}  // namespace deltawire

@@ -1,0 +1,51 @@
+// What a publish changed, kept until it is committed: with it a snapshot can follow without the
+// tensors, which may have gone on by then.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "codec/codec.h"
+#include "transfer/part_stream.h"
+
+namespace deltawire {
+
+struct KeptChange {
+  size_t tensor = 0;  // as published
+  // What it patches of the tensor's (or its box's) bytes. All of a tensor that is new.
+  uint64_t begin = 0, size_bytes = 0;
+  CodecId codec = CodecId::kRaw;
+  Payload payload;
+};
+
+// Bounded: a change too many, and none is kept.
+class KeptChanges {
+ public:
+  explicit KeptChanges(uint64_t limit_bytes) : room_(limit_bytes) {}
+
+  void add(KeptChange change) {
+    const uint64_t bytes = change.payload.bytes.size();
+    complete_ = complete_ && bytes <= room_;
+    if (complete_) {
+      room_ -= bytes;
+      changes_[change.tensor].push_back(std::move(change));
+    } else {
+      changes_.clear();
+    }
+  }
+  // False: the tensors themselves are needed.
+  bool complete() const noexcept { return complete_; }
+  std::span<const KeptChange> of(size_t tensor) const {
+    const auto found = changes_.find(tensor);
+    return found == changes_.end() ? std::span<const KeptChange>() : found->second;
+  }
+
+ private:
+  uint64_t room_;
+  bool complete_ = true;
+  std::map<size_t, std::vector<KeptChange>> changes_;  // by tensor
+};
+
+}  // namespace deltawire

@@ -1,0 +1,270 @@
+#include "deltawire/publisher.h"
+
+#include <algorithm>
+
+#include "base/sync_point.h"
+#include "chain/keys.h"
+#include "delta/delta_reader.h"
+#include "deltawire/checkpoint.h"
+#include "publish/impl.h"
+#include "publish/known_stores.h"
+#include "publish/snapshot_file.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+Status check_options(const PublishOptions& options, bool has_folder) {
+  if (options.part_bytes == 0) return invalid_argument("a part must have a size");
+  if (options.memory_limit < kLeastMemory) {
+    return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
+                            " MiB or more");
+  }
+  if (options.world > 1 && has_folder) {
+    return invalid_argument("ranks keep their boxes of the snapshot in memory, not in a folder");
+  }
+  if (options.world == 0 || options.rank >= options.world) {
+    return invalid_argument("rank " + std::to_string(options.rank) + " of " +
+                            std::to_string(options.world) + ": ranks count from 0");
+  }
+  if (state_digest_kind(options.digest) != options.digest) {
+    return invalid_argument(std::string(digest_name(options.digest)) +
+                            " is too weak to prove a version; use xxh3-128 or blake3");
+  }
+  return check_encode_options(options.codec, options.digest);
+}
+
+Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
+                                               const Contents& contents) {
+  std::map<std::string, WholeTensor> by_name;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& view = tensors[i].view;
+    WholeTensor& whole = by_name[view.name];
+    whole.spec = {view.name, view.dtype, view.shape};
+    whole.pieces.push_back({tensors[i].box, contents[i]});
+  }
+  std::vector<WholeTensor> wholes;
+  for (auto& [name, whole] : by_name) wholes.push_back(std::move(whole));
+  return lay_out_checkpoint(std::move(wholes));
+}
+
+}  // namespace
+
+Status Publisher::Impl::open() {
+  DW_RETURN_IF_ERROR(check_options(options, !folder.empty()));
+  DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key, options.change_key));
+  if (keys.sign) {
+    rank_keys.sign = keys.sign;
+    DW_ASSIGN_OR_RETURN(rank_keys.trust, truster_of_signer(keys.sign));
+  }
+  DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
+  if (!can.put_if_absent && !options.single_writer) {
+    return unsupported(store->url() +
+                       ": this store cannot put an object only if it is absent, so two publishers "
+                       "could overwrite each other; say --single-writer if there will only be one");
+  }
+  Result<Chain> opened = Chain::open(store, keys);
+  if (!opened.ok() && opened.status().code() == Code::kNotFound) {
+    return options.new_run ? forget_runs(*store, folder, options.snapshot_per_run)
+                           : check_no_run_was_here(*store, folder, options.snapshot_per_run);
+  }
+  DW_RETURN_IF_ERROR(Status(opened.status()));
+  chain = std::move(*opened);
+  if (!folder.empty()) remember_store(*store, snapshot_folder());
+  DW_RETURN_IF_ERROR(read_head());
+  if (options.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
+  // Ranks learn which boxes they hold when they publish.
+  return head && !options.full && options.world == 1 ? ensure_snapshot({}) : Status();
+}
+
+Status Publisher::Impl::read_head() {
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> version, chain->head());
+  if (head && (!version || *version < head->manifest.version)) {
+    return corruption(store->url() + ": had version " + std::to_string(head->manifest.version) +
+                      ", and has " +
+                      (version ? "nothing after version " + std::to_string(*version) : "none") +
+                      " now: versions were lost, and nothing is published upon what is left");
+  }
+  std::optional<VersionRecord> found;
+  if (version) {
+    DW_ASSIGN_OR_RETURN(found, chain->version(*version));
+    // Rank 0 alone commits.
+    if (options.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
+  }
+  const bool same = head && found && head->digest == found->digest;
+  if (!same) {
+    snapshot = nullptr;
+    head.reset();
+    schema = {};
+    if (found) {
+      DW_ASSIGN_OR_RETURN(schema, chain->schema(found->manifest));
+      DW_RETURN_IF_ERROR(states_of(schema, found->manifest).status());
+      DW_ASSIGN_OR_RETURN(anchor, newest_anchor(*chain, found->manifest));
+      head = std::move(found);
+    }
+  }
+  uncertain = false;
+  return {};
+}
+
+// After a failure. What is there may be another's: a version that came first, which is built upon,
+// or a store that was emptied or filled anew, which is not.
+Status Publisher::Impl::find_head_again() {
+  DW_RETURN_IF_ERROR(check_run());
+  return read_head();
+}
+
+Status Publisher::Impl::ensure_chain() {
+  if (chain) return {};
+  if (options.rank != 0) return wait_for_chain();
+  Result<Chain> made = Chain::create(store, keys, options.single_writer);
+  // Another publisher may have made it meanwhile; who of us publishes the seed is then decided by
+  // the commit.
+  if (!made.ok() && made.status().code() == Code::kConflict) {
+    made = Chain::open(store, keys);
+  }
+  DW_RETURN_IF_ERROR(Status(made.status()));
+  DW_SYNC_POINT("publish: run made");
+  chain = std::move(*made);
+  if (!folder.empty()) remember_store(*store, snapshot_folder());
+  return read_head();
+}
+
+// Rank 0 makes the run.
+Status Publisher::Impl::wait_for_chain() {
+  Pacer pacer(options);
+  for (ranks::Pause how = ranks::Pause::kGoOn; how == ranks::Pause::kGoOn; how = pacer.pause()) {
+    Result<Chain> opened = Chain::open(store, keys);
+    if (opened.ok()) {
+      chain = std::move(*opened);
+      return read_head();
+    }
+    if (opened.status().code() != Code::kNotFound) return opened.status();
+    if (how == ranks::Pause::kStopped) return cancelled("stopped on request");
+  }
+  return unavailable(store->url() + ": rank " + std::to_string(options.rank) +
+                     " waits for rank 0 to make a run here, in vain");
+}
+
+Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
+  // Ranks may hold other boxes than last time.
+  for (const PublishTensor& tensor : tensors) {
+    if (!snapshot) break;
+    const auto found = snapshot->find(tensor.view, tensor.box);
+    if (found.ok()) continue;
+    if (found.status().code() != Code::kNotFound) return found.status();
+    snapshot = nullptr;
+  }
+  if (snapshot) return snapshot->place(tensors, device.get());
+  if (!folder.empty()) {
+    DW_ASSIGN_OR_RETURN(
+        snapshot, FileSnapshot::open(store, snapshot_folder(), head->manifest.version, options));
+    return snapshot->place(tensors, device.get());
+  }
+  DW_ASSIGN_OR_RETURN(MemoryState state,
+                      fetch_state(*chain, head->manifest.version, &pool, options.progress));
+  auto made = std::make_unique<MemorySnapshot>(std::move(state), &pool);
+  const bool boxes = std::any_of(tensors.begin(), tensors.end(),
+                                 [](const PublishTensor& tensor) { return !tensor.box.whole(); });
+  if (boxes || options.world > 1) DW_RETURN_IF_ERROR(made->narrow(tensors));
+  snapshot = std::move(made);
+  return snapshot->place(tensors, device.get());
+}
+
+// A store that was emptied, or whose disk is no longer mounted, would take anything.
+Status Publisher::Impl::check_run() const {
+  const Result<Chain> now = Chain::open(store, keys);
+  if (!now.ok() && now.status().code() == Code::kNotFound) {
+    return not_found(store->url() + ": holds no run any more; it held run " + chain->run() +
+                     ": is the store mounted? Nothing was committed");
+  }
+  DW_RETURN_IF_ERROR(Status(now.status()));
+  if (now->run() == chain->run()) return {};
+  return base_mismatch(store->url() + ": holds run " + now->run() +
+                       " now, this publisher is of run " + chain->run() +
+                       "; open a new one to go on there");
+}
+
+// Another publisher's version is better found before the commit than by it.
+Status Publisher::Impl::check_free() const {
+  DW_RETURN_IF_ERROR(check_run());
+  const Result<VersionRecord> other = chain->version(next_version());
+  if (!other.ok() && other.status().code() == Code::kNotFound) return {};
+  if (!other.ok()) return Status(other.status());
+  return conflict(store->url() + ": version " + std::to_string(next_version()) +
+                  " was published by another: " + other->manifest.publisher + " at " +
+                  other->manifest.created);
+}
+
+Result<Publisher> Publisher::open(std::shared_ptr<Store> store, std::filesystem::path snapshot,
+                                  PublishOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(store), std::move(snapshot), std::move(options));
+  DW_RETURN_IF_ERROR(impl->open());
+  return Publisher(std::move(impl));
+}
+
+Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Publisher::~Publisher() = default;
+Publisher::Publisher(Publisher&&) noexcept = default;
+Publisher& Publisher::operator=(Publisher&&) noexcept = default;
+
+const std::string& Publisher::run() const noexcept {
+  static const std::string none;
+  return impl_->chain ? impl_->chain->run() : none;
+}
+
+SnapshotMemory Publisher::memory() const {
+  return impl_->snapshot ? impl_->snapshot->memory() : SnapshotMemory{};
+}
+
+Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
+                                         const std::optional<SidePaths>& extra_files,
+                                         std::optional<uint64_t> step) {
+  return impl_->publish(
+      tensors,
+      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
+      step);
+}
+
+Status Publisher::capture(std::span<const PublishTensor> tensors,
+                          const std::optional<SidePaths>& extra_files,
+                          std::optional<uint64_t> step) {
+  return impl_->capture(
+      tensors,
+      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
+      step);
+}
+
+Result<PublishReport> Publisher::finish() { return impl_->finish(); }
+
+Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path& path) {
+  if (looks_like_delta(path)) {
+    return invalid_argument(path.string() + ": a delta, not a checkpoint");
+  }
+  DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
+  const std::vector<PublishTensor> tensors = tensors_of(checkpoint);
+  FullSource source;
+  source.weights = [&](const Contents& contents) {
+    return files_of_checkpoint(checkpoint, contents);
+  };
+  source.check_unchanged = [&]() -> Status {
+    Status status = checkpoint.check_unchanged();
+    if (status.ok()) return status;
+    return Status(status.code(), status.message() + "; nothing was committed, publish again when " +
+                                     "it is written");
+  };
+  std::error_code error;
+  std::string note;
+  if (std::filesystem::is_directory(path, error)) {
+    DW_ASSIGN_OR_RETURN(FolderFiles beside, files_beside(checkpoint));
+    source.extra_files = std::move(beside.files);
+    note = left_out_note(beside.left_out);
+  }
+  DW_ASSIGN_OR_RETURN(PublishReport report, impl_->publish(tensors, std::move(source)));
+  // Once: a folder that is watched holds the same things again and again.
+  if (report.committed && note != impl_->left_out) report.note = note;
+  if (report.committed) impl_->left_out = std::move(note);
+  return report;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,140 @@
+#include "publish/record.h"
+
+#include <algorithm>
+
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+struct RankPiece {
+  const PieceRecord* piece;
+  size_t rank;
+};
+
+bool overlap(const PieceRecord& a, const PieceRecord& b) {
+  if (a.box.whole() || b.box.whole()) return true;
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    if (a.box.offset[d] + a.box.extent[d] <= b.box.offset[d] ||
+        b.box.offset[d] + b.box.extent[d] <= a.box.offset[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string box_text(const Box& box) { return box.whole() ? "all of it" : box_to_string(box); }
+
+std::string from(size_t rank, size_t num_ranks) {
+  return num_ranks == 1 ? "" : " (rank " + std::to_string(rank) + ")";
+}
+
+// The pieces of one tensor agree and cover it exactly.
+Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
+  const PieceRecord& first = *pieces[0].piece;
+  const std::string place = "tensor " + quote(first.tensor) + ": ";
+  uint64_t covered = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const PieceRecord& piece = *pieces[i].piece;
+    if (piece.dtype != first.dtype || piece.shape != first.shape) {
+      return invalid_argument(place + std::string(dtype_name(first.dtype)) + " " +
+                              shape_to_string(first.shape) + from(pieces[0].rank, num_ranks) +
+                              " and " + std::string(dtype_name(piece.dtype)) + " " +
+                              shape_to_string(piece.shape) + from(pieces[i].rank, num_ranks));
+    }
+    for (size_t other = 0; other < i; ++other) {
+      if (!overlap(*pieces[other].piece, piece)) continue;
+      return invalid_argument(place + box_text(pieces[other].piece->box) +
+                              from(pieces[other].rank, num_ranks) + " and " + box_text(piece.box) +
+                              from(pieces[i].rank, num_ranks) + " overlap");
+    }
+    covered += num_elements(box_shape(piece.box, piece.shape)).value();
+  }
+  const uint64_t all = num_elements(first.shape).value();
+  if (covered == all) return {};
+  return invalid_argument(place + "its boxes cover " + std::to_string(covered) + " of " +
+                          std::to_string(all) + " elements");
+}
+
+// Position of a tensor in a schema.
+std::optional<size_t> find_tensor(const Schema& schema, std::string_view name) {
+  const auto at = std::lower_bound(
+      schema.tensors.begin(), schema.tensors.end(), name,
+      [](const Schema::Tensor& tensor, std::string_view key) { return tensor.name < key; });
+  if (at == schema.tensors.end() || at->name != name) return {};
+  return size_t(at - schema.tensors.begin());
+}
+
+// Where the parent has this tensor in the same form.
+std::optional<size_t> find_same(const ParentState& parent, const PieceRecord& piece) {
+  if (parent.schema == nullptr) return {};
+  const std::optional<size_t> at = find_tensor(*parent.schema, piece.tensor);
+  if (!at) return {};
+  const Schema::Tensor& tensor = parent.schema->tensors[*at];
+  return tensor.dtype == piece.dtype && tensor.shape == piece.shape ? at : std::nullopt;
+}
+
+void add_digest(const std::vector<RankPiece>& pieces, bool changed, const ParentState& parent,
+                NewState* state) {
+  const PieceRecord& first = *pieces[0].piece;
+  if (first.box.whole()) {
+    state->digests.push_back(first.digest);
+    return;
+  }
+  const std::optional<size_t> before = find_same(parent, first);
+  if (before && !changed) {
+    state->digests.push_back(parent.manifest->digests[*before]);
+    const auto boxes = parent.manifest->boxes.find(first.tensor);
+    if (boxes != parent.manifest->boxes.end()) state->boxes[first.tensor] = boxes->second;
+    return;
+  }
+  std::vector<BoxDigest> boxes;
+  for (const RankPiece& piece : pieces) boxes.push_back({piece.piece->box, piece.piece->digest});
+  state->digests.push_back(boxes_digest(boxes));
+  state->boxes[first.tensor] = std::move(boxes);
+}
+
+}  // namespace
+
+Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const ParentState& parent) {
+  std::map<std::string_view, std::vector<RankPiece>> tensors;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const PieceRecord& piece : ranks[rank].pieces) {
+      tensors[piece.tensor].push_back({&piece, rank});
+    }
+  }
+  NewState state;
+  for (auto& [name, pieces] : tensors) {
+    DW_RETURN_IF_ERROR(check_pieces(pieces, ranks.size()));
+    std::sort(pieces.begin(), pieces.end(), [](const RankPiece& a, const RankPiece& b) {
+      return a.piece->box.offset < b.piece->box.offset;
+    });
+    bool changed = false;
+    for (const RankPiece& piece : pieces) {
+      changed = changed || piece.piece->changed;
+      state.num_elements += piece.piece->num_elements;
+      state.num_changed += piece.piece->num_changed;
+    }
+    state.num_changed_tensors += changed;
+    const PieceRecord& first = *pieces[0].piece;
+    state.schema.tensors.push_back({first.tensor, first.dtype, first.shape});
+    add_digest(pieces, changed, parent, &state);
+  }
+  if (parent.schema != nullptr) {
+    for (const Schema::Tensor& tensor : parent.schema->tensors) {
+      if (!tensors.contains(tensor.name)) state.removed.push_back(tensor.name);
+    }
+    state.unchanged = state.num_changed_tensors == 0 && state.removed.empty();
+  }
+  return state;
+}
+
+void describe_state(const NewState& state, Manifest* manifest) {
+  manifest->digests = state.digests;
+  manifest->boxes = state.boxes;
+  manifest->elements = state.num_elements;
+  manifest->changed = state.num_changed;
+  manifest->state = state_digest(states_of(state.schema, *manifest).value());  // counts agree
+}
+
+}  // namespace deltawire

@@ -1,0 +1,130 @@
+#include "publish/rounding.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "kernels/bf16.h"
+#include "kernels/f16.h"
+#include "publish/device.h"
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{256} << 10;  // a multiple of every width
+
+// Elements as the bits of F32.
+uint32_t f32_of(uint64_t f64) { return std::bit_cast<uint32_t>(float(std::bit_cast<double>(f64))); }
+uint32_t same(uint32_t f32) { return f32; }
+uint32_t f32_of_half(uint16_t f16) { return f32_of_f16(f16); }
+uint32_t f32_of_bf16(uint16_t bf16) { return uint32_t{bf16} << 16; }
+
+template <class From, uint32_t (*Widen)(From), class To, class Narrow>
+void convert(const uint8_t* from, size_t count, uint8_t* to, const Narrow& narrow) {
+  for (size_t i = 0; i < count; ++i) {
+    From wide;
+    std::memcpy(&wide, from + i * sizeof wide, sizeof wide);
+    const To own = To(narrow(Widen(wide)));
+    std::memcpy(to + i * sizeof own, &own, sizeof own);
+  }
+}
+
+template <class From, uint32_t (*Widen)(From)>
+void convert_to(DType dtype, const uint8_t* from, size_t count, uint8_t* to) {
+  switch (dtype) {
+    case DType::kBF16:
+      return convert<From, Widen, uint16_t>(from, count, to,
+                                            [](uint32_t f32) { return bf16_of_f32(f32); });
+    case DType::kF16:
+      return convert<From, Widen, uint16_t>(from, count, to,
+                                            [](uint32_t f32) { return f16_of_f32(f32); });
+    default:
+      return convert<From, Widen, uint32_t>(from, count, to, [](uint32_t f32) { return f32; });
+  }
+}
+
+void convert(DType source, DType dtype, const uint8_t* from, size_t count, uint8_t* to) {
+  switch (source) {
+    case DType::kF64:
+      return convert_to<uint64_t, f32_of>(dtype, from, count, to);
+    case DType::kF32:
+      return convert_to<uint32_t, same>(dtype, from, count, to);
+    case DType::kF16:
+      return convert_to<uint16_t, f32_of_half>(dtype, from, count, to);
+    default:
+      return convert_to<uint16_t, f32_of_bf16>(dtype, from, count, to);
+  }
+}
+
+class RoundingBody final : public Body {
+ public:
+  explicit RoundingBody(const PublishTensor& tensor)
+      : tensor_(tensor), size_(published_bytes(tensor)) {}
+  uint64_t size() const noexcept override { return size_; }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    read_published(tensor_, offset, out);
+    return {};
+  }
+
+ private:
+  const PublishTensor tensor_;
+  const uint64_t size_;
+};
+
+}  // namespace
+
+bool can_round(DType from, DType to) {
+  const auto is_one_of = [](DType dtype, std::initializer_list<DType> all) {
+    return std::find(all.begin(), all.end(), dtype) != all.end();
+  };
+  return is_one_of(from, {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) &&
+         is_one_of(to, {DType::kBF16, DType::kF16, DType::kF32});
+}
+
+bool is_rounded(const PublishTensor& tensor) {
+  return !on_device(tensor) && tensor.source && *tensor.source != tensor.view.dtype;
+}
+
+void read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
+  const uint8_t* const data = tensor.view.bytes.data();
+  if (!is_rounded(tensor)) {
+    if (!out.empty()) std::memcpy(out.data(), data + offset, out.size());
+    return;
+  }
+  const uint64_t from = dtype_bits(*tensor.source) / 8, to = dtype_bits(tensor.view.dtype) / 8;
+  // A piece may begin and end inside of an element.
+  const auto read_partly = [&](size_t count) {
+    uint8_t element[8];
+    convert(*tensor.source, tensor.view.dtype, data + offset / to * from, 1, element);
+    std::memcpy(out.data(), element + offset % to, count);
+    offset += count;
+    out = out.subspan(count);
+  };
+  if (offset % to != 0) read_partly(size_t(std::min<uint64_t>(out.size(), to - offset % to)));
+  const size_t count = out.size() / to;
+  convert(*tensor.source, tensor.view.dtype, data + offset / to * from, count, out.data());
+  offset += count * to;
+  out = out.subspan(count * to);
+  if (!out.empty()) read_partly(out.size());
+}
+
+Digest published_digest(DigestKind kind, const PublishTensor& tensor) {
+  if (!is_rounded(tensor)) return digest_of(kind, tensor.view.bytes);
+  Hasher hasher(kind);
+  const uint64_t size = published_bytes(tensor);
+  std::vector<uint8_t> piece;
+  for (uint64_t at = 0; at < size; at += piece.size()) {
+    piece.resize(size_t(std::min<uint64_t>(kPieceBytes, size - at)));
+    read_published(tensor, at, piece);
+    hasher.update(piece);
+  }
+  return hasher.finish();
+}
+
+std::shared_ptr<const Body> published_body(const PublishTensor& tensor) {
+  if (is_rounded(tensor)) return std::make_shared<RoundingBody>(tensor);
+  return std::make_shared<MemoryBody>(tensor.view.bytes);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,112 @@
+// The last committed state, as a publisher compares with it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "delta/encode_items.h"
+#include "deltawire/publisher.h"
+#include "publish/device.h"
+#include "publish/kept_changes.h"
+#include "publish/record.h"
+#include "replica/memory_state.h"
+
+namespace deltawire {
+
+// Bytes of the committed state.
+struct OldPiece {
+  Bytes bytes;
+  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
+  std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
+};
+
+// An object of the store whose bytes need not be fetched.
+struct ObjectAtHand {
+  std::string name;
+  std::shared_ptr<const Body> body;
+};
+
+// What was committed.
+struct Advance {
+  uint64_t version = 0;
+  std::span<const PublishTensor> tensors;
+  const std::vector<PieceRecord>& pieces;  // in step with the tensors
+  std::vector<ObjectAtHand> at_hand;
+  const KeptChanges* kept = nullptr;  // set: the tensors hold something else by now
+  PublishDevice* device = nullptr;
+};
+
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+
+  // The committed contents of a tensor's box. None: the state has no such tensor, or has it with
+  // another dtype or shape. NotFound: it has, but this snapshot does not hold that box.
+  virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
+  // Holds the committed contents of these tensors where the tensors are, from now on.
+  virtual Status place(std::span<const PublishTensor>, PublishDevice*) { return {}; }
+  virtual SnapshotMemory memory() const { return {}; }
+  // Whether what it holds is checked against the chain's digests as it is used.
+  virtual Hashing hashing() const = 0;
+  // A part has been put: one that will need it to advance may keep it. From any thread.
+  virtual Status keep_part(const std::string&, const Body&) { return {}; }
+  // Whether advance() needs the changes, or the tensors.
+  virtual bool needs_changes() const { return true; }
+  // After the commit: becomes what was committed. After a failure it must not be used any more.
+  virtual Status advance(const Advance& next) = 0;
+};
+
+// In memory, one buffer per tensor or box, on the host or on a device. Only what changed is written
+// when it advances.
+class MemorySnapshot final : public Snapshot {
+ public:
+  explicit MemorySnapshot(ThreadPool* pool) : pool_(pool) {}
+  MemorySnapshot(MemoryState state, ThreadPool* pool);
+
+  // Keeps only these boxes of a state that was fetched whole.
+  Status narrow(std::span<const PublishTensor> tensors);
+
+  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  Status place(std::span<const PublishTensor> tensors, PublishDevice* device) override;
+  SnapshotMemory memory() const override;
+  Hashing hashing() const override { return Hashing::kChanged; }
+  Status advance(const Advance& next) override;
+
+ private:
+  struct Piece {
+    Box box;
+    bool held = false;
+    MutableBytes bytes = {};
+    std::shared_ptr<void> owner = {};
+    std::shared_ptr<const PublishDevice::Held> on_device = {};
+
+    Status allocate(uint64_t size_bytes);
+  };
+  struct Tensor {
+    DType dtype = DType::kU8;
+    Shape shape;
+    std::vector<Piece> pieces;
+  };
+  const Piece* find_piece(const TensorView& form, const Box& box) const;
+  Piece* find_piece(const TensorView& form, const Box& box) {
+    return const_cast<Piece*>(std::as_const(*this).find_piece(form, box));
+  }
+  Status follow_tensor(const PublishTensor& tensor, bool changed, PublishDevice* device,
+                       Piece* piece);
+  Status follow_changes(std::span<const KeptChange> changes, const PieceRecord& record,
+                        Piece* piece);
+  Status prove(const Advance& next, const std::vector<size_t>& which,
+               const std::vector<Piece*>& pieces);
+  Status follow_on_device(const Advance& next, const std::vector<size_t>& which,
+                          const std::vector<Piece*>& pieces);
+
+  ThreadPool* pool_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,140 @@
+#include "publish/snapshot_file.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/sync_point.h"
+#include "publish/diff.h"
+#include "store/bodies.h"
+#include "tensor/box_runs.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+
+fs::path checkpoint_folder(const fs::path& folder) { return folder / "checkpoint"; }
+
+Status make_folders(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  return error ? io_error(path.string() + ": cannot make folder: " + error.message()) : Status();
+}
+
+Status remove_tree_at(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return error ? io_error(path.string() + ": cannot remove: " + error.message()) : Status();
+}
+
+Status write_body(const fs::path& path, const Body& body) {
+  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  std::vector<uint8_t> piece;
+  for (uint64_t at = 0; at < body.size(); at += piece.size()) {
+    piece.resize(size_t(std::min(kPieceBytes, body.size() - at)));
+    DW_RETURN_IF_ERROR(body.read(at, piece));
+    DW_RETURN_IF_ERROR(file.write(piece));
+  }
+  return file.commit();
+}
+
+std::string file_name(std::string object) {
+  std::replace(object.begin(), object.end(), '/', '_');
+  return object;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> store,
+                                                         fs::path folder, uint64_t version,
+                                                         const PublishOptions& options) {
+  return open(std::move(store), std::move(folder), version, options, {});
+}
+
+Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> store,
+                                                         fs::path folder, uint64_t version,
+                                                         const PublishOptions& options,
+                                                         const std::vector<ObjectAtHand>& at_hand) {
+  DW_RETURN_IF_ERROR(make_folders(checkpoint_folder(folder)));
+  auto overlay = std::make_shared<OverlayStore>(std::move(store));
+  std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(std::move(folder), overlay));
+  ReplicaOptions replica;
+  replica.threads = publish_threads(options);
+  replica.heartbeat = false;  // it serves nobody
+  replica.trust_key = options.trust_key;
+  replica.memory_limit = options.memory_limit;
+  replica.progress = options.progress;
+  DW_ASSIGN_OR_RETURN(
+      snapshot->replica_,
+      Replica::open(overlay, checkpoint_folder(snapshot->folder_), std::move(replica)));
+  // With the lock held, what an earlier process kept is of no use to anybody.
+  DW_RETURN_IF_ERROR(remove_tree_at(snapshot->part_folder()));
+  DW_RETURN_IF_ERROR(snapshot->bring_to(version, at_hand));
+  return snapshot;
+}
+
+Status FileSnapshot::discard(const fs::path& folder) {
+  return remove_tree_at(checkpoint_folder(folder));
+}
+
+Status FileSnapshot::bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand) {
+  for (const ObjectAtHand& object : at_hand) store_->offer(object.name, object.body);
+  const Result<PullReport> report = replica_->pull(version);
+  store_->withdraw_all();
+  DW_RETURN_IF_ERROR(Status(report.status()));
+  DW_ASSIGN_OR_RETURN(checkpoint_, Checkpoint::open(report->path));
+  return {};
+}
+
+Result<std::optional<OldPiece>> FileSnapshot::find(const TensorView& form, const Box& box) const {
+  const CheckpointTensor* const tensor = checkpoint_->find(form.name);
+  if (tensor == nullptr || tensor->view.dtype != form.dtype || tensor->view.shape != form.shape) {
+    return std::optional<OldPiece>();
+  }
+  const Bytes all = tensor->view.bytes;
+  if (box.whole()) return std::optional(OldPiece{all, nullptr});
+  const BoxRuns runs(box, form.dtype, form.shape);
+  if (runs.count() <= 1) {  // in one piece
+    const uint64_t begin = runs.count() == 0 ? 0 : runs.position(0);
+    return std::optional(OldPiece{all.subspan(begin, runs.count() * runs.run_bytes()), nullptr});
+  }
+  const uint64_t size = runs.count() * runs.run_bytes();
+  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
+  copy_box_out(box, form.dtype, form.shape, all, {owner.get(), size});
+  return std::optional(OldPiece{{owner.get(), size}, owner});
+}
+
+SnapshotMemory FileSnapshot::memory() const {
+  SnapshotMemory memory;
+  if (!checkpoint_) return memory;
+  for (const CheckpointTensor& tensor : checkpoint_->tensors()) {
+    memory.disk += tensor.view.bytes.size();
+  }
+  return memory;
+}
+
+// A store in a folder is as near as a copy would be.
+Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
+  if (!store_->local_folder().empty()) return {};
+  DW_RETURN_IF_ERROR(make_folders(part_folder()));
+  const fs::path path = part_folder() / file_name(name);
+  DW_RETURN_IF_ERROR(write_body(path, body));
+  DW_ASSIGN_OR_RETURN(std::shared_ptr<MappedFile> kept, MappedFile::open(path));
+  const std::lock_guard lock(mutex_);
+  kept_.push_back({name, file_body(std::move(kept))});
+  return {};
+}
+
+Status FileSnapshot::advance(const Advance& next) {
+  std::vector<ObjectAtHand> at_hand = next.at_hand;
+  at_hand.insert(at_hand.end(), kept_.begin(), kept_.end());
+  checkpoint_.reset();
+  Status status = bring_to(next.version, at_hand);
+  kept_.clear();
+  DW_SYNC_POINT("snapshot: at the new version");
+  DW_RETURN_IF_ERROR(std::move(status));
+  return remove_tree_at(part_folder());
+}
+
+}  // namespace deltawire

@@ -1,0 +1,60 @@
+// A snapshot on disk: a replica of the chain, kept by its publisher.
+//
+//   SNAPSHOT/checkpoint/   the replica, with its own lock, state and journal
+//   SNAPSHOT/parts/        parts on their way to a remote store; dropped by the next publish
+//
+// It advances like any replica, so that a crash at any instant leaves it at a version of the chain,
+// and one that is stale, damaged or missing is brought up to date by the same means.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "deltawire/checkpoint.h"
+#include "deltawire/replica.h"
+#include "format/manifest.h"
+#include "publish/snapshot.h"
+#include "store/overlay_store.h"
+
+namespace deltawire {
+
+class FileSnapshot final : public Snapshot {
+ public:
+  // Takes the lock, finishes what an earlier process left half-way and brings the checkpoint to
+  // `version`. Conflict when another process holds it; BaseMismatch when it is of another run.
+  static Result<std::unique_ptr<FileSnapshot>> open(std::shared_ptr<Store> store,
+                                                    std::filesystem::path folder, uint64_t version,
+                                                    const PublishOptions& options);
+  // The same with objects of that version at hand.
+  static Result<std::unique_ptr<FileSnapshot>> open(std::shared_ptr<Store> store,
+                                                    std::filesystem::path folder, uint64_t version,
+                                                    const PublishOptions& options,
+                                                    const std::vector<ObjectAtHand>& at_hand);
+
+  // Begins anew from the chain: what the checkpoint holds is not what its version is.
+  static Status discard(const std::filesystem::path& folder);
+
+  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  SnapshotMemory memory() const override;
+  Hashing hashing() const override { return Hashing::kChecked; }
+  Status keep_part(const std::string& name, const Body& body) override;
+  bool needs_changes() const override { return false; }  // the parts do
+  Status advance(const Advance& next) override;
+
+ private:
+  FileSnapshot(std::filesystem::path folder, std::shared_ptr<OverlayStore> store)
+      : folder_(std::move(folder)), store_(std::move(store)) {}
+  Status bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand);
+  std::filesystem::path part_folder() const { return folder_ / "parts"; }
+
+  const std::filesystem::path folder_;
+  const std::shared_ptr<OverlayStore> store_;
+  std::optional<Replica> replica_;
+  std::optional<Checkpoint> checkpoint_;
+  std::mutex mutex_;
+  std::vector<ObjectAtHand> kept_;  // parts of the version that is on its way
+};
+
+}  // namespace deltawire

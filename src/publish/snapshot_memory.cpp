@@ -1,0 +1,288 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/waves.h"
+#include "codec/codec.h"
+#include "format/layout.h"
+#include "publish/rounding.h"
+#include "publish/snapshot.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kCompareBytes = size_t{256} << 10;
+
+bool same_form(DType dtype, const Shape& shape, const TensorView& form) {
+  return dtype == form.dtype && shape == form.shape;
+}
+
+// The same of weights that have to be rounded first.
+void copy_rounded(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
+  const size_t pieces = (to.size() + kCompareBytes - 1) / kCompareBytes;
+  parallel_for(pool, pieces, [&](size_t i, unsigned) {
+    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, to.size() - begin);
+    read_published(tensor, begin, to.subspan(begin, size));
+  });
+}
+
+// Writes only where there is something to write: unchanged pages stay clean and shared.
+void copy_changes(Bytes from, MutableBytes to, ThreadPool* pool) {
+  const size_t pieces = (from.size() + kCompareBytes - 1) / kCompareBytes;
+  parallel_for(pool, pieces, [&](size_t i, unsigned) {
+    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, from.size() - begin);
+    if (std::memcmp(from.data() + begin, to.data() + begin, size) != 0) {
+      std::memcpy(to.data() + begin, from.data() + begin, size);
+    }
+  });
+}
+
+void copy_all(Bytes from, MutableBytes to, ThreadPool* pool) {
+  const size_t pieces = (from.size() + kCompareBytes - 1) / kCompareBytes;
+  parallel_for(pool, pieces, [&](size_t i, unsigned) {
+    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, from.size() - begin);
+    std::memcpy(to.data() + begin, from.data() + begin, size);
+  });
+}
+
+Status check_followed(const PieceRecord& record, const Digest& got) {
+  if (got == record.digest) return {};
+  return internal_error("tensor " + quote(record.tensor) + ": expected " + record.digest.hex() +
+                        ", got " + got.hex());
+}
+
+}  // namespace
+
+MemorySnapshot::MemorySnapshot(MemoryState state, ThreadPool* pool) : pool_(pool) {
+  for (auto& [name, tensor] : state) {
+    tensors_[name] = {tensor.dtype, tensor.shape, {{{}, true, tensor.bytes, tensor.owner}}};
+  }
+}
+
+Status MemorySnapshot::Piece::allocate(uint64_t size_bytes) {
+  DW_ASSIGN_OR_RETURN(const auto memory, allocate_bytes(size_bytes));
+  held = true;
+  bytes = {memory.get(), size_bytes};
+  owner = memory;
+  return {};
+}
+
+const MemorySnapshot::Piece* MemorySnapshot::find_piece(const TensorView& form,
+                                                        const Box& box) const {
+  const auto found = tensors_.find(form.name);
+  if (found == tensors_.end() || !same_form(found->second.dtype, found->second.shape, form)) {
+    return nullptr;
+  }
+  for (const Piece& piece : found->second.pieces) {
+    if (piece.box == box) return &piece;
+  }
+  return nullptr;
+}
+
+Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorView& form, const Box& box) const {
+  if (const Piece* piece = find_piece(form, box)) {
+    return std::optional(OldPiece{piece->bytes, nullptr, piece->on_device});
+  }
+  const auto found = tensors_.find(form.name);
+  if (found == tensors_.end() || !same_form(found->second.dtype, found->second.shape, form)) {
+    return std::optional<OldPiece>();
+  }
+  const Piece* const whole = find_piece(form, {});
+  if (whole == nullptr || whole->on_device) {
+    return not_found("tensor " + quote(form.name) + ": the snapshot does not hold box " +
+                     (box.whole() ? "of all" : box_to_string(box)));
+  }
+  DW_ASSIGN_OR_RETURN(const uint64_t size,
+                      tensor_size_bytes(form.dtype, box_shape(box, form.shape)));
+  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
+  copy_box_out(box, form.dtype, form.shape, whole->bytes, {owner.get(), size});
+  return std::optional(OldPiece{{owner.get(), size}, owner});
+}
+
+Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
+  std::map<std::string, Tensor, std::less<>> kept;
+  for (const PublishTensor& tensor : tensors) {
+    const TensorView& form = tensor.view;
+    DW_ASSIGN_OR_RETURN(const std::optional<OldPiece> piece, find(form, tensor.box));
+    if (!piece) continue;
+    Piece copy{tensor.box};
+    DW_RETURN_IF_ERROR(copy.allocate(piece->bytes.size()));
+    copy_all(piece->bytes, copy.bytes, pool_);
+    Tensor& held = kept[form.name];
+    held.dtype = form.dtype;
+    held.shape = form.shape;
+    held.pieces.push_back(std::move(copy));
+  }
+  tensors_ = std::move(kept);
+  return {};
+}
+
+Status MemorySnapshot::place(std::span<const PublishTensor> tensors, PublishDevice* device) {
+  for (const PublishTensor& tensor : tensors) {
+    Piece* const piece = find_piece(tensor.view, tensor.box);
+    if (piece == nullptr || on_device(tensor) == bool(piece->on_device)) continue;
+    if (on_device(tensor)) {
+      DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(piece->bytes, tensor.view.dtype));
+      piece->bytes = {};
+      piece->owner = nullptr;
+    } else {
+      Piece here{tensor.box};
+      DW_RETURN_IF_ERROR(here.allocate(piece->on_device->size_bytes()));
+      DW_RETURN_IF_ERROR(piece->on_device->read(here.bytes));
+      *piece = std::move(here);
+    }
+  }
+  return {};
+}
+
+SnapshotMemory MemorySnapshot::memory() const {
+  SnapshotMemory memory;
+  for (const auto& [name, tensor] : tensors_) {
+    for (const Piece& piece : tensor.pieces) {
+      memory.host += piece.bytes.size();
+      if (!piece.on_device) continue;
+      (piece.on_device->pinned() ? memory.pinned : memory.device) += piece.on_device->size_bytes();
+    }
+  }
+  return memory;
+}
+
+Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed,
+                                     PublishDevice* device, Piece* piece) {
+  if (!changed) return {};
+  if (on_device(tensor)) {
+    piece->on_device = nullptr;  // first, so that both need not fit
+    DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(tensor));
+    piece->held = true;
+    return {};
+  }
+  const Bytes bytes = tensor.view.bytes;
+  if (is_rounded(tensor)) {
+    if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
+    copy_rounded(tensor, piece->bytes, pool_);
+    return {};
+  }
+  if (piece->held) {
+    copy_changes(bytes, piece->bytes, pool_);
+    return {};
+  }
+  DW_RETURN_IF_ERROR(piece->allocate(bytes.size()));
+  copy_all(bytes, piece->bytes, pool_);
+  return {};
+}
+
+// Nobody waits for this one: there is time to prove that the codec led where the tensors were.
+Status MemorySnapshot::follow_changes(std::span<const KeptChange> changes,
+                                      const PieceRecord& record, Piece* piece) {
+  if (changes.empty()) return {};
+  if (!piece->held) {
+    const Bytes contents = changes[0].payload.bytes;
+    DW_RETURN_IF_ERROR(piece->allocate(contents.size()));
+    copy_all(contents, piece->bytes, pool_);
+  } else {
+    for (const KeptChange& change : changes) {
+      DW_RETURN_IF_ERROR(find_codec(change.codec)
+                             ->apply(layout_of(record.dtype), change.payload.bytes,
+                                     piece->bytes.subspan(change.begin, change.size_bytes), pool_));
+    }
+  }
+  return check_followed(record, digest_of(record.digest.kind, piece->bytes));
+}
+
+// All of them in one go.
+Status MemorySnapshot::follow_on_device(const Advance& next, const std::vector<size_t>& which,
+                                        const std::vector<Piece*>& pieces) {
+  std::vector<PublishDevice::Step> steps;
+  std::vector<const PublishDevice::Held*> held;
+  std::vector<const PieceRecord*> records;
+  for (const size_t i : which) {
+    Piece* const piece = pieces[i];
+    const PieceRecord& record = next.pieces[i];
+    const std::span<const KeptChange> changes = next.kept->of(i);
+    if (changes.empty()) continue;
+    if (!piece->held) {
+      DW_ASSIGN_OR_RETURN(piece->on_device,
+                          next.device->hold(changes[0].payload.bytes, record.dtype));
+      piece->held = true;
+    } else {
+      steps.push_back({piece->on_device.get(), &changes[0]});
+    }
+    held.push_back(piece->on_device.get());
+    records.push_back(&record);
+  }
+  if (held.empty()) return {};
+  DW_RETURN_IF_ERROR(next.device->advance(steps));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      next.device->digests(records[0]->digest.kind, held));
+  for (size_t i = 0; i < held.size(); ++i) DW_RETURN_IF_ERROR(check_followed(*records[i], got[i]));
+  return {};
+}
+
+// The tensors were read once more: they may hold something else by now.
+Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& which,
+                             const std::vector<Piece*>& pieces) {
+  std::vector<const PublishDevice::Held*> held;
+  std::vector<size_t> here, there;
+  std::vector<uint64_t> sizes;
+  for (const size_t i : which) {
+    const bool on_device = bool(pieces[i]->on_device);
+    (on_device ? there : here).push_back(i);
+    if (on_device) {
+      held.push_back(pieces[i]->on_device.get());
+    } else {
+      sizes.push_back(pieces[i]->bytes.size());
+    }
+  }
+  const auto check = [&](size_t n, ThreadPool*) {
+    const PieceRecord& record = next.pieces[here[n]];
+    return check_followed(record, digest_of(record.digest.kind, pieces[here[n]]->bytes));
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check, [](size_t) {
+        return Status();
+      }));
+  if (held.empty()) return {};
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      next.device->digests(next.pieces[there[0]].digest.kind, held));
+  for (size_t n = 0; n < there.size(); ++n) {
+    DW_RETURN_IF_ERROR(check_followed(next.pieces[there[n]], got[n]));
+  }
+  return {};
+}
+
+Status MemorySnapshot::advance(const Advance& committed) {
+  const std::span<const PublishTensor> tensors = committed.tensors;
+  std::map<std::string, Tensor, std::less<>> next;
+  std::vector<Piece> pieces;
+  std::vector<Piece*> all;
+  std::vector<size_t> on_devices, written;
+  pieces.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Piece* const held = find_piece(tensors[i].view, tensors[i].box);
+    pieces.push_back(held ? *held : Piece{tensors[i].box});
+    Piece& piece = pieces.back();
+    all.push_back(&piece);
+    if (!committed.kept) {
+      const bool follows = committed.pieces[i].changed || !piece.held;
+      DW_RETURN_IF_ERROR(follow_tensor(tensors[i], follows, committed.device, &piece));
+      if (follows) written.push_back(i);
+    } else if (on_device(tensors[i])) {
+      on_devices.push_back(i);
+    } else {
+      DW_RETURN_IF_ERROR(follow_changes(committed.kept->of(i), committed.pieces[i], &piece));
+    }
+  }
+  if (committed.kept) DW_RETURN_IF_ERROR(follow_on_device(committed, on_devices, all));
+  DW_RETURN_IF_ERROR(prove(committed, written, all));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& view = tensors[i].view;
+    Tensor& tensor = next[view.name];
+    tensor.dtype = view.dtype;
+    tensor.shape = view.shape;
+    tensor.pieces.push_back(std::move(pieces[i]));
+  }
+  tensors_ = std::move(next);
+  return {};
+}
+
+}  // namespace deltawire

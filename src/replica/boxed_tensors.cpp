@@ -1,0 +1,273 @@
+#include "replica/boxed_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/guard.h"
+#include "base/waves.h"
+#include "codec/codec.h"
+#include "format/layout.h"
+#include "format/tensor_digest.h"
+#include "replica/box_cut.h"
+#include "replica/scratch_copy.h"
+#include "replica/stage.h"
+#include "tensor/box_runs.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kCopyBytes = size_t{4} << 20;
+// Between arrays and backings, which nobody else compares.
+constexpr DigestKind kKind = DigestKind::kXxh3_128;
+
+Status nothing(size_t) { return {}; }
+
+void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
+  parallel_for(pool, (from.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
+    const size_t at = i * kCopyBytes;
+    std::memcpy(to.data() + at, from.data() + at, std::min(kCopyBytes, from.size() - at));
+  });
+}
+
+uint64_t box_bytes(const TensorView& form, const Box& box) {
+  return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // was checked
+}
+
+Status apply_change(DType dtype, const ArrayChange& change, MutableBytes bytes, ThreadPool* pool) {
+  return find_codec(change.codec)
+      ->apply(layout_of(dtype), change.payload, bytes.subspan(change.begin, change.size_bytes),
+              pool);
+}
+
+}  // namespace
+
+void BoxedTensors::add(size_t number, TensorView form, std::vector<Piece> pieces) {
+  const uint64_t size = tensor_size_bytes(form.dtype, form.shape).value();  // was checked
+  tensors_.emplace(number, Tensor{std::move(form), size, std::move(pieces)});
+}
+
+Result<std::shared_ptr<MutableFile>> BoxedTensors::make_backing(size_t number,
+                                                                uint64_t size_bytes) const {
+  DW_ASSIGN_OR_RETURN(
+      MutableFile file,
+      MutableFile::create(folder_ / ("backing-" + std::to_string(number)), size_bytes));
+  return std::make_shared<MutableFile>(std::move(file));
+}
+
+Result<bool> BoxedTensors::gather() {
+  return guard_memory([&] { return gather_guarded(); });
+}
+
+Result<bool> BoxedTensors::gather_guarded() {
+  for (const auto& [number, tensor] : tensors_) {
+    uint64_t covered = 0;
+    for (const Piece& piece : tensor.pieces) covered += box_bytes(tensor.form, piece.box);
+    if (covered != tensor.size_bytes) return false;
+  }
+  for (auto& [number, tensor] : tensors_) {
+    DW_ASSIGN_OR_RETURN(auto backing, make_backing(number, tensor.size_bytes));
+    for (const Piece& piece : tensor.pieces) {
+      DW_ASSIGN_OR_RETURN(const ScratchCopy copy,
+                          ScratchCopy::make(folder_, piece.array, box_bytes(tensor.form, piece.box),
+                                            memory_.work.large_tensor));
+      DW_RETURN_IF_ERROR(piece.set->read(piece.array, copy.bytes()));
+      copy_box_in(piece.box, tensor.form.dtype, tensor.form.shape, copy.bytes(), backing->bytes());
+    }
+    tensor.backing = std::move(backing);
+  }
+  return true;
+}
+
+Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manifest) {
+  std::vector<uint64_t> sizes;
+  for (const size_t number : which) sizes.push_back(tensors_.at(number).size_bytes);
+  const auto check_one = [&](size_t i, ThreadPool*) -> Status {
+    const Tensor& tensor = tensors_.at(which[i]);
+    const std::string place = "tensor " + quote(tensor.form.name);
+    if (!tensor.backing) {
+      return base_mismatch(place + ": only boxes of it are held, and the rest is not known");
+    }
+    const auto boxes = manifest.boxes.find(tensor.form.name);
+    const Digest got = tensor_digest(manifest.digest_kind, tensor.form.dtype, tensor.form.shape,
+                                     tensor.backing->bytes(),
+                                     boxes == manifest.boxes.end() ? nullptr : &boxes->second);
+    const Digest& expected = manifest.digests[which[i]];
+    if (got == expected) return {};
+    return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
+                         " says: " + digest_difference(expected, got));
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one, nothing));
+  return check_pieces(which);
+}
+
+Status BoxedTensors::check_arrays(
+    std::span<const size_t> which,
+    const std::function<const Digest&(const Tensor&, size_t piece)>& expected) {
+  std::map<ArraySet*, std::vector<ArrayDigest>> by_set;
+  for (const size_t number : which) {
+    const Tensor& tensor = tensors_.at(number);
+    for (size_t i = 0; i < tensor.pieces.size(); ++i) {
+      by_set[tensor.pieces[i].set].push_back({tensor.pieces[i].array, expected(tensor, i)});
+    }
+  }
+  for (const auto& [set, arrays] : by_set) DW_RETURN_IF_ERROR(set->check_arrays(arrays));
+  return {};
+}
+
+// That the arrays hold what the backings have there.
+Status BoxedTensors::check_pieces(std::span<const size_t> which) {
+  std::map<const Tensor*, std::vector<Digest>> digests;
+  std::vector<uint64_t> sizes;
+  for (const size_t number : which) {
+    const Tensor& tensor = tensors_.at(number);
+    digests[&tensor].resize(tensor.pieces.size());
+    sizes.push_back(tensor.size_bytes);
+  }
+  const auto hash = [&](size_t i, ThreadPool*) -> Status {
+    const Tensor& tensor = tensors_.at(which[i]);
+    std::vector<Digest>& own = digests.at(&tensor);
+    for (size_t p = 0; p < own.size(); ++p) {
+      own[p] = box_digest(kKind, tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
+                          tensor.pieces[p].box);
+    }
+    return {};
+  };
+  DW_RETURN_IF_ERROR(
+      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(hash, nothing));
+  return check_arrays(which, [&](const Tensor& tensor, size_t piece) -> const Digest& {
+    return digests.at(&tensor)[piece];
+  });
+}
+
+Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& target,
+                           const Progress& progress) {
+  std::vector<size_t> which;
+  std::vector<uint64_t> sizes;
+  for (const TensorSteps& one : steps) {
+    const Tensor& tensor = tensors_.at(one.index);
+    if (!tensor.backing) return internal_error("a boxed tensor without its backing");
+    which.push_back(one.index);
+    sizes.push_back(tensor.size_bytes);
+  }
+  DW_RETURN_IF_ERROR(check_pieces(which));
+  return Waves(std::move(sizes), Waves::Inside::kShared, pool_, progress, memory_.work.wave_bytes)
+      .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); },
+           nothing);
+}
+
+Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
+  return guard_memory([&] { return stage_guarded(steps, target, inner); });
+}
+
+Status BoxedTensors::stage_guarded(const TensorSteps& steps, const Target& target,
+                                   ThreadPool* inner) {
+  Tensor& tensor = tensors_.at(steps.index);
+  const std::string place = "tensor " + quote(tensor.form.name);
+  TensorView held = tensor.form;
+  held.bytes = tensor.backing->bytes();
+  // What each array will hold, for the digest that proves it.
+  std::vector<ScratchCopy> after;
+  for (const Piece& piece : tensor.pieces) {
+    DW_ASSIGN_OR_RETURN(ScratchCopy copy,
+                        ScratchCopy::make(folder_, piece.array, box_bytes(held, piece.box),
+                                          memory_.work.large_tensor));
+    copy_box_out(piece.box, held.dtype, held.shape, held.bytes, copy.bytes());
+    after.push_back(std::move(copy));
+  }
+  const StageJob job{steps, target, place, held, folder_, memory_.work};
+  DW_RETURN_IF_ERROR(stage_tensor(job, inner, [&](RedoEntry redo) -> Status {
+    for (size_t i = 0; i < tensor.pieces.size(); ++i) {
+      const Piece& piece = tensor.pieces[i];
+      DW_ASSIGN_OR_RETURN(std::optional<CutChange> cut, cut_to_box(redo, piece.box));
+      if (!cut) continue;
+      DW_ASSIGN_OR_RETURN(const Bytes payload, spill_->keep(std::move(cut->payload)));
+      const ArrayChange change{cut->begin, cut->size_bytes, cut->codec, payload, cut->num_changed};
+      DW_RETURN_IF_ERROR(apply_change(held.dtype, change, after[i].bytes(), inner));
+      DW_RETURN_IF_ERROR(piece.set->stage_change(piece.array, change));
+    }
+    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(redo.entry));
+    DW_ASSIGN_OR_RETURN(const Bytes payload, own_spill_.keep(std::move(redo.payload)));
+    tensor.changes.push_back(
+        {range.offset, range.size, redo.entry.codec, payload, redo.entry.num_changed});
+    return {};
+  }));
+  for (const ScratchCopy& copy : after) tensor.written.push_back(digest_of(kKind, copy.bytes()));
+  return {};
+}
+
+Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
+  Tensor& tensor = tensors_.at(number);
+  if (contents.size() != tensor.size_bytes) return internal_error("contents of another size");
+  DW_ASSIGN_OR_RETURN(tensor.next, make_backing(number, tensor.size_bytes));
+  const MutableBytes all = tensor.next->bytes();
+  copy_bytes(contents, all, pool_);
+  for (const Piece& piece : tensor.pieces) {
+    const BoxRuns runs(piece.box, tensor.form.dtype, tensor.form.shape);
+    Bytes own;
+    if (runs.count() == 1) {
+      own = all.subspan(runs.position(0), runs.run_bytes());
+    } else {
+      DW_ASSIGN_OR_RETURN(const MutableBytes room, spill_->take(box_bytes(tensor.form, piece.box)));
+      copy_box_out(piece.box, tensor.form.dtype, tensor.form.shape, all, room);
+      own = room;
+    }
+    tensor.written.push_back(digest_of(kKind, own));
+    DW_RETURN_IF_ERROR(piece.set->stage_whole(piece.array, own));
+  }
+  return {};
+}
+
+Status BoxedTensors::commit() {
+  committed_ = true;
+  return {};
+}
+
+Status BoxedTensors::check_written(std::span<const size_t> which, const Manifest&) {
+  return check_arrays(which, [](const Tensor& tensor, size_t piece) -> const Digest& {
+    return tensor.written[piece];
+  });
+}
+
+Status BoxedTensors::settle() {
+  if (!committed_) return {};
+  committed_ = false;
+  std::vector<Tensor*> changed;
+  std::vector<uint64_t> sizes;
+  for (auto& [number, tensor] : tensors_) {
+    if (tensor.next) tensor.backing = std::exchange(tensor.next, nullptr);
+    if (tensor.changes.empty()) continue;
+    changed.push_back(&tensor);
+    sizes.push_back(tensor.size_bytes);
+  }
+  const auto follow = [&](size_t i, ThreadPool* inner) -> Status {
+    for (const ArrayChange& change : changed[i]->changes) {
+      DW_RETURN_IF_ERROR(
+          apply_change(changed[i]->form.dtype, change, changed[i]->backing->bytes(), inner));
+    }
+    return {};
+  };
+  Status status = Waves(std::move(sizes), Waves::Inside::kShared, pool_, {}).run(follow, nothing);
+  drop();
+  if (!status.ok()) forget();
+  return status;
+}
+
+void BoxedTensors::drop() noexcept {
+  if (committed_) return;  // settle() needs it
+  for (auto& [number, tensor] : tensors_) {
+    tensor.next = nullptr;
+    tensor.changes = {};
+    tensor.written = {};
+  }
+  own_spill_.clear();
+}
+
+void BoxedTensors::forget() noexcept {
+  committed_ = false;
+  drop();
+  for (auto& [number, tensor] : tensors_) tensor.backing = nullptr;
+}
+
+}  // namespace deltawire

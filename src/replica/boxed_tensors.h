@@ -1,0 +1,90 @@
+// Tensors of which a replica's arrays hold boxes: slices of tensor parallelism, shards.
+//
+// A payload may cover more than a box, and most codecs need the old weights of all that they cover:
+// a box alone can neither be decoded nor proven by the digest of its tensor. So a tensor that is
+// not held whole has a backing: all of it, in a file. Deltas are decoded from there and proven like
+// those of any tensor; what changes inside a box goes to its array, in absolute values. Arrays are
+// proven by the digest of the same box of the proven tensor, before they are written and after.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/thread_pool.h"
+#include "replica/memory_shares.h"
+#include "replica/spill_space.h"
+#include "replica/tensor_set.h"
+
+namespace deltawire {
+
+class BoxedTensors final : public TensorSet {
+ public:
+  // `folder`: for backings. `spill`: for what arrays are given.
+  BoxedTensors(ThreadPool* pool, std::filesystem::path folder, TensorMemory memory,
+               SpillSpace* spill)
+      : pool_(pool),
+        folder_(std::move(folder)),
+        memory_(memory),
+        spill_(spill),
+        own_spill_(folder_, memory.waiting_bytes) {}
+
+  // An array that holds a box.
+  struct Piece {
+    size_t array = 0;
+    Box box;
+    ArraySet* set = nullptr;
+  };
+  // `form`: without bytes. Boxes do not overlap.
+  void add(size_t number, TensorView form, std::vector<Piece> pieces);
+
+  // Makes backings of what the arrays hold, where that is all of a tensor. False: there are tensors
+  // of which some is not held, and nothing is known of that.
+  Result<bool> gather();
+
+  Status check(std::span<const size_t> which, const Manifest& manifest) override;
+  Status stage(std::span<const TensorSteps> steps, const Target& target,
+               const Progress& progress) override;
+  Status stage_whole(size_t number, Bytes contents) override;
+  uint64_t num_staged() const override { return 0; }  // the arrays' sets count
+  Status commit() override;
+  Status check_written(std::span<const size_t> which, const Manifest& manifest) override;
+  // Lets backings follow: not in the pause.
+  Status settle() override;
+  void drop() noexcept override;
+  void forget() noexcept override;
+
+ private:
+  struct Tensor {
+    TensorView form;
+    uint64_t size_bytes = 0;
+    std::vector<Piece> pieces;
+    std::shared_ptr<MutableFile> backing = {};  // null: not known
+    // Made ready:
+    std::shared_ptr<MutableFile> next = {};  // another backing, or
+    std::vector<ArrayChange> changes = {};   // changes of this one
+    std::vector<Digest> written = {};        // of the pieces, when they will have been written
+  };
+  Result<std::shared_ptr<MutableFile>> make_backing(size_t number, uint64_t size_bytes) const;
+  Status check_pieces(std::span<const size_t> which);
+  Status check_arrays(std::span<const size_t> which,
+                      const std::function<const Digest&(const Tensor&, size_t piece)>& expected);
+  Status stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner);
+  // May throw std::bad_alloc.
+  Status stage_guarded(const TensorSteps& steps, const Target& target, ThreadPool* inner);
+  Result<bool> gather_guarded();
+
+  ThreadPool* const pool_;
+  const std::filesystem::path folder_;
+  const TensorMemory memory_;
+  SpillSpace* const spill_;
+  SpillSpace own_spill_;  // for changes of backings
+  bool committed_ = false;
+  std::map<size_t, Tensor> tensors_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,48 @@
+// From what is there and the hops to what a version says: as a redo record, in files that nobody
+// reads yet, or in new files. Memory is bounded by a wave of tensors, whatever the model.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/delta.h"
+#include "deltawire/status.h"
+#include "replica/journal_redo.h"
+#include "replica/layout.h"
+#include "replica/memory_shares.h"
+#include "replica/tensors.h"
+
+namespace deltawire {
+
+struct BuildContext {
+  const Target& target;
+  const Checkpoint& source;
+  // All tensors of the target, or a choice of them.
+  std::span<const TensorSteps> steps;
+  bool check_untouched = true;  // tensors that no step changes are hashed too
+  ThreadPool* pool = nullptr;
+  Progress progress;
+  bool sync = true;  // what is built in place is on disk when it is done
+  StageMemory memory = share_stage_memory(kUsualMemory);
+};
+
+// Bytes that building will go through: the measure of its progress.
+uint64_t build_bytes(const BuildContext& build);
+
+// Works on copies of the source's tensors and writes what differs to `redo`. `scratch` holds copies
+// of tensors too large for memory.
+Status build_redo(const BuildContext& build, const std::filesystem::path& scratch,
+                  RedoWriter* redo);
+
+// Patches the source's own files, which are private to us.
+Status build_in_place(const BuildContext& build);
+
+// Writes the files of `layout` that are relaid or have a tensor that changes to `folder`, with an
+// index if the source has one and anything is relaid. Returns the names of what it wrote.
+Result<std::vector<std::string>> build_files(const BuildContext& build, const PlannedLayout& layout,
+                                             const std::filesystem::path& folder);
+
+}  // namespace deltawire

@@ -1,0 +1,228 @@
+#include "replica/device_tensors.h"
+
+#include <algorithm>
+
+#include "base/guard.h"
+#include "codec/codec.h"
+#include "format/layout.h"
+#include "format/tensor_digest.h"
+#include "replica/journal_redo.h"
+#include "replica/scratch_copy.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+// Whether all entries patch runs of bytes of what is there.
+bool in_runs(const TensorSteps& steps) {
+  return steps.from != nullptr &&
+         std::all_of(steps.entries.begin(), steps.entries.end(), [](const Delta::Entry* item) {
+           return item->entry.old_digest && slab_range(item->entry).ok();
+         });
+}
+
+bool overlap(const ByteRange& a, const ByteRange& b) {
+  return a.offset < b.offset + b.size && b.offset < a.offset + a.size;
+}
+
+// When each entry can be written: after those before it that touch the same bytes.
+std::vector<size_t> turns_of(const TensorSteps& steps) {
+  std::vector<size_t> turns;
+  std::vector<ByteRange> ranges;
+  for (const Delta::Entry* item : steps.entries) {
+    const ByteRange range = slab_range(item->entry).value();
+    size_t turn = 0;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (overlap(ranges[i], range)) turn = std::max(turn, turns[i] + 1);
+    }
+    ranges.push_back(range);
+    turns.push_back(turn);
+  }
+  return turns;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceTensors>> DeviceTensors::open(const TensorReplicaOptions& options,
+                                                           ThreadPool* pool,
+                                                           std::filesystem::path scratch,
+                                                           StageMemory memory, SpillSpace* spill) {
+  DW_ASSIGN_OR_RETURN(cuda::Context context,
+                      cuda::Context::create({options.cuda_scratch_bytes, options.threads}));
+  return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda_stream,
+                                                          pool, std::move(scratch), memory, spill));
+}
+
+void DeviceTensors::add(size_t number, LiveTensor tensor) {
+  tensors_.emplace(number, std::move(tensor));
+}
+
+Status DeviceTensors::fetch(const LiveTensor& tensor, MutableBytes out) {
+  const cuda::Contents contents{
+      {tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()};
+  return context_.fetch(contents, 0, out, stream_).at(place_of(tensor));
+}
+
+Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manifest) {
+  std::vector<cuda::Contents> contents;
+  std::vector<size_t> numbers;
+  for (const size_t number : which) {
+    const LiveTensor& tensor = tensors_.at(number);
+    const auto boxes = manifest.boxes.find(tensor.name);
+    if (boxes == manifest.boxes.end()) {
+      contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
+      numbers.push_back(number);
+      continue;
+    }
+    // Ranks published it: its digest is over boxes, which the host cuts out.
+    DW_ASSIGN_OR_RETURN(const ScratchCopy copy, guard_memory([&]() -> Result<ScratchCopy> {
+                          return ScratchCopy::make(scratch_, number, tensor.bytes.size(),
+                                                   memory_.large_tensor);
+                        }));
+    DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
+    const Digest got = tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, copy.bytes(),
+                                     &boxes->second);
+    DW_RETURN_IF_ERROR(check_digest(tensor, got, manifest, number));
+  }
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      context_.digests(manifest.digest_kind, contents, stream_));
+  for (size_t i = 0; i < got.size(); ++i) {
+    DW_RETURN_IF_ERROR(check_digest(tensors_.at(numbers[i]), got[i], manifest, numbers[i]));
+  }
+  return {};
+}
+
+// The first entry of each run of bytes says what must be there now.
+Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
+  std::vector<cuda::Contents> contents;
+  std::vector<const Delta::Entry*> items;
+  for (const TensorSteps* one : steps) {
+    const LiveTensor& tensor = tensors_.at(one->index);
+    const std::vector<size_t> turns = turns_of(*one);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      if (turns[i] != 0) continue;
+      const ByteRange range = slab_range(one->entries[i]->entry).value();
+      contents.push_back(
+          {{tensor.dtype, tensor.bytes.data() + range.offset}, tensor.dtype, range.size});
+      items.push_back(one->entries[i]);
+    }
+  }
+  if (items.empty()) return {};
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      context_.digests(items[0]->entry.old_digest->kind, contents, stream_));
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (got[i] == *items[i]->entry.old_digest) continue;
+    return not_the_base("tensor " + quote(items[i]->entry.tensor), *items[i], got[i]);
+  }
+  return {};
+}
+
+Status DeviceTensors::stage_on_host(const TensorSteps& steps, const Target& target) {
+  return guard_memory([&]() -> Status {
+    const LiveTensor& tensor = tensors_.at(steps.index);
+    DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
+    if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));
+    DW_RETURN_IF_ERROR(advance_tensor(steps, target, place_of(tensor), whole, pool_));
+    return stage_whole(steps.index, whole);
+  });
+}
+
+Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& target,
+                            const Progress& progress) {
+  std::vector<const TensorSteps*> here;
+  const size_t staged_before = turns_.empty() ? 0 : turns_[0].size();
+  uint64_t done = 0, total = 0;
+  for (const TensorSteps& one : steps) {
+    total += tensors_.at(one.index).bytes.size();
+    if (in_runs(one)) here.push_back(&one);
+  }
+  DW_RETURN_IF_ERROR(check_base(here));
+  for (const TensorSteps& one : steps) {
+    if (!in_runs(one)) {
+      DW_RETURN_IF_ERROR(stage_on_host(one, target));
+    } else {
+      const std::vector<size_t> turns = turns_of(one);
+      for (size_t i = 0; i < turns.size(); ++i) {
+        const Delta::Entry& item = *one.entries[i];
+        const ByteRange range = slab_range(item.entry).value();
+        if (turns_.size() <= turns[i]) turns_.resize(turns[i] + 1);
+        DW_ASSIGN_OR_RETURN(const MutableBytes payload, spill_->take(item.payload.size()));
+        std::copy(item.payload.begin(), item.payload.end(), payload.begin());
+        turns_[turns[i]].push_back(
+            {one.index,
+             {range.offset, range.size, item.entry.codec, payload, item.entry.num_changed}});
+        num_staged_ += item.entry.num_changed;
+      }
+    }
+    done += tensors_.at(one.index).bytes.size();
+    if (progress && !progress(done, total)) return cancelled("stopped on request");
+  }
+  // What comes after the first turn is made for what that leaves: commit() finds out.
+  return turns_.empty() ? Status() : context_.check(patches_of(turns_[0], staged_before), stream_);
+}
+
+Status DeviceTensors::stage_whole(size_t number, Bytes contents) {
+  const LiveTensor& tensor = tensors_.at(number);
+  if (contents.size() != tensor.bytes.size()) return internal_error("contents of another size");
+  wholes_.push_back({number, contents});
+  num_staged_ += contents.size() / layout_of(tensor.dtype).width;
+  return {};
+}
+
+// It is a change of its own array alone: it can be written in the first turn.
+Status DeviceTensors::stage_change(size_t number, const ArrayChange& change) {
+  const std::lock_guard lock(mutex_);
+  if (turns_.empty()) turns_.emplace_back();
+  turns_[0].push_back({number, change});
+  num_staged_ += change.num_changed;
+  return {};
+}
+
+Status DeviceTensors::check_arrays(std::span<const ArrayDigest> expected) {
+  if (expected.empty()) return {};
+  std::vector<cuda::Contents> contents;
+  for (const ArrayDigest& one : expected) {
+    const LiveTensor& tensor = tensors_.at(one.number);
+    contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
+  }
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
+                      context_.digests(expected[0].digest.kind, contents, stream_));
+  for (size_t i = 0; i < got.size(); ++i) {
+    DW_RETURN_IF_ERROR(check_digest(tensors_.at(expected[i].number), got[i], expected[i].digest));
+  }
+  return {};
+}
+
+Status DeviceTensors::read(size_t number, MutableBytes out) {
+  return fetch(tensors_.at(number), out);
+}
+
+std::vector<cuda::Patch> DeviceTensors::patches_of(std::span<const Change> changes,
+                                                   size_t first) const {
+  std::vector<cuda::Patch> patches;
+  for (const auto& [number, change] : changes.subspan(first)) {
+    const LiveTensor& tensor = tensors_.at(number);
+    patches.push_back({{tensor.dtype, tensor.bytes.data() + change.begin, change.size_bytes},
+                       std::string(find_codec(change.codec)->name()),
+                       change.payload});
+  }
+  return patches;
+}
+
+Status DeviceTensors::commit() {
+  for (const Whole& whole : wholes_) {
+    DW_RETURN_IF_ERROR(cuda::send(whole.contents, tensors_.at(whole.number).bytes.data(), stream_));
+  }
+  for (const std::vector<Change>& turn : turns_) {
+    DW_RETURN_IF_ERROR(context_.apply_checked(patches_of(turn, 0), stream_));
+  }
+  return {};
+}
+
+void DeviceTensors::drop() noexcept {
+  turns_ = {};
+  wholes_ = {};
+  num_staged_ = 0;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,47 @@
+#include "replica/hop_files.h"
+
+#include "format/checkpoint_files.h"
+#include "replica/limits.h"
+#include "replica/local_layout.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+
+Result<std::vector<FetchItem>> HopFiles::make() const {
+  std::vector<FetchItem> items;
+  for (size_t h = 0; h < hops_.size(); ++h) {
+    const Hop& hop = hops_[h];
+    const fs::path folder = hop.base ? hop_folder(h) : anchor();
+    DW_RETURN_IF_ERROR(remove_tree(folder));
+    DW_RETURN_IF_ERROR(make_folder(folder));
+    for (size_t p = 0; p < hop.parts.size(); ++p) {
+      fs::path to = part(h, p).path;
+      if (!hop.base) {
+        DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hop.parts[p]));
+        if (!is_weights_file(name)) continue;
+        to = folder / name;
+      }
+      items.push_back({hop.parts[p], std::move(to)});
+    }
+  }
+  return items;
+}
+
+PartFile HopFiles::part(size_t hop, size_t part) const {
+  return {hop_folder(hop) / ("part-" + std::to_string(part)),
+          url_ + "/" + hops_[hop].parts[part].name};
+}
+
+Result<std::vector<Delta>> HopFiles::open_deltas() const {
+  std::vector<Delta> deltas;
+  for (size_t h = 0; h < hops_.size(); ++h) {
+    if (!hops_[h].base) continue;
+    std::vector<PartFile> parts;
+    for (size_t p = 0; p < hops_[h].parts.size(); ++p) parts.push_back(part(h, p));
+    DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts));
+    deltas.push_back(std::move(delta));
+  }
+  return deltas;
+}
+
+}  // namespace deltawire

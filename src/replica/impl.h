@@ -1,0 +1,114 @@
+// What a Replica is made of. replica.cpp opens the folder, prepare.cpp makes a journal that leads
+// to a version, transaction.cpp carries it out and records the version.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "chain/chain.h"
+#include "chain/plan.h"
+#include "deltawire/replica.h"
+#include "replica/beat.h"
+#include "replica/forward.h"
+#include "replica/journal.h"
+#include "replica/local_layout.h"
+#include "replica/local_lock.h"
+#include "replica/local_state.h"
+#include "replica/phase_clock.h"
+#include "replica/tensors.h"
+
+namespace deltawire {
+
+struct ReplicaCore {
+  std::shared_ptr<Store> store;
+  LocalLayout layout;
+  ReplicaOptions options;
+  ThreadPool pool;
+  std::optional<LocalLock> lock;
+  std::optional<Chain> chain;
+  std::unique_ptr<ReplicaBeat> beat;
+
+  std::optional<LocalState> state;    // as in state.json
+  std::optional<ReplicaState> shown;  // the same for callers
+  std::string damage;                 // why the checkpoint cannot be what the state says
+  bool state_lost = false;            // the damage is that of state.json alone
+  bool state_gone = false;            // there is none: whose files these are is not known
+
+  // A journal that an earlier process, or a commit that failed, has left. It comes before anything
+  // else, and like anything else it is carried out by commit() alone: somebody may be reading.
+  std::optional<JournalRecord> unfinished;
+
+  // What prepare() left in journal.new/, or the unfinished journal.
+  struct Pending {
+    JournalRecord record;
+    std::optional<OpenPatch> patch;
+    bool resumed = false;  // the unfinished journal: nothing is known of its files
+    FileStamps held;       // of the files that it rests on, when they were read
+    FileStamps made;       // of the files that it brings
+    PullReport report;
+  };
+  std::optional<Pending> pending;
+
+  // What commit() has patched and settle() has yet to record.
+  struct Unsettled {
+    JournalRecord record;
+    bool resumed = false;
+    std::optional<PatchedFiles> files;
+    FileStamps left;  // of the checkpoint's files when commit() was done; others are not known
+    std::map<std::string, HeldSide> sides;
+    double seconds = 0;  // since prepare() began, when commit() was done
+    std::chrono::steady_clock::time_point committed;
+  };
+  std::optional<Unsettled> unsettled;
+
+  // A version's record that was read while looking for the head.
+  std::optional<VersionRecord> seen;
+
+  ReplicaCore(std::shared_ptr<Store> the_store, std::filesystem::path local,
+              ReplicaOptions the_options)
+      : store(std::move(the_store)),
+        layout{std::move(local)},
+        options(std::move(the_options)),
+        pool(options.threads) {}
+  ~ReplicaCore();
+
+  // replica.cpp
+  Status open();
+  Status open_folder();
+  Status recover();
+  Status check_folder() const;  // the folder is still the one that is locked
+  Status keep_folder();         // takes it anew when it is not
+  Status check_link() const;    // copy-on-write: `current` points to what is held
+  Result<std::optional<uint64_t>> head();
+
+  // transaction.cpp
+  Result<PullReport> commit();
+  Status commit_journal(const Pending& step);
+  Status settle(PullReport* report);
+  Result<std::optional<PatchedFiles>> carry_out(const Pending& step,
+                                                std::vector<std::string>* set_aside);
+  FileStamps stamps_after(const Pending& step, const std::optional<PatchedFiles>& files) const;
+  Status record_version(const JournalRecord& record, FileStamps weights,
+                        std::map<std::string, HeldSide> sides);
+  Status drop_journal();
+  void give_up(const Status& status);
+  Status save(LocalState next);
+  void remove_old_versions() const;
+
+  // prepare.cpp
+  Result<PullReport> prepare(PullGoal goal);
+  Result<bool> resume(PullReport* report);
+  Status recover_lost_state(uint64_t newest, PullReport* report);
+  Result<Held> held() const;  // with a state
+  Status start_again(uint64_t version, bool named, PullReport* report, PhaseClock* clock);
+  Status attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
+};
+
+struct Replica::Impl : ReplicaCore {
+  using ReplicaCore::ReplicaCore;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,200 @@
+#include "replica/journal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "base/file.h"
+#include "base/guard.h"
+#include "base/sync_point.h"
+#include "codec/codec.h"
+#include "format/checkpoint_files.h"
+#include "format/layout.h"
+#include "replica/journal_redo.h"
+#include "replica/local_file.h"
+#include "replica/side_files.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+// Where an entry's bytes are: a file of the checkpoint and a range of it.
+struct Place {
+  size_t file = 0;
+  ByteRange range;
+};
+
+Result<std::vector<Place>> locate(const OpenPatch& patch) {
+  std::vector<Place> places;
+  for (const Delta::Entry& item : patch.redo.entries) {
+    const CheckpointTensor* tensor = patch.checkpoint.find(item.entry.tensor);
+    if (tensor == nullptr || tensor->view.dtype != item.entry.dtype ||
+        tensor->view.shape != item.entry.shape) {
+      return base_mismatch(item.place + ": " + patch.checkpoint.path().string() +
+                           " has no such tensor of that dtype and shape");
+    }
+    DW_ASSIGN_OR_RETURN(ByteRange range, slab_range(item.entry));
+    range.offset += tensor->offset;
+    places.push_back({tensor->file, range});
+  }
+  return places;
+}
+
+bool is_there(const fs::path& path) {
+  struct stat info;
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+std::optional<uint64_t> inode_of(const fs::path& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  return uint64_t(info.st_ino);
+}
+
+// Puts `from` where `to` is, without a moment at which nothing is there if the filesystem can.
+Status replace_folder(const fs::path& from, const fs::path& to) {
+  if (!is_there(to)) return rename_path(from, to);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return {};
+  DW_RETURN_IF_ERROR(remove_tree(to));
+  return rename_path(from, to);
+}
+
+Status point_to(const fs::path& link, const fs::path& target) {
+  fs::path temporary = link;
+  temporary += ".new";
+  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
+    return io_error(temporary.string() + ": cannot remove: " + std::strerror(errno));
+  }
+  if (::symlink(target.c_str(), temporary.c_str()) != 0) {
+    return io_error(temporary.string() + ": cannot make the link: " + std::strerror(errno));
+  }
+  DW_SYNC_POINT("replica: new link made");
+  return rename_path(temporary, link);
+}
+
+}  // namespace
+
+Result<Checkpoint> open_own_checkpoint(const fs::path& folder,
+                                       const std::vector<std::string>& weights) {
+  // With an index the folder is opened through it; without one there is a single file.
+  return Checkpoint::open(weights.size() == 1 ? folder / weights[0] : folder);
+}
+
+Result<OpenPatch> open_patch(const LocalLayout& layout, const fs::path& journal,
+                             const JournalRecord& record) {
+  std::vector<PartFile> parts;
+  for (const std::string& name : record.redo) {
+    const fs::path path = journal / "redo" / name;
+    parts.push_back({path, path.string()});
+  }
+  DW_ASSIGN_OR_RETURN(Delta redo, open_delta_parts(parts));
+  DW_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_own_checkpoint(layout.root, record.weights));
+  return OpenPatch{std::move(checkpoint), std::move(redo)};
+}
+
+Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
+  DW_ASSIGN_OR_RETURN(const std::vector<Place> places, locate(patch));
+  std::vector<std::optional<PatchedFile>> files(patch.checkpoint.files().size());
+  for (const Place& place : places) {
+    if (files[place.file]) continue;
+    DW_ASSIGN_OR_RETURN(PatchedFile file,
+                        PatchedFile::open(patch.checkpoint.files()[place.file].path));
+    files[place.file].emplace(std::move(file));
+    if (files[place.file]->bytes().size() != patch.checkpoint.files()[place.file].bytes.size()) {
+      return base_mismatch(patch.checkpoint.files()[place.file].path.string() +
+                           ": its size changed under our hands");
+    }
+  }
+  DW_SYNC_POINT("replica: patch begins");
+  DW_RETURN_IF_ERROR(parallel_try(pool, places.size(), [&](size_t i, unsigned) -> Status {
+    const Delta::Entry& item = patch.redo.entries[i];
+    const MutableBytes bytes =
+        files[places[i].file]->bytes().subspan(places[i].range.offset, places[i].range.size);
+    DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
+                           ->apply(layout_of(item.entry.dtype), item.payload, bytes, nullptr)
+                           .at(item.place));
+    DW_SYNC_POINT("replica: tensor patched");
+    return {};
+  }));
+  FileStamps stamps;
+  for (size_t f = 0; f < files.size(); ++f) {
+    if (!files[f]) continue;
+    DW_RETURN_IF_ERROR(files[f]->check_whole());
+    DW_ASSIGN_OR_RETURN(stamps[patch.checkpoint.files()[f].name], files[f]->mark());
+  }
+  DW_SYNC_POINT("replica: patched, not on disk");
+  return PatchedFiles(std::move(files), std::move(stamps));
+}
+
+Status PatchedFiles::sync(ThreadPool* pool) {
+  return parallel_try(pool, files_.size(), [&](size_t i, unsigned) -> Status {
+    if (!files_[i]) return {};
+    DW_RETURN_IF_ERROR(files_[i]->sync());
+    DW_SYNC_POINT("replica: patched file on disk");
+    return {};
+  });
+}
+
+Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
+                       std::vector<std::string>* set_aside) {
+  if (record.files.empty() && record.remove.empty()) return {};
+  const auto make_room = [&](const std::string& name) {
+    if (is_weights_file(name)) return Status();
+    return put_aside_unless(layout, layout.root, name, record.replaces, set_aside);
+  };
+  for (const std::string& name : record.files) {
+    const fs::path from = layout.journal() / "files" / name;
+    if (!is_there(from)) continue;  // done by a process that died later
+    DW_RETURN_IF_ERROR(make_room(name));
+    DW_RETURN_IF_ERROR(rename_path(from, layout.root / name));
+    DW_SYNC_POINT("replica: file replaced");
+  }
+  for (const std::string& name : record.remove) {
+    DW_RETURN_IF_ERROR(make_room(name));
+    DW_RETURN_IF_ERROR(remove_tree(layout.root / name));
+    DW_SYNC_POINT("replica: old file removed");
+  }
+  DW_RETURN_IF_ERROR(sync_directory(layout.root));
+  DW_SYNC_POINT("replica: files replaced, on disk");
+  return {};
+}
+
+// A folder that is about to be replaced: what in it is not ours stays.
+Status keep_files_of_others(const LocalLayout& layout, const fs::path& folder,
+                            const JournalRecord& record, std::vector<std::string>* set_aside) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  for (const std::string& name : names) {
+    if (is_weights_file(name)) continue;
+    DW_RETURN_IF_ERROR(put_aside_unless(layout, folder, name, record.replaces, set_aside));
+  }
+  return {};
+}
+
+Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record,
+                        std::vector<std::string>* set_aside) {
+  const fs::path from = layout.journal() / "files", to = layout.version(record.version);
+  if (inode_of(to) != record.inode) {
+    if (inode_of(from) != record.inode) {
+      return corruption(from.string() + ": the new version's folder is not there any more");
+    }
+    DW_RETURN_IF_ERROR(keep_files_of_others(layout, to, record, set_aside));
+    DW_RETURN_IF_ERROR(replace_folder(from, to));
+    DW_SYNC_POINT("replica: version's folder in place");
+    DW_RETURN_IF_ERROR(sync_directory(layout.root));
+  }
+  DW_RETURN_IF_ERROR(point_to(layout.current(), to.filename()));
+  DW_SYNC_POINT("replica: link switched");
+  return sync_directory(layout.root);
+}
+
+}  // namespace deltawire

@@ -1,0 +1,155 @@
+#include "replica/local_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "format/checkpoint_files.h"
+#include "replica/stamp_json.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kFormat = "replica/1";
+constexpr uint64_t kMaxStateBytes = 64 << 20;  // a hundred thousand shards and more
+
+Json optional_json(const std::optional<uint64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+bool read_number(const Json& json, const char* key, uint64_t* out) {
+  if (!json.contains(key) || !json.at(key).is_number_unsigned()) return false;
+  *out = json.at(key).get<uint64_t>();
+  return true;
+}
+
+bool read_signed(const Json& json, const char* key, int64_t* out) {
+  if (!json.contains(key) || !json.at(key).is_number_integer()) return false;
+  *out = json.at(key).get<int64_t>();
+  return true;
+}
+
+bool read_optional(const Json& json, const char* key, std::optional<uint64_t>* out) {
+  if (!json.contains(key) || json.at(key).is_null()) return true;
+  uint64_t value = 0;
+  if (!read_number(json, key, &value)) return false;
+  *out = value;
+  return true;
+}
+
+bool read_text(const Json& json, const char* key, std::string* out) {
+  if (!json.contains(key) || !json.at(key).is_string()) return false;
+  *out = json.at(key).get<std::string>();
+  return true;
+}
+
+bool read_stamps(const Json& json, FileStamps* out) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, value] : json.items()) {
+    if (!read_stamp(value, &(*out)[name])) return false;
+  }
+  return true;
+}
+
+bool read_sides(const Json& json, std::map<std::string, HeldSide>* out) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, value] : json.items()) {
+    HeldSide& side = (*out)[name];
+    if (!check_checkpoint_file_name(name).ok() || !read_stamp(value, &side.stamp) ||
+        !read_text(value, "sha-256", &side.sha256)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+nlohmann::json stamp_json(const FileStamp& stamp) {
+  return {{"bytes", stamp.size_bytes},
+          {"inode", stamp.inode},
+          {"modified_ns", stamp.modified_ns},
+          {"changed_ns", stamp.changed_ns}};
+}
+
+bool read_stamp(const nlohmann::json& json, FileStamp* stamp) {
+  return json.is_object() && read_number(json, "bytes", &stamp->size_bytes) &&
+         read_number(json, "inode", &stamp->inode) &&
+         read_signed(json, "modified_ns", &stamp->modified_ns) &&
+         read_signed(json, "changed_ns", &stamp->changed_ns);
+}
+
+std::string serialise_local_state(const LocalState& state) {
+  Json weights = Json::object();
+  for (const auto& [name, stamp] : state.weights) weights[name] = stamp_json(stamp);
+  Json sides = Json::object();
+  for (const auto& [name, side] : state.sides) {
+    sides[name] = stamp_json(side.stamp);
+    sides[name]["sha-256"] = side.sha256;
+  }
+  const ReplicaState& replica = state.replica;
+  return Json{{"format", kFormat},
+              {"run", replica.run},
+              {"version", replica.version},
+              {"manifest", replica.manifest},
+              {"state", replica.state},
+              {"patching_to", optional_json(replica.patching_to)},
+              {"updated", replica.updated},
+              {"serving", optional_json(replica.serving)},
+              {"copy_on_write", state.copy_on_write},
+              {"weights", std::move(weights)},
+              {"sides", std::move(sides)}}
+             .dump(1) +
+         "\n";
+}
+
+Result<LocalState> parse_local_state(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  std::string format;
+  if (!json.is_object() || !read_text(json, "format", &format)) {
+    return corruption("not the state of a replica");
+  }
+  if (format != kFormat) {
+    return unsupported("format " + quote(format) + "; this build reads " + quote(kFormat));
+  }
+  LocalState state;
+  ReplicaState& replica = state.replica;
+  if (!read_text(json, "run", &replica.run) || !read_number(json, "version", &replica.version) ||
+      !read_text(json, "manifest", &replica.manifest) ||
+      !read_text(json, "state", &replica.state) ||
+      !read_optional(json, "patching_to", &replica.patching_to) ||
+      !read_text(json, "updated", &replica.updated) ||
+      !read_optional(json, "serving", &replica.serving) || !json.contains("copy_on_write") ||
+      !json.at("copy_on_write").is_boolean() || !json.contains("weights") ||
+      !read_stamps(json.at("weights"), &state.weights) || !json.contains("sides") ||
+      !read_sides(json.at("sides"), &state.sides)) {
+    return corruption("not the state of a replica: a field is missing or of another type");
+  }
+  state.copy_on_write = json.at("copy_on_write").get<bool>();
+  return state;
+}
+
+Result<std::optional<LocalState>> read_local_state(const fs::path& file) {
+  const Result<std::string> text = read_text_file(file, kMaxStateBytes);
+  if (!text.ok() && text.status().code() == Code::kNotFound) return std::optional<LocalState>();
+  if (!text.ok()) return text.status();
+  Result<LocalState> state = parse_local_state(*text);
+  if (!state.ok()) return std::move(state).status().at(file.string());
+  return std::optional(std::move(*state));
+}
+
+Status write_local_state(const fs::path& file, const LocalState& state) {
+  return write_text_file(file, serialise_local_state(state));
+}
+
+Result<ReplicaState> read_replica_state(const fs::path& local) {
+  const fs::path file = local / ".deltawire" / "state.json";
+  DW_ASSIGN_OR_RETURN(const std::optional<LocalState> state, read_local_state(file));
+  if (!state) return not_found(local.string() + ": not a replica: there is no " + file.string());
+  return state->replica;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,159 @@
+#include "replica/memory_state.h"
+
+#include <cstring>
+
+#include "base/waves.h"
+#include "chain/plan.h"
+#include "codec/codec.h"
+#include "format/delta_part.h"
+#include "format/layout.h"
+#include "format/tensor_digest.h"
+#include "tensor/safetensors.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+class BufferSink final : public Sink {
+ public:
+  explicit BufferSink(MutableBytes bytes) : bytes_(bytes) {}
+  Status write(uint64_t offset, std::span<const uint8_t> bytes) override {
+    if (offset > bytes_.size() || bytes.size() > bytes_.size() - offset) {
+      return corruption("more bytes than expected");
+    }
+    std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
+    return {};
+  }
+
+ private:
+  const MutableBytes bytes_;
+};
+
+}  // namespace
+
+Result<FetchedObject> fetch_object(Store& store, const PartRef& part, const Allocate& allocate) {
+  FetchedObject buffer;
+  DW_ASSIGN_OR_RETURN(buffer.owner, allocate(part.size_bytes));
+  buffer.bytes = {buffer.owner.get(), part.size_bytes};
+  BufferSink sink(buffer.bytes);
+  DW_RETURN_IF_ERROR(store.download(part.name, part.size_bytes, &sink));
+  const Digest got = digest_of(DigestKind::kSha256, buffer.bytes);
+  if (got == part.sha256) return buffer;
+  return corruption(store.url() + "/" + part.name + ": sha-256: expected " + part.sha256.hex() +
+                    ", got " + got.hex());
+}
+
+Status add_checkpoint_file(const FetchedObject& file, MemoryState* state) {
+  DW_ASSIGN_OR_RETURN(const SafetensorsView view, parse_safetensors(file.bytes));
+  for (const TensorView& tensor : view.tensors) {
+    const size_t offset = size_t(tensor.bytes.data() - file.bytes.data());
+    MemoryTensor held{tensor.dtype, tensor.shape, {}, file.owner};
+    if (!tensor.bytes.empty()) held.bytes = file.bytes.subspan(offset, tensor.bytes.size());
+    if (!state->emplace(tensor.name, std::move(held)).second) {
+      return corruption("tensor " + quote(tensor.name) + " is in two files");
+    }
+  }
+  return {};
+}
+
+Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& allocate,
+                   MemoryState* state, ThreadPool* pool) {
+  if (!entry.old_digest) {  // brings a tensor whole
+    DW_ASSIGN_OR_RETURN(const auto owner, allocate(payload.size()));
+    std::copy(payload.begin(), payload.end(), owner.get());
+    (*state)[entry.tensor] = {entry.dtype, entry.shape, {owner.get(), payload.size()}, owner};
+    return {};
+  }
+  const auto found = state->find(entry.tensor);
+  if (found == state->end()) return base_mismatch("there is no such tensor");
+  MemoryTensor& tensor = found->second;
+  if (tensor.dtype != entry.dtype || tensor.shape != entry.shape) {
+    return base_mismatch(
+        "expected " + std::string(dtype_name(entry.dtype)) + " " + shape_to_string(entry.shape) +
+        ", got " + std::string(dtype_name(tensor.dtype)) + " " + shape_to_string(tensor.shape));
+  }
+  const Codec& codec = *find_codec(entry.codec);
+  const Layout layout = layout_of(entry.dtype);
+  if (entry.box.whole()) return codec.apply(layout, payload, tensor.bytes, pool);
+  std::vector<uint8_t> contents(entry.box_bytes());
+  copy_box_out(entry.box, entry.dtype, entry.shape, tensor.bytes, contents);
+  DW_RETURN_IF_ERROR(codec.apply(layout, payload, contents, pool));
+  copy_box_in(entry.box, entry.dtype, entry.shape, contents, tensor.bytes);
+  return {};
+}
+
+namespace {
+
+Status apply_part(Bytes file, const Allocate& allocate, MemoryState* state, ThreadPool* pool) {
+  DW_ASSIGN_OR_RETURN(const DeltaPart part, parse_part(file));
+  for (const PayloadView& view : part.entries) {
+    DW_RETURN_IF_ERROR(apply_entry(view.entry, view.payload, allocate, state, pool)
+                           .at("tensor " + quote(view.entry.tensor)));
+  }
+  for (const std::string& name : part.info.removed) state->erase(name);
+  return {};
+}
+
+}  // namespace
+
+Status check_state(const Manifest& manifest, const Schema& schema, const MemoryState& state,
+                   const std::set<std::string, std::less<>>* only, ThreadPool* pool) {
+  DW_RETURN_IF_ERROR(states_of(schema, manifest).status());
+  if (state.size() != schema.tensors.size()) {
+    return corruption("expected " + std::to_string(schema.tensors.size()) + " tensors, got " +
+                      std::to_string(state.size()));
+  }
+  std::vector<uint64_t> sizes;
+  std::vector<const MemoryTensor*> tensors;
+  for (const Schema::Tensor& expected : schema.tensors) {
+    const auto found = state.find(expected.name);
+    if (found == state.end() || found->second.dtype != expected.dtype ||
+        found->second.shape != expected.shape) {
+      return corruption("tensor " + quote(expected.name) + ": expected " +
+                        std::string(dtype_name(expected.dtype)) + " " +
+                        shape_to_string(expected.shape) + ", got another or none");
+    }
+    const bool wanted = only == nullptr || only->contains(expected.name);
+    tensors.push_back(wanted ? &found->second : nullptr);
+    sizes.push_back(wanted ? found->second.bytes.size() : 0);
+  }
+  const auto check = [&](size_t i, ThreadPool*) -> Status {
+    if (tensors[i] == nullptr) return {};
+    const Schema::Tensor& expected = schema.tensors[i];
+    const auto boxes = manifest.boxes.find(expected.name);
+    const Digest got =
+        tensor_digest(manifest.digest_kind, expected.dtype, expected.shape, tensors[i]->bytes,
+                      boxes == manifest.boxes.end() ? nullptr : &boxes->second);
+    if (got == manifest.digests[i]) return {};
+    return corruption("tensor " + quote(expected.name) + ": " + std::string(digest_name(got.kind)) +
+                      ": expected " + manifest.digests[i].hex() + ", got " + got.hex());
+  };
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check, [](size_t) {
+    return Status();
+  });
+}
+
+Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool* pool,
+                                const Progress& progress, const Allocate& allocate) {
+  DW_ASSIGN_OR_RETURN(const Plan plan, plan_catch_up(chain, {}, version));
+  MemoryState state;
+  uint64_t done = 0;
+  for (const Hop& hop : plan.hops) {
+    if (!hop.base) state.clear();
+    for (const PartRef& part : hop.parts) {
+      done += part.size_bytes;
+      if (hop.base || part.name.ends_with(".safetensors")) {
+        DW_ASSIGN_OR_RETURN(const FetchedObject file, fetch_object(chain.store(), part, allocate));
+        Status status = hop.base ? apply_part(file.bytes, allocate, &state, pool)
+                                 : add_checkpoint_file(file, &state);
+        DW_RETURN_IF_ERROR(std::move(status).at(chain.store().url() + "/" + part.name));
+      }
+      if (progress && !progress(done, plan.bytes)) return cancelled("stopped on request");
+    }
+  }
+  DW_RETURN_IF_ERROR(check_state(plan.target.manifest, plan.schema, state, nullptr, pool)
+                         .at(chain.store().url() + ": version " + std::to_string(version)));
+  return state;
+}
+
+}  // namespace deltawire

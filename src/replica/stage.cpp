@@ -1,0 +1,122 @@
+#include "replica/stage.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/guard.h"
+#include "codec/codec.h"
+#include "delta/patched_digest.h"
+#include "format/layout.h"
+#include "replica/scratch_copy.h"
+
+namespace deltawire {
+namespace {
+
+// An entry and the bytes of the tensor that it patches.
+struct Slab {
+  const Delta::Entry* item;
+  ByteRange range;
+};
+
+// The steps as sparse changes of ranges that do not meet, in the order of the tensor's bytes; none
+// when they are anything else.
+std::vector<Slab> sparse_slabs(const StageJob& job) {
+  if (job.steps.from == nullptr) return {};
+  std::vector<Slab> slabs;
+  uint64_t list_bytes = 0;
+  for (const Delta::Entry* item : job.steps.entries) {
+    const Result<ByteRange> range = slab_range(item->entry);
+    if (!range.ok()) return {};
+    slabs.push_back({item, *range});
+    list_bytes += item->entry.num_changed * (sizeof(uint64_t) + layout_of(job.held.dtype).width);
+  }
+  // Positions take 8 bytes each while they are worked on: more take the way that needs no list.
+  if (list_bytes > std::min<uint64_t>(job.memory.list_bytes, job.held.bytes.size() / 2)) return {};
+  std::sort(slabs.begin(), slabs.end(),
+            [](const Slab& a, const Slab& b) { return a.range.offset < b.range.offset; });
+  for (size_t i = 1; i < slabs.size(); ++i) {
+    if (slabs[i - 1].range.offset + slabs[i - 1].range.size > slabs[i].range.offset) return {};
+  }
+  return slabs;
+}
+
+Bytes bytes_of(const StageJob& job, const Slab& slab) {
+  return job.held.bytes.subspan(slab.range.offset, slab.range.size);
+}
+
+Status check_base(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool) {
+  return parallel_try(pool, slabs.size(), [&](size_t i, unsigned) -> Status {
+    const Digest& expected = *slabs[i].item->entry.old_digest;
+    const Digest got = digest_of(expected.kind, bytes_of(job, slabs[i]));
+    return got == expected ? Status() : not_the_base(job.place, *slabs[i].item, got);
+  });
+}
+
+Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs,
+                             ThreadPool* pool) {
+  Changes all;
+  const Layout layout = layout_of(job.held.dtype);
+  for (const Slab& slab : slabs) {
+    const Codec& codec = *find_codec(slab.item->entry.codec);
+    Result<Changes> own = codec.decode(layout, slab.item->payload, bytes_of(job, slab), pool);
+    if (!own.ok()) return std::move(own).status().at(slab.item->place);
+    if (slabs.size() == 1 && slab.range.offset == 0) return own;
+    const uint64_t first = slab.range.offset / layout.width;
+    for (const uint64_t position : own->positions) all.positions.push_back(first + position);
+    all.values.insert(all.values.end(), own->values.begin(), own->values.end());
+  }
+  return all;
+}
+
+Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool,
+                    const std::function<Status(RedoEntry)>& take) {
+  const DeltaEntry& first = slabs[0].item->entry;
+  const Digest& target = job.target.manifest.digests[job.steps.index];
+  const Result<Changes> changes = decode_slabs(job, slabs, pool);
+  // The result proves the base along with the steps. Where it is wrong, the base says whose fault
+  // that is: decoded from other bytes than it was made for, a sound payload looks damaged.
+  if (!changes.ok()) {
+    DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
+    return changes.status();
+  }
+  const Digest got = patched_digest(target.kind, layout_of(job.held.dtype).width, job.held.bytes,
+                                    {changes->positions, changes->values});
+  if (got != target) {
+    DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
+    // What lies between slabs has no digest of its own to blame.
+    return first.box.whole()
+               ? not_the_target(*slabs[0].item, target, got)
+               : base_mismatch(job.place +
+                               ": not what the manifest says: " + digest_difference(target, got));
+  }
+  std::optional<BothDigests> known;
+  if (first.box.whole()) known = {*first.old_digest, got};
+  return make_redo_of_changes(job.held, *changes, known, job.memory.slab_bytes, take);
+}
+
+Status stage_on_copy(const StageJob& job, ThreadPool* pool,
+                     const std::function<Status(RedoEntry)>& take) {
+  const Bytes held = job.held.bytes;
+  DW_ASSIGN_OR_RETURN(
+      const ScratchCopy copy,
+      ScratchCopy::make(job.scratch, job.steps.index, held.size(), job.memory.large_tensor));
+  if (job.steps.from != nullptr) std::copy(held.begin(), held.end(), copy.bytes().begin());
+  DW_RETURN_IF_ERROR(advance_tensor(job.steps, job.target, job.place, copy.bytes(), pool));
+  return make_redo_entries(job.held, copy.bytes(), job.memory.slab_bytes, pool, take);
+}
+
+}  // namespace
+
+Status stage_tensor(const StageJob& job, ThreadPool* pool,
+                    const std::function<Status(RedoEntry)>& take) {
+  return guard_memory([&]() -> Status {
+    // Tensors of ranks have a digest per box, which only a copy can be cut into.
+    if (!job.target.manifest.boxes.contains(job.held.name)) {
+      const std::vector<Slab> slabs = sparse_slabs(job);
+      if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
+    }
+    return stage_on_copy(job, pool, take);
+  });
+}
+
+}  // namespace deltawire

@@ -1,0 +1,34 @@
+// The last step before anything changes: what a tensor's bytes will become, as absolute values,
+// proven at both ends. Where the bytes are, in a file or in somebody's memory, is not its business.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+#include "base/thread_pool.h"
+#include "deltawire/status.h"
+#include "replica/journal_redo.h"
+#include "replica/memory_shares.h"
+#include "replica/tensors.h"
+
+namespace deltawire {
+
+struct StageJob {
+  const TensorSteps& steps;  // with at least one entry
+  const Target& target;
+  const std::string& place;              // of the tensor, for messages
+  const TensorView& held;                // what is there; stays as it is
+  const std::filesystem::path& scratch;  // for copies of tensors too large for memory
+  StageMemory memory = share_stage_memory(kUsualMemory);
+};
+
+// Hands what differs between the held bytes and the target's to `take`, in entries of bounded size.
+// Before the first one, all is checked: BaseMismatch when what is held is not what the steps
+// expect, Corruption when they do not lead to the target.
+//
+// One sparse step, which is what a replica that keeps up sees, is decoded from the held bytes
+// themselves. Anything else works on a copy.
+Status stage_tensor(const StageJob& job, ThreadPool* pool,
+                    const std::function<Status(RedoEntry)>& take);
+
+}  // namespace deltawire

@@ -1,0 +1,94 @@
+// What a TensorReplica is made of. tensor_replica.cpp has what a caller sees: open, prepare,
+// commit; tensor_attempt.cpp how a version gets ready.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "base/work_folder.h"
+#include "chain/chain.h"
+#include "chain/plan.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/tensor_replica.h"
+#include "replica/beat.h"
+#include "replica/boxed_tensors.h"
+#include "replica/hop_files.h"
+#include "replica/phase_clock.h"
+#include "replica/route.h"
+#include "replica/spill_space.h"
+#include "replica/tensor_set.h"
+#include "transfer/fetch.h"
+
+namespace deltawire {
+
+struct TensorReplicaCore {
+  TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
+      : store(std::move(the_store)), options(std::move(the_options)), pool(options.threads) {}
+
+  const std::shared_ptr<Store> store;
+  const TensorReplicaOptions options;
+  ThreadPool pool;
+  std::optional<Chain> chain;
+  std::unique_ptr<ReplicaBeat> beat;
+  std::optional<WorkFolder> scratch;
+  std::vector<CheckpointTensor> forms;  // of whole tensors, sorted by name, without bytes
+  std::vector<uint64_t> sizes;          // of those, in bytes
+  TensorMemory memory = share_tensor_memory(kUsualMemory);
+  std::unique_ptr<SpillSpace> spill;                // what waits for commit()
+  std::array<std::unique_ptr<ArraySet>, 2> arrays;  // by kind of memory; null: has none
+  std::unique_ptr<BoxedTensors> boxed;              // null: all tensors are held whole
+  std::vector<TensorSet*> sets;                     // all of them, in the order of commit()
+  // By number in `forms`: where the tensor is; null: nothing of it is held.
+  std::vector<TensorSet*> set_of;
+
+  std::optional<Held> held;
+  std::optional<Held> proven;  // held last; stays when a commit fails, and what comes is no older
+  bool recognised = false;     // what the tensors held at first has been looked at
+  std::optional<VersionRecord> seen;
+
+  struct Pending {
+    Held target;
+    Manifest manifest;
+    std::vector<size_t> staged;        // tensors to write
+    std::optional<Checkpoint> source;  // what whole contents point into
+    PullReport report;
+  };
+  std::optional<Pending> pending;
+
+  // tensor_replica.cpp
+  Status open(std::vector<LiveTensor> tensors);
+  Result<std::optional<uint64_t>> head();
+  Result<PullReport> prepare(PullGoal goal);
+  Result<PullReport> commit();
+  Status recognise(uint64_t wanted);
+  // The version's tensors must be those that were given, one by one: then a number in its schema is
+  // one in `forms`.
+  Status check_forms(const Schema& schema) const;
+  enum class When : uint8_t { kBefore, kWritten };
+  Status check_digests(const std::vector<size_t>& which, const Manifest& manifest,
+                       When when = When::kBefore);
+  Status add_tensor(std::span<const LiveTensor> boxes, size_t* next_box);
+  Result<ArraySet*> arrays_in(Memory memory);
+  // The tensors of which something is held.
+  std::vector<size_t> held_tensors() const;
+  void drop();
+  std::filesystem::path parts_folder() const { return scratch->path() / "parts"; }
+
+  // tensor_attempt.cpp: leaves `pending`, or none when there is nothing to do. Goes around parts
+  // that are damaged or gone.
+  Status attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
+};
+
+struct TensorReplica::Impl : TensorReplicaCore {
+  using TensorReplicaCore::TensorReplicaCore;
+};
+
+inline constexpr const char* kGivenTensors = "the tensors given";
+
+}  // namespace deltawire

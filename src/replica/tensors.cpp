@@ -1,0 +1,240 @@
+#include "replica/tensors.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/guard.h"
+#include "codec/codec.h"
+#include "format/layout.h"
+#include "format/tensor_digest.h"
+#include "tensor/box_runs.h"
+#include "tensor/boxes.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+std::string form(DType dtype, const Shape& shape) {
+  return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
+}
+
+constexpr const char* kNotTheTarget = ": the patched tensor is not what the manifest says: ";
+
+// Boxes of one tensor: inside it, apart from each other, and nothing of it left out.
+Status check_cover(const Schema::Tensor& tensor, const std::vector<BoxDigest>& boxes) {
+  DW_ASSIGN_OR_RETURN(const uint64_t all, tensor_size_bytes(tensor.dtype, tensor.shape));
+  uint64_t covered = 0;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    DW_RETURN_IF_ERROR(check_box(boxes[i].box, tensor.dtype, tensor.shape));
+    for (size_t j = 0; j < i; ++j) {
+      if (overlap(boxes[i].box, boxes[j].box)) {
+        return corruption("boxes " + box_to_string(boxes[j].box) + " and " +
+                          box_to_string(boxes[i].box) + " overlap");
+      }
+    }
+    DW_ASSIGN_OR_RETURN(const uint64_t size,
+                        tensor_size_bytes(tensor.dtype, box_shape(boxes[i].box, tensor.shape)));
+    covered += size;
+  }
+  if (covered == all) return {};
+  return corruption("boxes cover " + std::to_string(covered) + " of " + std::to_string(all) +
+                    " bytes");
+}
+
+const std::vector<BoxDigest>* boxes_of(const Manifest& manifest, const std::string& tensor) {
+  const auto found = manifest.boxes.find(tensor);
+  return found == manifest.boxes.end() ? nullptr : &found->second;
+}
+
+// A tensor on its way through the hops.
+struct Way {
+  DType dtype = DType::kU8;
+  Shape shape;
+  const CheckpointTensor* from = nullptr;
+  std::vector<const Delta::Entry*> entries;
+};
+using Ways = std::map<std::string, Way, std::less<>>;
+
+Status add_entry(const HeldTensors& source, const Delta::Entry& item, Ways* ways) {
+  const DeltaEntry& entry = item.entry;
+  if (!entry.old_digest) {
+    (*ways)[entry.tensor] = {entry.dtype, entry.shape, nullptr, {&item}};
+    return {};
+  }
+  const auto found = ways->find(entry.tensor);
+  if (found == ways->end()) {
+    return base_mismatch(source.place + ": has no such tensor as " + item.place + " patches");
+  }
+  Way& way = found->second;
+  if (way.dtype != entry.dtype || way.shape != entry.shape) {
+    return base_mismatch(source.place + ": " + item.place + " patches " +
+                         form(entry.dtype, entry.shape) + ", there is " +
+                         form(way.dtype, way.shape));
+  }
+  way.entries.push_back(&item);
+  return {};
+}
+
+// What entries expect of bytes that no entry before them has touched. Fills `proven` with the boxes
+// that were compared.
+Status check_start(const TensorSteps& steps, const std::string& place, Bytes data,
+                   std::vector<const Box*>* proven) {
+  if (steps.from == nullptr) return {};
+  std::vector<const Box*> touched;
+  for (const Delta::Entry* item : steps.entries) {
+    const DeltaEntry& entry = item->entry;
+    const bool fresh = std::none_of(touched.begin(), touched.end(), [&](const Box* box) {
+      return *box == entry.box || overlap(*box, entry.box);
+    });
+    if (!fresh) continue;
+    touched.push_back(&entry.box);
+    const Digest got =
+        box_digest(entry.old_digest->kind, entry.dtype, entry.shape, data, entry.box);
+    if (got != *entry.old_digest) return not_the_base(place, *item, got);
+    proven->push_back(&entry.box);
+  }
+  return {};
+}
+
+Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* pool) {
+  for (const Delta::Entry* item : steps.entries) {
+    const DeltaEntry& entry = item->entry;
+    const Codec& codec = *find_codec(entry.codec);
+    const Layout layout = layout_of(entry.dtype);
+    const BoxRuns runs(entry.box, entry.dtype, entry.shape);
+    if (entry.box.whole() || runs.count() == 1) {  // lies together
+      const MutableBytes own =
+          data.subspan(runs.count() == 0 ? 0 : runs.position(0), runs.count() * runs.run_bytes());
+      DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, own, pool).at(item->place));
+      continue;
+    }
+    std::vector<uint8_t> contents(entry.box_bytes());
+    copy_box_out(entry.box, entry.dtype, entry.shape, data, contents);
+    DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));
+    copy_box_in(entry.box, entry.dtype, entry.shape, contents, data);
+  }
+  return {};
+}
+
+// Whose fault is a box that came out wrong: the steps', when they began with what they expect.
+Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& proven, const Box& box,
+                    const std::string& place, const std::string& difference) {
+  const bool known = steps.from == nullptr ||
+                     std::any_of(proven.begin(), proven.end(),
+                                 [&](const Box* one) { return one->whole() || *one == box; });
+  if (known) return corruption(steps.entries.back()->place + kNotTheTarget + difference);
+  return base_mismatch(place + ": not what the manifest says: " + difference);
+}
+
+Status check_result(const TensorSteps& steps, const Target& target,
+                    const std::vector<const Box*>& proven, const std::string& place, Bytes data) {
+  const Schema::Tensor& spec = target.schema.tensors[steps.index];
+  const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, spec.name);
+  const std::vector<BoxDigest> whole = {{Box{}, target.manifest.digests[steps.index]}};
+  for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
+    const Digest got = box_digest(box.digest.kind, spec.dtype, spec.shape, data, box.box);
+    if (got != box.digest) {
+      return wrong_result(steps, proven, box.box, place, digest_difference(box.digest, got));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string digest_difference(const Digest& expected, const Digest& got) {
+  return std::string(digest_name(got.kind)) + ": expected " + expected.hex() + ", got " + got.hex();
+}
+
+Status not_the_base(const std::string& place, const Delta::Entry& item, const Digest& got) {
+  return base_mismatch(place + ": not what " + item.place +
+                       " patches: " + digest_difference(*item.entry.old_digest, got));
+}
+
+Status not_the_target(const Delta::Entry& item, const Digest& expected, const Digest& got) {
+  return corruption(item.place + kNotTheTarget + digest_difference(expected, got));
+}
+
+Status check_target(const Target& target) {
+  const std::string place = "manifest of version " + std::to_string(target.manifest.version);
+  if (!digest_available(target.manifest.digest_kind)) {
+    return unsupported(place + ": this build has no " +
+                       std::string(digest_name(target.manifest.digest_kind)));
+  }
+  Result<std::vector<TensorState>> states = states_of(target.schema, target.manifest);
+  if (!states.ok()) return std::move(states).status().at(place);
+  size_t boxed = 0;
+  for (size_t i = 0; i < target.schema.tensors.size(); ++i) {
+    const Schema::Tensor& tensor = target.schema.tensors[i];
+    const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, tensor.name);
+    if (boxes == nullptr) continue;
+    ++boxed;
+    const std::string where = place + ", tensor " + quote(tensor.name);
+    DW_RETURN_IF_ERROR(check_cover(tensor, *boxes).at(where));
+    const Digest got = boxes_digest(*boxes);
+    if (got != target.manifest.digests[i]) {
+      return corruption(
+          where + ": digest of its boxes: " + digest_difference(target.manifest.digests[i], got));
+    }
+  }
+  if (boxed != target.manifest.boxes.size()) {
+    return corruption(place + ": has boxes of a tensor that the schema does not have");
+  }
+  const Digest state = state_digest(std::move(*states));
+  if (state == target.manifest.state) return {};
+  return corruption(place + ": state digest: " + digest_difference(target.manifest.state, state));
+}
+
+Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
+                                               std::span<const Delta> hops, const Schema& schema) {
+  Ways ways;
+  for (const CheckpointTensor& tensor : source.tensors) {
+    ways[tensor.view.name] = {tensor.view.dtype, tensor.view.shape, &tensor, {}};
+  }
+  for (const Delta& hop : hops) {
+    for (const std::string& name : hop.info.removed) {
+      if (ways.erase(name) == 0) {
+        return base_mismatch(source.place + ": there is no tensor " + quote(name) + " to remove");
+      }
+    }
+    for (const Delta::Entry& item : hop.entries) DW_RETURN_IF_ERROR(add_entry(source, item, &ways));
+  }
+  std::vector<TensorSteps> steps;
+  for (size_t i = 0; i < schema.tensors.size(); ++i) {
+    const Schema::Tensor& tensor = schema.tensors[i];
+    const auto found = ways.find(tensor.name);
+    if (found == ways.end()) {
+      return base_mismatch(source.place + ": there is no tensor " + quote(tensor.name));
+    }
+    Way& way = found->second;
+    if (way.dtype != tensor.dtype || way.shape != tensor.shape) {
+      return base_mismatch(source.place + ": tensor " + quote(tensor.name) + ": expected " +
+                           form(tensor.dtype, tensor.shape) + ", got " +
+                           form(way.dtype, way.shape));
+    }
+    steps.push_back({i, way.from, std::move(way.entries)});
+    ways.erase(found);
+  }
+  if (!ways.empty()) {
+    return base_mismatch(source.place + ": tensor " + quote(ways.begin()->first) +
+                         " is not one of the version's");
+  }
+  return steps;
+}
+
+Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
+                       Bytes data) {
+  return guard_memory([&]() -> Status { return check_result(steps, target, {}, place, data); });
+}
+
+Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
+                      MutableBytes data, ThreadPool* pool) {
+  return guard_memory([&]() -> Status {
+    std::vector<const Box*> proven;
+    DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
+    DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));
+    return check_result(steps, target, proven, place, data);
+  });
+}
+
+}  // namespace deltawire

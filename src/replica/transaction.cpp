@@ -1,0 +1,261 @@
+// The local transaction: what happens to LOCAL, in an order that survives the end of the process at
+// any instant. docs/protocol.md, "Applying", is its contract.
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/sync_point.h"
+#include "replica/impl.h"
+#include "replica/prove_files.h"
+#include "replica/side_files.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+namespace {
+
+// Whether a file is the one that was made, under another name: a rename changes one of its times.
+bool is_renamed(const FileStamp& made, const FileStamp& now) {
+  FileStamp expected = made;
+  expected.changed_ns = now.changed_ns;
+  return expected == now;
+}
+
+bool is_passing(const Status& status) {
+  return status.code() == Code::kIo || status.code() == Code::kOutOfMemory;
+}
+
+}  // namespace
+
+Result<std::optional<PatchedFiles>> ReplicaCore::carry_out(const Pending& step,
+                                                           std::vector<std::string>* set_aside) {
+  std::optional<PatchedFiles> files;
+  switch (step.record.kind) {
+    case JournalKind::kPatch: {
+      DW_ASSIGN_OR_RETURN(files, carry_out_patch(*step.patch, &pool));
+      DW_RETURN_IF_ERROR(carry_out_files(layout, step.record, set_aside));
+      return files;
+    }
+    case JournalKind::kFiles:
+      DW_RETURN_IF_ERROR(carry_out_files(layout, step.record, set_aside));
+      return files;
+    case JournalKind::kSwitch:
+      DW_RETURN_IF_ERROR(carry_out_switch(layout, step.record, set_aside));
+      return files;
+  }
+  return internal_error("journal of an unknown kind");
+}
+
+// How the files of the checkpoint must be until settle() records them: those that were written as
+// they were left, the others as they were read. Of a resumed step nothing is known.
+FileStamps ReplicaCore::stamps_after(const Pending& step,
+                                     const std::optional<PatchedFiles>& files) const {
+  FileStamps left;
+  if (step.resumed) return left;
+  for (const auto& [name, held] : step.held) left[name] = held;
+  if (files) {
+    for (const auto& [name, patched] : files->stamps()) left[name] = patched;
+  }
+  for (const auto& [name, made] : step.made) {
+    left[name] = made;
+    if (step.record.kind != JournalKind::kFiles) continue;
+    const Result<FileStamp> now = stamp_of(layout.root / name);
+    if (now.ok() && is_renamed(made, *now)) left[name] = *now;
+  }
+  return left;
+}
+
+Status ReplicaCore::save(LocalState next) {
+  next.replica.updated = utc_now();
+  DW_RETURN_IF_ERROR(write_local_state(layout.state(), next));
+  state = std::move(next);
+  shown = state->replica;
+  return {};
+}
+
+Status ReplicaCore::record_version(const JournalRecord& record, FileStamps weights,
+                                   std::map<std::string, HeldSide> sides) {
+  LocalState next;
+  next.copy_on_write = record.kind == JournalKind::kSwitch;
+  next.replica.run = record.run;
+  next.replica.version = record.version;
+  next.replica.manifest = record.manifest;
+  next.replica.state = record.state;
+  if (state) next.replica.serving = state->replica.serving;
+  next.weights = std::move(weights);
+  next.sides = std::move(sides);
+  DW_RETURN_IF_ERROR(save(std::move(next)));
+  DW_SYNC_POINT("replica: version recorded");
+  damage.clear();
+  state_lost = false;
+  return {};
+}
+
+// Out of the way in one step; its files may go in many.
+Status ReplicaCore::drop_journal() {
+  DW_RETURN_IF_ERROR(make_folder(layout.work()));
+  const fs::path done = layout.work() / "done";
+  DW_RETURN_IF_ERROR(remove_tree(done));
+  DW_RETURN_IF_ERROR(rename_path(layout.journal(), done));
+  DW_SYNC_POINT("replica: journal put aside");
+  DW_RETURN_IF_ERROR(sync_directory(layout.own()));
+  DW_RETURN_IF_ERROR(remove_tree(layout.work()));
+  DW_SYNC_POINT("replica: journal removed");
+  return {};
+}
+
+// No repetition of the step will help: what is there is not what it should be.
+void ReplicaCore::give_up(const Status& status) {
+  damage = status.message();
+  unfinished.reset();
+}
+
+// From here on the step will be finished, now or by the next process.
+Status ReplicaCore::commit_journal(const Pending& step) {
+  if (!step.resumed) {
+    std::error_code error;
+    if (fs::exists(layout.journal(), error)) {  // it could not be carried out; this one replaces it
+      DW_RETURN_IF_ERROR(make_folder(layout.work()));
+      DW_RETURN_IF_ERROR(remove_tree(layout.work() / "damaged"));
+      DW_RETURN_IF_ERROR(rename_path(layout.journal(), layout.work() / "damaged"));
+    }
+    DW_SYNC_POINT("replica: before the journal is committed");
+    DW_RETURN_IF_ERROR(rename_path(layout.new_journal(), layout.journal()));
+    DW_SYNC_POINT("replica: journal renamed");
+    unfinished = step.record;
+    DW_RETURN_IF_ERROR(sync_directory(layout.own()));
+    DW_SYNC_POINT("replica: journal committed");
+  }
+  if (!state || state->replica.patching_to == step.record.version) return {};
+  LocalState patching = *state;
+  patching.replica.patching_to = step.record.version;
+  DW_RETURN_IF_ERROR(save(std::move(patching)));
+  DW_SYNC_POINT("replica: patching_to noted");
+  return {};
+}
+
+Result<PullReport> ReplicaCore::commit() {
+  DW_RETURN_IF_ERROR(check_folder());
+  DW_RETURN_IF_ERROR(settle(nullptr));
+  if (!pending) {
+    PullReport report;
+    report.run = chain->run();
+    if (state) {
+      report.version = state->replica.version;
+      report.from = state->replica.version;
+      report.path = layout.checkpoint(state->copy_on_write, report.version);
+    }
+    return report;
+  }
+  Pending step = std::move(*pending);
+  pending.reset();
+  PullReport& report = step.report;
+  const auto start = std::chrono::steady_clock::now();
+  const double before = report.seconds;
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const auto phase = [&](const char* name, double begin) {
+    report.phases.push_back({name, before + begin, before + elapsed()});
+  };
+  // Time may have passed since prepare() read the files.
+  if (const auto edited = find_edited(layout.root, step.held)) {
+    return base_mismatch(*edited + " since the next version was prepared");
+  }
+  DW_RETURN_IF_ERROR(commit_journal(step));
+  phase("journal", 0);
+  const double patch_begin = elapsed();
+  Unsettled done;
+  Result<std::optional<PatchedFiles>> files = carry_out(step, &report.set_aside);
+  if (!files.ok()) {
+    if (!is_passing(files.status())) give_up(files.status());
+    return files.status();
+  }
+  done.files = std::move(*files);
+  done.left = stamps_after(step, done.files);
+  // Now: what somebody edits from here on is not the version's.
+  DW_ASSIGN_OR_RETURN(done.sides,
+                      held_side_files(layout.checkpoint(step.record.kind == JournalKind::kSwitch,
+                                                        step.record.version),
+                                      step.record, step.resumed));
+  report.patch_seconds = elapsed() - patch_begin;
+  phase("patch", patch_begin);
+  ReplicaState now{
+      step.record.run, report.version, step.record.manifest, step.record.state, {}, utc_now(), {}};
+  if (state) now.serving = state->replica.serving;
+  shown = std::move(now);
+  report.path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report.version);
+  report.seconds += elapsed();
+  done.record = std::move(step.record);
+  done.resumed = step.resumed;
+  done.seconds = report.seconds;
+  done.committed = std::chrono::steady_clock::now();
+  unsettled.emplace(std::move(done));
+  log_event(LogLevel::kInfo, "replica.committed",
+            {{"local", layout.root}, {"version", report.version}, {"bytes", report.bytes}});
+  return report;
+}
+
+// Until here the journal is what the version rests on: killed before, the next process patches
+// again what the disk may have lost. What is recorded is what was patched, and nothing that came to
+// the files since: an engine may have taken minutes to load them.
+Status ReplicaCore::settle(PullReport* report) {
+  if (!unsettled) return {};
+  Unsettled step = std::move(*unsettled);
+  unsettled.reset();
+  shown = state ? std::optional(state->replica) : std::nullopt;
+  DW_RETURN_IF_ERROR(check_folder());
+  const auto now = [&] {
+    return step.seconds +
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - step.committed).count();
+  };
+  const double sync_begin = now();
+  if (step.files) DW_RETURN_IF_ERROR(step.files->sync(&pool));
+  const double check_begin = now();
+  const JournalRecord& record = step.record;
+  bool read = false;
+  Result<FileStamps> proven =
+      prove_files(layout.checkpoint(record.kind == JournalKind::kSwitch, record.version),
+                  record.weights, step.left, record.target, &pool, &read);
+  if (!proven.ok()) {
+    Status status = proven.status();
+    if (is_passing(status)) return status;
+    status = std::move(status).at("version " + std::to_string(record.version) +
+                                  " was patched, and then the files were changed");
+    give_up(status);
+    return status;
+  }
+  const double record_begin = now();
+  DW_RETURN_IF_ERROR(record_version(record, std::move(*proven), std::move(step.sides)));
+  if (beat) beat->holds(state->replica.version, state->replica.serving);
+  if (step.resumed) {
+    log_event(LogLevel::kWarning, "replica.recovered",
+              {{"local", layout.root}, {"version", record.version}});
+  }
+  unfinished.reset();
+  DW_RETURN_IF_ERROR(drop_journal());
+  if (state->copy_on_write) remove_old_versions();
+  if (report == nullptr) return {};
+  if (step.files) report->phases.push_back({"sync", sync_begin, check_begin});
+  if (read) report->phases.push_back({"check", check_begin, record_begin});
+  report->phases.push_back({"record", record_begin, now()});
+  report->seconds = now();
+  return {};
+}
+
+ReplicaCore::~ReplicaCore() {
+  const Status status = settle(nullptr);
+  if (!status.ok()) log_event(LogLevel::kWarning, "replica.not_settled", {{"error", status}});
+}
+
+// Best effort: what cannot be removed now is tried again after the next version.
+void ReplicaCore::remove_old_versions() const {
+  std::vector<uint64_t> versions = versions_side_by_side(layout);
+  std::erase(versions, state->replica.version);
+  for (size_t i = 0; i + options.keep_versions < versions.size(); ++i) {
+    const Status status = remove_tree(layout.version(versions[i]));
+    if (!status.ok()) log_event(LogLevel::kWarning, "replica.cannot_remove", {{"error", status}});
+    DW_SYNC_POINT("replica: old version removed");
+  }
+}
+
+}  // namespace deltawire

@@ -1,0 +1,110 @@
+#include "transfer/fetch.h"
+
+#include "base/guard.h"
+#include "base/start_threads.h"
+#include "base/sync_point.h"
+#include "transfer/fetch_sink.h"
+
+namespace deltawire {
+namespace {
+
+// Enough to hide the latency of a distant store behind other parts.
+constexpr size_t kAtOnce = 8;
+
+}  // namespace
+
+Fetch::Fetch(Store& store, std::vector<FetchItem> items) : store_(store), items_(std::move(items)) {
+  for (const FetchItem& item : items_) total_bytes_ += item.part.size_bytes;
+  start_threads(
+      std::min(kAtOnce, items_.size()), [this](size_t) { work(); }, &threads_);
+}
+
+Fetch::~Fetch() {
+  stop_ = true;
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Fetch::work() {
+  while (!stop_) {
+    const size_t index = taken_++;
+    if (index >= items_.size()) return;
+    Status status = guard_memory([&]() -> Status { return fetch_item(items_[index]); });
+    const std::lock_guard lock(mutex_);
+    if (status.ok()) {
+      ready_.push_back(index);
+      last_arrival_ = std::chrono::steady_clock::now();
+    } else {
+      if (failure_.ok()) {
+        const bool bad = status.code() == Code::kCorruption || status.code() == Code::kNotFound;
+        if (bad) bad_item_ = index;
+        failure_ = std::move(status);
+      }
+      stop_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+Status Fetch::fetch_item(const FetchItem& item) {
+  Status status = fetch_once(item);
+  if (status.code() == Code::kCorruption) status = fetch_once(item);
+  return status;
+}
+
+Status Fetch::fetch_once(const FetchItem& item) {
+  const std::string place = store_.url() + "/" + item.part.name;
+  DW_ASSIGN_OR_RETURN(const auto sink,
+                      FetchSink::create(item.to, item.part.size_bytes, &received_, &stop_));
+  // An object that is not there, or ends early, is named by the store.
+  DW_RETURN_IF_ERROR(store_.download(item.part.name, item.part.size_bytes, sink.get()));
+  DW_ASSIGN_OR_RETURN(const Digest got, sink->finish());
+  if (got != item.part.sha256) {
+    return corruption(place + ": sha-256: expected " + item.part.sha256.hex() + ", got " +
+                      got.hex());
+  }
+  DW_SYNC_POINT("replica: part fetched");
+  return {};
+}
+
+Result<std::optional<size_t>> Fetch::next(const Progress& progress) {
+  if (threads_.empty()) work();  // the system gives none: here, once
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (!failure_.ok()) return failure_;
+    if (!ready_.empty()) {
+      const size_t index = ready_.front();
+      ready_.pop_front();
+      ++returned_;
+      return std::optional(index);
+    }
+    if (returned_ == items_.size()) return std::optional<size_t>();
+    changed_.wait_for(lock, std::chrono::milliseconds(100));
+    if (progress) {
+      lock.unlock();
+      if (!progress(received_bytes(), total_bytes_)) {
+        stop_ = true;
+        return cancelled("stopped on request");
+      }
+      lock.lock();
+    }
+  }
+}
+
+std::chrono::steady_clock::time_point Fetch::last_arrival() {
+  const std::lock_guard lock(mutex_);
+  return last_arrival_;
+}
+
+std::optional<size_t> Fetch::bad_item() {
+  const std::lock_guard lock(mutex_);
+  return bad_item_;
+}
+
+Status Fetch::finish(const Progress& progress) {
+  while (true) {
+    DW_ASSIGN_OR_RETURN(const std::optional<size_t> index, next(progress));
+    if (!index) return {};
+  }
+}
+
+}  // namespace deltawire

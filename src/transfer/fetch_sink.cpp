@@ -1,0 +1,117 @@
+#include "transfer/fetch_sink.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 20;
+
+Status errno_status(const std::filesystem::path& path, std::string_view what, int error) {
+  return io_error(path.string() + ": " + std::string(what) + ": " + std::strerror(error));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FetchSink>> FetchSink::create(const std::filesystem::path& path,
+                                                     uint64_t size_bytes,
+                                                     std::atomic<uint64_t>* received,
+                                                     const std::atomic<bool>* stop) {
+  std::unique_ptr<FetchSink> sink(new FetchSink);
+  sink->path_ = path;
+  sink->size_bytes_ = size_bytes;
+  sink->received_ = received;
+  sink->stop_ = stop;
+  sink->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (sink->fd_ < 0) return errno_status(path, "cannot create", errno);
+  if (size_bytes == 0) return sink;
+  int error;
+  while ((error = ::posix_fallocate(sink->fd_, 0, off_t(size_bytes))) == EINTR) {
+  }
+  if (error != 0) {
+    return errno_status(path, "cannot take " + std::to_string(size_bytes) + " bytes of disk",
+                        error);
+  }
+  return sink;
+}
+
+FetchSink::~FetchSink() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status FetchSink::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, off_t(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return errno_status(path_, "cannot write", n < 0 ? errno : EIO);
+    done += size_t(n);
+  }
+  return {};
+}
+
+Status FetchSink::write(uint64_t offset, std::span<const uint8_t> bytes) {
+  if (stop_->load()) return cancelled("stopped on request");
+  if (offset > size_bytes_ || bytes.size() > size_bytes_ - offset) {
+    return corruption("a piece of " + std::to_string(bytes.size()) + " bytes at " +
+                      std::to_string(offset) + " goes past the end at " +
+                      std::to_string(size_bytes_));
+  }
+  if (bytes.empty()) return {};
+  DW_RETURN_IF_ERROR(write_at(offset, bytes));
+  received_->fetch_add(bytes.size());
+  const uint64_t end = offset + bytes.size();
+  const std::lock_guard lock(mutex_);
+  if (twice_) return {};
+  const auto next = early_.lower_bound(offset);
+  if (offset < hashed_ || (next != early_.end() && next->first < end) ||
+      (next != early_.begin() && std::prev(next)->second > offset)) {
+    twice_ = true;
+    return {};
+  }
+  if (offset > hashed_) {
+    early_.emplace(offset, end);
+    return {};
+  }
+  hasher_.update(bytes);
+  hashed_ = end;
+  return hash_early_pieces();
+}
+
+Status FetchSink::hash_early_pieces() {
+  while (!early_.empty() && early_.begin()->first == hashed_) {
+    const uint64_t end = early_.begin()->second;
+    DW_RETURN_IF_ERROR(hash_file(hashed_, end, &hasher_));
+    hashed_ = end;
+    early_.erase(early_.begin());
+  }
+  return {};
+}
+
+Status FetchSink::hash_file(uint64_t begin, uint64_t end, Hasher* hasher) const {
+  std::vector<uint8_t> buffer(size_t(std::min<uint64_t>(kReadBytes, end - begin)));
+  while (begin < end) {
+    const size_t wanted = size_t(std::min<uint64_t>(buffer.size(), end - begin));
+    const ssize_t n = ::pread(fd_, buffer.data(), wanted, off_t(begin));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return errno_status(path_, "cannot read", n < 0 ? errno : EIO);
+    hasher->update({buffer.data(), size_t(n)});
+    begin += uint64_t(n);
+  }
+  return {};
+}
+
+Result<Digest> FetchSink::finish() {
+  const std::lock_guard lock(mutex_);
+  if (!twice_ && hashed_ == size_bytes_) return hasher_.finish();
+  Hasher whole(DigestKind::kSha256);
+  DW_RETURN_IF_ERROR(hash_file(0, size_bytes_, &whole));
+  return whole.finish();
+}
+
+}  // namespace deltawire

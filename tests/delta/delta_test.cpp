@@ -1,0 +1,596 @@
+// A delta from end to end: made, opened, applied, refused.
+#include "deltawire/delta.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+
+#include "checkpoints.h"
+#include "codec/codec.h"
+#include "delta/delta_reader.h"
+#include "format/delta_part.h"
+#include "format/state_digest.h"
+
+namespace deltawire {
+namespace {
+
+using testing::change;
+using testing::is_failure;
+using testing::make_tensor;
+using testing::read_file;
+using testing::TempFolder;
+using testing::TestTensor;
+using testing::write_checkpoint;
+using testing::write_sharded;
+namespace fs = std::filesystem;
+
+constexpr DType kAllDTypes[] = {
+    DType::kBool, DType::kU8,  DType::kI8,  DType::kF8_E5M2, DType::kF8_E4M3, DType::kF8_E8M0,
+    DType::kF4,   DType::kI16, DType::kU16, DType::kF16,     DType::kBF16,    DType::kI32,
+    DType::kU32,  DType::kF32, DType::kC64, DType::kF64,     DType::kI64,     DType::kU64};
+
+std::vector<TestTensor> every_dtype() {
+  std::vector<TestTensor> tensors;
+  for (const DType dtype : kAllDTypes) {
+    tensors.push_back(
+        make_tensor("t." + std::string(dtype_name(dtype)), dtype, {40, 32}, tensors.size()));
+  }
+  tensors.push_back(make_tensor("scalar", DType::kF32, {}, 91));
+  tensors.push_back(make_tensor("empty", DType::kBF16, {0, 7}, 92));
+  tensors.push_back(make_tensor("big", DType::kBF16, {700, 1000}, 93));
+  return tensors;
+}
+
+class DeltaTest : public ::testing::Test {
+ protected:
+  TempFolder folder;
+  fs::path at(const std::string& name) const { return folder.path() / name; }
+  // Old and new checkpoints of every dtype, as files a and b.
+  void make_pair(double density = 0.02) {
+    auto tensors = every_dtype();
+    write_checkpoint(at("a.safetensors"), tensors);
+    for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], density, i);
+    write_checkpoint(at("b.safetensors"), tensors);
+  }
+  Result<DiffReport> diff(DiffOptions options = {}, const std::string& out = "d.safetensors") {
+    return diff_checkpoints(at("a.safetensors"), at("b.safetensors"), at(out), options);
+  }
+};
+
+TEST_F(DeltaTest, EveryCodecAndDigestGivesTheNewFileByteForByte) {
+  make_pair();
+  std::vector<std::string> codecs = {"auto"};
+  for (const Codec* codec : all_codecs()) codecs.emplace_back(codec->name());
+  for (const std::string& codec : codecs) {
+    for (const DigestKind digest :
+         {DigestKind::kXxh3_128, DigestKind::kBlake3, DigestKind::kAdler32}) {
+      if (!digest_available(digest)) continue;
+      DiffOptions options;
+      options.codec = codec;
+      options.digest = digest;
+      const auto report = diff(options);
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      EXPECT_EQ(report->delta_bytes, fs::file_size(at("d.safetensors")));
+      const auto applied =
+          apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
+      ASSERT_TRUE(applied.ok()) << codec << ": " << applied.status().to_string();
+      EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors"))) << codec;
+    }
+  }
+}
+
+TEST_F(DeltaTest, BytesDoNotDependOnTheNumberOfThreads) {
+  make_pair();
+  DiffOptions options;
+  options.threads = 1;
+  ASSERT_TRUE(diff(options, "one.safetensors").ok());
+  options.threads = 5;
+  ASSERT_TRUE(diff(options, "five.safetensors").ok());
+  EXPECT_EQ(read_file(at("one.safetensors")), read_file(at("five.safetensors")));
+}
+
+TEST_F(DeltaTest, NothingChangedIsASmallDeltaThatApplies) {
+  make_pair(0);
+  const auto report = diff();
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->num_changed, 0);
+  EXPECT_LT(report->delta_bytes, 600);
+  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+}
+
+TEST_F(DeltaTest, ShardedFoldersKeepTheirLayoutAndCompanions) {
+  auto tensors = every_dtype();
+  write_sharded(at("old"), tensors, 3);
+  for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], 0.05, i + 100);
+  write_sharded(at("new"), tensors, 3);
+  DiffOptions options;
+  options.part_bytes = 4096;  // several parts
+  const auto report = diff_checkpoints(at("old"), at("new"), at("delta"), options);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_GT(report->num_parts, 1);
+  const auto applied = apply_delta(at("delta"), at("old"), at("out"), {});
+  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+  for (const auto& file : fs::directory_iterator(at("new"))) {
+    EXPECT_EQ(read_file(at("out") / file.path().filename()), read_file(file.path())) << file.path();
+  }
+  const auto same = verify_checkpoints(at("new"), at("out"), {});
+  ASSERT_TRUE(same.ok());
+  EXPECT_TRUE(same->differences.empty());
+}
+
+TEST_F(DeltaTest, TensorsMayComeGoAndChangeTheirForm) {
+  std::vector<TestTensor> before = {
+      make_tensor("gone", DType::kF32, {9}, 1), make_tensor("grown", DType::kBF16, {4, 4}, 2),
+      make_tensor("kept", DType::kBF16, {300}, 3), make_tensor("recast", DType::kF32, {8}, 4)};
+  std::vector<TestTensor> after = {make_tensor("grown", DType::kBF16, {5, 4}, 5), before[2],
+                                   make_tensor("recast", DType::kBF16, {8}, 6),
+                                   make_tensor("born", DType::kI64, {3}, 7)};
+  change(&after[1], 0.1, 8);
+  for (const bool sharded : {false, true}) {
+    const auto old_path = sharded ? at("old") : at("old.safetensors");
+    const auto new_path = sharded ? at("new") : at("new.safetensors");
+    const auto out = sharded ? at("out") : at("out.safetensors");
+    if (sharded) {
+      write_sharded(old_path, before, 2);
+      write_sharded(new_path, after, 2);
+    } else {
+      write_checkpoint(old_path, before);
+      write_checkpoint(new_path, after);
+    }
+    const auto report = diff_checkpoints(old_path, new_path, at("d.safetensors"), {});
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->num_added, 3);
+    EXPECT_EQ(report->num_removed, 1);
+    const auto applied = apply_delta(at("d.safetensors"), old_path, out, {});
+    ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+    const auto same = verify_checkpoints(new_path, out, {});
+    ASSERT_TRUE(same.ok()) << same.status().to_string();
+    EXPECT_TRUE(same->differences.empty());
+  }
+}
+
+TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
+  make_pair();
+  ASSERT_TRUE(diff().ok());
+  // The new state is not the base.
+  auto result = apply_delta(at("d.safetensors"), at("b.safetensors"), at("c.safetensors"), {});
+  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "tensor \"", "expected", "got"));
+  // A single bit in a tensor that the delta does not even touch.
+  auto tensors = every_dtype();
+  auto touched = tensors;
+  for (size_t i = 0; i + 1 < touched.size(); ++i) touched[i] = tensors[i];
+  change(&touched.back(), 0.01, 5);
+  write_checkpoint(at("b.safetensors"), touched);
+  ASSERT_TRUE(diff().ok());
+  tensors[3].bytes[17] ^= 1;
+  write_checkpoint(at("other.safetensors"), tensors);
+  result = apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
+  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "leaves alone", "expected", "got"));
+  // A tensor is missing; another dtype.
+  tensors = every_dtype();
+  tensors.pop_back();
+  write_checkpoint(at("other.safetensors"), tensors);
+  result = apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
+  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "\"big\"", "no such tensor"));
+  tensors.push_back(make_tensor("big", DType::kF16, {700, 1000}, 93));
+  write_checkpoint(at("other.safetensors"), tensors);
+  result = apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
+  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "\"big\"", "BF16", "F16"));
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+  EXPECT_EQ(folder.num_files(), 4);  // a, b, d, other: no temporary file is left
+}
+
+// Two tensors with the same adler32: its two sums stay when three bytes change by +1, -2, +1.
+std::vector<uint8_t> with_same_adler32(std::vector<uint8_t> bytes) {
+  bytes[10] = uint8_t(bytes[10] + 1);
+  bytes[11] = uint8_t(bytes[11] - 2);
+  bytes[12] = uint8_t(bytes[12] + 1);
+  return bytes;
+}
+
+TEST_F(DeltaTest, AWeakDigestDoesNotDecideWhatTheBaseIs) {
+  TestTensor touched{"touched", DType::kU8, {64}, std::vector<uint8_t>(64, 50)};
+  TestTensor alone{"alone", DType::kU8, {64}, std::vector<uint8_t>(64, 60)};
+  write_checkpoint(at("a.safetensors"), {touched, alone});
+  TestTensor after = touched;
+  after.bytes[40] = 1;
+  write_checkpoint(at("b.safetensors"), {after, alone});
+  DiffOptions options;
+  options.digest = DigestKind::kAdler32;
+  ASSERT_TRUE(diff(options).ok());
+  for (const bool patched : {false, true}) {
+    TestTensor other_touched = touched, other_alone = alone;
+    TestTensor* const forged = patched ? &other_touched : &other_alone;
+    forged->bytes = with_same_adler32(forged->bytes);
+    ASSERT_EQ(digest_of(DigestKind::kAdler32, forged->bytes),
+              digest_of(DigestKind::kAdler32, (patched ? touched : alone).bytes));
+    write_checkpoint(at("other.safetensors"), {other_touched, other_alone});
+    const auto result =
+        apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
+    EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "other.safetensors", "adler32",
+                           "expected", "got"))
+        << patched;
+  }
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+}
+
+TEST_F(DeltaTest, AWeakDigestDoesNotProveTheResult) {
+  TestTensor tensor{"w", DType::kU8, {64}, std::vector<uint8_t>(64, 50)};
+  write_checkpoint(at("a.safetensors"), {tensor});
+  tensor.bytes[40] = 1;
+  write_checkpoint(at("b.safetensors"), {tensor});
+  DiffOptions options;
+  options.digest = DigestKind::kAdler32;
+  options.codec = "raw";
+  ASSERT_TRUE(diff(options).ok());
+  // The payload forged so that its adler32 holds, and the part's checksum made good again.
+  const std::string good = read_file(at("d.safetensors"));
+  auto part = parse_part(testing::as_bytes(good));
+  ASSERT_TRUE(part.ok());
+  const std::vector<uint8_t> payload = with_same_adler32(tensor.bytes);
+  const EntryRecord record{part->entries[0].entry, payload.size(),
+                           digest_of(DigestKind::kXxh3_128, payload)};
+  const auto header = serialise_part_header(part->info, {record});
+  ASSERT_TRUE(header.ok());
+  folder.put("forged.safetensors", *header + testing::as_string(payload));
+  const auto result =
+      apply_delta(at("forged.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
+  EXPECT_TRUE(is_failure(result.status(), Code::kCorruption, "state after the patch"));
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+}
+
+TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {
+  std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {40, 20}, 1),
+                                     make_tensor("n", DType::kF32, {5}, 2)};
+  write_checkpoint(at("a.safetensors"), tensors);
+  change(&tensors[0], 0.05, 3);
+  change(&tensors[1], 0.5, 4);
+  write_checkpoint(at("b.safetensors"), tensors);
+  ASSERT_TRUE(diff().ok());
+  const std::string good = read_file(at("d.safetensors"));
+  ASSERT_LT(good.size(), 2000);
+  for (size_t length = 0; length < good.size(); ++length) {
+    const auto path = folder.put("bad.safetensors", good.substr(0, length));
+    const auto result = open_delta(path);
+    ASSERT_TRUE(is_failure(result.status(), Code::kCorruption, "bad.safetensors"))
+        << "length " << length;
+  }
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = char(bad[bit / 8] ^ (1 << (bit % 8)));
+    const auto path = folder.put("bad.safetensors", bad);
+    const auto result = open_delta(path);
+    ASSERT_FALSE(result.ok()) << "bit " << bit;
+    const Code code = result.status().code();
+    // A flip in a name or a version may look like another format; it is never taken for good.
+    ASSERT_TRUE(code == Code::kCorruption || code == Code::kUnsupported ||
+                code == Code::kInvalidArgument)
+        << "bit " << bit << ": " << result.status().to_string();
+  }
+}
+
+TEST_F(DeltaTest, PartsOfAFolderAreHeldAgainstTheirIndex) {
+  make_pair(0.2);
+  DiffOptions options;
+  options.part_bytes = 20000;
+  ASSERT_TRUE(diff(options, "delta").ok());
+  const auto part = at("delta") / "part-00001.safetensors",
+             index = at("delta") / "delta.index.json";
+  const std::string good = read_file(part), good_index = read_file(index);
+  const auto write = [](const fs::path& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+  };
+  const auto open = [&] { return open_delta(at("delta")).status(); };
+  ASSERT_TRUE(open().ok());
+  std::string bad = good;
+  bad[bad.size() - 3] ^= 4;
+  write(part, bad);
+  EXPECT_TRUE(is_failure(open(), Code::kCorruption, "part-00001", "sha-256", "expected", "got"));
+  write(part, good + "x");
+  EXPECT_TRUE(is_failure(open(), Code::kCorruption, "part-00001", "size"));
+  fs::remove(part);
+  EXPECT_TRUE(is_failure(open(), Code::kNotFound, "part-00001"));
+  write(part, good);
+  for (size_t bit = 0; bit < good_index.size() * 8; bit += 3) {
+    bad = good_index;
+    bad[bit / 8] = char(bad[bit / 8] ^ (1 << (bit % 8)));
+    write(index, bad);
+    ASSERT_FALSE(open().ok()) << "bit " << bit;
+  }
+  std::string hostile = good_index;
+  hostile.replace(hostile.find("part-00001"), 10, "../../etc/");
+  write(index, hostile);
+  EXPECT_TRUE(is_failure(open(), Code::kCorruption, "part name"));
+}
+
+TEST_F(DeltaTest, BoxesOfRanksMakeOneTensor) {
+  TestTensor before = make_tensor("w", DType::kBF16, {64, 48}, 1), after = before;
+  change(&after, 0.1, 2);
+  write_checkpoint(at("a.safetensors"), {before});
+  write_checkpoint(at("b.safetensors"), {after});
+  // Two ranks hold the left and right halves of every row; both boxes go into one part here.
+  std::vector<TensorChange> changes;
+  std::vector<std::vector<uint8_t>> storage;
+  storage.reserve(4);
+  for (uint64_t rank = 0; rank < 2; ++rank) {
+    const Box box{{0, rank * 24}, {64, 24}};
+    for (const TestTensor* tensor : {&before, &after}) {
+      storage.emplace_back(64 * 24 * 2);
+      copy_box_out(box, DType::kBF16, before.shape, tensor->bytes, storage.back());
+    }
+    changes.push_back(
+        {"w", DType::kBF16, before.shape, box, storage[rank * 2], storage[rank * 2 + 1]});
+  }
+  const auto state = [](const TestTensor& tensor) {
+    return state_digest({{tensor.name, tensor.dtype, tensor.shape,
+                          digest_of(DigestKind::kXxh3_128, tensor.bytes)}});
+  };
+  const auto report = write_part(at("d.safetensors"), changes, state(before), state(after), {});
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const auto applied =
+      apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
+  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+
+  changes[1].box = changes[0].box;  // twice the same elements
+  ASSERT_TRUE(write_part(at("d.safetensors"), changes, state(before), state(after), {}).ok());
+  EXPECT_TRUE(
+      is_failure(open_delta(at("d.safetensors")).status(), Code::kCorruption, "covers too"));
+  changes[1].box = {{0, 25}, {64, 24}};
+  EXPECT_TRUE(
+      is_failure(write_part(at("d.safetensors"), changes, state(before), state(after), {}).status(),
+                 Code::kInvalidArgument, "leaves dimension 1"));
+}
+
+TEST_F(DeltaTest, NamesThatLookLikeOursTravelToo) {
+  std::vector<TestTensor> tensors = {
+      make_tensor("#1#odd", DType::kBF16, {50}, 1),
+      make_tensor("a name with spaces = and \"quotes\"", DType::kBF16, {50}, 2)};
+  write_checkpoint(at("a.safetensors"), tensors);
+  for (auto& tensor : tensors) change(&tensor, 0.5, 3);
+  write_checkpoint(at("b.safetensors"), tensors);
+  ASSERT_TRUE(diff().ok());
+  const auto applied =
+      apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
+  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+}
+
+TEST_F(DeltaTest, VerifyNamesTheFirstDifference) {
+  std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {10, 20}, 1),
+                                     make_tensor("v", DType::kF32, {4}, 2)};
+  write_checkpoint(at("a.safetensors"), tensors);
+  store_le(&tensors[0].bytes[(3 * 20 + 7) * 2], uint16_t(0x8000));
+  store_le(&tensors[0].bytes[(9 * 20 + 19) * 2], uint16_t(0x7fc1));
+  write_checkpoint(at("b.safetensors"), tensors);
+  const auto report = verify_checkpoints(at("a.safetensors"), at("b.safetensors"), {});
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->differences.size(), 1);
+  EXPECT_EQ(report->differences[0].tensor, "w");
+  EXPECT_EQ(report->differences[0].num_different, 2);
+  EXPECT_EQ(report->differences[0].first->coordinate, (Shape{3, 7}));
+  EXPECT_EQ(report->differences[0].first->new_bits, "0x8000");
+}
+
+TEST_F(DeltaTest, VerifyCountsTensorsOfBothAndElementsAsDiffDoes) {
+  std::vector<TestTensor> left = {make_tensor("complex", DType::kC64, {5, 7}, 1),
+                                  make_tensor("left", DType::kU8, {3}, 2)};
+  std::vector<TestTensor> right = {left[0], make_tensor("right", DType::kU8, {3}, 3)};
+  write_checkpoint(at("a.safetensors"), left);
+  uint8_t* const element = &right[0].bytes[(2 * 7 + 3) * 8];
+  for (const size_t byte : {0, 7}) element[byte] ^= 0x10;  // both halves of one number
+  write_checkpoint(at("b.safetensors"), right);
+  const auto report = verify_checkpoints(at("a.safetensors"), at("b.safetensors"), {});
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->num_tensors, 3);
+  ASSERT_EQ(report->differences.size(), 3);
+  const TensorDifference& complex = report->differences[0];
+  EXPECT_EQ(complex.first->coordinate, (Shape{2, 3}));
+  EXPECT_EQ(complex.first->new_bits.size(), 18U);  // the whole number
+  const auto changes = diff();
+  ASSERT_TRUE(changes.ok());
+  EXPECT_EQ(changes->num_changed, 2);
+  EXPECT_EQ(complex.num_different, changes->num_changed);
+  EXPECT_EQ(complex.num_elements, changes->num_elements);
+}
+
+TEST_F(DeltaTest, MetadataThatDiffersIsNamedAndStaysBehind) {
+  const std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {9}, 1)};
+  write_checkpoint(at("a.safetensors"), tensors, {{"format", "pt"}, {"step", "1"}, {"x", ""}});
+  write_checkpoint(at("b.safetensors"), tensors, {{"step", "2"}, {"format", "pt"}, {"y", ""}});
+  const auto report = diff();
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->metadata_changed, (std::vector<std::string>{"step", "x", "y"}));
+  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
+  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("a.safetensors")));
+  write_checkpoint(at("b.safetensors"), tensors, {{"x", ""}, {"step", "1"}, {"format", "pt"}});
+  EXPECT_TRUE(diff()->metadata_changed.empty());  // the order is not a difference
+}
+
+TEST_F(DeltaTest, APartAloneIsNotTheDelta) {
+  make_pair(0.2);
+  DiffOptions options;
+  options.part_bytes = 20000;
+  ASSERT_TRUE(diff(options, "delta").ok());
+  const auto apply = [&](const fs::path& delta) {
+    return apply_delta(delta, at("a.safetensors"), at("c.safetensors"), {}).status();
+  };
+  EXPECT_TRUE(is_failure(apply(at("delta") / "part-00001.safetensors"), Code::kInvalidArgument,
+                         "part-00001.safetensors: one of the", "parts", "give the folder"));
+  EXPECT_TRUE(is_failure(apply(at("delta") / "delta.index.json"), Code::kInvalidArgument,
+                         "the index of a delta", "give its folder"));
+  fs::copy_file(at("delta") / "part-00001.safetensors", at("part-00001.safetensors"));
+  EXPECT_TRUE(is_failure(apply(at("part-00001.safetensors")), Code::kCorruption,
+                         "state after the patch", "one part of several?"));
+  fs::remove(at("delta") / "delta.index.json");
+  EXPECT_TRUE(
+      is_failure(apply(at("delta")), Code::kNotFound, "parts of a delta without delta.index.json"));
+  EXPECT_TRUE(is_failure(verify_checkpoints(at("a.safetensors"), at("delta"), {}).status(),
+                         Code::kInvalidArgument, "a delta, not a checkpoint"));
+  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+}
+
+TEST_F(DeltaTest, WhatIsNotACheckpointIsNamed) {
+  make_pair();
+  ASSERT_TRUE(diff().ok());
+  write_sharded(at("folder"), every_dtype(), 2);
+  const auto verify = [&](const fs::path& path) {
+    return verify_checkpoints(at("a.safetensors"), path, {}).status();
+  };
+  EXPECT_TRUE(is_failure(verify(at("d.safetensors")), Code::kInvalidArgument,
+                         "d.safetensors: a delta, not a checkpoint"));
+  EXPECT_TRUE(is_failure(
+      apply_delta(at("d.safetensors"), at("d.safetensors"), at("c.safetensors"), {}).status(),
+      Code::kInvalidArgument, "d.safetensors: a delta, not a checkpoint"));
+  EXPECT_TRUE(is_failure(verify(at("folder") / "model.safetensors.index.json"),
+                         Code::kInvalidArgument, "the index of a checkpoint", "give its folder"));
+}
+
+TEST_F(DeltaTest, SignedZerosAndNaNsAreOrdinaryValues) {
+  TestTensor tensor{"w", DType::kBF16, {8}, std::vector<uint8_t>(16)};
+  const uint16_t old_bits[8] = {0x0000, 0x8000, 0x7fc0, 0x7f80, 0xff80, 0x7fff, 0x0001, 0x3f80};
+  const uint16_t new_bits[8] = {0x8000, 0x0000, 0x7fc1, 0xff80, 0x7f80, 0xffff, 0x8001, 0x3f80};
+  std::memcpy(tensor.bytes.data(), old_bits, 16);
+  write_checkpoint(at("a.safetensors"), {tensor});
+  std::memcpy(tensor.bytes.data(), new_bits, 16);
+  write_checkpoint(at("b.safetensors"), {tensor});
+  for (const Codec* codec : all_codecs()) {
+    DiffOptions options;
+    options.codec = codec->name();
+    const auto report = diff(options);
+    ASSERT_TRUE(report.ok());
+    EXPECT_EQ(report->num_changed, 7) << codec->name();
+    ASSERT_TRUE(
+        apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
+    EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+  }
+}
+
+TEST_F(DeltaTest, CancelledWorkLeavesNothing) {
+  make_pair();
+  DiffOptions options;
+  options.progress = [](uint64_t, uint64_t) { return false; };
+  EXPECT_TRUE(is_failure(diff(options).status(), Code::kCancelled, "stopped"));
+  EXPECT_TRUE(is_failure(diff(options, "delta").status(), Code::kCancelled, "stopped"));
+  EXPECT_EQ(folder.num_files(), 2);
+  ASSERT_TRUE(diff().ok());
+  EXPECT_TRUE(is_failure(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"),
+                                     {0, options.progress})
+                             .status(),
+                         Code::kCancelled, "stopped"));
+  EXPECT_EQ(folder.num_files(), 3);
+}
+
+// Every time anyone asks whether to go on is a time to say no: the output is not there, nothing
+// else is either. Once it is there nobody asks.
+TEST_F(DeltaTest, WorkCanBeCancelledUntilItsResultIsInPlace) {
+  auto tensors = every_dtype();
+  write_sharded(at("old"), tensors, 3);
+  for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], 0.2, i);
+  write_sharded(at("new"), tensors, 3);
+  make_pair(0.2);
+  ASSERT_TRUE(diff({}, "ready.safetensors").ok());
+  const auto check = [&](const std::string& out, const std::function<Status(Progress)>& work) {
+    const size_t before = folder.num_files();
+    int calls = 0;
+    ASSERT_TRUE(work([&](uint64_t, uint64_t) { return ++calls > 0; }).ok());
+    ASSERT_TRUE(fs::exists(at(out)));
+    fs::remove_all(at(out));
+    for (int last = 1; last <= calls; ++last) {
+      int call = 0;
+      bool there = false;
+      const Status status = work([&](uint64_t, uint64_t) {
+        there = there || fs::exists(at(out));
+        return ++call < last;
+      });
+      EXPECT_TRUE(is_failure(status, Code::kCancelled, "stopped")) << out << " " << last;
+      EXPECT_FALSE(there);
+      EXPECT_EQ(folder.num_files(), before) << out << " " << last;
+    }
+    EXPECT_GE(calls, 4) << out;
+  };
+  const auto diff_to = [&](const std::string& out, bool folders) {
+    return [=, this](Progress progress) {
+      DiffOptions options;
+      options.part_bytes = 100000;
+      options.progress = std::move(progress);
+      return diff_checkpoints(folders ? at("old") : at("a.safetensors"),
+                              folders ? at("new") : at("b.safetensors"), at(out), options)
+          .status();
+    };
+  };
+  check("d.safetensors", diff_to("d.safetensors", false));
+  check("parts", diff_to("parts", true));
+  check("c.safetensors", [&](Progress progress) {
+    return apply_delta(at("ready.safetensors"), at("a.safetensors"), at("c.safetensors"),
+                       {0, std::move(progress)})
+        .status();
+  });
+  ASSERT_TRUE(diff_to("ready", true)({}).ok());
+  check("out", [&](Progress progress) {
+    return apply_delta(at("ready"), at("old"), at("out"), {0, std::move(progress)}).status();
+  });
+}
+
+// In a child whose files may not grow past `limit` bytes: a disk that fills up.
+int exit_status_with_file_limit(rlim_t limit, const std::function<Status()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{limit, limit};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    ::_exit(int(work().code()));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(DeltaTest, AFullDiskIsAnErrorThatLeavesNothing) {
+  make_pair(0.3);
+  EXPECT_EQ(exit_status_with_file_limit(5000, [&] { return diff().status(); }), int(Code::kIo));
+  EXPECT_EQ(exit_status_with_file_limit(5000,
+                                        [&] {
+                                          const Status status = diff({}, "delta").status();
+                                          // The name that was given, not a temporary one.
+                                          const std::string own = at("delta").string() + "/part-";
+                                          return status.message().starts_with(own)
+                                                     ? status
+                                                     : internal_error(status.message());
+                                        }),
+            int(Code::kIo));
+  EXPECT_EQ(folder.num_files(), 2);
+  ASSERT_TRUE(diff().ok());
+  EXPECT_EQ(exit_status_with_file_limit(100000,
+                                        [&] {
+                                          return apply_delta(at("d.safetensors"),
+                                                             at("a.safetensors"),
+                                                             at("c.safetensors"), {})
+                                              .status();
+                                        }),
+            int(Code::kIo));
+  EXPECT_EQ(folder.num_files(), 3);
+}
+
+TEST_F(DeltaTest, OutputsThatCannotBeAreRefused) {
+  make_pair();
+  EXPECT_TRUE(is_failure(diff({}, "missing/d.safetensors").status(), Code::kNotFound, "missing"));
+  fs::create_directory(at("taken"));
+  folder.put("taken/file", "x");
+  EXPECT_TRUE(is_failure(diff({}, "taken").status(), Code::kInvalidArgument, "already exists"));
+  DiffOptions options;
+  options.codec = "best";
+  EXPECT_TRUE(is_failure(diff(options).status(), Code::kInvalidArgument, "\"best\"", "tight"));
+  EXPECT_TRUE(is_failure(
+      apply_delta(at("a.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).status(),
+      Code::kInvalidArgument, "not a deltawire delta"));
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,310 @@
+// Merged deltas and anchors made from the chain alone: what they lead to is what the versions lead
+// to, bit for bit.
+#include "maintain/compact.h"
+
+#include <gtest/gtest.h>
+
+#include "chain/edges.h"
+#include "chain/names.h"
+#include "chain/plan.h"
+#include "deltawire/replica.h"
+#include "hooked_store.h"
+#include "maintain/make_anchor.h"
+#include "published_model.h"
+
+namespace deltawire {
+namespace {
+
+using testing::holds;
+using testing::HookedStore;
+using testing::is_failure;
+using testing::make_tensor;
+using testing::Model;
+using testing::objects_of;
+using testing::TempFolder;
+
+class CompactTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  TempFolder folder;
+  std::vector<Model> states;  // by version
+
+  // Publishes versions up to `last`; `alter` may do more to the model than a step.
+  void make_chain(uint64_t last, const std::string& codec,
+                  const std::function<void(uint64_t, Model*)>& alter = {}) {
+    PublishOptions options;
+    options.codec = codec;
+    options.threads = 2;
+    options.anchor_by_bytes = false;
+    auto publisher = Publisher::open(store, {}, options);
+    Model model = Model::make();
+    for (uint64_t version = 0; version <= last; ++version) {
+      const auto report = publisher->publish(model.views());
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      ASSERT_EQ(report->version, version);
+      states.push_back(model);
+      model.step();
+      if (alter) alter(version + 1, &model);
+    }
+  }
+  Result<CompactReport> compact(std::vector<uint64_t> spans, const std::string& codec = "auto") {
+    CompactOptions options;
+    options.spans = std::move(spans);
+    options.codec = codec;
+    options.work.folder = folder.path() / "work";
+    options.work.threads = 2;
+    return compact_chain(store, options);
+  }
+  Chain chain() { return Chain::open(store, {}).value(); }
+  // A replica that holds `from` arrives at `to` in one hop and is what was published.
+  void expect_one_hop(uint64_t from, uint64_t to) {
+    const Chain own = chain();
+    const auto plan = plan_catch_up(own, Held{from, own.version(from)->digest}, to);
+    ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+    ASSERT_EQ(plan->hops.size(), 1);
+    EXPECT_EQ(plan->hops[0].kind, HopKind::kMerged);
+    ReplicaOptions options;
+    options.heartbeat = false;
+    options.threads = 1;
+    const auto local =
+        folder.path() / ("replica-" + std::to_string(from) + "-" + std::to_string(to));
+    std::filesystem::remove_all(local);
+    auto replica = Replica::open(store, local, options);
+    ASSERT_TRUE(replica.ok());
+    ASSERT_TRUE(replica->pull(from).ok());
+    const auto report = replica->pull(to);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->num_hops, 1);
+    testing::write_checkpoint(folder.path() / "expected.safetensors", states[to].tensors);
+    const auto same = verify_checkpoints(folder.path() / "expected.safetensors", report->path, {});
+    ASSERT_TRUE(same.ok()) << same.status().to_string();
+    EXPECT_TRUE(same->differences.empty());
+  }
+};
+
+TEST_F(CompactTest, SpansAreMergedAndUsed) {
+  make_chain(9, "auto");
+  const auto report = compact({2, 4, 8});
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  std::vector<std::pair<uint64_t, uint64_t>> spans;
+  for (const MergedDelta& merged : report->merged) {
+    EXPECT_TRUE(merged.made) << merged.skipped;
+    EXPECT_FALSE(merged.alone);
+    EXPECT_LT(merged.bytes, merged.separate_bytes);
+    spans.emplace_back(merged.base, merged.version);
+  }
+  EXPECT_EQ(spans, (std::vector<std::pair<uint64_t, uint64_t>>{
+                       {0, 2}, {2, 4}, {4, 6}, {6, 8}, {0, 4}, {4, 8}, {0, 8}}));
+  expect_one_hop(0, 8);
+  expect_one_hop(4, 8);
+  expect_one_hop(2, 4);
+  EXPECT_TRUE(holds(store, 9, states[9]));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "work") &&
+               !std::filesystem::is_empty(folder.path() / "work"));
+  // What is there is not made again.
+  const auto again = compact({2, 4, 8});
+  EXPECT_TRUE(again->merged.empty());
+  EXPECT_EQ(again->num_there, 7);
+}
+
+TEST_F(CompactTest, CodecsThatTellValuesAreMergedWithoutWeights) {
+  for (const char* codec : {"gaps", "gaps-zstd", "overwrite-zstd", "indices"}) {
+    store = std::make_shared<HookedStore>();
+    states.clear();
+    make_chain(4, codec);
+    store->before_get = [](std::string_view name) {
+      return name.starts_with(kFullPrefix) ? io_error("weights were read") : Status();
+    };
+    const auto report = compact({4});
+    ASSERT_TRUE(report.ok()) << codec << ": " << report.status().to_string();
+    store->before_get = nullptr;
+    ASSERT_EQ(report->merged.size(), 1);
+    EXPECT_TRUE(report->merged[0].alone);
+    EXPECT_TRUE(report->merged[0].made) << codec << ": " << report->merged[0].skipped;
+    expect_one_hop(0, 4);
+    std::filesystem::remove_all(folder.path() / "replica-0-4");
+  }
+}
+
+// Tensors that come, go, come back, change their form, change back.
+void upheave(uint64_t version, Model* model) {
+  auto& tensors = model->tensors;
+  const auto named = [&](const std::string& name) {
+    return std::find_if(tensors.begin(), tensors.end(),
+                        [&](const auto& tensor) { return tensor.name == name; });
+  };
+  static const testing::TestTensor norm = Model::make().tensors[3];
+  if (version == 1) tensors.push_back(make_tensor("late", DType::kBF16, {9, 5}, 1));
+  if (version == 2) tensors.erase(named("layer.0.up"));
+  if (version == 2) tensors.push_back(make_tensor("brief", DType::kBF16, {4}, 1));
+  if (version == 3) tensors.erase(named("brief"));
+  if (version == 3) tensors.push_back(make_tensor("layer.0.up", DType::kBF16, {10}, 7));
+  if (version == 3) *named("norm") = make_tensor("norm", DType::kF32, {128}, 8);
+  if (version == 4) *named("norm") = norm;
+  if (version == 4) tensors.erase(named("scale"));
+}
+
+TEST_F(CompactTest, WhateverHappenedBetween) {
+  for (const char* codec : {"auto", "gaps"}) {
+    store = std::make_shared<HookedStore>();
+    states.clear();
+    make_chain(4, codec, upheave);
+    const auto report = compact({4});
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    ASSERT_TRUE(report->merged[0].made) << report->merged[0].skipped;
+    EXPECT_EQ(report->merged[0].alone, std::string(codec) == "gaps");
+    expect_one_hop(0, 4);
+    std::filesystem::remove_all(folder.path() / "replica-0-4");
+  }
+}
+
+TEST_F(CompactTest, ChangesThatWereTakenBackAreNotTold) {
+  const Model first = Model::make();
+  make_chain(4, "gaps", [&](uint64_t version, Model* model) {
+    if (version == 4) model->tensors = first.tensors;
+    if (version == 4) model->tensors[3].bytes[0] ^= 1;
+  });
+  const auto report = compact({4});
+  ASSERT_TRUE(report.ok());
+  ASSERT_TRUE(report->merged[0].made);
+  EXPECT_LT(report->merged[0].bytes, 1000);
+  expect_one_hop(0, 4);
+}
+
+TEST_F(CompactTest, WhatDoesNotPayIsNotAdded) {
+  // Whole tensors instead of what changed in them.
+  make_chain(2, "tight");
+  const size_t before = objects_of(*store, "").size();
+  const auto report = compact({2}, "raw");
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  ASSERT_EQ(report->merged.size(), 1U);
+  EXPECT_FALSE(report->merged[0].made);
+  EXPECT_NE(report->merged[0].skipped, "");
+  EXPECT_EQ(objects_of(*store, "").size(), before);
+}
+
+TEST_F(CompactTest, BadSpansAndChainsAreRefused) {
+  EXPECT_TRUE(is_failure(compact({4}).status(), Code::kNotFound, "holds no run"));
+  make_chain(1, "auto");
+  EXPECT_TRUE(is_failure(compact({1}).status(), Code::kInvalidArgument, "two versions or more"));
+  EXPECT_TRUE(compact({4})->merged.empty());
+  CompactOptions options;
+  options.upto = 7;
+  EXPECT_TRUE(is_failure(compact_chain(store, options).status(), Code::kNotFound, "version 7",
+                         "the head is 1"));
+}
+
+TEST_F(CompactTest, AnyFailedPutLeavesTheChainAsItWas) {
+  make_chain(4, "auto");
+  const size_t before = objects_of(*store, "").size();
+  for (int fail_at = 0;; ++fail_at) {
+    ASSERT_LT(fail_at, 20);
+    std::atomic<int> puts{0};
+    store->before_put = [&](std::string_view) {
+      return puts++ == fail_at ? io_error("no space") : Status();
+    };
+    const auto report = compact({4});
+    store->before_put = nullptr;
+    EXPECT_TRUE(holds(store, 4, states[4]));
+    if (report.ok()) break;
+    EXPECT_TRUE(objects_of(*store, kEdgePrefix).empty());
+    EXPECT_LE(objects_of(*store, "").size(), before + 1);
+  }
+  expect_one_hop(0, 4);
+}
+
+TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
+  make_chain(3, "auto");
+  WorkOptions work;
+  work.folder = folder.path() / "work";
+  const auto report = make_anchor(store, 2, work);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->made);
+  EXPECT_EQ(report->version, 2);
+  const auto plan = plan_catch_up(chain(), {}, 2);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->hops.size(), 1);
+  EXPECT_EQ(plan->hops[0].kind, HopKind::kAnchor);
+  EXPECT_TRUE(holds(store, 2, states[2]));
+  EXPECT_FALSE(make_anchor(store, 2, work)->made);
+  EXPECT_FALSE(make_anchor(store, 0, work)->made) << "the seed is one";
+  EXPECT_EQ(make_anchor(store, {}, work)->version, 3);
+  EXPECT_TRUE(is_failure(make_anchor(store, 9, work).status(), Code::kNotFound));
+}
+
+// ---- shortcuts that are there by name only
+
+// What may have become of the parts of a shortcut.
+enum class Damage : uint8_t { kGone, kCutOff, kFlipped };
+
+Status damage_part(Store& store, const PartRef& part, Damage damage) {
+  if (damage == Damage::kGone) return store.remove(part.name);
+  DW_ASSIGN_OR_RETURN(std::string bytes, store.get(part.name, part.size_bytes));
+  if (damage == Damage::kCutOff) bytes.resize(bytes.size() / 2);
+  if (damage == Damage::kFlipped) bytes.back() = char(bytes.back() ^ 1);
+  return store.put(part.name, MemoryBody(bytes));
+}
+
+TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
+  for (const char* codec : {"auto", "gaps-zstd"}) {  // by states, and from the deltas alone
+    for (const Damage damage : {Damage::kGone, Damage::kCutOff}) {
+      if ((codec[0] == 'a') == (damage == Damage::kGone)) continue;
+      store = std::make_shared<HookedStore>();
+      states.clear();
+      make_chain(4, codec);
+      ASSERT_TRUE(compact({2, 4}).ok());
+      for (const EdgeName& name : list_edges(chain(), 0, 4, SIZE_MAX).value()) {
+        const Edge edge = read_edge(chain(), name).value();
+        ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
+      }
+      const auto report = compact({2, 4});
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      EXPECT_EQ(report->num_there, 0U);
+      ASSERT_EQ(report->merged.size(), 3U);
+      for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.made) << merged.skipped;
+      expect_one_hop(0, 2);
+      expect_one_hop(0, 4);
+      EXPECT_EQ(compact({2, 4})->num_there, 3U);
+    }
+  }
+}
+
+TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
+  WorkOptions options;
+  options.folder = folder.path() / "work";
+  options.threads = 2;
+  for (const Damage damage : {Damage::kGone, Damage::kCutOff, Damage::kFlipped}) {
+    store = std::make_shared<HookedStore>();
+    states.clear();
+    make_chain(3, "auto");
+    ASSERT_TRUE(make_anchor(store, 3, options)->made);
+    EXPECT_FALSE(make_anchor(store, 3, options)->made);
+    const auto edges = list_edges(chain(), 3, 3, SIZE_MAX).value();
+    ASSERT_EQ(edges.size(), 1U);
+    const Edge edge = read_edge(chain(), edges[0]).value();
+    ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
+    const auto report = make_anchor(store, 3, options);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->made) << int(damage);
+    EXPECT_EQ(list_edges(chain(), 3, 3, SIZE_MAX)->size(), 1U);
+    EXPECT_FALSE(make_anchor(store, 3, options)->made);
+    EXPECT_TRUE(holds(store, 3, states[3]));
+  }
+}
+
+// The seed cannot be made from the chain: an error, and nothing is lost that was there.
+TEST_F(CompactTest, AVersionThatNothingLeadsToIsNotCalledWhole) {
+  make_chain(2, "auto");
+  const Manifest seed = chain().version(0).value().manifest;
+  ASSERT_TRUE(damage_part(*store, seed.parts[0], Damage::kCutOff).ok());
+  WorkOptions options;
+  options.folder = folder.path() / "work";
+  options.threads = 2;
+  const std::vector<std::string> before = objects_of(*store, "");
+  EXPECT_FALSE(make_anchor(store, 0, options).ok());
+  EXPECT_FALSE(make_anchor(store, 2, options).ok());
+  EXPECT_EQ(objects_of(*store, ""), before);
+}
+
+}  // namespace
+}  // namespace deltawire

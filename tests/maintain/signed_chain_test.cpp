@@ -1,0 +1,214 @@
+// A chain that is signed stays signed: what would write to it otherwise is refused, and what a
+// stranger put there stands in nobody's way.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "chain/edges.h"
+#include "chain/keys.h"
+#include "chain/names.h"
+#include "chain/plan.h"
+#include "deltawire/publisher.h"
+#include "hooked_store.h"
+#include "maintain/compact.h"
+#include "maintain/make_anchor.h"
+#include "published_model.h"
+
+namespace deltawire {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::holds;
+using testing::HookedStore;
+using testing::is_failure;
+using testing::Model;
+using testing::objects_of;
+using testing::TempFolder;
+
+class SignedChainTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"mine", "other"}) ASSERT_TRUE(make_key_files(path(name)).ok());
+    std::ofstream both(path("both.pub"));
+    for (const char* name : {"mine.pub", "other.pub"}) {
+      both << std::ifstream(path(name)).rdbuf();
+    }
+  }
+  fs::path path(const std::string& name) const {
+    return name.empty() ? fs::path() : folder.path() / name;
+  }
+  Result<PublishReport> publish(const std::string& sign, const std::string& trust = "",
+                                bool change_key = false) {
+    PublishOptions options;
+    options.threads = 1;
+    options.anchor_by_bytes = false;
+    options.sign_key = path(sign);
+    options.trust_key = path(trust);
+    options.change_key = change_key;
+    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, {}, options));
+    model.step();
+    return publisher.publish(model.views());
+  }
+  WorkOptions work(const std::string& sign, const std::string& trust = "",
+                   bool change_key = false) const {
+    WorkOptions options;
+    options.folder = folder.path() / "work";
+    options.threads = 1;
+    options.sign_key = path(sign);
+    options.trust_key = path(trust);
+    options.change_key = change_key;
+    return options;
+  }
+  Result<CompactReport> compact(const std::string& sign, const std::string& trust = "",
+                                bool change_key = false) const {
+    CompactOptions options;
+    options.spans = {2};
+    options.work = work(sign, trust, change_key);
+    return compact_chain(store, options);
+  }
+  std::string signed_by(uint64_t version) const {
+    return Chain::open(store, {})->version(version).value().manifest.signed_by;
+  }
+  std::string key(const std::string& name) const {
+    return chain_options(path(name), {}).value().key;
+  }
+  // Whether one who trusts the key gets there from nothing, by way of edges alone or not.
+  Status plan_with(const std::string& trust, uint64_t version,
+                   std::optional<Held> held = {}) const {
+    const Chain chain = Chain::open(store, chain_options({}, path(trust)).value()).value();
+    return plan_catch_up(chain, held, version).status();
+  }
+  // Puts an unsigned twin of every edge in its place, as anybody can who may write to the store.
+  void forge_edges() const {
+    const Chain chain = Chain::open(store, {}).value();
+    for (const std::string& name : objects_of(*store, kEdgePrefix)) {
+      const Edge edge = read_edge(chain, *parse_edge_name(name)).value();
+      ASSERT_TRUE(store->put(name, MemoryBody(serialise_edge(edge, {}).value())).ok());
+    }
+  }
+  Status read_edges_with(const std::string& trust) const {
+    const Chain chain = Chain::open(store, chain_options({}, path(trust)).value()).value();
+    const auto edges = list_edges(chain, 0, 100, SIZE_MAX).value();
+    for (const EdgeName& name : edges) DW_RETURN_IF_ERROR(read_edge(chain, name).status());
+    return edges.empty() ? not_found("no edge") : Status();
+  }
+
+  TempFolder folder;
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  Model model = Model::make();
+};
+
+TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
+  const std::vector<std::string> before = objects_of(*store, "");
+  EXPECT_TRUE(is_failure(publish("").status(), Code::kInvalidArgument, "version 4", key("mine"),
+                         "--sign-key", "--unsigned"));
+  EXPECT_TRUE(is_failure(publish("other").status(), Code::kInvalidArgument, key("mine"),
+                         key("other"), "--change-key"));
+  EXPECT_TRUE(is_failure(compact("").status(), Code::kInvalidArgument, "--sign-key"));
+  EXPECT_TRUE(is_failure(compact("other").status(), Code::kInvalidArgument, "--change-key"));
+  EXPECT_TRUE(is_failure(compact("", "mine.pub").status(), Code::kInvalidArgument, "--sign-key"));
+  EXPECT_TRUE(
+      is_failure(make_anchor(store, {}, work("")).status(), Code::kInvalidArgument, "--sign-key"));
+  EXPECT_TRUE(is_failure(make_anchor(store, 2, work("other")).status(), Code::kInvalidArgument,
+                         "version 2", "--change-key"));
+  EXPECT_EQ(objects_of(*store, ""), before);
+  ASSERT_TRUE(compact("mine").ok());
+  ASSERT_TRUE(make_anchor(store, {}, work("mine")).ok());
+  EXPECT_TRUE(read_edges_with("mine.pub").ok());
+}
+
+TEST_F(SignedChainTest, KeysChangeWhenSomebodySaysSo) {
+  ASSERT_TRUE(publish("mine").ok());
+  EXPECT_TRUE(publish("other", "", true).ok());
+  EXPECT_EQ(signed_by(1), key("other"));
+  EXPECT_TRUE(publish("other").ok());  // once is enough
+  // Who lists both keys has said so.
+  EXPECT_TRUE(publish("mine", "both.pub").ok());
+  EXPECT_TRUE(publish("other", "both.pub").ok());
+  EXPECT_TRUE(plan_with("both.pub", 4).ok());
+  // To none, and to one again.
+  EXPECT_TRUE(publish("", "", true).ok());
+  EXPECT_EQ(signed_by(5), "");
+  EXPECT_TRUE(publish("").ok());
+  EXPECT_TRUE(is_failure(publish("mine").status(), Code::kInvalidArgument, "version 6",
+                         "is not signed", "--change-key"));
+  EXPECT_TRUE(publish("mine", "", true).ok());
+  EXPECT_TRUE(publish("mine").ok());
+  EXPECT_TRUE(holds(store, 8, model));
+}
+
+// A stranger's head makes no publisher go on from it, nor sign no more.
+TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(publish("mine").ok());
+  const Chain anyone = Chain::open(store, {}).value();
+  Manifest forged = anyone.version(2).value().manifest;
+  forged.version = 3;
+  forged.base = 2;
+  forged.parent = anyone.version(2).value().digest;
+  ASSERT_TRUE(anyone.commit(forged).ok());
+  EXPECT_TRUE(
+      is_failure(publish("mine").status(), Code::kInvalidArgument, "version 3", "is not signed"));
+  EXPECT_TRUE(is_failure(publish("mine", "mine.pub").status(), Code::kCorruption, "signature"));
+  // With a signature that only claims to be ours.
+  const Signature old = chain_options(path("mine"), {}).value().sign("another text").value();
+  const std::string text = serialise_manifest(forged, [&](std::string_view) -> Result<Signature> {
+                             return old;
+                           }).value();
+  ASSERT_TRUE(store->put(manifest_name(3), MemoryBody(text)).ok());
+  EXPECT_TRUE(is_failure(publish("mine").status(), Code::kCorruption, "does not hold"));
+}
+
+TEST_F(SignedChainTest, AStrangersShortcutDoesNotBlockOurs) {
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
+  ASSERT_TRUE(compact("mine").ok());
+  ASSERT_TRUE(make_anchor(store, {}, work("mine")).ok());
+  for (const char* trust : {"", "mine.pub"}) {
+    forge_edges();
+    EXPECT_TRUE(is_failure(read_edges_with("mine.pub"), Code::kCorruption, "signature"));
+    const auto report = compact("mine", trust);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->num_there, 0U);
+    for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.made) << merged.skipped;
+    const auto anchor = make_anchor(store, {}, work("mine", trust));
+    ASSERT_TRUE(anchor.ok()) << anchor.status().to_string();
+    EXPECT_TRUE(anchor->made);
+    EXPECT_TRUE(read_edges_with("mine.pub").ok());
+    EXPECT_EQ(compact("mine", trust)->num_there, 2U);
+    EXPECT_FALSE(make_anchor(store, {}, work("mine", trust))->made);
+  }
+  EXPECT_TRUE(holds(store, 4, model));
+}
+
+// A publisher's own anchors, too.
+TEST_F(SignedChainTest, AStrangersAnchorDoesNotBlockAPublishers) {
+  PublishOptions options;
+  options.threads = 1;
+  options.anchor_every = 1;
+  options.sign_key = path("mine");
+  Publisher publisher = Publisher::open(store, {}, options).value();
+  ASSERT_TRUE(publisher.publish(model.views()).ok());
+  bool forged = false;
+  store->before_put = [&](std::string_view name) -> Status {
+    if (!name.starts_with(kEdgePrefix) || forged) return {};
+    forged = true;
+    Edge edge;
+    edge.run = publisher.run();
+    edge.version = 1;
+    edge.manifest = Chain::open(store, {})->version(1).value().digest;
+    edge.created = utc_now();
+    edge.parts = {{full_folder(1, "dead") + "model.safetensors", parse_edge_name(name)->bytes,
+                   record_digest("x")}};
+    return store->put(name, MemoryBody(serialise_edge(edge, {}).value()));
+  };
+  model.step();
+  const auto report = publisher.publish(model.views());
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(forged);
+  EXPECT_TRUE(report->anchored);
+  EXPECT_TRUE(read_edges_with("mine.pub").ok());
+  EXPECT_TRUE(holds(store, 1, model));
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,311 @@
+// A source that somebody writes to while it is published: what is committed is what its manifest
+// says, or nothing is.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "chain/edges.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/publisher.h"
+#include "maintain/check_states.h"
+#include "published_model.h"
+#include "store/forwarding_store.h"
+#include "store/memory_store.h"
+
+namespace deltawire {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::change;
+using testing::head_of;
+using testing::holds;
+using testing::is_failure;
+using testing::make_tensor;
+using testing::Model;
+using testing::objects_of;
+using testing::TempFolder;
+using testing::write_checkpoint;
+
+// Reads a body before it is put, calls `meddle`, and only then puts it: what goes to the store was
+// read twice.
+class SlowStore final : public ForwardingStore {
+ public:
+  SlowStore() : ForwardingStore(std::make_shared<MemoryStore>()) {}
+  Status put(std::string_view name, const Body& body) override {
+    if (name.starts_with(prefix)) {
+      std::vector<uint8_t> bytes(body.size());
+      DW_RETURN_IF_ERROR(body.read(0, bytes));
+      const std::lock_guard lock(mutex_);
+      if (auto act = std::exchange(meddle, nullptr)) act();
+    }
+    return inner().put(name, body);
+  }
+  Status put_if_absent(std::string_view name, const Body& body) override {
+    if (name.starts_with(prefix)) {
+      const std::lock_guard lock(mutex_);
+      if (auto act = std::exchange(meddle, nullptr)) act();
+    }
+    return inner().put_if_absent(name, body);
+  }
+  std::string prefix = "-";
+  std::function<void()> meddle;
+
+ private:
+  std::mutex mutex_;
+};
+
+class PublisherSourceTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<SlowStore> store = std::make_shared<SlowStore>();
+  Model model = Model::make();
+  TempFolder folder;
+
+  Publisher open(PublishOptions options = {}, const fs::path& snapshot = {}) {
+    options.threads = 2;
+    auto publisher = Publisher::open(store, snapshot, options);
+    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
+    return std::move(*publisher);
+  }
+  void meddle_at(const std::string& prefix, std::function<void()> act) {
+    store->prefix = prefix;
+    store->meddle = std::move(act);
+  }
+  void spoil() {
+    for (auto& tensor : model.tensors) tensor.bytes[tensor.bytes.size() / 2] ^= 0x55;
+  }
+  void publish(Publisher* publisher) {
+    const auto report = publisher->publish(model.views());
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(holds(store, report->version, model));
+  }
+  // The whole chain decodes.
+  void check() {
+    const auto chain = Chain::open(store, {});
+    ASSERT_TRUE(chain.ok()) << chain.status().to_string();
+    const auto checked = check_states(*chain, {});
+    ASSERT_TRUE(checked.ok()) << checked.status().to_string();
+    EXPECT_TRUE(checked->problems.empty()) << checked->problems[0];
+  }
+};
+
+TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
+  Publisher publisher = open();
+  meddle_at("full/", [&] { spoil(); });
+  const auto failed = publisher.publish(model.views());
+  EXPECT_TRUE(is_failure(failed.status(), Code::kIo, "changed while it was read"));
+  EXPECT_EQ(head_of(store), std::nullopt);
+  EXPECT_TRUE(objects_of(*store, "full/").empty());
+  publish(&publisher);
+  model.step();
+  publish(&publisher);
+  check();
+}
+
+TEST_F(PublisherSourceTest, ATensorThatIsNewAndChangesWhileItIsPut) {
+  Publisher publisher = open();
+  publish(&publisher);
+  model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
+  meddle_at("parts/", [&] { model.tensors.back().bytes[7] ^= 1; });
+  const auto failed = publisher.publish(model.views());
+  EXPECT_TRUE(is_failure(failed.status(), Code::kIo, "late"));
+  EXPECT_EQ(head_of(store), 0);
+  publish(&publisher);
+  check();
+}
+
+TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
+  Publisher publisher = open();
+  for (int i = 0; i < 3; ++i) {
+    const Model committed = model;
+    meddle_at("manifests/", [&] { spoil(); });
+    const auto report = publisher.publish(model.views());
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(holds(store, report->version, committed));
+    ASSERT_EQ(report->warnings.size(), 1U);
+    EXPECT_NE(report->warnings[0].find("snapshot"), std::string::npos) << report->warnings[0];
+  }
+  publish(&publisher);
+  EXPECT_EQ(head_of(store), 3);
+  check();
+}
+
+TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
+  PublishOptions options;
+  options.anchor_every = 1;
+  Publisher publisher = open(options);
+  publish(&publisher);
+  model.step();
+  const Model committed = model;
+  meddle_at("full/", [&] { spoil(); });
+  const auto report = publisher.publish(model.views());
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->anchored);
+  EXPECT_FALSE(report->warnings.empty());
+  EXPECT_TRUE(holds(store, report->version, committed));
+  const auto chain = Chain::open(store, {});
+  EXPECT_TRUE(list_edges(*chain, 0, 10, SIZE_MAX)->empty());
+  publish(&publisher);
+  check();
+}
+
+// Spoiled before the anchor is begun: both reads of it agree, with each other.
+TEST_F(PublisherSourceTest, TensorsThatAreSomethingElseWhenTheAnchorIsDue) {
+  PublishOptions options;
+  options.anchor_every = 1;
+  Publisher publisher = open(options);
+  publish(&publisher);
+  model.step();
+  meddle_at("manifests/", [&] { spoil(); });
+  const auto report = publisher.publish(model.views());
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->anchored);
+  check();
+}
+
+// ---- checkpoints on disk
+
+class CheckpointSourceTest : public PublisherSourceTest {
+ protected:
+  const fs::path file = folder.path() / "model.safetensors";
+
+  void save() { write_checkpoint(file, model.tensors); }
+  // As a trainer does that opens the old file and writes the new one into it.
+  void save_in_place() {
+    const fs::path other = folder.path() / "other.safetensors";
+    write_checkpoint(other, model.tensors);
+    fs::copy_file(other, file, fs::copy_options::overwrite_existing);
+    fs::remove(other);
+  }
+  void expect_refused(Publisher* publisher) {
+    const auto before = head_of(store);
+    const auto failed = publisher->publish_checkpoint(file);
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.status().code(), Code::kIo) << failed.status().to_string();
+    for (const std::string& word :
+         {file.string(), std::string("changed while it was read"), std::string("publish again")}) {
+      EXPECT_NE(failed.status().message().find(word), std::string::npos)
+          << failed.status().to_string();
+    }
+    EXPECT_EQ(head_of(store), before);
+  }
+  void publish_file(Publisher* publisher) {
+    const auto report = publisher->publish_checkpoint(file);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(holds(store, report->version, model));
+  }
+};
+
+TEST_F(CheckpointSourceTest, SavedOverInPlace) {
+  for (const bool with_folder : {false, true}) {
+    store = std::make_shared<SlowStore>();
+    save();
+    Publisher publisher = open({}, with_folder ? folder.path() / "snapshot" : fs::path());
+    for (int i = 0; i < 2; ++i) {
+      meddle_at(i == 0 ? "full/" : "parts/", [&] {
+        model.step();
+        save_in_place();
+      });
+      expect_refused(&publisher);
+      publish_file(&publisher);
+      model.step();
+      save_in_place();
+    }
+    publish_file(&publisher);
+    EXPECT_EQ(head_of(store), 2);
+    check();
+  }
+}
+
+TEST_F(CheckpointSourceTest, CutShort) {
+  model = Model::make(40);  // several pages
+  save();
+  Publisher publisher = open();
+  for (int i = 0; i < 2; ++i) {
+    meddle_at(i == 0 ? "full/" : "parts/", [&] { fs::resize_file(file, 100); });
+    expect_refused(&publisher);
+    save();
+    publish_file(&publisher);
+    model.step();
+    save();
+  }
+  check();
+}
+
+TEST_F(CheckpointSourceTest, ReplacedByRenameIsPublishedAsItWas) {
+  save();
+  Publisher publisher = open();
+  const Model first = model;
+  meddle_at("full/", [&] {
+    model.step();
+    save();
+  });
+  const auto report = publisher.publish_checkpoint(file);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(holds(store, 0, first));
+  publish_file(&publisher);
+  check();
+}
+
+TEST_F(CheckpointSourceTest, SideFilesThatChange) {
+  save();
+  folder.put("config.json", "{\"a\": 1}\n");
+  Publisher publisher = open();
+  meddle_at("full/", [&] { folder.put("config.json", "{\"a\": 2, \"b\": 3}\n"); });
+  const auto failed = publisher.publish_checkpoint(folder.path());
+  EXPECT_TRUE(is_failure(failed.status(), Code::kIo, "config.json"));
+  EXPECT_EQ(head_of(store), std::nullopt);
+  const auto report = publisher.publish_checkpoint(folder.path());
+  EXPECT_TRUE(report.ok()) << report.status().to_string();
+}
+
+// Without the file's times to go by, as for a live trainer: a writer that never stops. Whatever is
+// committed decodes, also where tensors are cut into slices or are many.
+TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
+  for (const bool cut : {false, true}) {
+    store = std::make_shared<SlowStore>();
+    model.tensors = {make_tensor("large", DType::kBF16, {4096, 512}, 1),
+                     make_tensor("small", DType::kBF16, {256, 64}, 2)};
+    save();
+    const auto checkpoint = Checkpoint::open(file);
+    ASSERT_TRUE(checkpoint.ok());
+    std::vector<PublishTensor> tensors;
+    for (const CheckpointTensor& tensor : checkpoint->tensors()) {
+      tensors.push_back({tensor.view, {}});
+    }
+    PublishOptions options;
+    if (cut) options.memory_limit = uint64_t{32} << 20;
+    Publisher publisher = open(options);
+    ASSERT_TRUE(publisher.publish(tensors).ok());
+
+    std::atomic<bool> stop = false;
+    std::thread writer([&] {
+      const int fd = ::open(file.c_str(), O_WRONLY);
+      const uint64_t begin = checkpoint->files()[0].header_bytes;
+      const uint64_t size = checkpoint->files()[0].bytes.size() - begin;
+      for (uint64_t i = 0; !stop; ++i) {
+        const uint8_t byte = uint8_t(i);
+        const auto at = off_t(begin + i * 2654435761u % size);
+        if (::pwrite(fd, &byte, 1, at) != 1) break;
+      }
+      ::close(fd);
+    });
+    for (int i = 0; i < 8; ++i) {
+      const auto report = publisher.publish(tensors);
+      if (!report.ok()) {  // only cut tensors are read twice
+        EXPECT_TRUE(cut);
+        EXPECT_TRUE(is_failure(report.status(), Code::kIo, "changed while it was read"));
+      }
+    }
+    stop = true;
+    writer.join();
+    EXPECT_TRUE(publisher.publish(tensors).ok());
+    check();
+  }
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,141 @@
+// Heartbeats of replicas that share a name: each keeps its own lease.
+#include "replica/beat.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/log.h"
+#include "chain/retention.h"
+#include "published_model.h"
+#include "store/memory_store.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::objects_of;
+using testing::TempFolder;
+
+class HeartbeatWriterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_sink(LogLevel::kWarning,
+                 [this](const LogRecord& record) { events.push_back(std::string(record.event)); });
+  }
+  void TearDown() override { set_log_sink(LogLevel::kOff, {}); }
+
+  static Heartbeat fetching(uint64_t to) {
+    Heartbeat beat;
+    beat.lease = Lease{{}, to, 0};
+    return beat;
+  }
+  // What live leases name.
+  std::vector<uint64_t> leases(int64_t now) {
+    std::vector<uint64_t> to;
+    const Claims claims = list_claims(*store, now).value();
+    for (const Lease& lease : claims.leases) to.push_back(lease.to);
+    std::sort(to.begin(), to.end());
+    return to;
+  }
+  size_t num_objects() { return objects_of(*store, "replicas/").size(); }
+
+  std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
+  std::vector<std::string> events;
+  int64_t now = 1'800'000'000;
+};
+
+TEST_F(HeartbeatWriterTest, TwoLiveReplicasOfOneNameKeepBothLeases) {
+  HeartbeatWriter a(store, "rollout", "id-a"), b(store, "rollout", "id-b");
+  ASSERT_TRUE(a.write(fetching(5), now).ok());
+  ASSERT_TRUE(b.write(fetching(7), now + 1).ok());
+  EXPECT_EQ(leases(now + 1), (std::vector<uint64_t>{5, 7}));
+  EXPECT_EQ(events, (std::vector<std::string>{"replica.name_taken"}));
+  for (int minute = 1; minute < 10; ++minute) {
+    ASSERT_TRUE(a.write(fetching(5), now += 60).ok());
+    ASSERT_TRUE(b.write(fetching(7), now + 1).ok());
+    EXPECT_EQ(leases(now + 1), (std::vector<uint64_t>{5, 7})) << minute;
+    EXPECT_EQ(num_objects(), 2U);
+  }
+  EXPECT_EQ(events.size(), 1U);  // said once
+}
+
+// Both looked before either wrote.
+TEST_F(HeartbeatWriterTest, TwoThatBeganAtOnceFindEachOther) {
+  HeartbeatWriter a(store, "rollout", "same"), b(store, "rollout", "same");  // a copied folder
+  ASSERT_TRUE(a.write(fetching(5), now).ok());
+  ASSERT_TRUE(b.write(fetching(7), now).ok());  // takes it for an earlier process of its own
+  for (int minute = 1; minute < 4; ++minute) {
+    ASSERT_TRUE(a.write(fetching(5), now += 60).ok());
+    ASSERT_TRUE(b.write(fetching(7), now).ok());
+    EXPECT_EQ(leases(now), (std::vector<uint64_t>{5, 7})) << minute;
+  }
+  EXPECT_EQ(events.size(), 1U);
+}
+
+TEST_F(HeartbeatWriterTest, ARestartedReplicaTakesItsNameBackAtOnce) {
+  for (int process = 0; process < 3; ++process) {
+    HeartbeatWriter writer(store, "rollout", "id-a");
+    ASSERT_TRUE(writer.write(fetching(5), ++now).ok());
+    EXPECT_EQ(num_objects(), 1U);
+  }
+  EXPECT_TRUE(events.empty());
+}
+
+TEST_F(HeartbeatWriterTest, ANameIsFreeWhenItsReplicaHasBeenSilent) {
+  {
+    HeartbeatWriter dead(store, "rollout", "id-a");
+    ASSERT_TRUE(dead.write(fetching(5), now).ok());
+  }
+  HeartbeatWriter heir(store, "rollout", "id-b");
+  for (int minute = 0; minute <= 3; ++minute) {
+    ASSERT_TRUE(heir.write(fetching(6), now + 1 + minute * 60).ok());
+    EXPECT_EQ(num_objects(), 2U) << minute;
+  }
+  ASSERT_TRUE(heir.write(fetching(6), now + 1 + kSilentSeconds + 60).ok());
+  EXPECT_EQ(num_objects(), 1U);  // the one beside is gone
+  EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-b");
+  // A third, much later, need not wait.
+  HeartbeatWriter late(store, "rollout", "id-c");
+  ASSERT_TRUE(late.write(fetching(7), now + 10'000).ok());
+  EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-c");
+  EXPECT_EQ(events.size(), 1U);
+}
+
+// One that was taken for dead comes back.
+TEST_F(HeartbeatWriterTest, WhoLosesHisNameMovesAside) {
+  HeartbeatWriter slow(store, "rollout", "id-a"), heir(store, "rollout", "id-b");
+  ASSERT_TRUE(slow.write(fetching(5), now).ok());
+  ASSERT_TRUE(heir.write(fetching(6), now + kSilentSeconds + 1).ok());
+  ASSERT_TRUE(slow.write(fetching(5), now + kSilentSeconds + 2).ok());
+  EXPECT_EQ(leases(now + kSilentSeconds + 2), (std::vector<uint64_t>{5, 6}));
+  // His clock may be wrong by hours: what counts is that he wrote after us.
+  ASSERT_TRUE(heir.write(fetching(6), now + 100'000).ok());
+  EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-b");
+}
+
+TEST_F(HeartbeatWriterTest, WhatCannotBeReadIsReplaced) {
+  ASSERT_TRUE(store->put(heartbeat_object("rollout"), MemoryBody(std::string_view("{}"))).ok());
+  HeartbeatWriter writer(store, "rollout", "id-a");
+  ASSERT_TRUE(writer.write(fetching(5), now).ok());
+  EXPECT_EQ(read_heartbeat(*store, "rollout")->lease->to, 5U);
+}
+
+TEST(ReplicaId, IsOfTheFolderAndStays) {
+  TempFolder one, two;
+  const std::string id = replica_id(one.path()).value();
+  EXPECT_EQ(id.size(), 16U);
+  EXPECT_EQ(replica_id(one.path()).value(), id);
+  EXPECT_NE(replica_id(two.path()).value(), id);
+  std::ofstream(one.path() / "id") << "x";  // damaged: a new one
+  const std::string again = replica_id(one.path()).value();
+  EXPECT_NE(again, id);
+  EXPECT_EQ(replica_id(one.path()).value(), again);
+  // Containers have host and path in common.
+  EXPECT_NE(default_name("/ckpt", id), default_name("/ckpt", again));
+  EXPECT_EQ(default_name("/ckpt", id), default_name("/ckpt", id));
+}
+
+}  // namespace
+}  // namespace deltawire

@@ -1,0 +1,579 @@
+// What can be wrong with a store, a disk or a folder: each is found before a byte of the weights
+// changes, is named, and is repaired where an anchor can repair it.
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "chain/keys.h"
+#include "deltawire/replica.h"
+#include "replica/local_state.h"
+#include "store/directory_store.h"
+#include "store/forwarding_store.h"
+#include "store/memory_store.h"
+#include "test_chain.h"
+
+namespace deltawire::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ReplicaErrorsTest : public ::testing::Test {
+ protected:
+  ReplicaErrorsTest() : chain_(std::make_shared<DirectoryStore>(folder_.path() / "store")) {
+    tensors_ = {make_tensor("a", DType::kBF16, {50, 20}, 1),
+                make_tensor("still", DType::kF32, {300}, 2),
+                make_tensor("z", DType::kBF16, {400}, 3)};
+  }
+
+  void publish(size_t count, size_t num_files = 1) {
+    chain_.publish_full(tensors_, num_files);
+    for (size_t i = 0; i < count; ++i) {
+      change(&tensors_[0], 0.1, 10 + i);
+      change(&tensors_[2], 0.1, 20 + i);
+      chain_.publish_delta(tensors_, "auto", num_files);
+    }
+  }
+  fs::path local() const { return folder_.path() / "local"; }
+  fs::path weights() const { return local() / "model.safetensors"; }
+  fs::path object(const PartRef& part) const { return folder_.path() / "store" / part.name; }
+
+  static ReplicaOptions options(bool repair = true) {
+    ReplicaOptions made;
+    made.threads = 2;
+    made.heartbeat = false;
+    made.repair = repair;
+    return made;
+  }
+  Result<PullReport> pull(std::optional<uint64_t> version = {},
+                          const ReplicaOptions& how = options()) {
+    return pull_from(chain_.store(), version, how);
+  }
+  Result<PullReport> pull_from(std::shared_ptr<Store> store, std::optional<uint64_t> version = {},
+                               const ReplicaOptions& how = options()) {
+    auto replica = Replica::open(std::move(store), local(), how);
+    if (!replica.ok()) return replica.status();
+    return replica->pull(version);
+  }
+  // Whatever failed, version `version` is still there, whole.
+  void expect_held(uint64_t version) {
+    EXPECT_EQ(read_replica_state(local())->version, version);
+    EXPECT_FALSE(read_replica_state(local())->patching_to);
+    EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(version) / "model.safetensors"));
+  }
+
+  // Flips a bit of a tensor of the local file.
+  void edit(const std::string& tensor) const {
+    uint64_t offset = 0;
+    {
+      const auto checkpoint = Checkpoint::open(weights());
+      offset = checkpoint->find(tensor)->offset;
+    }
+    flip(weights(), offset + 5);
+  }
+  static void flip(const fs::path& path, uint64_t offset) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(std::streamoff(offset));
+    const int byte = file.get();
+    file.seekp(std::streamoff(offset));
+    file.put(char(byte ^ 1));
+  }
+  // As if the disk had lied: the file has changed, and nothing shows it.
+  void hide_edit() const {
+    const fs::path file = local() / ".deltawire/state.json";
+    LocalState state = **read_local_state(file);
+    for (auto& [name, stamp] : state.weights) stamp = *stamp_of(local() / name);
+    ASSERT_TRUE(write_local_state(file, state).ok());
+  }
+
+  TempFolder folder_;
+  TestChain chain_;
+  std::vector<TestTensor> tensors_;
+};
+
+// ---- the local files
+
+TEST_F(ReplicaErrorsTest, ADamagedStateIsFoundOutAgainFromTheFiles) {
+  publish(3);
+  const fs::path state = local() / ".deltawire/state.json";
+  for (const char* damage : {"", "{", "{\"format\": \"replica/1\"}", "garbage"}) {
+    fs::remove_all(local());
+    ASSERT_TRUE(pull(1).ok());
+    const ReplicaState before = *read_replica_state(local());
+    std::ofstream(state, std::ios::trunc) << damage;
+    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "state.json"));
+    EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
+    // At the same version nothing is fetched, and the state is what it was.
+    const auto same = pull(1);
+    ASSERT_TRUE(same.ok()) << same.status().to_string();
+    EXPECT_TRUE(same->repaired);
+    EXPECT_NE(same->repair_reason.find("state.json"), std::string::npos) << same->repair_reason;
+    EXPECT_EQ(same->bytes, 0);
+    expect_held(1);
+    EXPECT_EQ(read_replica_state(local())->manifest, before.manifest);
+    EXPECT_EQ(read_replica_state(local())->state, before.state);
+    // And it goes on from there by deltas.
+    std::ofstream(state, std::ios::trunc) << damage;
+    const auto next = pull();
+    ASSERT_TRUE(next.ok()) << next.status().to_string();
+    EXPECT_TRUE(next->repaired);
+    EXPECT_EQ(next->from, 1);
+    EXPECT_EQ(next->num_hops, 2);
+    expect_held(3);
+    EXPECT_TRUE(fs::exists(local() / "config.json"));
+  }
+}
+
+TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion) {
+  publish(2);
+  ASSERT_TRUE(pull(1).ok());
+  edit("still");
+  std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
+  const auto report = pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_EQ(report->num_hops, 3);
+  expect_held(2);
+}
+
+TEST_F(ReplicaErrorsTest, ADamagedStateOfVersionsSideBySideIsFoundOutAgain) {
+  publish(3);
+  ReplicaOptions how = options();
+  how.copy_on_write = true;
+  ASSERT_TRUE(pull(1, how).ok());
+  std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
+  EXPECT_TRUE(is_failure(pull().status(), Code::kInvalidArgument, "copy-on-write"));
+  const auto report = pull({}, how);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_EQ(report->num_hops, 2);
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(3)));
+  EXPECT_TRUE(fs::exists(local() / "current/config.json"));
+}
+
+TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
+  publish(1);
+  for (const char* tensor : {"a", "still"}) {  // one that the version patches, one that it leaves
+    fs::remove_all(local());
+    ASSERT_TRUE(pull(0).ok());
+    edit(tensor);
+    const std::string edited = read_file(weights());
+    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch,
+                           weights().string(), std::string("\"") + tensor + "\"", "expected"));
+    EXPECT_EQ(read_file(weights()), edited);
+    const auto report = pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->repaired);
+    EXPECT_NE(report->repair_reason.find(tensor), std::string::npos) << report->repair_reason;
+    expect_held(1);
+  }
+}
+
+TEST_F(ReplicaErrorsTest, AnEditIsFoundWithoutANewVersionToo) {
+  publish(1);
+  ASSERT_TRUE(pull().ok());
+  edit("still");
+  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "\"still\""));
+  const auto report = pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  expect_held(1);
+}
+
+TEST_F(ReplicaErrorsTest, AFileThatWasOnlyTouchedIsFine) {
+  publish(1);
+  ASSERT_TRUE(pull().ok());
+  const std::string bytes = read_file(weights());
+  fs::remove(weights());
+  std::ofstream(weights(), std::ios::binary) << bytes;
+  const auto report = pull({}, options(false));
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->changed);
+  const LocalState state = **read_local_state(local() / ".deltawire/state.json");
+  EXPECT_EQ(state.weights.at("model.safetensors"), *stamp_of(weights()));
+}
+
+TEST_F(ReplicaErrorsTest, SilentDamageIsFoundByVerifying) {
+  publish(1);
+  ASSERT_TRUE(pull().ok());
+  edit("still");
+  hide_edit();
+  EXPECT_FALSE(pull()->changed);
+  ReplicaOptions how = options();
+  how.verify_all = true;
+  const auto report = pull({}, how);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  expect_held(1);
+}
+
+// Without verifying, a tensor that the next version patches is hashed all the same.
+TEST_F(ReplicaErrorsTest, SilentDamageOfAPatchedTensorIsFoundAnyway) {
+  publish(1);
+  ASSERT_TRUE(pull(0).ok());
+  edit("z");
+  hide_edit();
+  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "\"z\""));
+  ASSERT_TRUE(pull().ok());
+  expect_held(1);
+}
+
+TEST_F(ReplicaErrorsTest, AFileThatIsMissingCutShortOrAnotherIsRepaired) {
+  publish(1);
+  const auto missing = [&] { fs::remove(weights()); };
+  const auto cut_short = [&] { fs::resize_file(weights(), fs::file_size(weights()) - 10); };
+  const auto other = [&] {
+    write_checkpoint(weights(), {make_tensor("other", DType::kBF16, {3}, 1)});
+  };
+  for (const std::function<void()>& damage :
+       {std::function<void()>(missing), std::function<void()>(cut_short),
+        std::function<void()>(other)}) {
+    fs::remove_all(local());
+    ASSERT_TRUE(pull(0).ok());
+    damage();
+    EXPECT_TRUE(
+        is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "model.safetensors"));
+    const auto report = pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->repaired);
+    expect_held(1);
+  }
+}
+
+TEST_F(ReplicaErrorsTest, AnotherRunIsNeverRepaired) {
+  publish(1);
+  ASSERT_TRUE(pull().ok());
+  TestChain other(std::make_shared<MemoryStore>("other"));
+  other.publish_full(tensors_);
+  EXPECT_TRUE(is_failure(pull_from(other.store()).status(), Code::kBaseMismatch,
+                         chain_.chain().run(), other.chain().run()));
+  expect_held(1);
+}
+
+TEST_F(ReplicaErrorsTest, AFolderOfOtherFilesIsLeftAlone) {
+  publish(0);
+  fs::create_directories(local());
+  std::ofstream(local() / "model.safetensors") << "precious";
+  EXPECT_TRUE(
+      is_failure(pull().status(), Code::kInvalidArgument, "model.safetensors", "not a replica"));
+  EXPECT_EQ(read_file(weights()), "precious");
+  EXPECT_FALSE(fs::exists(local() / ".deltawire"));
+}
+
+TEST_F(ReplicaErrorsTest, AStateThatCannotBeReadIsNamed) {
+  publish(0);
+  ASSERT_TRUE(pull().ok());
+  std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/1\"}";
+  EXPECT_TRUE(is_failure(read_replica_state(local()).status(), Code::kCorruption, "state.json"));
+  std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/9\"}";
+  EXPECT_TRUE(is_failure(pull().status(), Code::kUnsupported, "replica/9"));
+  EXPECT_TRUE(
+      is_failure(read_replica_state(folder_.path()).status(), Code::kNotFound, "not a replica"));
+}
+
+TEST_F(ReplicaErrorsTest, AJournalThatCannotBeReadLeadsToARepair) {
+  publish(1);
+  ASSERT_TRUE(pull(0).ok());
+  fs::create_directories(local() / ".deltawire/journal");
+  std::ofstream(local() / ".deltawire/journal/record.json") << "{}";
+  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "record.json"));
+  const auto report = pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  expect_held(1);
+  EXPECT_FALSE(fs::exists(local() / ".deltawire/journal"));
+}
+
+TEST_F(ReplicaErrorsTest, OnlyOneProcessAtATime) {
+  publish(0);
+  const auto first = Replica::open(chain_.store(), local(), options());
+  ASSERT_TRUE(first.ok());
+  const auto second = Replica::open(chain_.store(), local(), options());
+  EXPECT_TRUE(is_failure(second.status(), Code::kConflict, local().string(), process_name()));
+}
+
+TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
+  publish(0);
+  ASSERT_TRUE(pull().ok());
+  ReplicaOptions how = options();
+  how.copy_on_write = true;
+  EXPECT_TRUE(is_failure(pull({}, how).status(), Code::kInvalidArgument, "in place"));
+}
+
+// ---- the chain
+
+TEST_F(ReplicaErrorsTest, VersionsThatAreNotThere) {
+  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, "nothing was published"));
+  publish(1);
+  EXPECT_TRUE(is_failure(pull(7).status(), Code::kNotFound, "no version 7"));
+  TempFolder empty;
+  EXPECT_TRUE(is_failure(pull_from(std::make_shared<DirectoryStore>(empty.path())).status(),
+                         Code::kNotFound, "no run"));
+}
+
+TEST_F(ReplicaErrorsTest, APrunedChainIsCaughtUpFromAnAnchor) {
+  publish(4);
+  ASSERT_TRUE(pull(1).ok());
+  for (const uint64_t version : {0, 1, 2}) {
+    ASSERT_TRUE(chain_.store()->remove(manifest_name(version)).ok());
+  }
+  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound));
+  expect_held(1);
+  chain_.add_anchor(3);
+  const auto report = pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_FALSE(report->repaired);
+  expect_held(4);
+}
+
+TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
+  publish(2);
+  ASSERT_TRUE(pull(1).ok());
+  const fs::path file = local() / ".deltawire/state.json";
+  LocalState state = **read_local_state(file);
+  state.replica.manifest = std::string(64, 'a');
+  ASSERT_TRUE(write_local_state(file, state).ok());
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "manifest", "another history"));
+  EXPECT_TRUE(is_failure(pull(2, options(false)).status(), Code::kBaseMismatch, "manifest"));
+  const auto report = pull(2);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  expect_held(2);
+}
+
+TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
+  publish(1);
+  ASSERT_TRUE(pull(0).ok());
+  const PartRef& part = chain_.record(1).manifest.parts[0];
+  const std::string good = read_file(object(part));
+  fs::resize_file(object(part), good.size() - 1);
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, part.name));
+  expect_held(0);
+  std::ofstream(object(part), std::ios::binary) << good;
+  flip(object(part), good.size() / 2);
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, part.name, "sha-256"));
+  expect_held(0);
+  fs::remove(object(part));
+  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, part.name));
+  expect_held(0);
+  std::ofstream(object(part), std::ios::binary) << good;
+  ASSERT_TRUE(pull().ok());
+  expect_held(1);
+}
+
+// Where another path leads to the version, it is taken; the bad part is still named.
+TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
+  publish(3);
+  chain_.add_merged(1, 3);
+  const PartRef part = chain_.record(3).manifest.parts[0];
+  for (const bool missing : {false, true}) {
+    if (missing) {
+      fs::remove(object(part));
+    } else {
+      flip(object(part), part.size_bytes / 2);
+    }
+    fs::remove_all(local());
+    // The merged delta is the cheapest from version 1; from version 2 only an anchor will do.
+    ASSERT_TRUE(pull(2).ok());
+    const Code code = missing ? Code::kNotFound : Code::kCorruption;
+    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), code, part.name));
+    expect_held(2);
+    const auto report = pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(report->repaired);
+    EXPECT_NE(report->repair_reason.find(part.name), std::string::npos) << report->repair_reason;
+    expect_held(3);
+    EXPECT_EQ(report->num_hops, 3U);  // the seed, version 1, the merged delta
+  }
+  // The merged delta is bad too: nothing leads to version 3, and the first one is named.
+  const auto edges = list_edges(chain_.chain(), 0, 3, 4);
+  const PartRef merged = read_edge(chain_.chain(), edges->at(0))->parts[0];
+  flip(object(merged), merged.size_bytes / 2);
+  fs::remove_all(local());
+  ASSERT_TRUE(pull(2).ok());
+  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, part.name));
+  expect_held(2);
+  chain_.add_anchor(3);
+  ASSERT_TRUE(pull().ok());
+  expect_held(3);
+}
+
+// A store whose first answer is wrong, as after a bit flip on the way.
+class FlakyStore final : public ForwardingStore {
+ public:
+  FlakyStore(std::shared_ptr<Store> inner, std::string victim)
+      : ForwardingStore(std::move(inner)), victim_(std::move(victim)) {}
+  int downloads = 0;
+
+  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
+    if (name != victim_) return inner().download(name, size_bytes, sink);
+    std::vector<uint8_t> bytes(size_bytes);
+    DW_RETURN_IF_ERROR(inner().read(name, 0, bytes));
+    if (++downloads == 1) bytes[size_bytes / 2] ^= 4;
+    // Pieces out of order, one of them twice.
+    const size_t half = size_bytes / 2;
+    const std::span<const uint8_t> all(bytes);
+    DW_RETURN_IF_ERROR(sink->write(half, all.subspan(half)));
+    DW_RETURN_IF_ERROR(sink->write(0, all.first(half)));
+    if (downloads == 2) return sink->write(10, all.subspan(10, 20));
+    return {};
+  }
+
+ private:
+  const std::string victim_;
+};
+
+TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
+  publish(1);
+  ASSERT_TRUE(pull(0).ok());
+  const auto store =
+      std::make_shared<FlakyStore>(chain_.store(), chain_.record(1).manifest.parts[0].name);
+  const auto report = pull_from(store);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(store->downloads, 2);
+  expect_held(1);
+}
+
+// The publisher signs for parts that do not lead to what its manifest says.
+TEST_F(ReplicaErrorsTest, PartsThatLeadElsewhereAreNotApplied) {
+  publish(1);
+  ASSERT_TRUE(pull(1).ok());
+  change(&tensors_[0], 0.1, 77);
+  chain_.tamper = [](Manifest* m) {
+    m->digests[0].bytes[3] ^= 1;
+    Schema schema{
+        {{"a", DType::kBF16, {50, 20}}, {"still", DType::kF32, {300}}, {"z", DType::kBF16, {400}}}};
+    m->state = state_digest(states_of(schema, *m).value());
+  };
+  chain_.publish_delta(tensors_);
+  const std::string part = chain_.record(2).manifest.parts[0].name;
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, part, "\"a\"", "expected"));
+  expect_held(1);
+}
+
+TEST_F(ReplicaErrorsTest, AManifestMustAgreeWithItself) {
+  publish(0);
+  ASSERT_TRUE(pull().ok());
+  chain_.tamper = [](Manifest* m) { m->state.bytes[0] ^= 1; };
+  change(&tensors_[0], 0.1, 77);
+  chain_.publish_delta(tensors_);
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "version 1", "state digest"));
+  expect_held(0);
+}
+
+TEST_F(ReplicaErrorsTest, SizesAreBoundedByTheModel) {
+  publish(0);
+  ASSERT_TRUE(pull().ok());
+  chain_.tamper = [](Manifest* m) {
+    m->chain_bytes += (uint64_t{1} << 40) - m->parts[0].size_bytes;
+    m->parts[0].size_bytes = uint64_t{1} << 40;
+  };
+  change(&tensors_[0], 0.1, 77);
+  chain_.publish_delta(tensors_);
+  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "version 1", "at most"));
+  expect_held(0);
+}
+
+TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
+  for (const std::string name : {"sub/config.json", "v0000000001", "current"}) {
+    TestChain chain(std::make_shared<MemoryStore>("hostile"));
+    chain.tamper = [&](Manifest* m) {
+      m->parts.push_back(m->parts.front());
+      m->parts.back().name = "full/0000000000-abc/" + name;
+      m->chain_bytes *= 2;
+    };
+    chain.publish_full(tensors_);
+    const auto report = pull_from(chain.store());
+    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, name)) << name;
+    fs::remove_all(local());
+  }
+  for (const std::string name :
+       {"../config.json", "v0000000001", "current", ".deltawire", "a/b", "model.safetensors"}) {
+    TestChain chain(std::make_shared<MemoryStore>("hostile"));
+    chain.tamper = [&](Manifest* m) { m->files[0].name = name; };
+    chain.publish_full(tensors_);
+    const auto report = pull_from(chain.store());
+    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, name)) << name;
+    fs::remove_all(local());
+  }
+  for (const std::string attempt : {"../../etc", "0000000001-ab", "0000000000-ab/c", "", "x"}) {
+    TestChain chain(std::make_shared<MemoryStore>("hostile"));
+    chain.tamper = [&](Manifest* m) { m->files[0].attempt = attempt; };
+    chain.publish_full(tensors_);
+    const auto report = pull_from(chain.store());
+    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, "config.json")) << attempt;
+    fs::remove_all(local());
+  }
+}
+
+TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {
+  publish(0);
+  const fs::path key = folder_.path() / "key";
+  ASSERT_TRUE(make_key_files(key).ok());
+  ReplicaOptions how = options();
+  how.trust_key = key.string() + ".pub";
+  EXPECT_TRUE(is_failure(pull({}, how).status(), Code::kCorruption, "sign"));
+}
+
+// ---- the disk
+
+// Runs `body` in a process of its own; its failures are ours.
+void in_child(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    body();
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// A disk that ends early: files may not grow past a limit that the checkpoint already has.
+TEST_F(ReplicaErrorsTest, AFullDiskLeavesTheCheckpointAlone) {
+  tensors_[0] = make_tensor("a", DType::kBF16, {5000, 20}, 1);
+  publish(1);
+  ASSERT_TRUE(pull(0).ok());
+  in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{8000, 8000};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    EXPECT_TRUE(is_failure(pull().status(), Code::kIo, local().string()));
+  });
+  expect_held(0);
+  EXPECT_FALSE(fs::exists(local() / ".deltawire/work"));
+  ASSERT_TRUE(pull().ok());
+  expect_held(1);
+}
+
+TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
+  publish(1);
+  ASSERT_TRUE(pull(0).ok());
+  ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
+  const auto as_stranger = [&](const fs::path& where) {
+    in_child([&] {
+      // To root every disk is writable.
+      if (::geteuid() == 0) {
+        ASSERT_EQ(::setgroups(0, nullptr), 0);
+        ASSERT_EQ(::setgid(65534), 0);
+        ASSERT_EQ(::setuid(65534), 0);
+      }
+      auto replica = Replica::open(chain_.store(), where, options());
+      EXPECT_TRUE(is_failure(replica.status(), Code::kIo, where.string()));
+    });
+  };
+  if (::geteuid() != 0) {
+    fs::permissions(local() / ".deltawire/lock", fs::perms::owner_read);
+    fs::permissions(folder_.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  }
+  as_stranger(local());
+  as_stranger(folder_.path() / "new");
+  expect_held(0);
+}
+
+}  // namespace
+}  // namespace deltawire::testing
