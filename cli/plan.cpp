@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/chain_args.h"
-#include "cli/inspect/table.h"
 #include "cli/options.h"
+#include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "tensor/text.h"

@@ -4,8 +4,8 @@
 #include "chain/edges.h"
 #include "chain/side_objects.h"
 #include "cli/chain_args.h"
-#include "cli/inspect/table.h"
 #include "cli/options.h"
+#include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 

@@ -10,7 +10,7 @@
 #include "cli/demo/process.h"
 #include "gateway_script.h"  // made from tests/servers
 #ifdef DELTAWIRE_HAVE_S3
-#include "store/s3/s3_store.h"
+#include "store/s3_store.h"
 #endif
 
 namespace deltawire::cli {

@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "cli/inspect/exponents.h"
 #include "cli/inspect/inspect.h"
-#include "cli/inspect/table.h"
+#include "cli/table.h"
 #include "cli/units.h"
 #include "delta/open_checkpoint.h"
 #include "deltawire/checkpoint.h"

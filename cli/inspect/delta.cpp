@@ -5,7 +5,7 @@
 
 #include "cli/inspect/inspect.h"
 #include "cli/inspect/movement.h"
-#include "cli/inspect/table.h"
+#include "cli/table.h"
 #include "cli/units.h"
 #include "delta/delta_reader.h"
 #include "delta/open_checkpoint.h"

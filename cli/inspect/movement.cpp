@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/inspect/table.h"
+#include "cli/table.h"
 #include "cli/units.h"
 
 namespace deltawire::cli {

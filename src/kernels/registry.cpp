@@ -6,8 +6,7 @@
 #include <span>
 
 #include "kernels/kernels.h"
-#include "kernels/scalar/scalar.h"
-#include "kernels/simd/simd.h"
+#include "kernels/targets.h"
 
 namespace deltawire {
 namespace {

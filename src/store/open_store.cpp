@@ -13,7 +13,7 @@
 #include "store/rate_limited_store.h"
 #include "store/retrying_store.h"
 #ifdef DELTAWIRE_HAVE_S3
-#include "store/s3/s3_store.h"
+#include "store/s3_store.h"
 #endif
 
 namespace deltawire {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/scalar/scalar.h"
+#include "kernels/targets.h"
 
 namespace deltawire {
 namespace {

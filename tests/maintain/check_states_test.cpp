@@ -8,7 +8,7 @@
 #include "format/delta_part.h"
 #include "format/layout.h"
 #include "store/memory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire {
 namespace {

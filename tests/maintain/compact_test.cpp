@@ -7,10 +7,11 @@
 #include "chain/edges.h"
 #include "chain/names.h"
 #include "chain/plan.h"
+#include "deltawire/delta.h"
 #include "deltawire/replica.h"
-#include "hooked_store.h"
 #include "maintain/make_anchor.h"
-#include "published_model.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

@@ -9,10 +9,10 @@
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "deltawire/publisher.h"
-#include "hooked_store.h"
 #include "maintain/compact.h"
 #include "maintain/make_anchor.h"
-#include "published_model.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

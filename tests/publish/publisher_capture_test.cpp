@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "deltawire/publisher.h"
-#include "hooked_store.h"
-#include "published_model.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

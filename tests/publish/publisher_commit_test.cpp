@@ -7,9 +7,9 @@
 
 #include "chain/names.h"
 #include "deltawire/publisher.h"
-#include "published_model.h"
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "chain/names.h"
-#include "hooked_store.h"
-#include "published_model.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

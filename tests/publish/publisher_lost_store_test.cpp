@@ -1,8 +1,8 @@
 // A store that held a run and holds nothing now: a disk that is not mounted, more likely than not.
 #include <gtest/gtest.h>
 
-#include "published_model.h"
 #include "store/directory_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

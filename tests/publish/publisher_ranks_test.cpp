@@ -6,11 +6,11 @@
 #include <thread>
 
 #include "chain/names.h"
-#include "hooked_store.h"
 #include "publish/ranks.h"
-#include "published_model.h"
-#include "shard.h"
 #include "store/directory_store.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
+#include "support/shard.h"
 
 namespace deltawire {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "chain/names.h"
 #include "deltawire/replica.h"
-#include "hooked_store.h"
-#include "published_model.h"
 #include "store/directory_store.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

@@ -12,9 +12,9 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/publisher.h"
 #include "maintain/check_states.h"
-#include "published_model.h"
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
+#include "support/published_model.h"
 
 namespace deltawire {
 namespace {

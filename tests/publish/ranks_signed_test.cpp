@@ -6,9 +6,9 @@
 
 #include "chain/keys.h"
 #include "chain/names.h"
-#include "hooked_store.h"
 #include "publish/ranks_record.h"
-#include "shard.h"
+#include "support/hooked_store.h"
+#include "support/shard.h"
 
 namespace deltawire {
 namespace {

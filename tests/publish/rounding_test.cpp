@@ -5,10 +5,10 @@
 #include <bit>
 #include <random>
 
-#include "hooked_store.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
-#include "published_model.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire::testing {
 namespace {

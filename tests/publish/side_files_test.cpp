@@ -13,9 +13,9 @@
 #include "deltawire/replica.h"
 #include "maintain/compact.h"
 #include "maintain/make_anchor.h"
-#include "published_model.h"
 #include "store/directory_store.h"
-#include "test_chain.h"
+#include "support/published_model.h"
+#include "support/test_chain.h"
 
 namespace deltawire {
 namespace {

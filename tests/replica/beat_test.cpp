@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "chain/retention.h"
-#include "published_model.h"
 #include "store/memory_store.h"
+#include "support/published_model.h"
 #include "test_files.h"
 
 namespace deltawire {

@@ -3,7 +3,7 @@
 
 #include "deltawire/replica.h"
 #include "store/memory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/sync_point.h"
 #include "deltawire/replica.h"
 #include "store/directory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {

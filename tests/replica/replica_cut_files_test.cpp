@@ -8,7 +8,7 @@
 #include "replica/local_file.h"
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include "store/directory_store.h"
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {

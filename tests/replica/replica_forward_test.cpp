@@ -6,7 +6,7 @@
 #include "deltawire/tensor_replica.h"
 #include "replica/forward.h"
 #include "store/directory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {

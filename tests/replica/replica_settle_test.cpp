@@ -7,7 +7,7 @@
 #include "deltawire/replica.h"
 #include "replica/local_state.h"
 #include "store/directory_store.h"
-#include "test_chain.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {

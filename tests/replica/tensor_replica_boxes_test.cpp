@@ -1,9 +1,9 @@
 // Replicas whose arrays are boxes of tensors: each holds its part of a version, bit for bit.
 #include <thread>
 
-#include "live_model.h"
 #include "replica/box_cut.h"
 #include "replica/spill_space.h"
+#include "support/live_model.h"
 
 namespace deltawire::testing {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "chain/heartbeat.h"
 #include "chain/names.h"
-#include "live_model.h"
+#include "support/live_model.h"
 
 namespace deltawire::testing {
 namespace {

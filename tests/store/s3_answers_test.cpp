@@ -1,4 +1,4 @@
-#include "store/s3/answers.h"
+#include "store/s3/wire/answers.h"
 
 #include <gtest/gtest.h>
 

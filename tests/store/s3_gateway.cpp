@@ -7,7 +7,7 @@
 #include <fstream>
 #include <random>
 
-#include "store/s3/s3_store.h"
+#include "store/s3_store.h"
 
 namespace deltawire::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include "s3_environment.h"
 #include "s3_gateway.h"
 #include "store/s3/client.h"
-#include "store/s3/s3_store.h"
+#include "store/s3_store.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

@@ -7,7 +7,7 @@
 #include "deltawire/store_metrics.h"
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
-#include "store/s3/s3_store.h"
+#include "store/s3_store.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

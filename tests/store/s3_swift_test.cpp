@@ -3,7 +3,7 @@
 
 #include "conformance.h"
 #include "s3_gateway.h"
-#include "store/s3/s3_store.h"
+#include "store/s3_store.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

@@ -1,5 +1,5 @@
 // The XML of a server that is not trusted.
-#include "store/s3/xml.h"
+#include "store/s3/wire/xml.h"
 
 #include <gtest/gtest.h>
 

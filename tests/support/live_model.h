@@ -6,8 +6,8 @@
 #include <deque>
 
 #include "deltawire/tensor_replica.h"
-#include "hooked_store.h"
-#include "published_model.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
 
 namespace deltawire::testing {
 

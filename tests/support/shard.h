@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "deltawire/box.h"
-#include "published_model.h"
+#include "support/published_model.h"
 
 namespace deltawire::testing {
 

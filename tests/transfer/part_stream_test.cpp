@@ -8,8 +8,8 @@
 
 #include "checkpoints.h"
 #include "codec/codec.h"
-#include "hooked_store.h"
 #include "store/memory_store.h"
+#include "support/hooked_store.h"
 
 namespace deltawire {
 namespace {

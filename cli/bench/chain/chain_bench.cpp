@@ -1,4 +1,4 @@
-#include "cli/bench/chain/chain_bench.h"
+#include "cli/bench/chain_bench.h"
 
 #include <fmt/format.h>
 

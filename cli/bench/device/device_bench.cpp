@@ -1,4 +1,4 @@
-#include "cli/bench/device/device_bench.h"
+#include "cli/bench/device_bench.h"
 
 #include "deltawire/status.h"
 #ifdef DELTAWIRE_HAVE_CUDA

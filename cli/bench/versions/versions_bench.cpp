@@ -1,4 +1,4 @@
-#include "cli/bench/versions/versions_bench.h"
+#include "cli/bench/versions_bench.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // The reference: the shortest code that says what each kernel means. Every other target must match
 // it.
-#include "kernels/scalar/scalar.h"
+#include "kernels/targets.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 // The Highway targets. This file is compiled once per instruction set: foreach_target.h includes it
 // again and again with another HWY_TARGET. What differs between sets is in strip_*-inl.h.
-#include "kernels/simd/simd.h"
+#include "kernels/targets.h"
 
 #include <array>
 #include <cstring>
@@ -237,8 +237,6 @@ HWY_AFTER_NAMESPACE();
 #endif
 
 #if HWY_ONCE
-
-#include "kernels/scalar/scalar.h"
 
 namespace deltawire {
 namespace {

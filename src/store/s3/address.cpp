@@ -1,6 +1,6 @@
 #include "store/s3/address.h"
 
-#include "store/s3/sigv4.h"
+#include "store/s3/wire/sigv4.h"
 
 namespace deltawire::s3 {
 namespace {

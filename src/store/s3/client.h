@@ -5,9 +5,9 @@
 #include <string>
 
 #include "store/s3/address.h"
-#include "store/s3/answers.h"
 #include "store/s3/credentials/source.h"
-#include "store/s3/http.h"
+#include "store/s3/wire/answers.h"
+#include "store/s3/wire/http.h"
 
 namespace deltawire::s3 {
 

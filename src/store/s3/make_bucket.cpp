@@ -1,6 +1,6 @@
 #include "store/s3/client.h"
-#include "store/s3/s3_store.h"
-#include "store/s3/xml.h"
+#include "store/s3/wire/xml.h"
+#include "store/s3_store.h"
 
 namespace deltawire {
 

@@ -1,6 +1,6 @@
 #include "store/s3/upload.h"
 
-#include "store/s3/xml.h"
+#include "store/s3/wire/xml.h"
 
 namespace deltawire::s3 {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli/bench/data.h"
-#include "cli/bench/device/model.h"
+#include "cli/bench/models.h"
 #include "kernels/cuda/bench.h"
 
 namespace deltawire::cli {

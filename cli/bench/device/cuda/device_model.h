@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "cli/bench/device/device_bench.h"
+#include "cli/bench/device_bench.h"
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
 #include "deltawire/cuda.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "store/s3/answers.h"
+#include "store/s3/wire/answers.h"
 
 namespace deltawire::s3 {
 

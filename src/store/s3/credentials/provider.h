@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "deltawire/status.h"
-#include "store/s3/http.h"
-#include "store/s3/sigv4.h"
+#include "store/s3/wire/http.h"
+#include "store/s3/wire/sigv4.h"
 
 namespace deltawire::s3 {
 

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/redact.h"
 #include "deltawire/digest.h"
-#include "store/s3/xml.h"
+#include "store/s3/wire/xml.h"
 
 namespace deltawire::s3 {
 namespace {

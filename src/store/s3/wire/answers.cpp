@@ -1,10 +1,10 @@
-#include "store/s3/answers.h"
+#include "store/s3/wire/answers.h"
 
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 
-#include "store/s3/xml.h"
+#include "store/s3/wire/xml.h"
 
 namespace deltawire::s3 {
 namespace {

@@ -1,4 +1,4 @@
-#include "store/s3/http.h"
+#include "store/s3/wire/http.h"
 
 #include <curl/curl.h>
 

@@ -1,4 +1,4 @@
-#include "cli/bench/device/model.h"
+#include "cli/bench/models.h"
 
 namespace deltawire::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/inspect/table.h"
+#include "cli/table.h"
 
 #include <fmt/color.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "store/s3/xml.h"
+#include "store/s3/wire/xml.h"
 
 #include <cstdint>
 
