@@ -2,18 +2,14 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <set>
 
-#include "base/thread_pool.h"
 #include "chain/edges.h"
+#include "chain/fsck_parts.h"
 #include "chain/heartbeat.h"
 #include "chain/names.h"
-#include "chain/part_reader.h"
 #include "chain/retention.h"
-#include "chain/side_objects.h"
 #include "chain/trash.h"
-#include "format/checkpoint_files.h"
 #include "format/part_check.h"
 
 namespace deltawire {
@@ -32,47 +28,25 @@ struct Seen {
 class Checker {
  public:
   Checker(const Chain& chain, const FsckOptions& options)
-      : chain_(chain), store_(chain.store()), options_(options), pool_(options.threads) {}
+      : chain_(chain), store_(chain.store()), options_(options) {}
 
   Result<FsckReport> run() {
     DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain_.head());
     DW_RETURN_IF_ERROR(list_everything());
     DW_RETURN_IF_ERROR(check_notes());
-    if (head) report_.head = *head;
+    if (head) out_.report.head = *head;
     for (const uint64_t version : names_.versions) DW_RETURN_IF_ERROR(check_version(version));
     for (const EdgeName& edge : names_.edges) DW_RETURN_IF_ERROR(check_edge(edge));
     check_reachable();
     DW_RETURN_IF_ERROR(check_hint(head));
     DW_RETURN_IF_ERROR(check_small_objects());
     check_others(head);
-    report_.num_versions = names_.versions.size();
-    report_.num_edges = names_.edges.size();
-    return std::move(report_);
+    out_.report.num_versions = names_.versions.size();
+    out_.report.num_edges = names_.edges.size();
+    return std::move(out_.report);
   }
 
  private:
-  // ---- what is found
-
-  void problem(const Status& status) { report_.problems.push_back(status.to_string()); }
-  void warn(std::string what) { report_.warnings.push_back(std::move(what)); }
-  std::string place(std::string_view object) const {
-    return store_.url() + "/" + std::string(object);
-  }
-  Status bad(std::string_view object, std::string_view what) const {
-    return corruption(place(object) + ": " + std::string(what));
-  }
-  // Damage is reported and the check goes on; a store that does not answer ends it.
-  static bool is_damage(const Status& status) {
-    return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
-           status.code() == Code::kUnsupported || status.code() == Code::kInvalidArgument;
-  }
-  Status report(Status status) {
-    if (status.ok()) return {};
-    if (!is_damage(status)) return status;
-    problem(status);
-    return {};
-  }
-
   // ---- names
 
   Status list_everything() {
@@ -90,7 +64,7 @@ class Checker {
   Status check_notes() {
     DW_ASSIGN_OR_RETURN(const auto listed, read_notes());
     for (const ListedTrash& own : listed) {
-      if (!own.trash.ok()) problem(own.trash.status());
+      if (!own.trash.ok()) out_.problem(own.trash.status());
     }
     return {};
   }
@@ -120,7 +94,7 @@ class Checker {
         DW_RETURN_IF_ERROR(read_notes().status());
         if (is_going(version)) return {};
       }
-      return report(record.status());
+      return out_.note(record.status());
     }
     const Manifest& m = record->manifest;
     seen = {record->digest, m.chain_bytes, m.kind == VersionKind::kFull, true, false};
@@ -128,17 +102,17 @@ class Checker {
     check_links(name, *record);
     DW_ASSIGN_OR_RETURN(const Schema* schema, schema_of(m));
     if (schema != nullptr) {
-      Status status = check_state(*schema, m).at(place(name));
+      Status status = check_state(*schema, m).at(out_.place(name));
       if (!status.ok()) schema = nullptr;
-      DW_RETURN_IF_ERROR(report(std::move(status)));
+      DW_RETURN_IF_ERROR(out_.note(std::move(status)));
     }
     const bool follows = previous_ && m.base && previous_->record.manifest.version == *m.base;
     const DescribedState base =
         follows ? DescribedState{previous_->schema, &previous_->record.manifest} : DescribedState{};
     DW_RETURN_IF_ERROR(
-        check_parts(name, m.kind == VersionKind::kFull, m.parts, base, {schema, &m}));
-    DW_RETURN_IF_ERROR(check_files(name, m));
-    if (m.kind == VersionKind::kFull) check_copies(name, m.files, m.parts);
+        parts_.check_parts(name, m.kind == VersionKind::kFull, m.parts, base, {schema, &m}));
+    DW_RETURN_IF_ERROR(parts_.check_files(name, m));
+    if (m.kind == VersionKind::kFull) parts_.check_copies(name, m.files, m.parts);
     if (schema == nullptr) {
       previous_.reset();
     } else {
@@ -150,19 +124,19 @@ class Checker {
   void check_links(const std::string& name, const VersionRecord& record) {
     const Manifest& m = record.manifest;
     if (m.base && *m.base + 1 != m.version) {
-      problem(bad(name, "base: expected " + std::to_string(m.version - 1) + ", got " +
-                            std::to_string(*m.base)));
+      out_.bad(name, "base: expected " + std::to_string(m.version - 1) + ", got " +
+                         std::to_string(*m.base));
     }
     const auto before = m.version == 0 ? seen_.end() : seen_.find(m.version - 1);
     if (before == seen_.end() || !before->second.sound) return;
     if (*m.parent != before->second.digest) {
-      problem(bad(name,
-                  "parent: expected " + before->second.digest.hex() + ", got " + m.parent->hex()));
+      out_.bad(name,
+               "parent: expected " + before->second.digest.hex() + ", got " + m.parent->hex());
     }
     if (m.chain_bytes != before->second.chain_bytes + m.part_bytes()) {
-      problem(bad(name, "chain_bytes: expected " +
-                            std::to_string(before->second.chain_bytes + m.part_bytes()) + ", got " +
-                            std::to_string(m.chain_bytes)));
+      out_.bad(name, "chain_bytes: expected " +
+                         std::to_string(before->second.chain_bytes + m.part_bytes()) + ", got " +
+                         std::to_string(m.chain_bytes));
     }
   }
 
@@ -177,134 +151,8 @@ class Checker {
       kept = std::move(*schema);
       return &*kept;
     }
-    DW_RETURN_IF_ERROR(report(schema.status()));
+    DW_RETURN_IF_ERROR(out_.note(schema.status()));
     return nullptr;
-  }
-
-  // ---- parts
-
-  // All parts of a record, several at once. `target.schema` is null when its records are damaged:
-  // then sizes and checksums are all that can be checked.
-  Status check_parts(const std::string& record, bool whole, const std::vector<PartRef>& parts,
-                     DescribedState base, DescribedState target) {
-    for (const PartRef& part : parts) {
-      if (!named_.insert(part.name).second) {
-        problem(bad(record, "part " + part.name + " is named twice"));
-      }
-      ++report_.num_parts;
-      report_.bytes += part.size_bytes;
-    }
-    if (!options_.contents) return check_sizes(record, parts);
-    DeltaPartsCheck delta(base, target);
-    std::optional<WholeFilesCheck> files;
-    if (target.schema != nullptr) files.emplace(*target.schema);
-    std::mutex mutex;
-    bool all_sound = true;
-    Status failure;
-    pool_.parallel_for(parts.size(), [&](size_t i, unsigned) {
-      const auto check = [&](const DeltaPart* part, const std::string* header) -> Status {
-        const std::lock_guard lock(mutex);
-        if (part != nullptr) return delta.add(*part);
-        return header == nullptr ? Status() : files->add(*header, parts[i].size_bytes);
-      };
-      Status status = check_part(parts[i], whole, target.schema != nullptr, check);
-      const std::lock_guard lock(mutex);
-      if (status.ok()) return;
-      all_sound = false;
-      status = report(std::move(status));
-      if (failure.ok()) failure = std::move(status);
-    });
-    DW_RETURN_IF_ERROR(std::move(failure));
-    if (!all_sound || target.schema == nullptr) return {};
-    return report((whole ? files->finish() : delta.finish()).at(place(record)));
-  }
-
-  Status check_part(const PartRef& part, bool whole, bool described,
-                    const std::function<Status(const DeltaPart*, const std::string*)>& check) {
-    const ReadProgress progress = [&](uint64_t bytes) {
-      const std::lock_guard lock(progress_mutex_);
-      done_ += bytes;
-      return !options_.progress || options_.progress(done_, report_.bytes);
-    };
-    if (whole) {
-      DW_ASSIGN_OR_RETURN(const std::string header, read_part_header(store_, part, progress));
-      if (!described || !part.name.ends_with(".safetensors")) return {};
-      return check(nullptr, &header).at(place(part.name));
-    }
-    DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, read_part(store_, part, progress));
-    Result<DeltaPart> parsed = parse_part(bytes);
-    if (!parsed.ok()) return std::move(parsed).status().at(place(part.name));
-    return described ? check(&*parsed, nullptr).at(place(part.name)) : Status();
-  }
-
-  Status check_sizes(const std::string& record, const std::vector<PartRef>& parts) {
-    for (const PartRef& part : parts) {
-      const auto found = objects_.find(part.name);
-      if (found == objects_.end()) {
-        problem(not_found(place(record) + ": part " + part.name + " is missing"));
-      } else if (found->second.size_bytes != part.size_bytes) {
-        problem(bad(part.name, "expected " + std::to_string(part.size_bytes) + " bytes, got " +
-                                   std::to_string(found->second.size_bytes)));
-      }
-    }
-    return {};
-  }
-
-  // ---- files beside the weights
-
-  // A file's object is put by the version that first has it; the next ones name it again.
-  Status check_files(const std::string& record, const Manifest& m) {
-    std::set<std::string> objects;
-    std::vector<PartRef> unread;
-    for (const SideFile& file : m.files) {
-      PartRef object = side_object(file);
-      const bool own = attempt_folder(object.name)->version == m.version;
-      if (!own && last_files_of_ && *last_files_of_ + 1 == m.version &&
-          !last_files_.contains(object.name)) {
-        problem(
-            bad(record, "file " + file.name + ": the version before does not have " + object.name));
-      }
-      if (!objects.insert(object.name).second || !named_.insert(object.name).second) continue;
-      ++report_.num_files;
-      report_.bytes += object.size_bytes;
-      unread.push_back(std::move(object));
-    }
-    last_files_of_ = m.version;
-    last_files_ = std::move(objects);
-    if (!options_.contents) return check_sizes(record, unread);
-    std::mutex mutex;
-    Status failure;
-    pool_.parallel_for(unread.size(), [&](size_t i, unsigned) {
-      Status status = check_part(unread[i], true, false, {});
-      const std::lock_guard lock(mutex);
-      status = report(std::move(status));
-      if (failure.ok()) failure = std::move(status);
-    });
-    return failure;
-  }
-
-  // A version stored whole is a folder that engines load as it is: the same files lie there, as far
-  // as objects can have their names.
-  void check_copies(const std::string& record, const std::vector<SideFile>& files,
-                    const std::vector<PartRef>& parts) {
-    std::map<std::string, const PartRef*> copies;
-    for (const PartRef& part : parts) {
-      const std::string name = part.name.substr(part.name.rfind('/') + 1);
-      if (!is_weights_file(name)) copies[name] = &part;
-    }
-    for (const SideFile& file : files) {
-      if (!check_object_name(file.name).ok()) continue;
-      const auto copy = copies.find(file.name);
-      if (copy == copies.end() || copy->second->sha256 != file.sha256) {
-        problem(bad(record, "file " + file.name + " is " +
-                                (copy == copies.end() ? "missing" : "another") +
-                                " in the version stored whole"));
-      }
-      if (copy != copies.end()) copies.erase(copy);
-    }
-    for (const auto& [name, part] : copies) {
-      problem(bad(record, part->name + ": the version has no file " + name));
-    }
   }
 
   // ---- shortcuts
@@ -312,7 +160,7 @@ class Checker {
   Status check_edge(const EdgeName& name) {
     const std::string object = edge_name(name);
     Result<Edge> edge = read_edge(chain_, name);
-    if (!edge.ok()) return report(edge.status());
+    if (!edge.ok()) return out_.note(edge.status());
     DW_ASSIGN_OR_RETURN(const bool target_fits,
                         check_end(object, name.version, edge->manifest, name.chain_bytes));
     bool base_fits = false;
@@ -326,10 +174,10 @@ class Checker {
     DW_RETURN_IF_ERROR(describe(target_fits, name.version, &target, &target_schema));
     if (name.base) DW_RETURN_IF_ERROR(describe(base_fits, *name.base, &base, &base_schema));
     sound_edges_.push_back(name);
-    if (target && !name.base) check_copies(object, target->manifest.files, edge->parts);
-    return check_parts(object, !name.base, edge->parts,
-                       {base_schema, base ? &base->manifest : nullptr},
-                       {target_schema, target ? &target->manifest : nullptr});
+    if (target && !name.base) parts_.check_copies(object, target->manifest.files, edge->parts);
+    return parts_.check_parts(object, !name.base, edge->parts,
+                              {base_schema, base ? &base->manifest : nullptr},
+                              {target_schema, target ? &target->manifest : nullptr});
   }
 
   // Whether the version at one end of a shortcut is the one it means.
@@ -338,20 +186,20 @@ class Checker {
     const auto seen = seen_.find(version);
     if (seen == seen_.end()) {
       if (!is_going(version)) {
-        problem(bad(object, "version " + std::to_string(version) + " is missing"));
+        out_.bad(object, "version " + std::to_string(version) + " is missing");
       }
       return false;
     }
     if (!seen->second.sound) return false;
     if (digest != seen->second.digest) {
-      problem(bad(object, "manifest of version " + std::to_string(version) + ": expected " +
-                              seen->second.digest.hex() + ", got " + digest.hex()));
+      out_.bad(object, "manifest of version " + std::to_string(version) + ": expected " +
+                           seen->second.digest.hex() + ", got " + digest.hex());
       return false;
     }
     if (chain_bytes != seen->second.chain_bytes) {
-      problem(bad(object, "chain_bytes of version " + std::to_string(version) + ": expected " +
-                              std::to_string(seen->second.chain_bytes) + ", got " +
-                              std::to_string(chain_bytes)));
+      out_.bad(object, "chain_bytes of version " + std::to_string(version) + ": expected " +
+                           std::to_string(seen->second.chain_bytes) + ", got " +
+                           std::to_string(chain_bytes));
       return false;
     }
     return true;
@@ -388,7 +236,7 @@ class Checker {
         continue;
       }
       if (!unreached && seen.sound) {
-        problem(bad(manifest_name(version), "no anchor leads to this version"));
+        out_.bad(manifest_name(version), "no anchor leads to this version");
       }
       unreached = version;
     }
@@ -402,11 +250,11 @@ class Checker {
     if (!text.ok() && !is_damage(text.status())) return text.status();
     const std::string expected = std::to_string(*head) + "\n";
     if (!text.ok()) {
-      warn(place(kHeadName) + ": the hint is missing; the newest version is " +
-           std::to_string(*head));
+      out_.warn(out_.place(kHeadName) + ": the hint is missing; the newest version is " +
+                std::to_string(*head));
     } else if (*text != expected) {
-      warn(place(kHeadName) + ": the hint is not that of the newest version, " +
-           std::to_string(*head));
+      out_.warn(out_.place(kHeadName) + ": the hint is not that of the newest version, " +
+                std::to_string(*head));
     }
     return {};
   }
@@ -414,13 +262,14 @@ class Checker {
   Status check_small_objects() {
     DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store_));
     for (const ListedHeartbeat& listed : heartbeats) {
-      if (!listed.heartbeat.ok()) warn(listed.heartbeat.status().to_string());
+      if (!listed.heartbeat.ok()) out_.warn(listed.heartbeat.status().to_string());
     }
     for (const auto& [name, object] : objects_) {
       const auto pin = version_of_pin(name);
       if (!pin) continue;
-      if (!names_.versions.contains(*pin)) warn(place(name) + ": there is no such version");
-      if (object.size_bytes != 0) warn(place(name) + ": is not empty");
+      if (!names_.versions.contains(*pin))
+        out_.warn(out_.place(name) + ": there is no such version");
+      if (object.size_bytes != 0) out_.warn(out_.place(name) + ": is not empty");
     }
     return {};
   }
@@ -428,29 +277,29 @@ class Checker {
   // Objects that nothing above accounts for.
   void check_others(std::optional<uint64_t> head) {
     for (const auto& [name, object] : objects_) {
-      if (name == kRunName || name == kHeadName || named_.contains(name) ||
+      if (name == kRunName || name == kHeadName || parts_.is_named(name) ||
           name.starts_with(kTrashPrefix) || name.starts_with(kReplicaPrefix) ||
           version_of_pin(name) || version_of_manifest(name) || parse_edge_name(name)) {
         continue;
       }
       if (schemas_.contains(name)) {
-        ++report_.num_schemas;
+        ++out_.report.num_schemas;
         continue;
       }
       const auto attempt = attempt_folder(name);
       if (noted_.contains(name) || (attempt && (!head || attempt->version > *head))) {
-        ++report_.num_waiting;
-        report_.waiting_bytes += object.size_bytes;
+        ++out_.report.num_waiting;
+        out_.report.waiting_bytes += object.size_bytes;
         continue;
       }
-      ++report_.num_orphans;
-      report_.orphan_bytes += object.size_bytes;
+      ++out_.report.num_orphans;
+      out_.report.orphan_bytes += object.size_bytes;
       if (attempt) {
-        warn(place(name) + ": an orphan: no record names it");
+        out_.warn(out_.place(name) + ": an orphan: no record names it");
       } else if (name.starts_with(kSchemaPrefix)) {
-        warn(place(name) + ": no version has this schema");
+        out_.warn(out_.place(name) + ": no version has this schema");
       } else {
-        warn(place(name) + ": not an object of a chain");
+        out_.warn(out_.place(name) + ": not an object of a chain");
       }
     }
   }
@@ -463,22 +312,17 @@ class Checker {
   const Chain& chain_;
   Store& store_;
   const FsckOptions& options_;
-  ThreadPool pool_;
+  FsckFindings out_{store_};
 
   std::map<std::string, ObjectInfo> objects_;
+  FsckParts parts_{options_, objects_, &out_};
   ChainNames names_;
   std::map<uint64_t, Seen> seen_;
   std::optional<Previous> previous_;
   std::map<std::string, std::optional<Schema>> schemas_;  // by name
   std::vector<EdgeName> sound_edges_;
-  std::set<std::string> named_;  // parts and files that records name
-  std::optional<uint64_t> last_files_of_;
-  std::set<std::string> last_files_;  // objects of that version's files
-  std::set<std::string> noted_;       // objects that gc will delete
+  std::set<std::string> noted_;  // objects that gc will delete
   std::vector<VersionRange> going_;
-  std::mutex progress_mutex_;
-  uint64_t done_ = 0;
-  FsckReport report_;
 };
 
 }  // namespace

@@ -5,10 +5,13 @@
 #include <set>
 
 #include "base/sync_point.h"
-#include "base/thread_pool.h"
 #include "chain/edges.h"
 #include "chain/heartbeat.h"
+#include "chain/named_objects.h"
 #include "chain/names.h"
+#include "chain/orphans.h"
+#include "chain/read_records.h"
+#include "chain/requests.h"
 #include "chain/retention.h"
 #include "chain/side_objects.h"
 #include "store/temporary_file.h"
@@ -18,7 +21,6 @@ namespace {
 
 constexpr size_t kBatch = 500;         // versions that are announced and removed together
 constexpr size_t kMostNoted = 10'000;  // objects in one note
-constexpr unsigned kThreads = 8;
 constexpr int64_t kForgetSeconds = 30 * 24 * 3600;  // a replica that has not been seen for so long
 constexpr int64_t kClockSeconds = 3600;             // clocks that differ by more are wrong
 constexpr int64_t kTemporarySeconds = 24 * 3600;    // no writer leaves a file alone for so long
@@ -45,15 +47,15 @@ class Collector {
     names_.versions.insert(*head);
     names_.versions.erase(names_.versions.upper_bound(*head), names_.versions.end());
     std::erase_if(names_.edges, [&](const EdgeName& edge) { return edge.version > *head; });
-    DW_ASSIGN_OR_RETURN(Kept kept, what_to_keep(chain_, names_, *head, options_.keep, claims_));
-    report_.kept = kept.ranges;
-    report_.notes = std::move(kept.notes);
+    DW_ASSIGN_OR_RETURN(kept_, what_to_keep(chain_, names_, *head, options_.keep, claims_));
+    report_.kept = kept_.ranges;
+    report_.notes = kept_.notes;
     report_.notes.insert(report_.notes.end(), claims_.unreadable.begin(), claims_.unreadable.end());
     DW_RETURN_IF_ERROR(sweep());
     DW_RETURN_IF_ERROR(remove_records());
     DW_RETURN_IF_ERROR(note_orphans());
-    DW_RETURN_IF_ERROR(note_side_orphans());
-    DW_RETURN_IF_ERROR(forget_replicas());
+    DW_ASSIGN_OR_RETURN(report_.num_forgotten,
+                        forget_replicas(store_, now_ - kForgetSeconds, options_.dry_run));
     remove_temporaries();
     return std::move(report_);
   }
@@ -70,10 +72,7 @@ class Collector {
                             "longer signed");
   }
 
-  bool is_kept(uint64_t version) const {
-    return std::any_of(report_.kept.begin(), report_.kept.end(),
-                       [&](const VersionRange& range) { return range.contains(version); });
-  }
+  bool is_kept(uint64_t version) const { return kept_.contains(version); }
   bool is_kept(const EdgeName& edge) const {
     return is_kept(edge.version) && (!edge.base || is_kept(*edge.base));
   }
@@ -116,7 +115,7 @@ class Collector {
     size_t waiting = 0;
     for (const TrashedObject& object : trash.objects) {
       const uint64_t version = attempt_folder(object.name)->version;
-      DW_ASSIGN_OR_RETURN(const bool needed, is_needed(object, version));
+      DW_ASSIGN_OR_RETURN(const bool needed, named_.is_needed(object, version));
       if (needed) continue;  // its record is still there, or came: this note is void
       DW_ASSIGN_OR_RETURN(const bool young, is_young(object, version));
       if (young || claims_.is_read(version)) {
@@ -144,51 +143,6 @@ class Collector {
     if (!info.ok() && info.status().code() == Code::kNotFound) return false;
     DW_RETURN_IF_ERROR(Status(info.status()));
     return now_ - info->modified < options_.grace_seconds;
-  }
-
-  // Whether a record names this object after all.
-  Result<bool> is_needed(const TrashedObject& object, uint64_t version) {
-    if (object.name.starts_with(kFilePrefix)) return side_objects_.is_named(object.name, version);
-    if (!object.record.empty()) {
-      const auto known = record_there_.find(object.record);
-      if (known == record_there_.end()) {
-        const Result<ObjectInfo> info = store_.stat(object.record);
-        if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
-        record_there_[object.record] = info.ok();
-      }
-      if (record_there_[object.record]) return true;
-    }
-    DW_ASSIGN_OR_RETURN(const auto* named, named_at(version));
-    return named == nullptr || named->contains(object.name);
-  }
-
-  // The objects that records of this version name; null when one cannot be read, so that nothing
-  // can be told. Asks the store again rather than a listing: an edge may just have come.
-  Result<const std::set<std::string>*> named_at(uint64_t version) {
-    const auto known = named_.find(version);
-    if (known != named_.end()) return known->second ? &*known->second : nullptr;
-    std::optional<std::set<std::string>>& named = named_[version];
-    std::set<std::string> found;
-    const Result<VersionRecord> record = chain_.version(version);
-    if (!record.ok() && record.status().code() != Code::kNotFound) {
-      return is_damage(record.status()) ? Result<const std::set<std::string>*>(nullptr)
-                                        : record.status();
-    }
-    if (record.ok()) {
-      for (const PartRef& part : record->manifest.parts) found.insert(part.name);
-    }
-    DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain_, version, version, SIZE_MAX));
-    for (const EdgeName& name : edges) {
-      const Result<Edge> edge = read_edge(chain_, name);
-      if (!edge.ok() && edge.status().code() == Code::kNotFound) continue;
-      if (!edge.ok()) {
-        return is_damage(edge.status()) ? Result<const std::set<std::string>*>(nullptr)
-                                        : edge.status();
-      }
-      for (const PartRef& part : edge->parts) found.insert(part.name);
-    }
-    named = std::move(found);
-    return &*named;
   }
 
   // ---- records
@@ -232,13 +186,7 @@ class Collector {
                             const std::vector<EdgeName>& edges) {
     Trash trash;
     trash.created = now();  // of this batch: the run may have begun long ago
-    for (const uint64_t version : versions) {
-      if (!trash.versions.empty() && trash.versions.back().last + 1 == version) {
-        trash.versions.back().last = version;
-      } else {
-        trash.versions.push_back({version, version});
-      }
-    }
+    trash.versions = ranges_of(versions);
     DW_RETURN_IF_ERROR(note_objects(versions, edges, &trash));
     if (!options_.dry_run) {
       DW_ASSIGN_OR_RETURN(const std::string announced, put_trash(store_, trash));
@@ -284,55 +232,28 @@ class Collector {
   // orphans.
   Status note_objects(const std::vector<uint64_t>& versions, const std::vector<EdgeName>& edges,
                       Trash* trash) {
-    struct Named {
-      std::vector<PartRef> parts;
-      std::string signed_by;
-    };
-    std::vector<Result<Named>> parts(versions.size() + edges.size(), Named());
-    std::vector<std::vector<SideFile>> files(versions.size());
-    in_parallel(parts.size(), [&](size_t i) {
-      if (i < versions.size()) {
-        Result<VersionRecord> record = chain_.version(versions[i]);
-        if (record.ok()) files[i] = std::move(record->manifest.files);
-        parts[i] = record.ok() ? Result(Named{std::move(record->manifest.parts),
-                                              std::move(record->manifest.signed_by)})
-                               : record.status();
-      } else {
-        Result<Edge> edge = read_edge(chain_, edges[i - versions.size()]);
-        parts[i] = edge.ok() ? Result(Named{std::move(edge->parts), std::move(edge->signed_by)})
-                             : edge.status();
-      }
-    });
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const std::string record =
-          i < versions.size() ? manifest_name(versions[i]) : edge_name(edges[i - versions.size()]);
-      if (!parts[i].ok()) {
-        if (!is_damage(parts[i].status())) return parts[i].status();
-        if (parts[i].status().code() != Code::kNotFound) {
-          report_.notes.push_back("removed unread: " + parts[i].status().to_string());
-        }
-        continue;
-      }
-      DW_RETURN_IF_ERROR(check_may_remove(record, parts[i]->signed_by));
-      for (const PartRef& part : parts[i]->parts) {
+    DW_ASSIGN_OR_RETURN(const auto records, read_records(chain_, versions, edges, &report_.notes));
+    for (const ReadRecord& record : records) {
+      DW_RETURN_IF_ERROR(check_may_remove(record.name, record.signed_by));
+      for (const PartRef& part : record.parts) {
         if (!attempt_folder(part.name)) continue;
         noted_.insert(part.name);
-        trash->objects.push_back({part.name, part.size_bytes, record});
+        trash->objects.push_back({part.name, part.size_bytes, record.name});
       }
     }
-    return note_side_objects(files, trash);
+    return note_side_objects(records, trash);
   }
 
   // Files of these versions that none of those which stay has.
-  Status note_side_objects(const std::vector<std::vector<SideFile>>& files, Trash* trash) {
+  Status note_side_objects(const std::vector<ReadRecord>& records, Trash* trash) {
     std::set<uint64_t> stay;
     for (const uint64_t version : names_.versions) {
       if (is_kept(version)) stay.insert(version);
     }
     NamedSideObjects named(chain_, stay);
     std::set<std::string> seen;
-    for (const std::vector<SideFile>& of_version : files) {
-      for (const SideFile& file : of_version) {
+    for (const ReadRecord& record : records) {
+      for (const SideFile& file : record.files) {
         const PartRef object = side_object(file);
         if (!seen.insert(object.name).second) continue;
         DW_ASSIGN_OR_RETURN(const bool needed,
@@ -352,78 +273,21 @@ class Collector {
 
   // ---- orphans
 
-  // Objects of attempts that never committed. Up to the head none of them ever will; above it a
-  // publisher may be at work.
   Status note_orphans() {
-    // By version: how many records there are, and the objects by folder.
     std::map<uint64_t, size_t> records;
     for (const uint64_t version : names_.versions) records[version] += is_kept(version);
     for (const EdgeName& edge : names_.edges) records[edge.version] += is_kept(edge);
-    using Folders = std::map<std::string, std::vector<ObjectInfo>>;
-    std::map<uint64_t, Folders> found;
-    for (const std::string_view prefix : {kPartPrefix, kFullPrefix, kPendingPrefix}) {
-      DW_RETURN_IF_ERROR(list_all(store_, prefix, "", [&](const ObjectInfo& object) {
-        const auto attempt = attempt_folder(object.name);
-        if (attempt && attempt->version <= report_.head) {
-          found[attempt->version][std::string(attempt->folder)].push_back(object);
-        }
-        return true;
-      }));
-    }
     Trash trash;
     trash.created = now_;
-    for (const auto& [version, folders] : found) {
-      // A record names one folder: where there are no more folders than records, all are named.
-      if (folders.size() <= records[version]) continue;
-      DW_RETURN_IF_ERROR(note_orphans(version, folders, &trash));
-      if (trash.objects.size() >= kMostNoted) DW_RETURN_IF_ERROR(put(&trash));
-    }
-    return put(&trash);
-  }
-
-  Status note_orphans(uint64_t version,
-                      const std::map<std::string, std::vector<ObjectInfo>>& folders, Trash* trash) {
-    for (const auto& [folder, objects] : folders) {
-      const bool old = std::all_of(objects.begin(), objects.end(), [&](const ObjectInfo& object) {
-        return now_ - object.modified > options_.grace_seconds;
-      });
-      const bool all_noted = std::all_of(objects.begin(), objects.end(), [&](const auto& object) {
-        return noted_.contains(object.name);
-      });
-      if (!old || all_noted) continue;
-      DW_ASSIGN_OR_RETURN(const auto* named, named_at(version));
-      if (named == nullptr) continue;
-      for (const ObjectInfo& object : objects) {
-        if (named->contains(object.name) || noted_.contains(object.name)) continue;
-        ++report_.num_orphans;
-        trash->objects.push_back({object.name, object.size_bytes, ""});
-      }
-    }
-    return {};
-  }
-
-  // Files of attempts that never committed, and of versions whose records could not be read when
-  // they were removed.
-  Status note_side_orphans() {
-    Trash trash;
-    trash.created = now_;
-    std::vector<ObjectInfo> found;
-    DW_RETURN_IF_ERROR(list_all(store_, kFilePrefix, "", [&](const ObjectInfo& object) {
-      const auto attempt = attempt_folder(object.name);
-      const bool old = now_ - object.modified > options_.grace_seconds;
-      if (attempt && attempt->version <= report_.head && old && !noted_.contains(object.name)) {
-        found.push_back(object);
-      }
-      return true;
-    }));
-    for (const ObjectInfo& object : found) {
-      const uint64_t version = attempt_folder(object.name)->version;
-      DW_ASSIGN_OR_RETURN(const bool named, side_objects_.is_named(object.name, version));
-      if (named) continue;
+    const auto take = [&](const ObjectInfo& object) -> Status {
       ++report_.num_orphans;
       trash.objects.push_back({object.name, object.size_bytes, ""});
-      if (trash.objects.size() >= kMostNoted) DW_RETURN_IF_ERROR(put(&trash));
-    }
+      return trash.objects.size() >= kMostNoted ? put(&trash) : Status();
+    };
+    const OrphanSearch search{store_, report_.head, now_ - options_.grace_seconds, noted_};
+    DW_RETURN_IF_ERROR(find_orphans(search, records, &named_, take));
+    DW_RETURN_IF_ERROR(put(&trash));
+    DW_RETURN_IF_ERROR(find_side_orphans(search, &named_, take));
     return put(&trash);
   }
 
@@ -434,19 +298,6 @@ class Collector {
       DW_SYNC_POINT("gc: orphans noted");
     }
     trash->objects.clear();
-    return {};
-  }
-
-  // ---- replicas
-
-  Status forget_replicas() {
-    DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store_));
-    for (const ListedHeartbeat& listed : heartbeats) {
-      const int64_t seen = listed.heartbeat.ok() ? listed.heartbeat->seen : listed.object.modified;
-      if (now_ - seen < kForgetSeconds) continue;
-      ++report_.num_forgotten;
-      if (!options_.dry_run) DW_RETURN_IF_ERROR(store_.remove(listed.object.name));
-    }
     return {};
   }
 
@@ -467,15 +318,9 @@ class Collector {
 
   // ---- requests
 
-  void in_parallel(size_t n, const std::function<void(size_t)>& body) {
-    if (n == 0) return;
-    ThreadPool pool(unsigned(std::min<size_t>(n, kThreads)));
-    pool.parallel_for(n, [&](size_t i, unsigned) { body(i); });
-  }
-
   Status remove_all(const std::vector<std::string>& names) {
     std::vector<Status> outcomes(names.size());
-    in_parallel(names.size(), [&](size_t i) {
+    request_in_parallel(names.size(), [&](size_t i) {
       outcomes[i] = store_.remove(names[i]);
       DW_SYNC_POINT("gc: object removed");
     });
@@ -490,10 +335,9 @@ class Collector {
 
   Claims claims_;
   ChainNames names_;
+  Kept kept_;
   std::set<std::string> noted_;  // objects that are in some note
-  NamedSideObjects side_objects_{chain_, names_.versions};
-  std::map<std::string, bool> record_there_;
-  std::map<uint64_t, std::optional<std::set<std::string>>> named_;
+  NamedObjects named_{chain_, names_.versions};
   GcReport report_;
 };
 

@@ -111,4 +111,16 @@ Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store) {
   return found;
 }
 
+Result<uint64_t> forget_replicas(Store& store, int64_t before, bool dry_run) {
+  DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store));
+  uint64_t forgotten = 0;
+  for (const ListedHeartbeat& listed : heartbeats) {
+    const int64_t seen = listed.heartbeat.ok() ? listed.heartbeat->seen : listed.object.modified;
+    if (seen > before) continue;
+    ++forgotten;
+    if (!dry_run) DW_RETURN_IF_ERROR(store.remove(listed.object.name));
+  }
+  return forgotten;
+}
+
 }  // namespace deltawire

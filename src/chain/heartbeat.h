@@ -59,6 +59,9 @@ struct ListedHeartbeat {
   Result<Heartbeat> heartbeat;
 };
 Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store);
+// Those of replicas that were last seen before then (seconds since 1970): how many. With `dry_run`
+// they stay.
+Result<uint64_t> forget_replicas(Store& store, int64_t before, bool dry_run);
 
 int64_t unix_now();
 

@@ -75,6 +75,18 @@ Result<std::vector<TrashedObject>> parse_objects(std::string_view json) {
 
 }  // namespace
 
+std::vector<VersionRange> ranges_of(const std::vector<uint64_t>& versions) {
+  std::vector<VersionRange> ranges;
+  for (const uint64_t version : versions) {
+    if (!ranges.empty() && ranges.back().last + 1 == version) {
+      ranges.back().last = version;
+    } else {
+      ranges.push_back({version, version});
+    }
+  }
+  return ranges;
+}
+
 std::string serialise_trash(const Trash& trash) {
   RecordWriter record(kFormat);
   record.number("created", uint64_t(trash.created));

@@ -20,6 +20,9 @@ struct VersionRange {
   bool operator==(const VersionRange&) const = default;
 };
 
+// Ascending numbers as ranges.
+std::vector<VersionRange> ranges_of(const std::vector<uint64_t>& versions);
+
 struct TrashedObject {
   std::string name;  // of an attempt to publish: under parts/, full/, files/ or pending/
   uint64_t size_bytes = 0;

@@ -6,25 +6,15 @@
 #include <set>
 
 #include "base/file.h"
-#include "base/guard.h"
 #include "base/thread_pool.h"
 #include "chain/edges.h"
 #include "chain/names.h"
 #include "chain/trash.h"
-#include "replica/memory_state.h"
+#include "maintain/walk_parts.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
-
-using Names = std::set<std::string, std::less<>>;
-
-// A step of the walk that could not be taken.
-struct Failed {
-  Status status;
-  bool said = false;  // by fsck, which reads the same objects
-};
-using Step = std::optional<Failed>;  // none: it was taken
 
 // A delta that does not fit what it is applied to is damage here, too.
 bool is_found(const Status& status) {
@@ -64,7 +54,7 @@ class Walk {
   }
 
   // What came of the store's silence ends the walk; damage does not.
-  Status note(const std::string& place, const Step& step) {
+  Status note(const std::string& place, const WalkStep& step) {
     if (!step) return {};
     if (!is_found(step->status)) return step->status;
     if (!step->said) {
@@ -78,7 +68,7 @@ class Walk {
     const Result<Schema> schema =
         record.ok() ? chain_.schema(record->manifest) : Result<Schema>(record.status());
     if (!schema.ok()) {
-      DW_RETURN_IF_ERROR(note("", Failed{schema.status(), true}));
+      DW_RETURN_IF_ERROR(note("", FailedStep{schema.status(), true}));
       at_.reset();
       return {};
     }
@@ -107,19 +97,21 @@ class Walk {
       return {};
     }
     at_.reset();
-    Names touched;
-    Step step;
+    TensorNames touched;
+    WalkStep step;
     if (whole) {
       state_.clear();
-      step = add_files(manifest.parts, &state_);
+      step = parts_.add_files(manifest.parts, &state_);
     } else {
-      step = apply_parts(manifest.parts, &touched, [&](const PayloadView& view) {
+      const auto apply = [&](const PayloadView& view) {
         return apply_entry(view.entry, view.payload, allocate_, &state_, &pool_);
-      });
+      };
+      step = parts_.apply_parts(manifest.parts, &touched, apply,
+                                [&](const std::string& tensor) { state_.erase(tensor); });
     }
     if (!step) {
       Status status = check_state(manifest, schema, state_, whole ? nullptr : &touched, &pool_);
-      if (!status.ok()) step = Failed{std::move(status)};
+      if (!status.ok()) step = FailedStep{std::move(status)};
     }
     if (!step && !whole) step = untouched_are_same(manifest, schema, touched);
     if (!step) {
@@ -139,7 +131,7 @@ class Walk {
     if (!gap && !merged) return {};
     state_.clear();
     Result<MemoryState> state = fetch_state(chain_, version, &pool_, options_.progress, allocate_);
-    if (!state.ok()) return note("", Failed{state.status(), true});
+    if (!state.ok()) return note("", FailedStep{state.status(), true});
     state_ = std::move(*state);
     at_ = version;
     keep_digests(manifest, schema);
@@ -149,22 +141,22 @@ class Walk {
   // The same in memory of its own, file by file. Taken where the walk has lost its way.
   Status check_anchor(const EdgeName& name, const VersionRecord& record, const Schema& schema) {
     const Result<Edge> edge = read_edge(chain_, name);
-    if (!edge.ok()) return note("", Failed{edge.status(), true});
+    if (!edge.ok()) return note("", FailedStep{edge.status(), true});
     const bool lost = at_ != name.version;
     MemoryState found;
-    Names seen;
-    Step step;
+    TensorNames seen;
+    WalkStep step;
     for (const PartRef& part : edge->parts) {
       if (step) break;
       MemoryState own;
-      step = add_files({part}, &own);
+      step = parts_.add_files({part}, &own);
       if (!step) step = check_some(record.manifest, schema, own);
       for (auto& [tensor, held] : own) seen.insert(tensor);
       if (lost) found.merge(own);
     }
     if (!step && seen.size() != schema.tensors.size()) {
-      step = Failed{corruption("expected " + std::to_string(schema.tensors.size()) +
-                               " tensors, got " + std::to_string(seen.size()))};
+      step = FailedStep{corruption("expected " + std::to_string(schema.tensors.size()) +
+                                   " tensors, got " + std::to_string(seen.size()))};
     }
     if (!step) ++report_.num_edges;
     if (!step && lost) {
@@ -176,7 +168,7 @@ class Walk {
   }
 
   // Tensors of one file of a version.
-  Step check_some(const Manifest& manifest, const Schema& schema, const MemoryState& some) {
+  WalkStep check_some(const Manifest& manifest, const Schema& schema, const MemoryState& some) {
     Schema part;
     Manifest described;
     described.digest_kind = manifest.digest_kind;
@@ -187,7 +179,7 @@ class Walk {
       described.digests.push_back(manifest.digests[i]);
     }
     Status status = check_state(described, part, some, nullptr, &pool_);
-    return status.ok() ? Step() : Failed{std::move(status)};
+    return status.ok() ? WalkStep() : FailedStep{std::move(status)};
   }
 
   // From the state where the walk is, which stays as it is.
@@ -197,13 +189,13 @@ class Walk {
     const Result<Schema> schema =
         target.ok() ? chain_.schema(target->manifest) : Result<Schema>(target.status());
     for (const Status& status : {edge.status(), schema.status()}) {
-      if (!status.ok()) return note("", Failed{status, true});
+      if (!status.ok()) return note("", FailedStep{status, true});
     }
     const Manifest& manifest = target->manifest;
     MemoryState scratch;
-    Names touched;
+    TensorNames touched;
     // A tensor in one piece is done with at once; of one in boxes the last is not known.
-    Step step = apply_parts(edge->parts, &touched, [&](const PayloadView& view) -> Status {
+    const auto apply = [&](const PayloadView& view) -> Status {
       const DeltaEntry& entry = view.entry;
       const auto held = state_.find(entry.tensor);
       if (entry.old_digest && !scratch.contains(entry.tensor) && held != state_.end()) {
@@ -219,9 +211,10 @@ class Walk {
       MemoryState one;
       one[entry.tensor] = std::move(scratch[entry.tensor]);
       scratch.erase(entry.tensor);
-      const Step checked = check_some(manifest, *schema, one);
+      const WalkStep checked = check_some(manifest, *schema, one);
       return checked ? checked->status : Status();
-    });
+    };
+    WalkStep step = parts_.apply_parts(edge->parts, &touched, apply, [](const std::string&) {});
     if (!step) step = check_some(manifest, *schema, scratch);
     if (!step) step = untouched_are_same(manifest, *schema, touched);
     if (!step) ++report_.num_edges;
@@ -231,7 +224,8 @@ class Walk {
   }
 
   // What a step leaves alone has the digest that it had.
-  Step untouched_are_same(const Manifest& manifest, const Schema& schema, const Names& touched) {
+  WalkStep untouched_are_same(const Manifest& manifest, const Schema& schema,
+                              const TensorNames& touched) {
     for (size_t i = 0; i < schema.tensors.size(); ++i) {
       const std::string& name = schema.tensors[i].name;
       if (touched.contains(name)) continue;
@@ -242,11 +236,11 @@ class Walk {
       if (held != state_.end() && manifest.boxes.contains(name)) {
         MemoryState one;
         one[name] = held->second;
-        if (Step step = check_some(manifest, schema, one)) return step;
+        if (WalkStep step = check_some(manifest, schema, one)) return step;
         continue;
       }
-      return Failed{corruption("tensor " + quote(name) + ": no part brings its change to " +
-                               manifest.digests[i].hex())};
+      return FailedStep{corruption("tensor " + quote(name) + ": no part brings its change to " +
+                                   manifest.digests[i].hex())};
     }
     return {};
   }
@@ -256,50 +250,6 @@ class Walk {
     for (size_t i = 0; i < schema.tensors.size(); ++i) {
       digests_[schema.tensors[i].name] = manifest.digests[i];
     }
-  }
-
-  Step fetch(const PartRef& part, FetchedObject* object) {
-    done_ += part.size_bytes;
-    if (options_.progress && !options_.progress(done_, done_)) {
-      return Failed{cancelled("stopped on request")};
-    }
-    Result<FetchedObject> fetched = fetch_object(store_, part, allocate_);
-    if (!fetched.ok()) return Failed{fetched.status(), true};
-    *object = std::move(*fetched);
-    return {};
-  }
-
-  Step add_files(const std::vector<PartRef>& parts, MemoryState* state) {
-    for (const PartRef& part : parts) {
-      if (!part.name.ends_with(".safetensors")) continue;
-      FetchedObject file;
-      if (Step step = fetch(part, &file)) return step;
-      Status status = add_checkpoint_file(file, state).at(part.name);
-      if (!status.ok()) return Failed{std::move(status), true};
-    }
-    return {};
-  }
-
-  template <class Apply>
-  Step apply_parts(const std::vector<PartRef>& parts, Names* touched, const Apply& apply) {
-    for (const PartRef& part : parts) {
-      FetchedObject file;
-      if (Step step = fetch(part, &file)) return step;
-      const Result<DeltaPart> parsed = parse_part(file.bytes);
-      if (!parsed.ok()) return Failed{parsed.status(), true};
-      for (const PayloadView& view : parsed->entries) {
-        touched->insert(view.entry.tensor);
-        Status status = guard_memory([&]() -> Status { return apply(view); });
-        if (!status.ok()) {
-          return Failed{std::move(status).at(part.name + ", tensor " + quote(view.entry.tensor))};
-        }
-      }
-      for (const std::string& name : parsed->info.removed) state_removed(name);
-    }
-    return {};
-  }
-  void state_removed(const std::string& name) {
-    if (!at_) state_.erase(name);  // a merged delta leaves the state alone
   }
 
   // Versions that gc has announced to remove need not be whole any more.
@@ -334,6 +284,7 @@ class Walk {
   const WorkOptions& options_;
   const Allocate allocate_;
   ThreadPool pool_;
+  WalkParts parts_{store_, allocate_, options_.progress};
 
   std::set<uint64_t> versions_;
   std::multimap<uint64_t, EdgeName> anchors_, merged_;  // by version; by base
@@ -341,7 +292,6 @@ class Walk {
   MemoryState state_;
   std::map<std::string, Digest, std::less<>> digests_;  // of the version that `state_` is
   std::vector<uint64_t> unreached_;
-  uint64_t done_ = 0;
   StateCheckReport report_;
 };
 

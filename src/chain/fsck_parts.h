@@ -1,0 +1,58 @@
+// The second half of a check: the objects that records name, and whether they fit the records.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "chain/fsck_findings.h"
+#include "format/part_check.h"
+
+namespace deltawire {
+
+// One thread; objects are read by several.
+class FsckParts {
+ public:
+  // `objects`: all that the store holds, by name.
+  FsckParts(const FsckOptions& options, const std::map<std::string, ObjectInfo>& objects,
+            FsckFindings* findings)
+      : options_(options), objects_(objects), out_(*findings), pool_(options.threads) {}
+
+  // All parts of a record, several at once. `target.schema` is null when its records are damaged:
+  // then sizes and checksums are all that can be checked.
+  Status check_parts(const std::string& record, bool whole, const std::vector<PartRef>& parts,
+                     DescribedState base, DescribedState target);
+  // The files beside the weights. A file's object is put by the version that first has it; the next
+  // ones name it again: so versions come in order.
+  Status check_files(const std::string& record, const Manifest& manifest);
+  // A version stored whole is a folder that engines load as it is: the same files lie there, as far
+  // as objects can have their names.
+  void check_copies(const std::string& record, const std::vector<SideFile>& files,
+                    const std::vector<PartRef>& parts);
+
+  // Whether a record names this object, a part or a file.
+  bool is_named(const std::string& object) const { return named_.contains(object); }
+
+ private:
+  using CheckContents = std::function<Status(const DeltaPart*, const std::string* header)>;
+  Status check_part(const PartRef& part, bool whole, bool described, const CheckContents& check);
+  void check_sizes(const std::string& record, const std::vector<PartRef>& parts);
+
+  const FsckOptions& options_;
+  const std::map<std::string, ObjectInfo>& objects_;
+  FsckFindings& out_;
+  ThreadPool pool_;
+  std::set<std::string> named_;
+  std::optional<uint64_t> last_files_of_;
+  std::set<std::string> last_files_;  // objects of that version's files
+  std::mutex progress_mutex_;
+  uint64_t done_ = 0;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,48 @@
+#include "chain/named_objects.h"
+
+#include "chain/edges.h"
+#include "chain/names.h"
+
+namespace deltawire {
+
+Result<bool> NamedObjects::is_needed(const TrashedObject& object, uint64_t version) {
+  if (object.name.starts_with(kFilePrefix)) return is_named_side(object.name, version);
+  if (!object.record.empty()) {
+    const auto known = record_there_.find(object.record);
+    if (known == record_there_.end()) {
+      const Result<ObjectInfo> info = chain_.store().stat(object.record);
+      if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
+      record_there_[object.record] = info.ok();
+    }
+    if (record_there_[object.record]) return true;
+  }
+  DW_ASSIGN_OR_RETURN(const auto* named, parts_at(version));
+  return named == nullptr || named->contains(object.name);
+}
+
+Result<const std::set<std::string>*> NamedObjects::parts_at(uint64_t version) {
+  const auto known = parts_.find(version);
+  if (known != parts_.end()) return known->second ? &*known->second : nullptr;
+  std::optional<std::set<std::string>>& named = parts_[version];
+  const auto unread = [](const Status& status) -> Result<const std::set<std::string>*> {
+    if (is_damage(status)) return nullptr;
+    return status;
+  };
+  std::set<std::string> found;
+  const Result<VersionRecord> record = chain_.version(version);
+  if (!record.ok() && record.status().code() != Code::kNotFound) return unread(record.status());
+  if (record.ok()) {
+    for (const PartRef& part : record->manifest.parts) found.insert(part.name);
+  }
+  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain_, version, version, SIZE_MAX));
+  for (const EdgeName& name : edges) {
+    const Result<Edge> edge = read_edge(chain_, name);
+    if (!edge.ok() && edge.status().code() == Code::kNotFound) continue;
+    if (!edge.ok()) return unread(edge.status());
+    for (const PartRef& part : edge->parts) found.insert(part.name);
+  }
+  named = std::move(found);
+  return &*named;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,87 @@
+// The records that a plan looks at, as far as they were read. What turns out to be of no use is
+// ruled out, so that no path leads along it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chain/chain.h"
+#include "chain/plan_graph.h"
+
+namespace deltawire {
+
+// What a plan needs of a manifest; the digests of tensors are left behind.
+struct PlanLink {
+  bool full = false;
+  std::optional<uint64_t> base;
+  std::optional<Digest> parent;
+  Digest digest;
+  std::vector<PartRef> parts;
+  uint64_t bytes = 0, chain_bytes = 0, anchor = 0;
+};
+
+// One thread; requests go several at once.
+class PlanRecords {
+ public:
+  // `avoid`: parts that are known to be damaged or gone.
+  PlanRecords(const Chain& chain, const std::set<std::string>& avoid)
+      : chain_(chain), avoid_(avoid) {}
+
+  // ---- versions
+
+  void add(uint64_t version, const VersionRecord& record);
+  const PlanLink& link(uint64_t version) const { return links_.at(version); }
+  const PlanLink* find(uint64_t version) const;  // null: not read
+  PathPoint point_of(uint64_t version) const;
+  PathPoint point_before(uint64_t version) const;
+  // A version that is stored whole begins paths and ends runs.
+  void add_full(uint64_t version);
+  // The version that a shortcut is, where add_full() made it one.
+  std::optional<uint64_t> full_version(size_t shortcut) const;
+
+  // ---- shortcuts, numbered as in the graph
+
+  void add_shortcut(const EdgeName& name);  // unless it is known
+  const std::vector<EdgeName>& shortcuts() const noexcept { return shortcuts_; }
+  const Edge& edge(size_t shortcut) const { return edges_.at(shortcut); }
+
+  // ---- requests: what was read before is not asked for again, and damage is ruled out
+
+  Status fetch_links(std::vector<uint64_t> versions);
+  Status fetch_edges(std::vector<size_t> shortcuts);
+
+  // ---- what is of no use
+
+  // Corruption when one of the parts is to be avoided.
+  Status check_parts(const std::vector<PartRef>& parts) const;
+  void rule_out_version(uint64_t version, Status why);
+  void rule_out_version(uint64_t version, std::string_view why);
+  void rule_out_shortcut(size_t shortcut, Status why);
+  void rule_out_shortcut(size_t shortcut, std::string_view why);
+  // Something to go around: the first one is the answer when there is no way around. What is gone
+  // is nothing to tell.
+  void note(Status status);
+  const std::vector<std::string>& notes() const noexcept { return notes_; }
+  const Status& first_obstacle() const noexcept { return first_obstacle_; }
+
+  PlanGraph& graph() noexcept { return graph_; }
+
+ private:
+  const Chain& chain_;
+  const std::set<std::string>& avoid_;
+  std::map<uint64_t, PlanLink> links_;  // manifests read
+  std::vector<EdgeName> shortcuts_;
+  std::set<std::string> known_;               // their names
+  std::map<size_t, Edge> edges_;              // records read, by number
+  std::map<size_t, uint64_t> full_versions_;  // shortcuts that are versions themselves
+  PlanGraph graph_;
+  std::vector<std::string> notes_;
+  Status first_obstacle_;
+};
+
+}  // namespace deltawire

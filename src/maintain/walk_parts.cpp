@@ -1,0 +1,48 @@
+#include "maintain/walk_parts.h"
+
+#include "base/guard.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+
+WalkStep WalkParts::fetch(const PartRef& part, FetchedObject* object) {
+  done_ += part.size_bytes;
+  if (progress_ && !progress_(done_, done_)) return FailedStep{cancelled("stopped on request")};
+  Result<FetchedObject> fetched = fetch_object(store_, part, allocate_);
+  if (!fetched.ok()) return FailedStep{fetched.status(), true};
+  *object = std::move(*fetched);
+  return {};
+}
+
+WalkStep WalkParts::add_files(const std::vector<PartRef>& parts, MemoryState* state) {
+  for (const PartRef& part : parts) {
+    if (!part.name.ends_with(".safetensors")) continue;
+    FetchedObject file;
+    if (WalkStep step = fetch(part, &file)) return step;
+    Status status = add_checkpoint_file(file, state).at(part.name);
+    if (!status.ok()) return FailedStep{std::move(status), true};
+  }
+  return {};
+}
+
+WalkStep WalkParts::apply_parts(const std::vector<PartRef>& parts, TensorNames* touched,
+                                const std::function<Status(const PayloadView&)>& apply,
+                                const std::function<void(const std::string& tensor)>& removed) {
+  for (const PartRef& part : parts) {
+    FetchedObject file;
+    if (WalkStep step = fetch(part, &file)) return step;
+    const Result<DeltaPart> parsed = parse_part(file.bytes);
+    if (!parsed.ok()) return FailedStep{parsed.status(), true};
+    for (const PayloadView& view : parsed->entries) {
+      touched->insert(view.entry.tensor);
+      Status status = guard_memory([&]() -> Status { return apply(view); });
+      if (!status.ok()) {
+        return FailedStep{std::move(status).at(part.name + ", tensor " + quote(view.entry.tensor))};
+      }
+    }
+    for (const std::string& name : parsed->info.removed) removed(name);
+  }
+  return {};
+}
+
+}  // namespace deltawire

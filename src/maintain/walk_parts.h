@@ -1,0 +1,48 @@
+// Parts of a chain, one after the other, onto states in memory: what a check of states walks along.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "format/delta_part.h"
+#include "replica/memory_state.h"
+
+namespace deltawire {
+
+using TensorNames = std::set<std::string, std::less<>>;
+
+// A step of the walk that could not be taken.
+struct FailedStep {
+  Status status;
+  bool said = false;  // by fsck, which reads the same objects
+};
+using WalkStep = std::optional<FailedStep>;  // none: it was taken
+
+// One thread.
+class WalkParts {
+ public:
+  WalkParts(Store& store, const Allocate& allocate, const Progress& progress)
+      : store_(store), allocate_(allocate), progress_(progress) {}
+
+  // The files of a version that is stored whole.
+  WalkStep add_files(const std::vector<PartRef>& parts, MemoryState* state);
+  // Calls `apply` for every entry of a delta's parts, whose tensors are added to `touched`, and
+  // `removed` for tensors that go.
+  WalkStep apply_parts(const std::vector<PartRef>& parts, TensorNames* touched,
+                       const std::function<Status(const PayloadView&)>& apply,
+                       const std::function<void(const std::string& tensor)>& removed);
+
+ private:
+  WalkStep fetch(const PartRef& part, FetchedObject* object);
+
+  Store& store_;
+  const Allocate& allocate_;
+  const Progress& progress_;
+  uint64_t done_ = 0;
+};
+
+}  // namespace deltawire
