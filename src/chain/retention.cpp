@@ -17,7 +17,7 @@ Status check_not_going(const Chain& chain, uint64_t version) {
   DW_ASSIGN_OR_RETURN(const ChainNames names, list_names(chain));
   std::optional<uint64_t> anchor;
   if (names.versions.contains(version)) {
-    DW_ASSIGN_OR_RETURN(anchor, newest_anchor(chain, names, version));
+    DW_ASSIGN_OR_RETURN(anchor, anchor_leading_to(chain, names, version));
   }
   if (!anchor) return not_found(place + ": nothing leads to it any more");
   DW_ASSIGN_OR_RETURN(const auto trash, list_trash(chain.store()));
@@ -112,8 +112,8 @@ Result<ChainNames> list_names(const Chain& chain) {
   return names;
 }
 
-Result<std::optional<uint64_t>> newest_anchor(const Chain& chain, const ChainNames& names,
-                                              uint64_t version) {
+Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const ChainNames& names,
+                                                  uint64_t version) {
   const uint64_t begin = names.segment_begin(version);
   for (uint64_t at = version;; --at) {
     const Result<VersionRecord> record = chain.version(at);
@@ -179,9 +179,9 @@ Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t 
   Kept kept;
   const uint64_t begin = names.segment_begin(head);
   const uint64_t oldest = std::max(begin, head + 1 - std::min(keep, head + 1));
-  DW_ASSIGN_OR_RETURN(const auto floor, newest_anchor(chain, names, oldest));
+  DW_ASSIGN_OR_RETURN(const auto floor, anchor_leading_to(chain, names, oldest));
   if (!floor) {  // the lower end of what is kept is already gone, or damaged
-    DW_ASSIGN_OR_RETURN(const auto any, newest_anchor(chain, names, head));
+    DW_ASSIGN_OR_RETURN(const auto any, anchor_leading_to(chain, names, head));
     if (!any) {
       return corruption(chain.store().url() + ": no anchor leads to version " +
                         std::to_string(head) + "; nothing is removed");
@@ -191,7 +191,8 @@ Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t 
   const auto keep_reachable = [&](uint64_t version) -> Result<bool> {
     if (kept.contains(version)) return true;
     if (!names.versions.contains(version)) return false;
-    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> anchor, newest_anchor(chain, names, version));
+    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> anchor,
+                        anchor_leading_to(chain, names, version));
     // What leads to it may only be unreadable for now: then all that is there below it stays.
     add_range(&kept.ranges, {anchor.value_or(names.segment_begin(version)), version});
     return anchor.has_value();
@@ -208,7 +209,7 @@ Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t 
     DW_RETURN_IF_ERROR(keep_reachable(to).status());
     // Its base stays a version like any other, reachable; or else the reader begins at an anchor.
     if (!lease.from || *lease.from > to || !names.versions.contains(*lease.from)) continue;
-    DW_ASSIGN_OR_RETURN(const auto anchor, newest_anchor(chain, names, *lease.from));
+    DW_ASSIGN_OR_RETURN(const auto anchor, anchor_leading_to(chain, names, *lease.from));
     if (anchor) add_range(&kept.ranges, {*anchor, to});
   }
   return kept;

@@ -42,8 +42,8 @@ Result<ChainNames> list_names(const Chain& chain);
 // The newest version at or below `version` that is stored whole, by itself or as a shortcut, its
 // objects all there, and from which every version up to `version` is there. None when there is no
 // such anchor.
-Result<std::optional<uint64_t>> newest_anchor(const Chain& chain, const ChainNames& names,
-                                              uint64_t version);
+Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const ChainNames& names,
+                                                  uint64_t version);
 
 // ---- what to keep
 

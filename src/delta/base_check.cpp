@@ -1,8 +1,7 @@
 #include "delta/base_check.h"
 
-#include <algorithm>
-
 #include "base/waves.h"
+#include "tensor/find_tensor.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -32,15 +31,6 @@ Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item, con
 }
 
 }  // namespace
-
-const CheckpointTensor* find_tensor(std::span<const CheckpointTensor> tensors,
-                                    std::string_view name) {
-  const auto found = std::lower_bound(tensors.begin(), tensors.end(), name,
-                                      [](const CheckpointTensor& tensor, std::string_view wanted) {
-                                        return tensor.view.name < wanted;
-                                      });
-  return found != tensors.end() && found->view.name == name ? &*found : nullptr;
-}
 
 Result<std::vector<TensorState>> check_base(const std::string& place,
                                             std::span<const CheckpointTensor> tensors,

@@ -24,8 +24,4 @@ inline Result<std::vector<TensorState>> check_base(const Checkpoint& base, const
   return check_base(base.path().string(), base.tensors(), delta, pool, progress);
 }
 
-// The tensor of this name; null when there is none.
-const CheckpointTensor* find_tensor(std::span<const CheckpointTensor> tensors,
-                                    std::string_view name);
-
 }  // namespace deltawire

@@ -1,19 +1,11 @@
 #include "delta/diff_states.h"
 
-#include <algorithm>
-
 #include "delta/encode_items.h"
 #include "format/state_digest.h"
+#include "tensor/find_tensor.h"
 
 namespace deltawire {
 namespace {
-
-const TensorView* find(std::span<const TensorView> state, const std::string& name) {
-  const auto found = std::lower_bound(
-      state.begin(), state.end(), name,
-      [](const TensorView& tensor, const std::string& wanted) { return tensor.name < wanted; });
-  return found != state.end() && found->name == name ? &*found : nullptr;
-}
 
 bool same_form(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
@@ -23,7 +15,7 @@ std::vector<EncodeItem> pair_up(std::span<const TensorView> old_state,
                                 std::span<const TensorView> new_state) {
   std::vector<EncodeItem> items;
   for (const TensorView& tensor : new_state) {
-    const TensorView* before = find(old_state, tensor.name);
+    const TensorView* before = find_tensor(old_state, tensor.name);
     EncodeItem item;
     item.change = {tensor.name, tensor.dtype, tensor.shape, {}, {}, tensor.bytes};
     item.comparable = before != nullptr && same_form(*before, tensor);
@@ -38,7 +30,7 @@ void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorV
                   DigestKind digest, std::vector<TensorState>* base,
                   std::vector<std::string>* removed) {
   for (const TensorView& tensor : old_state) {
-    const TensorView* after = find(new_state, tensor.name);
+    const TensorView* after = find_tensor(new_state, tensor.name);
     if (after != nullptr && same_form(*after, tensor)) continue;
     base->push_back({tensor.name, tensor.dtype, tensor.shape,
                      digest_of(state_digest_kind(digest), tensor.bytes)});

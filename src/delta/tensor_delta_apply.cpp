@@ -11,6 +11,7 @@
 #include "delta/tracker.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
+#include "tensor/find_tensor.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -129,10 +130,7 @@ std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTenso
 
 Digest state_after(std::vector<TensorState> states, const std::vector<Patched>& tensors) {
   for (const Patched& tensor : tensors) {
-    const auto found = std::lower_bound(
-        states.begin(), states.end(), tensor.entries[0].entry.tensor,
-        [](const TensorState& state, const std::string& name) { return state.name < name; });
-    found->digest = tensor.state;
+    find_tensor(states, tensor.entries[0].entry.tensor)->digest = tensor.state;
   }
   return state_digest(std::move(states));
 }

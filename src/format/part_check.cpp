@@ -1,8 +1,7 @@
 #include "format/part_check.h"
 
-#include <algorithm>
-
 #include "base/bytes.h"
+#include "tensor/find_tensor.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 
@@ -62,17 +61,10 @@ bool may_be_same(const DescribedState& a, const Schema::Tensor& in_a, const Desc
 
 }  // namespace
 
-const Schema::Tensor* find_tensor(const Schema& schema, std::string_view name) {
-  const auto found = std::lower_bound(
-      schema.tensors.begin(), schema.tensors.end(), name,
-      [](const Schema::Tensor& tensor, std::string_view key) { return tensor.name < key; });
-  return found != schema.tensors.end() && found->name == name ? &*found : nullptr;
-}
-
 Status check_state(const Schema& schema, const Manifest& manifest) {
   DW_ASSIGN_OR_RETURN(std::vector<TensorState> states, states_of(schema, manifest));
   for (const auto& [name, boxes] : manifest.boxes) {
-    const Schema::Tensor* tensor = find_tensor(schema, name);
+    const Schema::Tensor* tensor = find_tensor(schema.tensors, name);
     if (tensor == nullptr) return corruption("boxes: there is no tensor " + quote(name));
     for (const BoxDigest& box : boxes) {
       Status status = check_box(box.box, tensor->dtype, tensor->shape);
@@ -90,7 +82,7 @@ Status check_state(const Schema& schema, const Manifest& manifest) {
 }
 
 Status DeltaPartsCheck::check_entry(const DeltaEntry& entry) const {
-  const Schema::Tensor* tensor = find_tensor(*target_.schema, entry.tensor);
+  const Schema::Tensor* tensor = find_tensor(target_.schema->tensors, entry.tensor);
   if (tensor == nullptr) {
     return corruption("tensor " + quote(entry.tensor) + ": the version has no such tensor");
   }
@@ -100,7 +92,7 @@ Status DeltaPartsCheck::check_entry(const DeltaEntry& entry) const {
     return wrong(entry.tensor, "digest", after->hex(), entry.new_digest.hex());
   }
   if (base_.schema == nullptr || !entry.old_digest) return {};
-  const Schema::Tensor* old = find_tensor(*base_.schema, entry.tensor);
+  const Schema::Tensor* old = find_tensor(base_.schema->tensors, entry.tensor);
   if (old == nullptr) return corruption("tensor " + quote(entry.tensor) + ": the base has none");
   DW_RETURN_IF_ERROR(check_spec(*old, entry.dtype, entry.shape));
   const Digest* before = digest_of_box(base_, *old, entry.box);
@@ -135,7 +127,7 @@ Status DeltaPartsCheck::add(const DeltaPart& part) {
 Status DeltaPartsCheck::finish() const {
   if (base_.schema == nullptr) return {};
   for (const Schema::Tensor& tensor : target_.schema->tensors) {
-    const Schema::Tensor* old = find_tensor(*base_.schema, tensor.name);
+    const Schema::Tensor* old = find_tensor(base_.schema->tensors, tensor.name);
     const bool same = old != nullptr && may_be_same(base_, *old, target_, tensor);
     if (!same && !covered_.contains(tensor.name)) {
       return corruption("tensor " + quote(tensor.name) + ": changed, but no part brings it");
@@ -143,7 +135,7 @@ Status DeltaPartsCheck::finish() const {
   }
   size_t num_removed = 0;
   for (const Schema::Tensor& tensor : base_.schema->tensors) {
-    if (find_tensor(*target_.schema, tensor.name) != nullptr) continue;
+    if (find_tensor(target_.schema->tensors, tensor.name) != nullptr) continue;
     ++num_removed;
     if (!removed_.contains(tensor.name)) {
       return corruption("tensor " + quote(tensor.name) + ": went, but no part says so");
@@ -158,7 +150,7 @@ Status WholeFilesCheck::add(std::string_view header, uint64_t file_bytes) {
   DW_ASSIGN_OR_RETURN(const SafetensorsHeader parsed,
                       parse_safetensors_header(header.substr(8), file_bytes - header.size()));
   for (const TensorEntry& entry : parsed.entries) {
-    const Schema::Tensor* tensor = find_tensor(schema_, entry.spec.name);
+    const Schema::Tensor* tensor = find_tensor(schema_.tensors, entry.spec.name);
     if (tensor == nullptr) {
       return corruption("tensor " + quote(entry.spec.name) + ": the version has no such tensor");
     }

@@ -51,9 +51,6 @@ class WholeFilesCheck {
   std::set<std::string> seen_;
 };
 
-// The tensor of this name; null when there is none. O(log n).
-const Schema::Tensor* find_tensor(const Schema& schema, std::string_view name);
-
 // What a manifest says must follow from its schema and digests: counts, boxes, the state digest.
 Status check_state(const Schema& schema, const Manifest& manifest);
 

@@ -76,8 +76,8 @@ void mark_agreeing(unsigned width, Bytes values, Bytes other, MutableBytes out, 
 }
 
 // The smallest telling that needs no old values.
-Result<std::pair<CodecId, Encoded>> encode_absolute(Layout layout, Bytes before, Bytes after,
-                                                    ThreadPool* pool) {
+Result<std::pair<CodecId, Encoded>> encode_without_base(Layout layout, Bytes before, Bytes after,
+                                                        ThreadPool* pool) {
   std::pair<CodecId, Encoded> best{CodecId::kGaps, {}};
   DW_ASSIGN_OR_RETURN(best.second, gaps_codec().encode(layout, before, after, pool));
   for (const CodecId id : {CodecId::kGapsZstd, CodecId::kOverwriteZstd}) {
@@ -112,7 +112,7 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
     std::vector<uint8_t> before(zeros.size());
     mark_agreeing(layout.width, zeros, ones, before, pool);
     ones = {};
-    DW_ASSIGN_OR_RETURN(auto encoded, encode_absolute(layout, before, zeros, pool));
+    DW_ASSIGN_OR_RETURN(auto encoded, encode_without_base(layout, before, zeros, pool));
     merged.codec = encoded.first;
     merged.num_changed = encoded.second.num_changed;
     payload = Payload::own(std::move(encoded.second.payload));

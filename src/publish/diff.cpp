@@ -11,6 +11,7 @@
 #include "store/bodies.h"
 #include "store/steady_body.h"
 #include "tensor/boxes.h"
+#include "tensor/find_tensor.h"
 #include "tensor/safetensors.h"
 #include "tensor/split_rows.h"
 #include "tensor/text.h"
@@ -212,14 +213,9 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
 std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form) {
   if (version.schema == nullptr) return {};
   const auto& tensors = version.schema->tensors;
-  const auto at = std::lower_bound(
-      tensors.begin(), tensors.end(), form.name,
-      [](const Schema::Tensor& tensor, const std::string& key) { return tensor.name < key; });
-  if (at == tensors.end() || at->name != form.name || at->dtype != form.dtype ||
-      at->shape != form.shape) {
-    return {};
-  }
-  return version.manifest->digests[size_t(at - tensors.begin())];
+  const Schema::Tensor* found = find_tensor(tensors, form.name);
+  if (found == nullptr || found->dtype != form.dtype || found->shape != form.shape) return {};
+  return version.manifest->digests[size_t(found - tensors.data())];
 }
 
 std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/boxes.h"
+#include "tensor/find_tensor.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -11,17 +13,6 @@ struct RankPiece {
   const PieceRecord* piece;
   size_t rank;
 };
-
-bool overlap(const PieceRecord& a, const PieceRecord& b) {
-  if (a.box.whole() || b.box.whole()) return true;
-  for (size_t d = 0; d < a.shape.size(); ++d) {
-    if (a.box.offset[d] + a.box.extent[d] <= b.box.offset[d] ||
-        b.box.offset[d] + b.box.extent[d] <= a.box.offset[d]) {
-      return false;
-    }
-  }
-  return true;
-}
 
 std::string box_text(const Box& box) { return box.whole() ? "all of it" : box_to_string(box); }
 
@@ -43,7 +34,7 @@ Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
                               shape_to_string(piece.shape) + from(pieces[i].rank, num_ranks));
     }
     for (size_t other = 0; other < i; ++other) {
-      if (!overlap(*pieces[other].piece, piece)) continue;
+      if (!overlap(pieces[other].piece->box, piece.box)) continue;
       return invalid_argument(place + box_text(pieces[other].piece->box) +
                               from(pieces[other].rank, num_ranks) + " and " + box_text(piece.box) +
                               from(pieces[i].rank, num_ranks) + " overlap");
@@ -56,22 +47,12 @@ Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
                           std::to_string(all) + " elements");
 }
 
-// Position of a tensor in a schema.
-std::optional<size_t> find_tensor(const Schema& schema, std::string_view name) {
-  const auto at = std::lower_bound(
-      schema.tensors.begin(), schema.tensors.end(), name,
-      [](const Schema::Tensor& tensor, std::string_view key) { return tensor.name < key; });
-  if (at == schema.tensors.end() || at->name != name) return {};
-  return size_t(at - schema.tensors.begin());
-}
-
 // Where the parent has this tensor in the same form.
 std::optional<size_t> find_same(const ParentState& parent, const PieceRecord& piece) {
   if (parent.schema == nullptr) return {};
-  const std::optional<size_t> at = find_tensor(*parent.schema, piece.tensor);
-  if (!at) return {};
-  const Schema::Tensor& tensor = parent.schema->tensors[*at];
-  return tensor.dtype == piece.dtype && tensor.shape == piece.shape ? at : std::nullopt;
+  const Schema::Tensor* tensor = find_tensor(parent.schema->tensors, piece.tensor);
+  if (tensor == nullptr || tensor->dtype != piece.dtype || tensor->shape != piece.shape) return {};
+  return size_t(tensor - parent.schema->tensors.data());
 }
 
 void add_digest(const std::vector<RankPiece>& pieces, bool changed, const ParentState& parent,

@@ -1,8 +1,7 @@
 #include "replica/eager_parts.h"
 
-#include <algorithm>
-
 #include "format/part_check.h"
+#include "tensor/find_tensor.h"
 
 namespace deltawire {
 namespace {
@@ -13,21 +12,14 @@ bool same_form(const DeltaEntry& entry, DType dtype, const Shape& shape) {
 
 }  // namespace
 
-const CheckpointTensor* EagerParts::find_held(const std::string& name) const {
-  const auto found = std::lower_bound(
-      held_.tensors.begin(), held_.tensors.end(), name,
-      [](const CheckpointTensor& one, const std::string& key) { return one.view.name < key; });
-  return found != held_.tensors.end() && found->view.name == name ? &*found : nullptr;
-}
-
 Result<EagerParts::Ready> EagerParts::add(const PartFile& part) {
   Ready ready;
   DW_ASSIGN_OR_RETURN(ready.delta, open_delta_parts({part}));
   const Schema& schema = target_.schema;
   for (const Delta::Entry& item : ready.delta.entries) {
     const DeltaEntry& entry = item.entry;
-    const CheckpointTensor* from = find_held(entry.tensor);
-    const Schema::Tensor* to = find_tensor(schema, entry.tensor);
+    const CheckpointTensor* from = find_tensor(held_.tensors, entry.tensor);
+    const Schema::Tensor* to = find_tensor(schema.tensors, entry.tensor);
     const bool alone = entry.box.whole() && entry.old_digest && from != nullptr && to != nullptr &&
                        same_form(entry, from->view.dtype, from->view.shape) &&
                        same_form(entry, to->dtype, to->shape);

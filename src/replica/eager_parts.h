@@ -30,8 +30,6 @@ class EagerParts {
   void erase_done(std::vector<TensorSteps>* steps) const;
 
  private:
-  const CheckpointTensor* find_held(const std::string& name) const;
-
   const Target& target_;
   const HeldTensors held_;
   std::set<size_t> done_;  // tensors, by their number in the schema

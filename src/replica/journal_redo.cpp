@@ -41,8 +41,8 @@ std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
 }
 
 // Gaps, unless the array itself is smaller.
-Result<Encoded> encode_absolute(Layout layout, Bytes before, Bytes after, ThreadPool* pool,
-                                CodecId* codec) {
+Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool* pool,
+                            CodecId* codec) {
   const uint64_t num_changed =
       count_different(layout.width, before.data(), after.data(), after.size() / layout.width);
   constexpr uint64_t kGapBytes = 2;  // at least
@@ -115,7 +115,7 @@ Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_by
     DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));
     const Bytes from = before.bytes.subspan(range.offset, range.size);
     const Bytes to = after.subspan(range.offset, range.size);
-    DW_ASSIGN_OR_RETURN(Encoded encoded, encode_absolute(layout, from, to, pool, &entry.codec));
+    DW_ASSIGN_OR_RETURN(Encoded encoded, encode_redo(layout, from, to, pool, &entry.codec));
     if (encoded.num_changed == 0) continue;
     entry.num_changed = encoded.num_changed;
     redo.payload = std::move(encoded.payload);

@@ -1,7 +1,6 @@
 #include "replica/layout.h"
 
-#include <algorithm>
-
+#include "tensor/find_tensor.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire {
@@ -36,14 +35,12 @@ Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema
     planned.size = file.bytes.size();
     for (const size_t t : file.tensors) {
       const CheckpointTensor& tensor = source.tensors()[t];
-      const auto found = std::lower_bound(
-          schema.tensors.begin(), schema.tensors.end(), tensor.view.name,
-          [](const Schema::Tensor& one, const std::string& name) { return one.name < name; });
-      if (found == schema.tensors.end() || found->name != tensor.view.name) {
+      const Schema::Tensor* found = find_tensor(schema.tensors, tensor.view.name);
+      if (found == nullptr) {
         planned.relaid = true;
         continue;
       }
-      const size_t index = size_t(found - schema.tensors.begin());
+      const size_t index = size_t(found - schema.tensors.data());
       placed[index] = true;
       planned.tensors.push_back({index, tensor.offset, tensor.view.bytes.size()});
       if (found->dtype != tensor.view.dtype || found->shape != tensor.view.shape) {

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "tensor/defects.h"
+#include "tensor/find_tensor.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
@@ -196,10 +197,7 @@ Status Checkpoint::check_unchanged() const {
 }
 
 const CheckpointTensor* Checkpoint::find(std::string_view name) const noexcept {
-  const auto found = std::lower_bound(
-      impl_->tensors.begin(), impl_->tensors.end(), name,
-      [](const CheckpointTensor& tensor, std::string_view key) { return tensor.view.name < key; });
-  return found != impl_->tensors.end() && found->view.name == name ? &*found : nullptr;
+  return find_tensor(std::as_const(impl_->tensors), name);
 }
 
 }  // namespace deltawire
