@@ -110,12 +110,14 @@ struct ContextOptions {
   // a single array or payload whose changes alone are larger.
   uint64_t scratch_bytes = uint64_t{256} << 20;
   unsigned threads = 0;  // of the host, for what it has to do; 0: its cores
+  // Memory of the device to work on, as the arrays of the calls will be; null: the device in use.
+  const void* beside = nullptr;
 };
 
 class DiffPlan;
 
-// Memory, streams and tables, kept from call to call. Of the device in use when it is made: calls
-// go there, whatever device their thread uses. One call at a time.
+// Memory, streams and tables, kept from call to call. Of one device: calls go there, whatever
+// device their thread uses, and so must their arrays be. One call at a time.
 class Context {
  public:
   static Result<Context> create(const ContextOptions& options = {});

@@ -270,22 +270,57 @@ def test_where_the_snapshot_is(store: str, tmp_path: Any) -> None:
     assert publisher.memory().disk >= size
 
 
+class OnGpu(torch.Tensor):
+    """Says that it is on a GPU, and counts how often it is fetched."""
+
+    is_cuda = True
+    gpu = 0
+    fetched = 0
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", self.gpu)
+
+    def cpu(self) -> torch.Tensor:
+        self.fetched += 1
+        return self.as_subclass(torch.Tensor)
+
+
+def on_gpu(number: int) -> OnGpu:
+    tensor = torch.ones(3).as_subclass(OnGpu)
+    tensor.gpu = number
+    return tensor
+
+
 def test_without_a_gpu_tensors_are_fetched() -> None:
-    from deltawire.torch.gpu import in_reach, stream_of
+    from deltawire.torch.gpu import home_of, in_reach, stream_of, values_of
 
-    class OnGpu(torch.Tensor):
-        is_cuda = True
-        fetched = False
+    tensor, there = torch.ones(3), on_gpu(0)
+    assert in_reach(tensor, None, on_host=False, home=None) is tensor
+    assert bits(in_reach(there, None, on_host=True, home=0)) == bits(tensor)
+    assert there.fetched == 1
+    assert home_of(values_of(small())) is None
+    assert stream_of(None) == 0
 
-        def cpu(self) -> torch.Tensor:
-            OnGpu.fetched = True
-            return self.as_subclass(torch.Tensor)
 
-    tensor = torch.ones(3)
-    assert in_reach(tensor, None, on_host=False) is tensor
-    assert bits(in_reach(tensor.as_subclass(OnGpu), None, on_host=True)) == bits(tensor)
-    assert OnGpu.fetched
-    assert stream_of(small()) == 0
+def test_work_goes_to_the_gpu_of_the_first_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deltawire.torch import gpu
+
+    monkeypatch.setattr(gpu, "_has_cuda", lambda: True)
+    first, other = on_gpu(1), on_gpu(0)  # whichever is current
+    home = gpu.home_of(gpu.values_of({"a": torch.ones(3), "b": first, "c": other}))
+    assert home == 1
+    assert gpu.in_reach(first, None, on_host=False, home=home) is first
+    assert bits(gpu.in_reach(other, None, on_host=False, home=home)) == bits(torch.ones(3))
+    assert (first.fetched, other.fetched) == (0, 1)
+
+
+def test_a_replica_writes_to_one_gpu() -> None:
+    from deltawire.torch.gpu import refuse_several_gpus
+
+    refuse_several_gpus([("host", torch.ones(3)), ("a", on_gpu(1)), ("b", on_gpu(1)), ("list", [1])])
+    with pytest.raises(dw.InvalidArgument, match='"b" is on cuda:0 and "a" on cuda:1: a replica writes to one GPU'):
+        refuse_several_gpus([("host", torch.ones(3)), ("a", on_gpu(1)), ("b", on_gpu(0))])
 
 
 def test_copies_of_a_model_are_models_of_their_own(store: str) -> None:

@@ -25,7 +25,8 @@ Result<Context> Context::create(const ContextOptions& options) {
                             ", got " + std::to_string(options.scratch_bytes));
   }
   DW_RETURN_IF_ERROR(available());
-  DW_ASSIGN_OR_RETURN(const int device, current_device());
+  DW_ASSIGN_OR_RETURN(const int in_use, current_device());
+  const int device = device_of(options.beside).value_or(in_use);
   return Context(std::make_unique<Impl>(options, device));
 }
 

@@ -36,7 +36,7 @@ Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
       return unsupported("a snapshot in a folder is compared on the host: keep it in memory, or " +
                          std::string("give tensors in the host's memory"));
     }
-    DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options));
+    DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options, tensors));
   }
   return {};
 }

@@ -1,5 +1,7 @@
 #include "publish/device.h"
 
+#include <algorithm>
+
 namespace deltawire {
 namespace {
 
@@ -40,9 +42,14 @@ PublishDevice::PublishDevice(cuda::Context context, const PublishOptions& option
       stream_(options.cuda.stream),
       pinned_(options.cuda.pinned_snapshot) {}
 
-Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions& options) {
+Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions& options,
+                                                           std::span<const PublishTensor> tensors) {
+  const auto first = std::find_if(tensors.begin(), tensors.end(), [](const PublishTensor& tensor) {
+    return on_device(tensor) && !tensor.view.bytes.empty();
+  });
+  const void* const memory = first == tensors.end() ? nullptr : first->view.bytes.data();
   DW_ASSIGN_OR_RETURN(cuda::Context context,
-                      cuda::Context::create({options.cuda.scratch_bytes, options.threads}));
+                      cuda::Context::create({options.cuda.scratch_bytes, options.threads, memory}));
   return std::shared_ptr<PublishDevice>(new PublishDevice(std::move(context), options));
 }
 

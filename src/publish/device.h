@@ -17,7 +17,9 @@ namespace deltawire {
 // Any thread: while one encodes, uploads read tensors, and calls take turns.
 class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
  public:
-  static Result<std::shared_ptr<PublishDevice>> open(const PublishOptions& options);
+  // That of the first tensor that is on one.
+  static Result<std::shared_ptr<PublishDevice>> open(const PublishOptions& options,
+                                                     std::span<const PublishTensor> tensors);
 
   // A tensor of the committed state, until the last of its owners goes.
   class Held {

@@ -44,11 +44,13 @@ std::vector<size_t> turns_of(const TensorSteps& steps) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceTensors>> DeviceTensors::open(const TensorReplicaOptions& options,
+                                                           const LiveTensor& first,
                                                            ThreadPool* pool,
                                                            std::filesystem::path scratch,
                                                            StageMemory memory, SpillSpace* spill) {
-  DW_ASSIGN_OR_RETURN(cuda::Context context,
-                      cuda::Context::create({options.cuda_scratch_bytes, options.threads}));
+  DW_ASSIGN_OR_RETURN(
+      cuda::Context context,
+      cuda::Context::create({options.cuda_scratch_bytes, options.threads, first.bytes.data()}));
   return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda_stream,
                                                           pool, std::move(scratch), memory, spill));
 }

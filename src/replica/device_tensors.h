@@ -22,9 +22,10 @@ namespace deltawire {
 
 class DeviceTensors final : public ArraySet {
  public:
-  // `scratch` and `spill` as in host_tensors.h.
+  // On the device of `first`, which is still to be added. `scratch` and `spill` as in
+  // host_tensors.h.
   static Result<std::unique_ptr<DeviceTensors>> open(const TensorReplicaOptions& options,
-                                                     ThreadPool* pool,
+                                                     const LiveTensor& first, ThreadPool* pool,
                                                      std::filesystem::path scratch,
                                                      StageMemory memory, SpillSpace* spill);
 

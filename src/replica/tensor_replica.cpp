@@ -102,7 +102,7 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
   std::vector<BoxedTensors::Piece> pieces;
   for (const LiveTensor& tensor : boxes) {
     if (!tensor.box.whole() && tensor.bytes.empty()) continue;
-    DW_ASSIGN_OR_RETURN(ArraySet* const set, arrays_in(tensor.memory));
+    DW_ASSIGN_OR_RETURN(ArraySet* const set, arrays_for(tensor));
     const size_t array = tensor.box.whole() ? number : (*next_box)++;
     set->add(array, tensor);
     if (tensor.box.whole()) {
@@ -117,14 +117,14 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
   return {};
 }
 
-Result<ArraySet*> TensorReplicaCore::arrays_in(Memory where) {
-  std::unique_ptr<ArraySet>& set = arrays[size_t(where)];
-  if (!set && where == Memory::kHost) {
+Result<ArraySet*> TensorReplicaCore::arrays_for(const LiveTensor& tensor) {
+  std::unique_ptr<ArraySet>& set = arrays[size_t(tensor.memory)];
+  if (!set && tensor.memory == Memory::kHost) {
     set = std::make_unique<HostTensors>(&pool, scratch->path(), memory.work, spill.get());
   }
   if (!set) {
-    DW_ASSIGN_OR_RETURN(
-        set, DeviceTensors::open(options, &pool, scratch->path(), memory.work, spill.get()));
+    DW_ASSIGN_OR_RETURN(set, DeviceTensors::open(options, tensor, &pool, scratch->path(),
+                                                 memory.work, spill.get()));
   }
   return set.get();
 }

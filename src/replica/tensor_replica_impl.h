@@ -74,7 +74,7 @@ struct TensorReplicaCore {
   Status check_digests(const std::vector<size_t>& which, const Manifest& manifest,
                        When when = When::kBefore);
   Status add_tensor(std::span<const LiveTensor> boxes, size_t* next_box);
-  Result<ArraySet*> arrays_in(Memory memory);
+  Result<ArraySet*> arrays_for(const LiveTensor& tensor);
   // The tensors of which something is held.
   std::vector<size_t> held_tensors() const;
   void drop();

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "cuda/contexts.h"
+#include "device/context.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -118,6 +119,9 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
     lists = good(Buffer::allocate(Place::kDevice, 16 * kMiB));
   }
   ASSERT_EQ(good(current_device()), 0);
+  ContextOptions options;
+  options.beside = arrays[0].old_array.data();
+  EXPECT_EQ(Context::create(options).value().impl().device, 1);
   for (const BothSides& array : arrays) {
     cudaPointerAttributes where{};
     ASSERT_EQ(cudaPointerGetAttributes(&where, array.old_array.data()), cudaSuccess);
@@ -139,6 +143,23 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
   expect_everything(*context, again, nullptr);
   other.join();
   EXPECT_EQ(good(current_device()), 0);
+}
+
+TEST(DevicesTest, AContextIsOfTheDeviceThatItsMemoryIsOn) {
+  SKIP_WITHOUT_GPU();
+  const int in_use = good(current_device());
+  const Buffer there = good(Buffer::allocate(Place::kDevice, 1000));
+  const Buffer pinned = good(Buffer::allocate(Place::kPinned, 1000));
+  const std::vector<uint8_t> here(1000);
+  EXPECT_EQ(device_of(there.data() + 7), in_use);
+  EXPECT_EQ(device_of(pinned.data()), std::nullopt);
+  EXPECT_EQ(device_of(here.data()), std::nullopt);
+  EXPECT_EQ(device_of(nullptr), std::nullopt);
+  ContextOptions options;
+  for (const uint8_t* const memory : {static_cast<const uint8_t*>(there.data()), here.data()}) {
+    options.beside = memory;
+    EXPECT_EQ(Context::create(options).value().impl().device, in_use);
+  }
 }
 
 TEST(DevicesTest, AContextMadeInOneThreadWorksInOthers) {

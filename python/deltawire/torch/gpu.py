@@ -1,21 +1,25 @@
-"""Tensors on a GPU: left there where the library has CUDA, fetched where it has not."""
+"""Tensors on a GPU: left there where the library has CUDA, fetched where it has not.
+
+A publisher and a replica work on one GPU each, their home: that of the first tensor that is on one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 
 from deltawire import _core
+from deltawire.errors import InvalidArgument
 
 
-def in_reach(tensor: Any, cast: str | None, on_host: bool) -> Any:
-    """The tensor where the library can read it; on the host, or if it must be, a copy."""
+def in_reach(tensor: Any, cast: str | None, on_host: bool, home: int | None) -> Any:
+    """The tensor where the library can read it; on the host, or if it must be, a copy there."""
     if not tensor.is_cuda:
         return tensor
-    if on_host or not _has_cuda() or tensor.device.index != torch.cuda.current_device():
+    if on_host or not _has_cuda() or tensor.device.index != home:
         return tensor.cpu()
     if cast is None or not tensor.is_floating_point() or _rounds_there(tensor, cast):
         return tensor
@@ -32,20 +36,45 @@ def _rounds_there(tensor: Any, cast: str) -> bool:
     return cast == "BF16" and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
-def stream_of(source: Any) -> int:
-    """The stream that work on a model goes to now, as a number; 0 where nothing of it is on a GPU."""
+def home_of(values: Iterable[Any]) -> int | None:
+    """The GPU of the first tensor that is on one, whatever GPU is current."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            return int(value.device.index)
+    return None
+
+
+def values_of(source: Any) -> Iterable[Any]:
+    """The tensors of a model that has them at hand: none of pairs and of callables, which are asked later."""
     if isinstance(source, torch.nn.Module):
-        values: Any = source.parameters()
-    else:
-        values = source.values() if isinstance(source, Mapping) else ()
-    if any(isinstance(value, torch.Tensor) and value.is_cuda for value in values):
-        return int(torch.cuda.current_stream().cuda_stream)
-    return 0
+        return source.parameters()
+    return source.values() if isinstance(source, Mapping) else ()
 
 
-def wait_for_current_stream(stream: int) -> None:
+def stream_of(home: int | None) -> int:
+    """The stream that work on a GPU goes to now, as a number; 0 where there is none."""
+    return 0 if home is None else int(torch.cuda.current_stream(home).cuda_stream)
+
+
+def wait_for_current_stream(home: int | None, stream: int) -> None:
     """Let what was asked for on another stream than the publisher's come to its end."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        current = torch.cuda.current_stream()
-        if current.cuda_stream != stream:
-            current.synchronize()
+    if home is None:
+        return
+    current = torch.cuda.current_stream(home)
+    if current.cuda_stream != stream:
+        current.synchronize()
+
+
+def refuse_several_gpus(pairs: Iterable[tuple[str, Any]]) -> None:
+    """A replica writes to the memory of one."""
+    first = None
+    for name, value in pairs:
+        if not isinstance(value, torch.Tensor) or not value.is_cuda:
+            continue
+        if first is None:
+            first = name, value.device
+        elif value.device != first[1]:
+            raise InvalidArgument(
+                f'tensor "{name}" is on {value.device} and "{first[0]}" on {first[1]}: a replica writes to one GPU; '
+                "give the tensors of each GPU to a replica of its own"
+            )

@@ -8,7 +8,7 @@ import torch
 
 from deltawire.choice import Choice
 from deltawire.live import Live
-from deltawire.torch.gpu import stream_of
+from deltawire.torch.gpu import home_of, refuse_several_gpus, stream_of
 from deltawire.torch.shards import held_of, is_sharded, local_of
 from deltawire.torch.state import chosen_tensors
 
@@ -17,13 +17,14 @@ class LiveModel(Live):
     """The tensors of a model, whole or this rank's shards, and torch's knowledge that they were written to."""
 
     def __init__(self, source: Any, choice: Choice) -> None:
-        self.cuda_stream = stream_of(source)
         self._source = source
         self._values = chosen_tensors(source, choice)
+        self.cuda_stream = stream_of(home_of(value for _, value in self._values))
         self.look_again()
 
     def look_again(self) -> None:
         """Let `pairs` be where the tensors are now."""
+        refuse_several_gpus(self._values)
         self.pairs = [(name, held_of(name, value)) for name, value in self._values]
         self._places = [_place_of(value) for _, value in self._values]
 

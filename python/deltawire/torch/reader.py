@@ -11,7 +11,7 @@ from deltawire.choice import Choice
 from deltawire.errors import InvalidArgument
 from deltawire.reader import Reader, cast
 from deltawire.tensors import Source, Tensor, readable
-from deltawire.torch.gpu import in_reach, stream_of, wait_for_current_stream
+from deltawire.torch.gpu import home_of, in_reach, stream_of, values_of, wait_for_current_stream
 from deltawire.torch.ranks import ranks_of
 from deltawire.torch.shards import Piece, is_sharded, piece_of
 from deltawire.torch.state import chosen_tensors
@@ -30,7 +30,8 @@ class TorchReader(Reader):
         self._ranks = ranks_of(source, group) if world == 1 else None
         self.rank, self.world = (rank, world) if self._ranks is None else (self._ranks.rank, self._ranks.world)
         self._untouched = Untouched(tracker)
-        self.cuda_stream = stream_of(source)
+        self._home = home_of(values_of(source))
+        self.cuda_stream = stream_of(self._home)
 
     def read(self, source: Source) -> list[_core.Tensor]:
         """This rank's part of the model as it is now; a failure of one rank is raised by all."""
@@ -61,7 +62,9 @@ class TorchReader(Reader):
         return pieces
 
     def _tensors(self, pieces: list[Piece]) -> list[_core.Tensor]:
-        wait_for_current_stream(self.cuda_stream)
+        if self._home is None:
+            self._home = home_of(piece.local for piece in pieces)
+        wait_for_current_stream(self._home, self.cuda_stream)
         tensors = readable((piece.name, self._tensor(piece)) for piece in pieces)
         untouched = self._untouched.find(pieces)
         for piece, tensor in zip(pieces, tensors, strict=True):
@@ -71,7 +74,7 @@ class TorchReader(Reader):
     def _tensor(self, piece: Piece) -> Any:
         local, dtype = piece.local, self._choice.cast
         if isinstance(local, torch.Tensor):
-            local = in_reach(local.detach(), dtype, self._on_host)
+            local = in_reach(local.detach(), dtype, self._on_host, self._home)
         if is_sharded(piece.whole) and not piece.form.whole:
             local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
         return cast(local, dtype)

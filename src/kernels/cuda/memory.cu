@@ -20,6 +20,16 @@ Result<int> current_device() {
   return device;
 }
 
+std::optional<int> device_of(const void* memory) noexcept {
+  cudaPointerAttributes found{};
+  if (cudaPointerGetAttributes(&found, memory) != cudaSuccess) {
+    (void)cudaGetLastError();  // so that nobody takes it for theirs
+    return std::nullopt;
+  }
+  if (found.type != cudaMemoryTypeDevice) return std::nullopt;
+  return found.device;
+}
+
 UseDevice::UseDevice(int device) noexcept {
   if (cudaGetDevice(&before_) != cudaSuccess || before_ == device) {
     before_ = -1;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,8 @@ Status check_device();
 
 // Which device calls of this thread go to. A new thread begins with the first.
 Result<int> current_device();
+// The device whose memory this is; none if it is no device's own.
+std::optional<int> device_of(const void* memory) noexcept;
 // They go to another until this is gone.
 class UseDevice {
  public:
