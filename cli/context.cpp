@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/stop.h"
+#include "cli/next_step.h"
 #include "cli/units.h"
 #include "tensor/text.h"
 
@@ -110,12 +111,18 @@ int Context::fail(const Status& status) const {
   const bool gave_up = status.code() == Code::kUnavailable && was_interrupted();
   const Status said = gave_up ? cancelled("stopped on request; " + status.message()) : status;
   const std::string name(code_name(said.code()));
-  if (json) emit({{"error", {{"code", name}, {"message", said.message()}}}});
+  const std::string next = next_step(said, verb);
+  if (json) {
+    nlohmann::ordered_json error = {{"code", name}, {"message", said.message()}};
+    if (!next.empty()) error["next"] = next;
+    emit({{"error", std::move(error)}});
+  }
   const bool coloured = isatty(STDERR_FILENO) != 0 && !plain_terminal();
   say_on_stderr("{} {}\n",
                 coloured ? fmt::format(fmt::emphasis::bold | fg(fmt::terminal_color::red), "error:")
                          : "error:",
                 escape_controls(said.to_string()));
+  if (!next.empty()) say_on_stderr("next:  {}\n", next);
   return int(said.code());
 }
 

@@ -15,6 +15,7 @@ class Context {
   bool json = false;   // one object on stdout, nothing else there
   bool quiet = false;  // no progress, no report; errors still come
   unsigned threads = 0;
+  std::string verb;  // that was chosen; empty before
 
   // Lines for people, on stdout; nothing with --json or --quiet.
   void say(std::string_view line) const;
@@ -23,7 +24,8 @@ class Context {
 
   // A verb ends by returning one of these to main().
   int succeed() const { return 0; }
-  int fail(const Status& status) const;  // the message on stderr (and as JSON), the code's number
+  // The message and what to do next on stderr (and as JSON); returns the code's number.
+  int fail(const Status& status) const;
 
   bool colour() const;  // stdout is a terminal that shows it
 };

@@ -111,6 +111,28 @@ Status check_kernels(const Command& verb) {
                                       unknown_kernels()));
 }
 
+// For whoever types the name alone.
+constexpr std::string_view kFirstWords =
+    R"(deltawire keeps inference engines bit-identical to a trainer: it ships only the weights that changed.
+
+See it work:
+  deltawire demo                                                 a trainer, three replicas, a crash
+
+You run engines:
+  deltawire follow STORE LOCAL --notify sglang=http://HOST:PORT  fetch, patch, reload; for ever
+  deltawire status STORE                                         which engine serves which version
+You train:
+  deltawire publish CHECKPOINT STORE                             after each save
+  deltawire publish --watch FOLDER STORE                         all that a trainer saves there
+You maintain a chain:
+  deltawire compact STORE                                        merge deltas for late replicas
+  deltawire gc STORE --keep 200                                  remove old versions
+  deltawire fsck STORE                                           check every byte
+
+STORE is a folder or s3://BUCKET/PREFIX. LOCAL is a folder for one replica.
+All commands: deltawire --help
+)";
+
 int run_command_line(int argc, char** argv) {
   Context context;
   Run run;
@@ -131,10 +153,15 @@ int run_command_line(int argc, char** argv) {
     return std::any_of(app.verbs().begin(), app.verbs().end(),
                        [&](const auto& verb) { return verb->name() == name; });
   };
-  if (argc > 1 && argv[1][0] != '-' && !is_verb(argv[1])) {
+  if (argc <= 1) {
+    print_out(kFirstWords);
+    return int(Code::kInvalidArgument);
+  }
+  if (argv[1][0] != '-' && !is_verb(argv[1])) {
     return context.fail(no_such_verb(app, argv[1]));
   }
-  const Parsed parsed = app.parse({argv + std::min(argc, 1), argv + argc});
+  if (is_verb(argv[1])) context.verb = argv[1];
+  const Parsed parsed = app.parse({argv + 1, argv + argc});
   switch (parsed.kind) {
     case Parsed::Kind::kDone:
       break;

@@ -1,0 +1,41 @@
+// Every error tells what to do next.
+#include "cli/next_step.h"
+
+#include <gtest/gtest.h>
+
+namespace deltawire::cli {
+namespace {
+
+TEST(NextStep, EveryCodeHasOne) {
+  for (int code = int(Code::kInvalidArgument); code <= int(Code::kInternal); ++code) {
+    for (const char* verb : {"", "pull", "apply"}) {
+      EXPECT_NE(next_step(Status(Code(code), "x: went wrong"), verb), "") << code << " " << verb;
+    }
+  }
+}
+
+TEST(NextStep, MessagesThatSayItThemselvesHaveNone) {
+  EXPECT_EQ(next_step(invalid_argument("OLD is required; see deltawire diff --help"), "diff"), "");
+  EXPECT_EQ(next_step(not_found("store: holds no run; `deltawire publish` makes one"), "pull"), "");
+}
+
+TEST(NextStep, NamesTheVerbThatFailed) {
+  EXPECT_EQ(next_step(invalid_argument("the output's name is empty"), "apply"),
+            "deltawire apply --help shows what it takes, with examples");
+  EXPECT_EQ(next_step(invalid_argument("x"), ""),
+            "deltawire --help shows what it takes, with examples");
+}
+
+TEST(NextStep, ADamagedFileIsNotADamagedChain) {
+  const Status cut = corruption("a.safetensors: too short for a header length: 4 bytes");
+  EXPECT_EQ(next_step(cut, "publish"), "copy the file again, or save it again");
+  const Status part = corruption("store/parts/1/part-00000.safetensors: expected 9 bytes, got 1");
+  EXPECT_EQ(next_step(part, "pull"), "deltawire fsck STORE lists all damage");
+  // A replica's own file with the same defect repairs itself.
+  const Status local = base_mismatch("replica/model.safetensors: header runs past the end");
+  EXPECT_EQ(next_step(local, "pull"),
+            "deltawire pull STORE LOCAL, without --no-repair, repairs a replica");
+}
+
+}  // namespace
+}  // namespace deltawire::cli
