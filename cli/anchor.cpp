@@ -47,7 +47,8 @@ int anchor(const Context& context, Options& options) {
 }  // namespace
 
 void add_anchor(Command& app, Context& context, Run* run) {
-  Command* verb = make_verb(app, context, "anchor", "Store a version of a chain whole",
+  Command* verb = make_verb(app, context, "anchor",
+                            "Store a version of a chain whole: late replicas begin there",
                             "  deltawire anchor /mnt/shared/run7          the newest version\n"
                             "  deltawire anchor s3://bucket/run7 400 --work /scratch");
   auto options = std::make_shared<Options>();

@@ -98,13 +98,18 @@ Command* Command::add_verb(const std::string& name, const std::string& descripti
   return verbs_.back().get();
 }
 
-void Command::require_verb() { app_->require_subcommand(1); }
+void Command::require_verb() {
+  app_->require_subcommand(1);
+  app_->get_formatter()->label("SUBCOMMAND", "VERB");
+}
 
 void Command::set_version(const std::string& text) {
   keep(app_->set_version_flag("--version", text));
 }
 
 void Command::set_footer(const std::string& text) { app_->footer(text); }
+
+void Command::set_group(const std::string& heading) { app_->group(heading); }
 
 Option* Command::keep(CLI::Option* option) {
   options_.emplace_back(new Option(option));

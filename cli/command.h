@@ -73,6 +73,7 @@ class Command {
   void require_verb();                        // one, and no more
   void set_version(const std::string& text);  // what --version prints
   void set_footer(const std::string& text);
+  void set_group(const std::string& heading);  // of a verb: where --help lists it
 
   // "-o,--output" is an option, "CKPT" an argument.
   template <class T>  // std::string, path, unsigned, uint64_t, double, vector of string or uint64_t

@@ -89,7 +89,7 @@ void add_compact(Command& app, Context& context, Run* run) {
   add_version(verb, "--from", &compact_options.from, "begin at this version (default 0)");
   add_version(verb, "--upto", &compact_options.upto, "end at this version (default: the newest)");
   verb->add_option("--codec", compact_options.codec,
-                   "of the merged deltas where weights are needed to make them (default auto)");
+                   "codec of merged deltas that cannot be made from deltas alone (default auto)");
   add_bytes(verb, "--part-size", &compact_options.part_bytes, "of one part (default 64MiB)");
   add_bytes(verb, "--memory-limit", &compact_options.memory_limit,
             "what it may take (default 2GiB)");

@@ -141,20 +141,19 @@ int follow(const Context& context, const Options& options) {
 }  // namespace
 
 void add_follow(Command& app, Context& context, Run* run) {
-  Command* verb = make_verb(
-      app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
-      "  deltawire follow /shared/run ckpt/\n"
-      "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"
-      "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
-      "With --json, one object per version. Ends on SIGINT or SIGTERM; store outages are waited "
-      "out.");
+  Command* verb =
+      make_verb(app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
+                "  deltawire follow /shared/run ckpt/\n"
+                "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"
+                "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
+                "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
+                "of the store it waits.");
   auto options = std::make_shared<Options>();
   add_seconds(verb, "--interval", &options->interval,
-              "between looks at the store, give or take a fifth (default 5); in a local folder a "
-              "new version is seen at once",
+              "time between two looks at the store, varied by up to a fifth (default 5); in a "
+              "local folder a new version is seen at once",
               0.01, 86400);
-  add_version(verb, "--until", &options->until,
-              "go no further than this version, and end when it is there");
+  add_version(verb, "--until", &options->until, "stop at this version and end");
   verb->add_flag("--once", options->once, "end after one look");
   add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
   add_metrics_options(verb, &options->metrics);

@@ -91,19 +91,19 @@ int fsck(const Context& context, const Options& options) {
 }  // namespace
 
 void add_fsck(Command& app, Context& context, Run* run) {
-  Command* verb = make_verb(app, context, "fsck",
-                            "Check a whole chain: records, links, parts, digests; exit 6 if it is "
-                            "damaged",
-                            "  deltawire fsck s3://bucket/run\n"
-                            "  deltawire fsck store --quick       parts are there, not what is in "
-                            "them\n"
-                            "  deltawire fsck store --work /scratch\n"
-                            "  deltawire fsck store --trust trainer.pub");
+  Command* verb = make_verb(
+      app, context, "fsck",
+      "Check a whole chain: records, links, parts, digests; exit 6 if it is "
+      "damaged",
+      "  deltawire fsck s3://bucket/run\n"
+      "  deltawire fsck store --quick       only whether parts are there, not their contents\n"
+      "  deltawire fsck store --work /scratch\n"
+      "  deltawire fsck store --trust trainer.pub");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   verb->add_flag("--quick", options->quick, "do not read parts");
   verb->add_option("--work", options->work.folder,
-                   "folder for the state that is decoded (default: in memory)");
+                   "folder for the decoded model (default: in memory)");
   add_threads(verb, context);
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return fsck(context, *options); }; });

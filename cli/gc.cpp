@@ -97,16 +97,17 @@ int gc(const Context& context, const Options& options) {
 
 void add_gc(Command& app, Context& context, Run* run) {
   Command* verb = make_verb(
-      app, context, "gc", "Remove old versions; what pins and readers need stays",
+      app, context, "gc", "Remove old versions; keep what pins and replicas need",
       "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
-      "  deltawire gc s3://bucket/run --keep 200 --grace 6h      run it now and then, say hourly");
+      "  deltawire gc s3://bucket/run --keep 200 --grace 6h      call it regularly, say hourly");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
   add_whole_number(verb, "--keep", &options->keep, "the newest versions to keep, at least 1", 1,
                    9'999'999'999)
       ->required();
-  verb->add_option("--grace", options->grace,
-                   "how long objects outlive their version: 90s, 30m, 6h, 2d (default 1h)");
+  verb->add_option(
+      "--grace", options->grace,
+      "how long objects stay after their version is removed: 90s, 30m, 6h, 2d (default 1h)");
   verb->add_flag("--dry-run", options->dry_run, "only say what would be done");
   verb->add_flag("--unsigned", options->is_unsigned,
                  "the chain is no longer signed: remove signed versions without --trust");

@@ -29,35 +29,30 @@ void add_threads(Command* verb, Context& context) {
 
 namespace {
 
-// One line each, in the order of --help.
-// clang-format off
-constexpr AddVerb kVerbs[] = {
-    add_publish,
-    add_pull,
-    add_follow,
-    add_status,
-    add_log,
-    add_show,
-    add_plan,
-    add_compact,
-    add_anchor,
-    add_pin,
-    add_unpin,
-    add_gc,
-    add_fsck,
-    add_keygen,
-    add_diff,
-    add_apply,
-    add_verify,
-    add_inspect,
-    add_bench,
-    add_simulate,
-    add_demo,
-    add_kernels,
-    add_completion,
-    add_help,
+struct VerbGroup {
+  const char* heading;
+  std::vector<AddVerb> verbs;
 };
-// clang-format on
+
+// In the order of --help.
+const VerbGroup kGroups[] = {
+    {"You run engines", {add_follow, add_pull, add_status, add_plan}},
+    {"You train", {add_publish, add_keygen}},
+    {"You maintain a chain",
+     {add_log, add_show, add_compact, add_anchor, add_pin, add_unpin, add_gc, add_fsck}},
+    {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
+    {"You try it out and measure", {add_demo, add_simulate, add_bench, add_kernels}},
+    {"Help", {add_help, add_completion}},
+};
+
+void add_verbs(Command& app, Context& context, Run* run) {
+  for (const VerbGroup& group : kGroups) {
+    for (const AddVerb add : group.verbs) {
+      add(app, context, run);
+      app.verbs().back()->set_group(group.heading);
+    }
+  }
+}
 
 std::string did_you_mean(const std::string& word) {
   return word.empty() ? "" : fmt::format(", did you mean {}?", word);
@@ -91,6 +86,7 @@ std::string describe(const Command& verb, const Parsed& mistake) {
     const auto words = verb.remaining();
     return fmt::format("an argument too many: {}", words.empty() ? "" : quote(words[0]));
   }
+  if (mistake.text.starts_with("A subcommand")) return "a verb is missing";
   return mistake.text;
 }
 
@@ -113,7 +109,7 @@ Status check_kernels(const Command& verb) {
 
 // For whoever types the name alone.
 constexpr std::string_view kFirstWords =
-    R"(deltawire keeps inference engines bit-identical to a trainer: it ships only the weights that changed.
+    R"(deltawire keeps inference engines bit-identical to a trainer. It ships only changed weights.
 
 See it work:
   deltawire demo                                                 a trainer, three replicas, a crash
@@ -136,7 +132,7 @@ All commands: deltawire --help
 int run_command_line(int argc, char** argv) {
   Context context;
   Run run;
-  Command app("deltawire ships only the weights that changed, bit-exact.", "deltawire");
+  Command app("deltawire keeps inference engines bit-identical to a trainer.", "deltawire");
   app.set_version("deltawire " + std::string(version()));
   app.require_verb();
   app.set_footer(
@@ -145,7 +141,7 @@ int run_command_line(int argc, char** argv) {
       "found;\n"
       "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
       "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
-  for (const AddVerb add : kVerbs) add(app, context, &run);
+  add_verbs(app, context, &run);
   // Mistakes are told in the form that was asked for, wherever they are.
   context.json = std::any_of(argv, argv + argc,
                              [](const char* word) { return std::string_view(word) == "--json"; });

@@ -21,17 +21,29 @@ constexpr Known kKnown[] = {
     {"--force ", ""},
     {"say --", ""},
     {"move it away", ""},
-    {"`deltawire publish` makes one", ""},
     {"chmod 600", ""},
     {"publish again", ""},
     {"put the key into", ""},
     {"such as ", ""},
+    {"; write ", ""},
+    {"; try ", ""},
+    {"readers need the .pub", ""},
+    {"signing needs the private one", ""},
+    {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},
+    {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
+    {"cannot write to stdout", "check where the output goes: the work itself may be done"},
     {"is the store mounted?", "mount it and repeat; to begin a new run there: publish --new-run"},
 
     // Files and folders of the caller.
     {"no .safetensors file", "give a .safetensors file, or a folder that holds one"},
     {"no such folder to watch", "make the folder first: mkdir -p FOLDER"},
     {"no such file or folder", "check the path: ls -l PATH"},
+    {"/parts/", "deltawire fsck STORE lists all damage", Code::kNotFound},
+    {"No such file or directory", "check the path: ls -l PATH"},
+    {"no delta.index.json", "copy the whole folder of the delta again"},
+    {"without delta.index.json", "copy the whole folder of the delta again"},
+    {"to say which belong together", "give one of the files, or save the index beside them"},
+    {"is this a safetensors file?", "give a .safetensors file, or a folder that holds one"},
     {"neither a replica's folder nor a store",
      "give the STORE that was published to, or the LOCAL folder of a replica"},
     {"there is no folder", "make the folder first: mkdir -p FOLDER"},
@@ -44,11 +56,10 @@ constexpr Known kKnown[] = {
     {"header", "copy the file again, or save it again", Code::kCorruption},
     {"data_offsets", "copy the file again, or save it again", Code::kCorruption},
     {"changed while it was read", "repeat it when nobody writes to the file"},
-    {"No space left on device", "make room on that disk, then repeat: nothing was changed"},
-    {"of disk: ", "make room on that disk, then repeat: nothing was changed"},
+    {"No space left on device", "make room on that disk, then repeat"},
+    {"of disk: ", "make room on that disk, then repeat"},
     {"Read-only file system", "use a folder that can be written to; only a STORE may be read-only"},
     {"Permission denied", "check who may read and write there: ls -ld PATH"},
-    {"cannot write to stdout", "check where the output goes"},
 
     // Replicas.
     {"in use by", "wait for that process, or end it; then repeat"},
@@ -57,6 +68,7 @@ constexpr Known kKnown[] = {
     {"the store has lost",
      "bring the versions back; or go back: deltawire pull STORE LOCAL --version N"},
     {"holds no run any more", "mount or restore the store; the replica keeps what it holds"},
+    {"holds no run", "check the path; if it is right, publish first: deltawire publish CKPT STORE"},
     {"another history",
      "find out who rewrote the chain; to go over to it: deltawire pull STORE LOCAL --version N"},
     {"none below version", "wait for that version, or ask for less: --at-least N"},
@@ -117,7 +129,7 @@ std::string usual_step(Code code, std::string_view verb) {
       return on_files ? "apply it to the checkpoint that it was made from: deltawire inspect DELTA"
                       : "deltawire pull STORE LOCAL, without --no-repair, repairs a replica";
     case Code::kIo:
-      return "remove the cause, then repeat: nothing was changed";
+      return "remove the cause, then repeat";
     case Code::kUnavailable:
       return "repeat it; follow and publish --watch do so by themselves";
     case Code::kOutOfMemory:
@@ -125,7 +137,7 @@ std::string usual_step(Code code, std::string_view verb) {
     case Code::kDevice:
       return "nvidia-smi and dmesg say more about the GPU";
     case Code::kCancelled:
-      return "repeat it when you like: nothing is half done";
+      return "repeat it when you like";
     case Code::kInternal:
       return "this is a bug: report it with the command and this message";
   }

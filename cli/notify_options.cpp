@@ -15,15 +15,14 @@ void add_notify_options(Command* verb, NotifyOptions* options) {
       ->type_name("KIND=URL")
       ->repeatable();
   verb->add_option("--exec", options->exec,
-                   "run a shell command when there is a new version; it finds DELTAWIRE_VERSION, "
+                   "call a shell command at each new version; it finds DELTAWIRE_VERSION, "
                    "_RUN, _PATH and _PHASE in its environment; may be repeated")
       ->type_name("COMMAND")
       ->repeatable();
   add_seconds(verb, "--notify-timeout", &options->timeout_seconds,
-              "that one call of an engine or one command may take (default 300)", 0.001, 86400);
+              "limit of one call of an engine or of one command (default 300)", 0.001, 86400);
   add_whole_number(verb, "--notify-retries", &options->retries,
-                   "attempts after one that found no engine, no answer or a 5xx (default 2)", 0,
-                   100);
+                   "further attempts after no connection, no answer or a 5xx (default 2)", 0, 100);
 }
 
 Result<Notifier> make_notifier(const NotifyOptions& options) {

@@ -39,13 +39,13 @@ void add(Command* verb, Context& context, Run* run, bool pinned) {
 }  // namespace
 
 void add_pin(Command& app, Context& context, Run* run) {
-  add(make_verb(app, context, "pin", "Keep a version, and what leads to it, whatever gc removes",
+  add(make_verb(app, context, "pin", "Protect a version, and what leads to it, from gc",
                 "  deltawire pin s3://bucket/run 400"),
       context, run, true);
 }
 
 void add_unpin(Command& app, Context& context, Run* run) {
-  add(make_verb(app, context, "unpin", "Leave a pinned version to retention again",
+  add(make_verb(app, context, "unpin", "Remove the pins of a version: gc may remove it again",
                 "  deltawire unpin s3://bucket/run 400"),
       context, run, false);
 }

@@ -96,13 +96,13 @@ int run_plan(const Context& context, const Options& options) {
 
 void add_plan(Command& app, Context& context, Run* run) {
   Command* verb =
-      make_verb(app, context, "plan", "Say what a replica would fetch to reach a version",
+      make_verb(app, context, "plan", "Show what a replica would fetch to reach a version",
                 "  deltawire plan s3://bucket/run                    a new replica, to the head\n"
                 "  deltawire plan s3://bucket/run --from 12          one that holds version 12\n"
                 "  deltawire plan store --from 12 --to 40 --json");
   auto options = std::make_shared<Options>();
   add_chain_args(verb, &options->chain);
-  add_version(verb, "--from", &options->from, "the version that is held (default: none)");
+  add_version(verb, "--from", &options->from, "the version that the replica holds (default: none)");
   add_version(verb, "--to", &options->to, "the version to reach (default: the head)");
   verb->callback([&context, run, options] {
     *run = [&context, options] { return run_plan(context, *options); };

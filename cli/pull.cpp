@@ -43,8 +43,7 @@ void add_pull(Command& app, Context& context, Run* run) {
                 "  deltawire pull s3://bucket/run ckpt/ --notify sglang=http://127.0.0.1:30000");
   auto options = std::make_shared<Options>();
   add_version(verb, "--version", &options->version,
-              "this version, also when it is older than what is there (default: the newest, and "
-              "never back)");
+              "go to this version, even if it is older (default: the newest, never back)");
   add_replica_options(verb, context, &options->replica, LogLevel::kWarning);
   verb->callback(
       [&context, run, options] { *run = [&context, options] { return pull(context, *options); }; });

@@ -21,7 +21,7 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
                          LogLevel usual) {
   verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, or a folder")->required();
   verb->add_option("LOCAL", options->local,
-                   "the folder that holds the checkpoint; made when it is not there")
+                   "the folder of the local checkpoint; it is made if it does not exist")
       ->required();
   verb->add_flag("--copy-on-write", options->copy_on_write,
                  "a folder per version, LOCAL/v0000000012, and a link LOCAL/current, for engines "
@@ -29,14 +29,14 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
   add_whole_number(verb, "--keep-versions", &options->keep_versions,
                    "older versions that --copy-on-write keeps (default 2)", 0, 1000);
   verb->add_flag("--no-repair", options->no_repair,
-                 "fail when local files are not what they should be; default: fetch them anew");
+                 "fail if local files were changed or damaged; default: fetch them again");
   verb->add_flag("--verify", options->verify, "hash all tensors first, not only those that change");
   verb->add_option("--trust", options->trust,
                    "public keys; refuse versions that none of them has signed");
   verb->add_option("--run", options->run,
                    "the run's id; refuse a store that holds another run (default: any)");
   add_version(verb, "--at-least", &options->at_least,
-              "refuse to go to a version below this one: a store that is behind is waited for");
+              "refuse versions below this one; follow waits for it");
   verb->add_option(
       "--name", options->name,
       "what this replica is called in `status STORE` (default: host, path and an id of LOCAL)");

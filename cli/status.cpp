@@ -204,7 +204,7 @@ int status(const Context& context, const Options& options) {
 
 void add_status(Command& app, Context& context, Run* run) {
   Command* verb =
-      make_verb(app, context, "status", "Say which version is where: local checkpoints, stores",
+      make_verb(app, context, "status", "Show which version each replica and engine has",
                 "  deltawire status ckpt/\n"
                 "  deltawire status s3://bucket/run       head, and every replica with its lag\n"
                 "  deltawire status ckpt-1/ ckpt-2/ --json");

@@ -35,15 +35,15 @@ void add_store_options(Command* verb, StoreOptions* options) {
                    "S3: connections at once, 1 to 1024 (default 16)", 1, 1024)
       ->group(kGroup);
   add_seconds(verb, "--timeout", &options->call_timeout_seconds,
-              "S3: that one request may take (default 60)", 0.001, 86400)
+              "S3: limit of one request (default 60)", 0.001, 86400)
       ->group(kGroup);
   add_whole_number(verb, "--retries", &options->retries,
-                   "tries again after a failure that may pass (default 6)", 0, 1000)
+                   "further attempts after a failure that may pass (default 6)", 0, 1000)
       ->group(kGroup);
   verb->add_parsed(
           "--rate-limit",
           [options](const std::string& text) { options->max_bytes_per_second = parse_rate(text); },
-          "bytes per second, both ways together: 100MB, 10MiB (default: no limit)")
+          "bytes per second, up and down together: 100MB, 10MiB (default: no limit)")
       ->group(kGroup);
   verb->add_option("--inject", options->inject,
                    "faults to test with, e.g. unavailable:p=0.1:seed=3; see docs/testing.md")

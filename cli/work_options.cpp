@@ -8,19 +8,20 @@ void add_key_options(Command* verb, std::filesystem::path* sign_key,
       verb->add_option("--sign-key", *sign_key, "sign what is added with this private key");
   verb->add_option("--trust", *trust_key, "refuse a chain that no key in this file has signed");
   // Two words for one switch, so that no missing --sign-key ends the signing.
-  verb->add_flag("--change-key", *change_key,
-                 "sign with another key than the newest version is signed with, or for the first "
-                 "time; needed once")
+  verb->add_flag(
+          "--change-key", *change_key,
+          "allow another key than that of the newest version, or the first signature; needed once")
       ->needs(sign);
-  verb->add_flag("--unsigned", *change_key,
-                 "sign no more, though the newest version is signed; replicas with --trust stop")
+  verb->add_flag(
+          "--unsigned", *change_key,
+          "stop signing, though the newest version is signed; replicas with --trust stop there")
       ->excludes(sign);
 }
 
 void add_work_options(Command* verb, WorkOptions* options) {
-  verb->add_option("--work", options->folder,
-                   "folder for states of the model meanwhile (default: the system's for "
-                   "temporary files)");
+  verb->add_option(
+      "--work", options->folder,
+      "folder for copies of the model during the work (default: the system's temporary folder)");
   add_key_options(verb, &options->sign_key, &options->trust_key, &options->change_key);
 }
 

@@ -59,36 +59,36 @@ void add_publish(Command& app, Context& context, Run* run) {
              {"delta", "full"});
   add_bytes(verb, "--part-size", &publish_options.part_bytes, "of one part (default 64MiB)");
   add_bytes(verb, "--memory-limit", &publish_options.memory_limit,
-            "what publishing may take beside the snapshot, 32MiB or more (default 2GiB)");
+            "memory for publishing, without the snapshot; 32MiB or more (default 2GiB)");
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
   verb->add_flag("--new-run", publish_options.new_run,
-                 "begin a new run where the store has lost the one that the snapshot is of");
+                 "begin a new run, though the snapshot is of a run that the store does not have");
   auto* every = add_whole_number(verb, "--anchor-every", &publish_options.anchor_every,
                                  "also store every N-th version whole", 0, 9'999'999'999);
   auto* by_bytes =
       verb->add_flag("--anchor-by-bytes,!--no-anchor-by-bytes", publish_options.anchor_by_bytes,
-                     "also store a version whole when the deltas since the last have "
-                     "outgrown it (default)");
+                     "also store a version whole when the deltas since the last anchor are larger "
+                     "than one (default)");
   verb->add_flag("--no-anchors", options->no_anchors, "never store a version whole beside the seed")
       ->excludes(every)
       ->excludes(by_bytes);
   add_key_options(verb, &publish_options.sign_key, &publish_options.trust_key,
                   &publish_options.change_key);
   verb->add_option("--hook-before-commit", publish_options.hook_before_commit,
-                   "shell command, run when all parts are in the store; unless it exits with 0 "
+                   "shell command to call when all parts are uploaded; if it does not exit with 0, "
                    "nothing is committed (DELTAWIRE_VERSION, _STORE, _RUN)");
   add_seconds(verb, "--hook-timeout", &publish_options.hook_timeout_seconds,
-              "that the hook may take (default 600)", 0.001, 86400);
+              "limit of the hook (default 600)", 0.001, 86400);
   verb->add_flag("--single-writer", publish_options.single_writer,
                  "there is no other publisher: allow a store without conditional put");
   auto* watching = verb->add_flag("--watch", options->watch,
-                                  "publish every checkpoint that appears in CKPT and is complete, "
-                                  "in order, until interrupted");
+                                  "publish every complete checkpoint that appears in the folder "
+                                  "CKPT, in order, until interrupted");
   add_seconds(
       verb, "--settle", &options->settle,
-      "with --watch: without a change for so long a checkpoint counts as written (default 2)", 0,
+      "with --watch: a checkpoint counts as complete after so long without a change (default 2)", 0,
       86400)
       ->needs(watching);
   add_seconds(verb, "--interval", &options->interval,

@@ -16,7 +16,7 @@ TEST(NextStep, EveryCodeHasOne) {
 
 TEST(NextStep, MessagesThatSayItThemselvesHaveNone) {
   EXPECT_EQ(next_step(invalid_argument("OLD is required; see deltawire diff --help"), "diff"), "");
-  EXPECT_EQ(next_step(not_found("store: holds no run; `deltawire publish` makes one"), "pull"), "");
+  EXPECT_EQ(next_step(unsupported("x: no such kind of store; write s3://B/P"), "pull"), "");
 }
 
 TEST(NextStep, NamesTheVerbThatFailed) {
