@@ -25,7 +25,8 @@ struct Work {
   std::vector<size_t> piece_of;    // item -> piece
   std::vector<uint64_t> begin;     // item -> its first byte in the piece
   std::vector<size_t> num_slices;  // piece -> items
-  // Piece -> what its slices are read from, and then hashed whole. Null unless it is cut.
+  // Piece -> what its slices are read from, and then hashed whole; null unless it is cut. New
+  // contents also where unchanged ones have no known digest.
   std::vector<std::shared_ptr<const Body>> old_contents, new_contents;
   std::vector<std::shared_ptr<const void>> owners;
 
@@ -81,6 +82,10 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       item.old_contents = work->old_contents.back() =
           steady(view.name, std::make_shared<MemoryBody>(old->bytes));
     }
+    if (slices.size() == 1 && !rounded && !known_digest(job.parent, view, tensor.box)) {
+      // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
+      work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
+    }
     for (const Slice& slice : slices) {
       EncodeItem own = item;
       own.change.box = slice.box;
@@ -124,8 +129,8 @@ Status check_old(const DiffJob& job, const Body& contents, size_t i) {
       " of what it is compared with: expected " + known->hex() + ", got " + got.hex());
 }
 
-// Of pieces that were cut, and changed or have no known digest: as their slices saw them.
-Status hash_cut_pieces(const DiffJob& job, const Work& work, DigestKind kind,
+// As their slices saw them.
+Status hash_pieces(const DiffJob& job, const Work& work, DigestKind kind,
                        const std::vector<size_t>& which, ThreadPool* pool,
                        std::vector<PieceRecord>* pieces) {
   std::vector<uint64_t> sizes;
@@ -145,7 +150,7 @@ Status hash_cut_pieces(const DiffJob& job, const Work& work, DigestKind kind,
 // digest the parent does not know.
 Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
-  std::vector<size_t> missing, cut;
+  std::vector<size_t> missing;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
     if (piece.digest.size != 0 && work.num_slices[i] == 1) continue;
@@ -155,13 +160,9 @@ Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, T
         continue;
       }
     }
-    (work.new_contents[i] ? cut : missing).push_back(i);
+    missing.push_back(i);
   }
-  DW_RETURN_IF_ERROR(hash_cut_pieces(job, work, kind, cut, pool, pieces));
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
-                      hash_tensors(job.tensors, missing, kind, job.device, pool));
-  for (size_t i = 0; i < missing.size(); ++i) (*pieces)[missing[i]].digest = digests[i];
-  return {};
+  return hash_pieces(job, work, kind, missing, pool, pieces);
 }
 
 }  // namespace
