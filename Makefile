@@ -5,30 +5,41 @@ MINUTES ?= 60
 # Tests wait for disks and servers half of their time.
 CTEST   ?= ctest -j$(shell expr $(JOBS) \* 3 / 2)
 PASS    ?=
+# GPU kernels: AUTO where a GPU is, ON, ALL (architectures), OFF; see docs/gpu.md.
+CUDA    ?= AUTO
+NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+# Without tests and Python: what the program needs, and nothing else.
+PROGRAM := -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_PYTHON=OFF -DDELTAWIRE_CUDA=$(CUDA)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 
-.PHONY: help build test wheel demo bench crashtest campaign asan tsan emulated fuzz format tidy clean
+.PHONY: help build test wheel deb demo bench crashtest campaign asan tsan emulated fuzz format tidy clean
 
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build:   ## the library and build/deltawire
 	@scripts/setup build
-	@cmake --preset release -DDELTAWIRE_TESTS=OFF >/dev/null
+	@cmake --preset release $(PROGRAM) >/dev/null
 	@cmake --build --preset release -j$(JOBS)
 
 test:    ## build and run every test
 	@scripts/setup build python test s3 && scripts/venv build/venv build
-	@cmake --preset release >/dev/null
+	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
 	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
 	@$(CTEST) --preset release
 	@scripts/pytest-totals build
 
 wheel:   ## the Python package with all it needs, in build/wheel
 	@scripts/setup build python && scripts/venv build/venv build wheel
-	@cmake --preset release -DDELTAWIRE_TESTS=OFF >/dev/null
-	@cmake --build --preset release -j$(JOBS)
+	@cmake --preset release -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_CUDA=$(if $(NVCC),ALL,OFF) >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target deltawire_stub deltawire_cli
 	@scripts/wheel build build/wheel
+
+deb:     ## a Debian package of the program and the library, in build/
+	@scripts/setup build deb
+	@cmake --preset release $(PROGRAM) >/dev/null
+	@cmake --build --preset release -j$(JOBS)
+	@cd build && cpack -G DEB >/dev/null && ls *.deb
 
 demo: build  ## a trainer, three replicas, a crash, the proof: under a minute
 	@build/deltawire demo

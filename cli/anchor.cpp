@@ -11,14 +11,14 @@
 namespace deltawire::cli {
 namespace {
 
-struct Options {
+struct AnchorArguments {
   std::string store;
   std::optional<uint64_t> version;
   StoreOptions store_options;
   WorkOptions work;
 };
 
-int anchor(const Context& context, Options& options) {
+int anchor(const Context& context, AnchorArguments& options) {
   const Result<AnchorReport> result = [&]() -> Result<AnchorReport> {
     ProgressBar bar(context, "anchor");
     options.work.progress = bar.callback();
@@ -51,7 +51,7 @@ void add_anchor(Command& app, Context& context, Run* run) {
                             "Store a version of a chain whole: late replicas begin there",
                             "  deltawire anchor /mnt/shared/run7          the newest version\n"
                             "  deltawire anchor s3://bucket/run7 400 --work /scratch");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnchorArguments>();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
   add_version(verb, "VERSION", &options->version, "which one (default: the newest)");

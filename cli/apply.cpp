@@ -7,11 +7,11 @@
 namespace deltawire::cli {
 namespace {
 
-struct Options {
+struct ApplyArguments {
   std::string delta, base, out;
 };
 
-int apply(const Context& context, const Options& options) {
+int apply(const Context& context, const ApplyArguments& options) {
   const double start = now_seconds();
   Result<ApplyReport> result = [&] {
     ProgressBar bar(context, "apply");
@@ -54,7 +54,7 @@ void add_apply(Command& app, Context& context, Run* run) {
       "  deltawire apply delta/ ckpt-1/ -o ckpt-2/\n\n"
       "Tensors are those of the new checkpoint; `__metadata__`, permission bits and the files\n"
       "beside the weights (not subfolders) are those of CKPT.");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ApplyArguments>();
   verb->add_option("DELTA", options->delta, "a delta that `diff` wrote")->required();
   verb->add_option("CKPT", options->base, "the checkpoint it was made from")->required();
   verb->add_option(

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CompactArguments {
   std::string store;
   StoreOptions store_options;
   CompactOptions compact;
@@ -57,7 +57,7 @@ void say_report(const Context& context, const CompactReport& report) {
   context.say(fmt::format("time      {}", seconds(report.seconds)));
 }
 
-int compact(const Context& context, Options& options) {
+int compact(const Context& context, CompactArguments& options) {
   const Result<CompactReport> report = [&]() -> Result<CompactReport> {
     ProgressBar bar(context, "compact");
     options.compact.work.progress = bar.callback();
@@ -78,7 +78,7 @@ void add_compact(Command& app, Context& context, Run* run) {
       app, context, "compact", "Add merged deltas: late replicas fetch one instead of many",
       "  deltawire compact /mnt/shared/run7                 spans of 4, 16 and 64 versions\n"
       "  deltawire compact s3://bucket/run7 --span 8,64 --upto 512 --work /scratch");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompactArguments>();
   CompactOptions& compact_options = options->compact;
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();

@@ -108,7 +108,7 @@ std::string fish(const Command& app) {
   return text;
 }
 
-int print(const Command& app, const Context& context, const std::string& shell) {
+int print_completion(const Command& app, const Context& context, const std::string& shell) {
   const std::string script = shell == "fish" ? fish(app)
                              : shell == "zsh"
                                  ? "autoload -U +X bashcompinit && bashcompinit\n" + bash(app)
@@ -128,7 +128,7 @@ void add_completion(Command& app, Context& context, Run* run) {
   auto shell = std::make_shared<std::string>();
   add_choice(verb, "SHELL", shell.get(), "bash, zsh or fish", {"bash", "zsh", "fish"})->required();
   verb->callback([&app, &context, run, shell] {
-    *run = [&app, &context, shell] { return print(app, context, *shell); };
+    *run = [&app, &context, shell] { return print_completion(app, context, *shell); };
   });
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct DiffArguments {
   std::string old_path, new_path, out, digest = "xxh3-128";
   bool sized_parts = false;
   DiffOptions diff;
@@ -49,7 +49,7 @@ std::string metadata_line(const DiffReport& report) {
                      fmt::join(keys, ", "));
 }
 
-int diff(const Context& context, Options& options) {
+int diff(const Context& context, DiffArguments& options) {
   if (options.sized_parts && is_single_part(options.out)) {
     return context.fail(invalid_argument(
         "--part-size is for a folder of parts, and -o " + options.out +
@@ -114,7 +114,7 @@ void add_diff(Command& app, Context& context, Run* run) {
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
       "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec xor-zstd --json\n\n"
       "A delta carries tensors only: `__metadata__` and the files beside the weights stay behind.");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiffArguments>();
   verb->add_option("OLD", options->old_path,
                    "the checkpoint before: a .safetensors file or a folder")
       ->required();

@@ -11,7 +11,7 @@
 namespace deltawire::cli {
 namespace {
 
-struct Options {
+struct FollowArguments {
   ReplicaVerbOptions replica;
   MetricsOptions metrics;
   double interval = 5;
@@ -37,7 +37,8 @@ bool is_final(const Status& status, bool mends) {
 
 class Follower {
  public:
-  Follower(const Context& context, const Options& options, Notifier* notifier, FollowWatch* watch)
+  Follower(const Context& context, const FollowArguments& options, Notifier* notifier,
+           FollowWatch* watch)
       : context_(context), options_(options), notifier_(*notifier), watch_(*watch) {}
 
   // Until it is told to stop, or has come as far as was wanted.
@@ -114,7 +115,7 @@ class Follower {
   }
 
   const Context& context_;
-  const Options& options_;
+  const FollowArguments& options_;
   Notifier& notifier_;
   FollowWatch& watch_;
   std::optional<Replica> replica_;
@@ -123,7 +124,7 @@ class Follower {
   bool engine_failed_ = false;  // the last failure was an engine's, not the chain's or the disk's
 };
 
-int follow(const Context& context, const Options& options) {
+int follow(const Context& context, const FollowArguments& options) {
   start_log(options.replica.log);
   Result<Notifier> notifier = make_notifier(options.replica.notify);
   if (!notifier.ok()) return context.fail(notifier.status());
@@ -148,7 +149,7 @@ void add_follow(Command& app, Context& context, Run* run) {
                 "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
                 "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
                 "of the store it waits.");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FollowArguments>();
   add_seconds(verb, "--interval", &options->interval,
               "time between two looks at the store, varied by up to a fifth (default 5); in a "
               "local folder a new version is seen at once",

@@ -14,24 +14,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostLines = 50;
+constexpr size_t kMostFindings = 50;
 
-struct Options {
+struct FsckArguments {
   ChainArgs chain;
   bool quick = false;
   WorkOptions work;
 };
 
 void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
-  for (size_t i = 0; i < std::min(kMostLines, lines.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMostFindings, lines.size()); ++i) {
     context.say(fmt::format("{}: {}", what, escape_controls(lines[i])));
   }
-  if (lines.size() > kMostLines) {
-    context.say(fmt::format("and {} more (--json lists all)", lines.size() - kMostLines));
+  if (lines.size() > kMostFindings) {
+    context.say(fmt::format("and {} more (--json lists all)", lines.size() - kMostFindings));
   }
 }
 
-int fsck(const Context& context, const Options& options) {
+int fsck(const Context& context, const FsckArguments& options) {
   const double start = now_seconds();
   Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
@@ -99,7 +99,7 @@ void add_fsck(Command& app, Context& context, Run* run) {
       "  deltawire fsck store --quick       only whether parts are there, not their contents\n"
       "  deltawire fsck store --work /scratch\n"
       "  deltawire fsck store --trust trainer.pub");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FsckArguments>();
   add_chain_args(verb, &options->chain);
   verb->add_flag("--quick", options->quick, "do not read parts");
   verb->add_option("--work", options->work.folder,

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct GcArguments {
   ChainArgs chain;
   uint64_t keep = 0;
   std::string grace = "1h";
@@ -76,7 +76,7 @@ Json to_json(const GcReport& report, bool dry_run) {
           {"notes", report.notes}};
 }
 
-int gc(const Context& context, const Options& options) {
+int gc(const Context& context, const GcArguments& options) {
   const Result<uint64_t> grace = parse_duration(options.grace);
   if (!grace.ok()) return context.fail(Status(grace.status()).at("--grace"));
   const Result<Chain> chain = open_chain(options.chain);
@@ -100,7 +100,7 @@ void add_gc(Command& app, Context& context, Run* run) {
       app, context, "gc", "Remove old versions; keep what pins and replicas need",
       "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
       "  deltawire gc s3://bucket/run --keep 200 --grace 6h      call it regularly, say hourly");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GcArguments>();
   add_chain_args(verb, &options->chain);
   add_whole_number(verb, "--keep", &options->keep, "the newest versions to keep, at least 1", 1,
                    9'999'999'999)

@@ -14,7 +14,7 @@ std::string help_of(const Command& app, const std::string& name) {
   return app.help(app.name());
 }
 
-int print(const Command& app, const Context& context, const std::string& name) {
+int print_help(const Command& app, const Context& context, const std::string& name) {
   std::string text = help_of(app, name);
   text.erase(text.find_last_not_of('\n') + 1);
   context.emit({{"verb", name}, {"help", text}});
@@ -33,7 +33,7 @@ void add_help(Command& app, Context& context, Run* run) {
   for (const auto& one : app.verbs()) verbs.push_back(one->name());
   add_choice(verb, "VERB", name.get(), "the verb to explain (default: what they all are)", verbs);
   verb->callback([&app, &context, run, name] {
-    *run = [&app, &context, name] { return print(app, context, *name); };
+    *run = [&app, &context, name] { return print_help(app, context, *name); };
   });
 }
 

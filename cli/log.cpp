@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr unsigned kRequests = 8;  // at once: a store has latency
 constexpr size_t kWave = 64;       // versions that are read before they are shown
 
-struct Options {
+struct LogArguments {
   ChainArgs chain;
   uint64_t count = 20;
 };
@@ -89,7 +89,7 @@ std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
           escape_controls(why.to_string())};
 }
 
-int log(const Context& context, const Options& options) {
+int log(const Context& context, const LogArguments& options) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
   const Result<uint64_t> head = head_of(*chain);
@@ -143,7 +143,7 @@ void add_log(Command& app, Context& context, Run* run) {
   Command* verb = make_verb(app, context, "log", "List the versions of a chain, newest first",
                             "  deltawire log s3://bucket/run\n"
                             "  deltawire log store -n 100 --json");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LogArguments>();
   add_chain_args(verb, &options->chain);
   add_whole_number(verb, "-n,--count", &options->count, "versions to list (default 20; 0: all)", 0,
                    UINT64_MAX);

@@ -9,12 +9,12 @@
 namespace deltawire::cli {
 namespace {
 
-struct Options {
+struct PinArguments {
   ChainArgs chain;
   uint64_t version = 0;
 };
 
-int change_pin(const Context& context, const Options& options, bool pinned) {
+int change_pin(const Context& context, const PinArguments& options, bool pinned) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
   const Status status =
@@ -28,7 +28,7 @@ int change_pin(const Context& context, const Options& options, bool pinned) {
 }
 
 void add(Command* verb, Context& context, Run* run, bool pinned) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PinArguments>();
   add_chain_args(verb, &options->chain);
   add_version(verb, "VERSION", &options->version, "its number")->required();
   verb->callback([&context, run, options, pinned] {

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct PlanArguments {
   ChainArgs chain;
   std::optional<uint64_t> from, to;
 };
@@ -31,7 +31,7 @@ std::string_view kind_name(HopKind kind) {
   return "delta";
 }
 
-Result<Plan> make_plan(const Chain& chain, const Options& options) {
+Result<Plan> make_plan(const Chain& chain, const PlanArguments& options) {
   uint64_t to = options.to.value_or(0);
   if (!options.to) {
     DW_ASSIGN_OR_RETURN(to, head_of(chain));
@@ -44,7 +44,7 @@ Result<Plan> make_plan(const Chain& chain, const Options& options) {
   return plan_catch_up(chain, held, to);
 }
 
-void say(const Context& context, const Options& options, const Plan& plan) {
+void say(const Context& context, const PlanArguments& options, const Plan& plan) {
   const uint64_t to = plan.target.manifest.version;
   const std::string from = options.from ? fmt::format("version {}", *options.from) : "nothing";
   if (plan.hops.empty()) {
@@ -64,7 +64,7 @@ void say(const Context& context, const Options& options, const Plan& plan) {
   for (const std::string& note : plan.notes) context.say("went around: " + escape_controls(note));
 }
 
-Json to_json(const Options& options, const Plan& plan) {
+Json to_json(const PlanArguments& options, const Plan& plan) {
   Json hops = Json::array();
   for (const Hop& hop : plan.hops) {
     hops.push_back({{"kind", kind_name(hop.kind)},
@@ -82,7 +82,7 @@ Json to_json(const Options& options, const Plan& plan) {
           {"notes", plan.notes}};
 }
 
-int run_plan(const Context& context, const Options& options) {
+int run_plan(const Context& context, const PlanArguments& options) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
   const Result<Plan> plan = make_plan(*chain, options);
@@ -100,7 +100,7 @@ void add_plan(Command& app, Context& context, Run* run) {
                 "  deltawire plan s3://bucket/run                    a new replica, to the head\n"
                 "  deltawire plan s3://bucket/run --from 12          one that holds version 12\n"
                 "  deltawire plan store --from 12 --to 40 --json");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanArguments>();
   add_chain_args(verb, &options->chain);
   add_version(verb, "--from", &options->from, "the version that the replica holds (default: none)");
   add_version(verb, "--to", &options->to, "the version to reach (default: the head)");

@@ -7,12 +7,12 @@
 namespace deltawire::cli {
 namespace {
 
-struct Options {
+struct PullArguments {
   ReplicaVerbOptions replica;
   std::optional<uint64_t> version;
 };
 
-int pull(const Context& context, const Options& options) {
+int pull(const Context& context, const PullArguments& options) {
   start_log(options.replica.log);
   Result<Notifier> notifier = make_notifier(options.replica.notify);
   if (!notifier.ok()) return context.fail(notifier.status());
@@ -41,7 +41,7 @@ void add_pull(Command& app, Context& context, Run* run) {
                 "  deltawire pull /shared/run ckpt/\n"
                 "  deltawire pull s3://bucket/run ckpt/ --version 12\n"
                 "  deltawire pull s3://bucket/run ckpt/ --notify sglang=http://127.0.0.1:30000");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PullArguments>();
   add_version(verb, "--version", &options->version,
               "go to this version, even if it is older (default: the newest, never back)");
   add_replica_options(verb, context, &options->replica, LogLevel::kWarning);

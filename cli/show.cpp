@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ShowArguments {
   ChainArgs chain;
   uint64_t version = 0;
   bool tensors = false;
@@ -134,7 +134,7 @@ Json to_json(const Shown& shown_version) {
   return json;
 }
 
-int show(const Context& context, const Options& options) {
+int show(const Context& context, const ShowArguments& options) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
   const Result<Shown> result = look_at(*chain, options.version);
@@ -150,7 +150,7 @@ void add_show(Command& app, Context& context, Run* run) {
   Command* verb = make_verb(app, context, "show", "Show what the records say about one version",
                             "  deltawire show s3://bucket/run 12\n"
                             "  deltawire show store 12 --tensors");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ShowArguments>();
   add_chain_args(verb, &options->chain);
   add_version(verb, "VERSION", &options->version, "its number")->required();
   verb->add_flag("--tensors", options->tensors, "list tensors and their digests");

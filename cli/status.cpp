@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct StatusArguments {
   std::vector<std::string> places;
   StoreOptions store_options;
 };
@@ -184,7 +184,7 @@ Result<Json> show(const Context& context, const std::string& place, const StoreO
   return shown;
 }
 
-int status(const Context& context, const Options& options) {
+int status(const Context& context, const StatusArguments& options) {
   Json all = Json::array();
   Status failure;
   for (const std::string& place : options.places) {
@@ -208,7 +208,7 @@ void add_status(Command& app, Context& context, Run* run) {
                 "  deltawire status ckpt/\n"
                 "  deltawire status s3://bucket/run       head, and every replica with its lag\n"
                 "  deltawire status ckpt-1/ ckpt-2/ --json");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StatusArguments>();
   verb->add_option("PLACE", options->places, "folders of replicas, and stores")->required();
   add_store_options(verb, &options->store_options);
   verb->callback([&context, run, options] {

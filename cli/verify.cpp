@@ -8,9 +8,9 @@ namespace deltawire::cli {
 namespace {
 
 constexpr int kDifferent = 1;  // the exit status that no error has
-constexpr size_t kMostLines = 20;
+constexpr size_t kMostDifferences = 20;
 
-struct Options {
+struct VerifyArguments {
   std::string a, b;
 };
 
@@ -38,7 +38,7 @@ std::string to_line(const TensorDifference& difference) {
       difference.first->old_bits, difference.first->new_bits);
 }
 
-int verify(const Context& context, const Options& options) {
+int verify(const Context& context, const VerifyArguments& options) {
   const double start = now_seconds();
   Result<VerifyReport> result = [&] {
     ProgressBar bar(context, "verify");
@@ -64,11 +64,11 @@ int verify(const Context& context, const Options& options) {
   context.say(fmt::format("different: {} of {}, {}", report.differences.size(),
                           plural(report.num_tensors, "tensor"),
                           plural(report.num_different, "element")));
-  for (size_t i = 0; i < std::min(kMostLines, report.differences.size()); ++i)
+  for (size_t i = 0; i < std::min(kMostDifferences, report.differences.size()); ++i)
     context.say(to_line(report.differences[i]));
-  if (report.differences.size() > kMostLines) {
-    context.say(
-        fmt::format("  and {} more (--json lists all)", report.differences.size() - kMostLines));
+  if (report.differences.size() > kMostDifferences) {
+    context.say(fmt::format("  and {} more (--json lists all)",
+                            report.differences.size() - kMostDifferences));
   }
   return kDifferent;
 }
@@ -80,7 +80,7 @@ void add_verify(Command& app, Context& context, Run* run) {
                             "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
                             "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
                             "  deltawire verify a.safetensors b.safetensors --json");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyArguments>();
   verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
   verb->add_option("B", options->b, "another")->required();
   add_threads(verb, context);

@@ -30,7 +30,7 @@ constexpr uint64_t kFewestParams = 1000;
 constexpr uint64_t kMostParams = 1'000'000'000'000;
 constexpr double kMinSeconds = 0.25;  // per row, encode and apply together
 
-struct Options {
+struct BenchArguments {
   std::string old_path, new_path, params = "500M";
   double density = 0.012;
   uint64_t seed = 1;
@@ -41,7 +41,7 @@ struct Options {
   DeviceBenchOptions on_device;
 };
 
-bool wanted(const Options& options, const std::string& name) {
+bool wanted(const BenchArguments& options, const std::string& name) {
   return options.only.empty() ||
          std::find(options.only.begin(), options.only.end(), name) != options.only.end();
 }
@@ -54,7 +54,7 @@ std::vector<std::string> names_of_rows() {
   return names;
 }
 
-Status check_names(const Options& options) {
+Status check_names(const BenchArguments& options) {
   const std::vector<std::string> known = names_of_rows();
   for (const std::string& name : options.only) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -65,7 +65,8 @@ Status check_names(const Options& options) {
   return {};
 }
 
-Result<BenchData> make_data(const Context& context, const Options& options, ThreadPool* pool) {
+Result<BenchData> make_data(const Context& context, const BenchArguments& options,
+                            ThreadPool* pool) {
   ProgressBar bar(context, options.old_path.empty() ? "simulate" : "load");
   if (!options.old_path.empty()) {
     return load_bench_data(options.old_path, options.new_path, pool, bar.callback());
@@ -80,7 +81,7 @@ Result<BenchData> make_data(const Context& context, const Options& options, Thre
 }
 
 // The size of a delta as `deltawire diff` writes it.
-Result<uint64_t> delta_file_bytes(const Context& context, const Options& options) {
+Result<uint64_t> delta_file_bytes(const Context& context, const BenchArguments& options) {
   std::string folder = (fs::temp_directory_path() / "deltawire-bench-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return io_error(folder + ": cannot create");
   ProgressBar bar(context, "diff");
@@ -97,7 +98,7 @@ Result<uint64_t> delta_file_bytes(const Context& context, const Options& options
 
 class Bench {
  public:
-  Bench(const Context& context, const Options& options, ThreadPool* all_threads)
+  Bench(const Context& context, const BenchArguments& options, ThreadPool* all_threads)
       : context_(context),
         options_(options),
         effort_{options.sizes ? 1 : options.repeat, options.sizes ? 0 : kMinSeconds},
@@ -158,7 +159,7 @@ class Bench {
   }
 
   const Context& context_;
-  const Options& options_;
+  const BenchArguments& options_;
   const Effort effort_;
   ThreadPool* const all_threads_;
   std::vector<ThreadPool*> pools_;  // null: one thread
@@ -166,7 +167,7 @@ class Bench {
   Pipelines peers_ = peer_pipelines();
 };
 
-int bench(const Context& context, const Options& options) {
+int bench(const Context& context, const BenchArguments& options) {
   ThreadPool pool(context.threads);
   Bench bench(context, options, &pool);
   if (Status status = bench.prepare(); !status.ok()) return context.fail(status);
@@ -191,7 +192,7 @@ void add_bench(Command& app, Context& context, Run* run) {
       "  deltawire bench --params 2B --density 0.005 --json\n"
       "  deltawire bench --device cuda --model 1.7b            the GPU path\n"
       "  deltawire bench --device cuda OLD NEW --copies 100    the same with weights of your own");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchArguments>();
   auto* old_path = verb->add_option("OLD", options->old_path,
                                     "the checkpoint before; without it, weights are simulated");
   auto* new_path = verb->add_option("NEW", options->new_path, "the checkpoint after");

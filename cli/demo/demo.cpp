@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-struct Options {
+struct DemoArguments {
   std::string params = "100M";
   unsigned steps = 12;
   bool s3 = false;
@@ -77,7 +77,7 @@ struct Published {
 
 class Demo {
  public:
-  Demo(const Context& context, const Options& options, fs::path work)
+  Demo(const Context& context, const DemoArguments& options, fs::path work)
       : context_(context), options_(options), work_(std::move(work)), start_(now_seconds()) {}
 
   Status run() {
@@ -298,7 +298,7 @@ class Demo {
   }
 
   const Context& context_;
-  const Options& options_;
+  const DemoArguments& options_;
   const fs::path work_;
   const double start_;
   std::string store_;
@@ -307,7 +307,7 @@ class Demo {
   uint64_t late_bytes_ = 0;
 };
 
-int demo(const Context& context, const Options& options) {
+int demo(const Context& context, const DemoArguments& options) {
   Result<WorkFolder> work = WorkFolder::make(options.keep);
   if (!work.ok()) return context.fail(work.status());
   const Status status = Demo(context, options, work->path()).run();
@@ -323,7 +323,7 @@ void add_demo(Command& app, Context& context, Run* run) {
       "  deltawire demo                    a store in a folder\n"
       "  deltawire demo --s3               a bucket of a Ceph RADOS Gateway that it starts itself\n"
       "  deltawire demo --keep demo/       leave everything there to look at");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DemoArguments>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 100M)");
   add_whole_number(verb, "--steps", &options->steps, "training steps to publish (default 12)", 2,
                    1000);

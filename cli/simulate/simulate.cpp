@@ -15,14 +15,14 @@ constexpr uint64_t kMostParams = 1'000'000'000'000;
 constexpr uint64_t kMostSteps = 500;  // every version is an open file
 constexpr uint64_t kMostShards = 100'000;
 
-struct Options {
+struct SimulateArguments {
   std::string params = "100M", out;
   uint64_t steps = 1, shards = 1, seed = 1;
   double density = 0.012;
   bool force = false;
 };
 
-Result<SimulationPlan> make_plan(const Context& context, const Options& options) {
+Result<SimulationPlan> make_plan(const Context& context, const SimulateArguments& options) {
   const auto params = parse_count(options.params);
   if (!params.ok() || *params < kFewestParams || *params > kMostParams) {
     return invalid_argument(
@@ -84,7 +84,7 @@ void print(const Context& context, const SimulationPlan& plan, const SimulationR
                 {"seconds", took}});
 }
 
-int simulate(const Context& context, const Options& options) {
+int simulate(const Context& context, const SimulateArguments& options) {
   const double start = now_seconds();
   auto plan = make_plan(context, options);
   if (!plan.ok()) return context.fail(plan.status());
@@ -106,7 +106,7 @@ void add_simulate(Command& app, Context& context, Run* run) {
       "  deltawire simulate -o run/                            100M parameters, v0 and v1\n"
       "  deltawire simulate --params 1.7B --steps 4 --density 0.012 --seed 7 -o run/\n"
       "  deltawire simulate --params 8B --shards 4 -o run/     folders v0/ and v1/ with an index");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateArguments>();
   verb->add_option("--params", options->params,
                    "parameters, about: 500M, 1.7B, ..., 1000 to 1000B (default 100M)")
       ->type_name("N");

@@ -28,7 +28,7 @@ using Part = std::tuple<std::string, uint64_t, std::string>;
 using Spec = std::tuple<std::string, std::string, Shape>;
 using Counts = std::tuple<uint64_t, uint64_t>;  // changed, of so many
 
-Report to_python(const VersionRecord& record) {
+Report version_report(const VersionRecord& record) {
   const Manifest& manifest = record.manifest;
   std::vector<Part> parts;
   for (const PartRef& part : manifest.parts) {
@@ -117,7 +117,7 @@ void bind_chain(nb::module_& module) {
       .def(
           "manifest",
           [](ChainHandle& self, uint64_t version) {
-            return to_python(
+            return version_report(
                 unwrap(self.call([&](Chain& chain) { return chain.version(version); })));
           },
           nb::arg("version"))

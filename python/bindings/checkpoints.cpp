@@ -13,8 +13,9 @@ namespace {
 
 using std::filesystem::path;
 
-Report diff(const path& old_path, const path& new_path, const path& out, const std::string& codec,
-            const std::string& digest, unsigned threads, uint64_t part_bytes, nb::object progress) {
+Report diff_files(const path& old_path, const path& new_path, const path& out,
+                  const std::string& codec, const std::string& digest, unsigned threads,
+                  uint64_t part_bytes, nb::object progress) {
   DiffOptions options{codec, digest_kind(digest), threads, part_bytes, {}};
   return to_python(unwrap(watched(std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
@@ -22,14 +23,14 @@ Report diff(const path& old_path, const path& new_path, const path& out, const s
   })));
 }
 
-Report apply(const path& delta, const path& base, const path& out, unsigned threads,
-             nb::object progress) {
+Report apply_files(const path& delta, const path& base, const path& out, unsigned threads,
+                   nb::object progress) {
   return to_python(unwrap(watched(std::move(progress), [&](Progress watch) {
     return apply_delta(delta, base, out, {threads, std::move(watch)});
   })));
 }
 
-Report verify(const path& a, const path& b, unsigned threads, nb::object progress) {
+Report verify_files(const path& a, const path& b, unsigned threads, nb::object progress) {
   return to_python(unwrap(watched(std::move(progress), [&](Progress watch) {
     return verify_checkpoints(a, b, {threads, std::move(watch)});
   })));
@@ -38,12 +39,12 @@ Report verify(const path& a, const path& b, unsigned threads, nb::object progres
 }  // namespace
 
 void bind_checkpoints(nb::module_& module) {
-  module.def("diff_checkpoints", &diff, nb::arg("old"), nb::arg("new"), nb::arg("out"),
+  module.def("diff_checkpoints", &diff_files, nb::arg("old"), nb::arg("new"), nb::arg("out"),
              nb::kw_only(), nb::arg("codec"), nb::arg("digest"), nb::arg("threads"),
              nb::arg("part_bytes"), nb::arg("progress").none());
-  module.def("apply_delta", &apply, nb::arg("delta"), nb::arg("base"), nb::arg("out"),
+  module.def("apply_delta", &apply_files, nb::arg("delta"), nb::arg("base"), nb::arg("out"),
              nb::kw_only(), nb::arg("threads"), nb::arg("progress").none());
-  module.def("verify_checkpoints", &verify, nb::arg("a"), nb::arg("b"), nb::kw_only(),
+  module.def("verify_checkpoints", &verify_files, nb::arg("a"), nb::arg("b"), nb::kw_only(),
              nb::arg("threads"), nb::arg("progress").none());
 }
 

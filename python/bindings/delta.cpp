@@ -15,9 +15,9 @@ namespace {
 
 using std::filesystem::path;
 
-TensorDelta diff(const std::vector<const Tensor*>& old_tensors,
-                 const std::vector<const Tensor*>& new_tensors, const std::string& codec,
-                 const std::string& digest, unsigned threads, nb::object progress) {
+TensorDelta diff_tensors(const std::vector<const Tensor*>& old_tensors,
+                         const std::vector<const Tensor*>& new_tensors, const std::string& codec,
+                         const std::string& digest, unsigned threads, nb::object progress) {
   const auto before = to_views(old_tensors), after = to_views(new_tensors);
   DiffOptions options{codec, digest_kind(digest), threads, kDefaultPartBytes, {}};
   return unwrap(watched(std::move(progress), [&](Progress watch) {
@@ -26,15 +26,15 @@ TensorDelta diff(const std::vector<const Tensor*>& old_tensors,
   }));
 }
 
-Report apply(const TensorDelta& self, const std::vector<const Tensor*>& tensors, unsigned threads,
-             nb::object progress) {
+Report apply_to_tensors(const TensorDelta& self, const std::vector<const Tensor*>& tensors,
+                        unsigned threads, nb::object progress) {
   const auto state = to_patch(tensors);
   return to_python(unwrap(watched(std::move(progress), [&](Progress watch) {
     return self.apply(state, {threads, std::move(watch)});
   })));
 }
 
-Report to_python(const TensorDeltaEntry& entry) {
+Report entry_report(const TensorDeltaEntry& entry) {
   Report out;
   out["tensor"] = entry.tensor;
   out["dtype"] = dtype_name(entry.dtype);
@@ -56,7 +56,8 @@ void bind_delta(nb::module_& module) {
       .def_prop_ro("entries",
                    [](const TensorDelta& self) {
                      std::vector<Report> entries;
-                     for (const auto& entry : self.entries()) entries.push_back(to_python(entry));
+                     for (const auto& entry : self.entries())
+                       entries.push_back(entry_report(entry));
                      return entries;
                    })
       .def_prop_ro("removed", &TensorDelta::removed)
@@ -71,9 +72,9 @@ void bind_delta(nb::module_& module) {
             check(without_gil([&] { return self.save(out, options); }));
           },
           nb::arg("path"), nb::arg("part_bytes"))
-      .def("apply", &apply, nb::arg("tensors"), nb::kw_only(), nb::arg("threads"),
+      .def("apply", &apply_to_tensors, nb::arg("tensors"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none());
-  module.def("diff", &diff, nb::arg("old"), nb::arg("new"), nb::kw_only(), nb::arg("codec"),
+  module.def("diff", &diff_tensors, nb::arg("old"), nb::arg("new"), nb::kw_only(), nb::arg("codec"),
              nb::arg("digest"), nb::arg("threads"), nb::arg("progress").none());
   module.def(
       "load_delta",

@@ -31,7 +31,7 @@ struct Overloaded : Cases... {
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-std::string number_text(double number) {
+std::string shortest_text(double number) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, number).ptr;
   return {text, end};
@@ -68,7 +68,7 @@ std::string value_text(const LogValue& value) {
                                [](bool flag) -> std::string { return flag ? "true" : "false"; },
                                [](int64_t number) { return std::to_string(number); },
                                [](uint64_t number) { return std::to_string(number); },
-                               [](double number) { return number_text(number); },
+                               [](double number) { return shortest_text(number); },
                                [](const std::string& text) { return quoted_text(text); }},
                     value.value());
 }
@@ -78,7 +78,7 @@ nlohmann::ordered_json value_json(const LogValue& value) {
   return std::visit(Overloaded{[](std::monostate) { return Json(nullptr); },
                                [](double number) {  // JSON has no word for the others
                                  return std::isfinite(number) ? Json(number)
-                                                              : Json(number_text(number));
+                                                              : Json(shortest_text(number));
                                },
                                [](const auto& other) { return Json(other); }},
                     value.value());

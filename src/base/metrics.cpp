@@ -7,7 +7,7 @@
 namespace deltawire {
 namespace {
 
-std::string number_text(double number) {
+std::string sample_text(double number) {
   if (std::isnan(number)) return "NaN";
   if (std::isinf(number)) return number > 0 ? "+Inf" : "-Inf";
   char text[64];
@@ -52,7 +52,7 @@ std::string with_label(const std::string& labels, const std::string& more) {
 
 void sample(std::string* out, std::string_view name, std::string_view suffix,
             const std::string& labels, double value) {
-  out->append(name).append(suffix).append(labels).append(" ").append(number_text(value));
+  out->append(name).append(suffix).append(labels).append(" ").append(sample_text(value));
   out->push_back('\n');
 }
 
@@ -62,7 +62,7 @@ void render_histogram(std::string* out, std::string_view name, const std::string
   uint64_t count = 0;
   for (size_t i = 0; i <= bounds.size(); ++i) {
     count += histogram.count(i);
-    const std::string bound = i < bounds.size() ? number_text(bounds[i]) : "+Inf";
+    const std::string bound = i < bounds.size() ? sample_text(bounds[i]) : "+Inf";
     sample(out, name, "_bucket", with_label(labels, "le=\"" + bound + "\""), double(count));
   }
   sample(out, name, "_sum", labels, histogram.sum());

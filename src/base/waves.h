@@ -35,10 +35,10 @@ class Waves {
   static uint64_t largest(const ThreadPool* pool) { return kBytesPerWorker * num_workers(pool); }
 
   // Calls work(item, inner) for each item, inner being the pool to use inside of it or null, in
-  // parallel; after each wave calls finish(item) in order, from the calling thread. Deterministic
-  // in its failures: the one of the lowest item is returned.
+  // parallel; after each wave calls finish(item), if there is one, in order, from the calling
+  // thread. Deterministic in its failures: the one of the lowest item is returned.
   Status run(const std::function<Status(size_t item, ThreadPool* inner)>& work,
-             const std::function<Status(size_t item)>& finish) {
+             const std::function<Status(size_t item)>& finish = {}) {
     uint64_t done = 0;
     for (size_t begin = 0; begin < sizes_.size();) {
       size_t end = begin;
@@ -47,7 +47,9 @@ class Waves {
         bytes += sizes_[end++];
       }
       DW_RETURN_IF_ERROR(run_wave(begin, end, work));
-      for (size_t item = begin; item < end; ++item) DW_RETURN_IF_ERROR(finish(item));
+      for (size_t item = begin; finish && item < end; ++item) {
+        DW_RETURN_IF_ERROR(finish(item));
+      }
       done += bytes;
       begin = end;
       if (progress_ && !progress_(done, total_)) return cancelled("stopped on request");

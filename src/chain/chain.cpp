@@ -16,8 +16,6 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kRunFormat = "run/1";
-constexpr uint64_t kMaxSmallBytes = 1 << 16;
-constexpr size_t kPage = 1000;  // the most that a store lists at once
 
 Result<std::string> serialise_run(const std::string& run) {
   RecordWriter record(kRunFormat);
@@ -69,7 +67,7 @@ Chain::Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run
       last_schema_(std::make_shared<LastSchema>()) {}
 
 Result<Chain> Chain::open(std::shared_ptr<Store> store, ChainOptions options) {
-  Result<std::string> text = store->get(kRunName, kMaxSmallBytes);
+  Result<std::string> text = store->get(kRunName, kMaxHintBytes);
   if (!text.ok() && text.status().code() == Code::kNotFound) {
     std::string message = store->url() + ": holds no run; `deltawire publish` makes one";
     // A bucket may be missing altogether, which only the server knows.
@@ -108,7 +106,7 @@ Result<bool> Chain::exists(uint64_t version) const {
 // The versions from `from` on that a listing shows, up to a page of them. Lists may lag behind.
 Result<std::vector<uint64_t>> Chain::listed_from(uint64_t from) const {
   const std::string after = from == 0 ? "" : manifest_name(from - 1);
-  DW_ASSIGN_OR_RETURN(const auto page, store_->list(kManifestPrefix, after, kPage));
+  DW_ASSIGN_OR_RETURN(const auto page, store_->list(kManifestPrefix, after, kListPage));
   std::vector<uint64_t> versions;
   for (const ObjectInfo& object : page) {
     if (const auto version = version_of_manifest(object.name)) versions.push_back(*version);
@@ -121,12 +119,12 @@ Result<std::vector<uint64_t>> Chain::listed_from(uint64_t from) const {
 Result<std::optional<uint64_t>> Chain::newest_listed(uint64_t from) const {
   std::optional<uint64_t> newest;
   // Nothing lies above `high`. Probes go up at growing distances, and bisect once one was too far.
-  uint64_t probe = from, low = from, high = kMaxVersion, step = kPage;
+  uint64_t probe = from, low = from, high = kMaxVersion, step = kListPage;
   while (low <= high) {
     DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> page, listed_from(probe));
     if (!page.empty()) {
       newest = page.back();
-      if (page.size() < kPage) break;
+      if (page.size() < kListPage) break;
       low = page.back() + 1;
       step *= 2;
     } else if (probe == low) {
@@ -140,7 +138,7 @@ Result<std::optional<uint64_t>> Chain::newest_listed(uint64_t from) const {
 }
 
 Result<std::optional<uint64_t>> Chain::hint() const {
-  const Result<std::string> text = store_->get(kHeadName, kMaxSmallBytes);
+  const Result<std::string> text = store_->get(kHeadName, kMaxHintBytes);
   if (!text.ok() && text.status().code() != Code::kNotFound) return text.status();
   uint64_t version = 0;
   if (text.ok() &&

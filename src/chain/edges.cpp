@@ -2,11 +2,10 @@
 
 #include "base/sync_point.h"
 #include "chain/keys.h"
+#include "chain/names.h"
 
 namespace deltawire {
 namespace {
-
-constexpr size_t kPage = 1000;  // the most that a store lists at once
 
 EdgeName name_of(const Edge& edge, uint64_t base_chain_bytes, uint64_t chain_bytes) {
   return {edge.version, edge.base, edge.part_bytes(), base_chain_bytes, chain_bytes};
@@ -43,14 +42,14 @@ Result<std::vector<EdgeName>> list_edges(const Chain& chain, uint64_t first, uin
   // '-' follows the number in a name, so this sorts before every edge to `first`.
   std::string after = std::string(kEdgePrefix) + number_name(first);
   for (size_t page_number = 0; page_number < max_pages; ++page_number) {
-    DW_ASSIGN_OR_RETURN(const auto page, chain.store().list(kEdgePrefix, after, kPage));
+    DW_ASSIGN_OR_RETURN(const auto page, chain.store().list(kEdgePrefix, after, kListPage));
     for (const ObjectInfo& object : page) {
       const std::optional<EdgeName> name = parse_edge_name(object.name);
       if (!name) continue;
       if (name->version > last) return found;
       found.push_back(*name);
     }
-    if (page.size() < kPage) break;
+    if (page.size() < kListPage) break;
     after = page.back().name;
   }
   return found;

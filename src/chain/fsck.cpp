@@ -15,8 +15,6 @@
 namespace deltawire {
 namespace {
 
-constexpr uint64_t kMaxSmallBytes = 1 << 16;
-
 // What is remembered of a version that was checked.
 struct Seen {
   Digest digest;
@@ -246,7 +244,7 @@ class Checker {
 
   Status check_hint(std::optional<uint64_t> head) {
     if (!head) return {};
-    const Result<std::string> text = store_.get(kHeadName, kMaxSmallBytes);
+    const Result<std::string> text = store_.get(kHeadName, kMaxHintBytes);
     if (!text.ok() && !is_damage(text.status())) return text.status();
     const std::string expected = std::to_string(*head) + "\n";
     if (!text.ok()) {

@@ -9,8 +9,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::string_view kFormat = "heartbeat/1";
-constexpr std::string_view kSuffix = ".json";
+constexpr std::string_view kHeartbeatFormat = "heartbeat/1";
 constexpr uint64_t kMaxHeartbeatBytes = 1 << 16;
 constexpr size_t kMaxNameBytes = 100;
 
@@ -35,11 +34,11 @@ std::string heartbeat_object(std::string_view name) {
   for (char& c : own) c = allowed(c) ? c : '-';
   if (own.starts_with('.')) own[0] = '-';
   if (own != name || own.empty()) own += "-" + record_digest(name).hex().substr(0, 8);
-  return std::string(kReplicaPrefix) + own + std::string(kSuffix);
+  return std::string(kReplicaPrefix) + own + std::string(kJsonSuffix);
 }
 
 std::string serialise_heartbeat(const Heartbeat& heartbeat) {
-  RecordWriter record(kFormat);
+  RecordWriter record(kHeartbeatFormat);
   record.text("name", heartbeat.name);
   record.text("id", heartbeat.id);
   record.text("session", heartbeat.session);
@@ -53,7 +52,7 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat) {
 }
 
 Result<Heartbeat> parse_heartbeat(std::string_view json) {
-  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kFormat, {}));
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kHeartbeatFormat, {}));
   Heartbeat heartbeat;
   heartbeat.name = record.text("name");
   heartbeat.id = record.text("id");

@@ -10,7 +10,7 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kNumberDigits = 10, kBytesDigits = 14;
-constexpr std::string_view kSuffix = ".json", kFull = "full";
+constexpr std::string_view kFull = "full";
 
 std::string hex_bytes(uint64_t bytes) {
   char text[kBytesDigits + 3];
@@ -42,19 +42,20 @@ std::string number_name(uint64_t version) {
 }
 
 std::string manifest_name(uint64_t version) {
-  return std::string(kManifestPrefix) + number_name(version) + std::string(kSuffix);
+  return std::string(kManifestPrefix) + number_name(version) + std::string(kJsonSuffix);
 }
 
 std::optional<uint64_t> version_of_manifest(std::string_view name) {
   uint64_t version = 0;
-  if (take(&name, kManifestPrefix) && take(&name, kNumberDigits, 10, &version) && name == kSuffix) {
+  if (take(&name, kManifestPrefix) && take(&name, kNumberDigits, 10, &version) &&
+      name == kJsonSuffix) {
     return version;
   }
   return {};
 }
 
 std::string schema_name(std::string_view sha256_hex) {
-  return std::string(kSchemaPrefix) + std::string(sha256_hex) + std::string(kSuffix);
+  return std::string(kSchemaPrefix) + std::string(sha256_hex) + std::string(kJsonSuffix);
 }
 
 std::string pin_name(uint64_t version, std::string_view id) {
@@ -98,7 +99,7 @@ std::string edge_name(const EdgeName& edge) {
   return std::string(kEdgePrefix) + number_name(edge.version) + "-" +
          (edge.base ? number_name(*edge.base) : std::string(kFull)) + "-" + hex_bytes(edge.bytes) +
          "-" + hex_bytes(edge.base_chain_bytes) + "-" + hex_bytes(edge.chain_bytes) +
-         std::string(kSuffix);
+         std::string(kJsonSuffix);
 }
 
 std::optional<EdgeName> parse_edge_name(const std::string_view whole) {

@@ -1,6 +1,7 @@
 // What objects of a chain are called. Numbers have ten digits: names sort like versions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,7 +22,12 @@ inline constexpr std::string_view kPinPrefix = "pins/";
 inline constexpr std::string_view kTrashPrefix = "trash/";
 inline constexpr std::string_view kPendingPrefix = "pending/";
 
+inline constexpr std::string_view kJsonSuffix = ".json";
+
 inline constexpr uint64_t kMaxVersion = 9'999'999'999;
+inline constexpr uint64_t kMaxHintBytes = 1 << 16;  // of run.json and HEAD
+inline constexpr size_t kListPage = 1000;           // the most that a store lists at once
+inline constexpr size_t kAttemptDigits = 12;        // hex digits that keep attempts apart
 
 std::string number_name(uint64_t version);    // "0000000012"
 std::string manifest_name(uint64_t version);  // "manifests/0000000012.json"

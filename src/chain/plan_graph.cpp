@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kUnreached = std::numeric_limits<int64_t>::max();
 
-struct Arrival {
+struct ArrivalCost {
   int64_t cost = kUnreached;
   std::optional<PathPoint> from;
   std::optional<size_t> shortcut;
@@ -38,7 +38,7 @@ class Departures {
   }
 
   // The cheapest way to run to `to`; costs kUnreached when there is none.
-  Arrival best(const PathPoint& to) const {
+  ArrivalCost best(const PathPoint& to) const {
     auto found = by_chain_bytes_.upper_bound(to.chain_bytes);
     if (found == by_chain_bytes_.begin()) return {};
     --found;
@@ -63,7 +63,7 @@ size_t PlanGraph::add_shortcut(const EdgeName& shortcut) {
 
 // All arrows point to newer versions, so one pass in order of versions settles every point.
 std::optional<std::vector<PathStep>> PlanGraph::cheapest(PathPoint target) const {
-  std::map<PathPoint, Arrival> points;
+  std::map<PathPoint, ArrivalCost> points;
   std::multimap<PathPoint, size_t> ending;  // shortcuts by where they lead
   points[target];
   for (size_t i = 0; i < shortcuts_.size(); ++i) {
@@ -84,8 +84,8 @@ std::optional<std::vector<PathStep>> PlanGraph::cheapest(PathPoint target) const
     if (cut != cuts_.end() && *cut <= version) departures.clear();
     const auto first = at;
     for (; at != points.end() && at->first.version == version; ++at) {
-      Arrival& arrival = at->second;
-      const Arrival run = departures.best(at->first);
+      ArrivalCost& arrival = at->second;
+      const ArrivalCost run = departures.best(at->first);
       if (run.cost < arrival.cost) arrival = run;
       const auto [begin, end] = ending.equal_range(at->first);
       for (auto it = begin; it != end; ++it) {
@@ -110,7 +110,7 @@ std::optional<std::vector<PathStep>> PlanGraph::cheapest(PathPoint target) const
   if (points.at(target).cost == kUnreached) return {};
   std::vector<PathStep> path;
   for (std::optional<PathPoint> point = target; point && point != start_;) {
-    const Arrival& arrival = points.at(*point);
+    const ArrivalCost& arrival = points.at(*point);
     path.push_back({arrival.from, arrival.shortcut, *point});
     point = arrival.from;
   }

@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-constexpr std::string_view kFormat = "trash/1";
+constexpr std::string_view kTrashFormat = "trash/1";
 constexpr uint64_t kMaxTrashBytes = uint64_t{64} << 20;
 
 std::string versions_json(const std::vector<VersionRange>& versions) {
@@ -88,7 +88,7 @@ std::vector<VersionRange> ranges_of(const std::vector<uint64_t>& versions) {
 }
 
 std::string serialise_trash(const Trash& trash) {
-  RecordWriter record(kFormat);
+  RecordWriter record(kTrashFormat);
   record.number("created", uint64_t(trash.created));
   record.json("versions", versions_json(trash.versions));
   record.json("objects", objects_json(trash.objects));
@@ -96,7 +96,7 @@ std::string serialise_trash(const Trash& trash) {
 }
 
 Result<Trash> parse_trash(std::string_view json) {
-  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kFormat, {}));
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kTrashFormat, {}));
   Trash trash;
   trash.created = record.time("created");
   DW_RETURN_IF_ERROR(Status(record.status()));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/guard.h"
+#include "codec/change_blocks.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "kernels/kernels.h"
@@ -11,14 +12,8 @@
 namespace deltawire {
 namespace {
 
-// Changes per piece of a parallel scatter: large enough that handing one out costs nothing.
-constexpr size_t kBlockChanges = 65536;
-
-size_t num_blocks(size_t count) { return (count + kBlockChanges - 1) / kBlockChanges; }
-
 Status check_block(const std::vector<uint64_t>& positions, size_t block, uint64_t num_elements) {
-  const size_t begin = block * kBlockChanges;
-  const size_t end = std::min(begin + kBlockChanges, positions.size());
+  const auto [begin, end] = change_block(block, positions.size());
   for (size_t i = begin; i < end; ++i) {
     const uint64_t lowest = i == 0 ? 0 : positions[i - 1] + 1;
     if (positions[i] >= lowest && positions[i] < num_elements) continue;
@@ -128,12 +123,11 @@ Status scatter_changes(unsigned width, const Changes& changes, MutableBytes data
     return bad_payload("size of the values", uint64_t(count) * width, changes.values.size());
   }
   const uint64_t num_elements = data.size() / width;
-  DW_RETURN_IF_ERROR(parallel_try(pool, num_blocks(count), [&](size_t block, unsigned) {
+  DW_RETURN_IF_ERROR(parallel_try(pool, num_change_blocks(count), [&](size_t block, unsigned) {
     return check_block(changes.positions, block, num_elements);
   }));
-  parallel_for(pool, num_blocks(count), [&](size_t block, unsigned) {
-    const size_t begin = block * kBlockChanges;
-    const size_t end = std::min(begin + kBlockChanges, count);
+  parallel_for(pool, num_change_blocks(count), [&](size_t block, unsigned) {
+    const auto [begin, end] = change_block(block, count);
     with_element(width, [&]<class Element>(Element) {
       for (size_t i = begin; i < end; ++i) {
         store_le(data.data() + changes.positions[i] * sizeof(Element),

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/guard.h"
+#include "codec/change_blocks.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "codec/gaps_body.h"
@@ -10,30 +11,14 @@
 namespace deltawire {
 namespace {
 
-// Changes per piece of parallel work. So few that the gaps of a block, 4 bytes each, cannot sum up
-// to 2^64.
-constexpr size_t kBlockChanges = 65536;
-
 unsigned widest_gap(uint64_t num_elements) {
   return num_elements <= 0x10000 ? 2 : num_elements <= 0x100000000 ? 4 : 8;
-}
-
-struct Block {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-size_t num_blocks(uint64_t count) { return (count + kBlockChanges - 1) / kBlockChanges; }
-
-Block block_at(uint64_t count, size_t index) {
-  const size_t begin = index * kBlockChanges;
-  return {begin, size_t(std::min<uint64_t>(begin + kBlockChanges, count))};
 }
 
 // How many elements the gaps and changes of a block cover. More than num_elements is as good as
 // out of range; 8-byte gaps stop there so as not to overflow.
 template <class Gap>
-uint64_t covered(const uint8_t* gaps, Block block, uint64_t num_elements) {
+uint64_t covered(const uint8_t* gaps, ChangeBlock block, uint64_t num_elements) {
   uint64_t sum = block.end - block.begin;
   for (size_t i = block.begin; i < block.end; ++i) {
     const uint64_t gap = load_le<Gap>(gaps + i * sizeof(Gap));
@@ -45,7 +30,8 @@ uint64_t covered(const uint8_t* gaps, Block block, uint64_t num_elements) {
 
 // Names the change in `block` that lies outside the array; `resume` is where the block starts.
 template <class Gap>
-Status out_of_range(const uint8_t* gaps, Block block, uint64_t resume, uint64_t num_elements) {
+Status out_of_range(const uint8_t* gaps, ChangeBlock block, uint64_t resume,
+                    uint64_t num_elements) {
   size_t i = block.begin;
   uint64_t gap = 0;
   for (; i < block.end; ++i) {
@@ -63,10 +49,10 @@ Result<std::vector<uint64_t>> locate_blocks(const GapsHeader& header, unsigned w
   if (body.size() != header.body_bytes(width)) {
     return bad_payload("size of gaps and values", header.body_bytes(width), body.size());
   }
-  std::vector<uint64_t> starts(num_blocks(header.count));
+  std::vector<uint64_t> starts(num_change_blocks(header.count));
   parallel_for(pool, starts.size(), [&](size_t i, unsigned) {
     with_element(header.gap_width, [&]<class Gap>(Gap) {
-      starts[i] = covered<Gap>(body.data(), block_at(header.count, i), num_elements);
+      starts[i] = covered<Gap>(body.data(), change_block(i, header.count), num_elements);
     });
   });
   uint64_t resume = 0;
@@ -74,7 +60,7 @@ Result<std::vector<uint64_t>> locate_blocks(const GapsHeader& header, unsigned w
     const uint64_t size = starts[i];
     if (size > num_elements - resume) {
       return with_element(header.gap_width, [&]<class Gap>(Gap) {
-        return out_of_range<Gap>(body.data(), block_at(header.count, i), resume, num_elements);
+        return out_of_range<Gap>(body.data(), change_block(i, header.count), resume, num_elements);
       });
     }
     starts[i] = resume;
@@ -84,7 +70,7 @@ Result<std::vector<uint64_t>> locate_blocks(const GapsHeader& header, unsigned w
 }
 
 template <class Gap, class Element>
-void scatter_block(const uint8_t* gaps, const uint8_t* values, Block block, uint64_t start,
+void scatter_block(const uint8_t* gaps, const uint8_t* values, ChangeBlock block, uint64_t start,
                    uint8_t* data) {
   uint8_t* at = data + start * sizeof(Element);
   for (size_t i = block.begin; i < block.end; ++i) {
@@ -95,7 +81,7 @@ void scatter_block(const uint8_t* gaps, const uint8_t* values, Block block, uint
 }
 
 template <class Gap>
-void position_block(const uint8_t* gaps, Block block, uint64_t resume, uint64_t* positions) {
+void position_block(const uint8_t* gaps, ChangeBlock block, uint64_t resume, uint64_t* positions) {
   for (size_t i = block.begin; i < block.end; ++i) {
     positions[i] = resume + load_le<Gap>(gaps + i * sizeof(Gap));
     resume = positions[i] + 1;
@@ -129,7 +115,7 @@ Status apply_gaps_body(const GapsHeader& header, unsigned width, Bytes body, Mut
   parallel_for(pool, starts.size(), [&](size_t i, unsigned) {
     with_element(header.gap_width, [&]<class Gap>(Gap) {
       with_element(width, [&]<class Element>(Element) {
-        scatter_block<Gap, Element>(body.data(), values, block_at(header.count, i), starts[i],
+        scatter_block<Gap, Element>(body.data(), values, change_block(i, header.count), starts[i],
                                     data.data());
       });
     });
@@ -147,7 +133,7 @@ Result<Changes> decode_gaps_body(const GapsHeader& header, unsigned width, Bytes
   changes.values.assign(values.begin(), values.end());
   parallel_for(pool, starts.size(), [&](size_t i, unsigned) {
     with_element(header.gap_width, [&]<class Gap>(Gap) {
-      position_block<Gap>(body.data(), block_at(header.count, i), starts[i],
+      position_block<Gap>(body.data(), change_block(i, header.count), starts[i],
                           changes.positions.data());
     });
   });

@@ -9,6 +9,7 @@
 
 #include "base/guard.h"
 #include "codec/builtin.h"
+#include "codec/change_blocks.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
@@ -17,10 +18,6 @@
 
 namespace deltawire {
 namespace {
-
-constexpr size_t kBlockChanges = 65536;  // per piece of parallel work; not on disk
-
-size_t num_blocks(uint64_t count) { return (count + kBlockChanges - 1) / kBlockChanges; }
 
 struct IndicesView {
   uint64_t num_elements = 0;
@@ -50,9 +47,8 @@ Status check_block(const IndicesView& view, size_t begin, size_t end) {
 // Calls body(Position{}, begin, end) for each block of changes.
 template <class Body>
 Status for_each_block(const IndicesView& view, ThreadPool* pool, const Body& body) {
-  return parallel_try(pool, num_blocks(view.count), [&](size_t block, unsigned) -> Status {
-    const size_t begin = block * kBlockChanges;
-    const size_t end = std::min<uint64_t>(begin + kBlockChanges, view.count);
+  return parallel_try(pool, num_change_blocks(view.count), [&](size_t block, unsigned) -> Status {
+    const auto [begin, end] = change_block(block, view.count);
     if (position_width(view.num_elements) == 4) return body(uint32_t{}, begin, end);
     return body(uint64_t{}, begin, end);
   });

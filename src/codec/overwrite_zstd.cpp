@@ -26,7 +26,7 @@ struct OverwriteView {
   uint32_t position(size_t i) const { return load_le<uint32_t>(positions + i * kPositionBytes); }
 };
 
-Status check_content_size(unsigned width, size_t chunk_bytes, uint64_t content_bytes) {
+Status check_list_size(unsigned width, size_t chunk_bytes, uint64_t content_bytes) {
   const uint64_t record = kPositionBytes + width;
   const uint64_t most = kCountBytes + chunk_bytes / width * record;
   if (content_bytes < kCountBytes + record || content_bytes > most ||
@@ -39,7 +39,7 @@ Status check_content_size(unsigned width, size_t chunk_bytes, uint64_t content_b
   return {};
 }
 
-// The size has passed check_content_size().
+// The size has passed check_list_size().
 Result<OverwriteView> open_content(unsigned width, size_t chunk_bytes, Bytes content) {
   OverwriteView view;
   view.count = (content.size() - kCountBytes) / (kPositionBytes + width);
@@ -127,7 +127,7 @@ class OverwriteZstdCodec final : public Codec {
  private:
   static CheckContentSize size_check(Layout layout) {
     return [width = layout.width](size_t chunk_bytes, uint64_t content_bytes) {
-      return check_content_size(width, chunk_bytes, content_bytes);
+      return check_list_size(width, chunk_bytes, content_bytes);
     };
   }
 };

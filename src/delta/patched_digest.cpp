@@ -9,17 +9,17 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{64} << 10;  // a multiple of every width
+constexpr size_t kDigestPieceBytes = size_t{64} << 10;  // a multiple of every width
 
 }  // namespace
 
 Digest patched_digest(DigestKind kind, unsigned width, Bytes bytes, const ChangeSpan& changes) {
-  static thread_local std::vector<uint8_t> buffer(kPieceBytes);
+  static thread_local std::vector<uint8_t> buffer(kDigestPieceBytes);
   uint8_t* const piece = buffer.data();
   Hasher hasher(kind);
   size_t next = 0;  // change
-  for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
-    const Bytes own = bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at));
+  for (size_t at = 0; at < bytes.size(); at += kDigestPieceBytes) {
+    const Bytes own = bytes.subspan(at, std::min(kDigestPieceBytes, bytes.size() - at));
     const uint64_t begin = at / width, end = begin + own.size() / width;
     if (next == changes.positions.size() || changes.positions[next] >= end) {
       hasher.update(own);

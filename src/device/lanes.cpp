@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/guard.h"
+#include "codec/cuda/carve.h"
 #include "kernels/tight_math.h"
 
 namespace deltawire::cuda {
@@ -14,7 +15,6 @@ constexpr uint64_t kLaneScratch = uint64_t{32} << 20;  // with its stage; less i
 constexpr uint64_t kCopyBytes = uint64_t{4} << 20;     // two of these are under way
 
 uint64_t size_bytes(const DevicePair& pair) { return pair.num_elements * pair.layout.width; }
-uint64_t rounded(uint64_t num_bytes) { return (num_bytes + 255) / 256 * 256; }
 uint64_t whole_pages(uint64_t num_bytes) { return num_bytes / 4096 * 4096; }
 
 // Arrays of a single block stay where they are: `tight` codes them on the host.
@@ -23,29 +23,29 @@ bool is_staged(const DevicePair& pair) {
 }
 
 // Neighbours that are worked on together.
-struct Group {
+struct PairGroup {
   size_t first = 0;
   uint64_t stage_bytes = 0;  // of all that is staged
   std::span<const DevicePair> pairs;
 };
 
-std::vector<Group> make_groups(std::span<const DevicePair> pairs, uint64_t most_bytes) {
-  std::vector<Group> groups;
+std::vector<PairGroup> make_groups(std::span<const DevicePair> pairs, uint64_t most_bytes) {
+  std::vector<PairGroup> groups;
   for (size_t begin = 0; begin < pairs.size();) {
     size_t end = begin;
     uint64_t bytes = 0, stage_bytes = 0;
     do {
-      bytes += rounded(size_bytes(pairs[end]));
-      if (is_staged(pairs[end])) stage_bytes += rounded(size_bytes(pairs[end]));
+      bytes += carved_bytes(size_bytes(pairs[end]));
+      if (is_staged(pairs[end])) stage_bytes += carved_bytes(size_bytes(pairs[end]));
       ++end;
-    } while (end < pairs.size() && bytes + rounded(size_bytes(pairs[end])) <= most_bytes);
+    } while (end < pairs.size() && bytes + carved_bytes(size_bytes(pairs[end])) <= most_bytes);
     groups.push_back({begin, stage_bytes, pairs.subspan(begin, end - begin)});
     begin = end;
   }
   return groups;
 }
 
-std::string place_of(const Group& group) {
+std::string place_of(const PairGroup& group) {
   const size_t last = group.first + group.pairs.size() - 1;
   return last == group.first
              ? "array " + std::to_string(last)
@@ -96,7 +96,7 @@ class Lanes::Call {
   Call(const LaneSizes& sizes, uint8_t* memory, const Encode& encode)
       : sizes_(sizes), memory_(memory), encode_(encode), stage_({memory, sizes.stage}) {}
 
-  Status run(const Group& group, Strand& strand, size_t number) {
+  Status run(const PairGroup& group, Strand& strand, size_t number) {
     Status status = try_run(group, strand, number);
     strand.workspace.borrow({});
     // What an array needed beyond its share.
@@ -106,7 +106,7 @@ class Lanes::Call {
   }
 
  private:
-  Status try_run(const Group& group, Strand& strand, size_t number) {
+  Status try_run(const PairGroup& group, Strand& strand, size_t number) {
     if (group.stage_bytes <= sizes_.large) {
       Status status = run_staged(group, strand, number);
       if (status.code() != Code::kOutOfMemory) return status;
@@ -127,7 +127,7 @@ class Lanes::Call {
     return status;
   }
 
-  Status run_staged(const Group& group, Strand& strand, size_t number) {
+  Status run_staged(const PairGroup& group, Strand& strand, size_t number) {
     uint8_t* const work = memory_ + sizes_.stage + number * sizes_.work;
     strand.workspace.borrow({work, sizes_.work});
     std::vector<DevicePair> pairs(group.pairs.begin(), group.pairs.end());
@@ -162,7 +162,7 @@ class Lanes::Call {
           at += piece;
         }
         pair.old_data = to;
-        to += rounded(size);
+        to += carved_bytes(size);
       }
     }
     for (const OwnedStream& copying : strand.copies) DW_RETURN_IF_ERROR(wait(copying.get()));
@@ -191,7 +191,7 @@ uint64_t Lanes::device_bytes() const noexcept {
 
 Status Lanes::for_each_group(std::span<const DevicePair> pairs, uint8_t* memory, Stream stream,
                              const Encode& encode) {
-  const std::vector<Group> groups = make_groups(pairs, sizes_.group);
+  const std::vector<PairGroup> groups = make_groups(pairs, sizes_.group);
   while (strands_.size() < pool_.num_workers()) {
     DW_ASSIGN_OR_RETURN(std::unique_ptr<Strand> strand, Strand::make(threads_));
     strands_.push_back(std::move(strand));

@@ -33,7 +33,7 @@ Result<OpenPatch> open_patch(const MappedPatch& patch, size_t number) {
 }
 
 // Patches of one width that fit the scratch together.
-struct Group {
+struct PatchGroup {
   unsigned width = 0;
   std::span<const OpenPatch> patches;
 };
@@ -41,9 +41,10 @@ struct Group {
 using PatchesByWidth = std::map<unsigned, std::vector<OpenPatch>>;
 
 // To check takes positions alone.
-std::vector<Group> make_groups(const PatchesByWidth& by_width, uint64_t scratch_bytes, bool write) {
+std::vector<PatchGroup> make_groups(const PatchesByWidth& by_width, uint64_t scratch_bytes,
+                                    bool write) {
   const uint64_t most = scratch_bytes - scratch_bytes / 32;  // and tables
-  std::vector<Group> groups;
+  std::vector<PatchGroup> groups;
   for (const auto& [width, patches] : by_width) {
     const std::span<const OpenPatch> all(patches);
     for (size_t begin = 0; begin < all.size();) {
@@ -59,7 +60,7 @@ std::vector<Group> make_groups(const PatchesByWidth& by_width, uint64_t scratch_
   return groups;
 }
 
-Status run_group(Context::Impl& impl, const Group& group, bool write, Stream stream) {
+Status run_group(Context::Impl& impl, const PatchGroup& group, bool write, Stream stream) {
   std::vector<ListPatch> lists;
   std::vector<MappedList> mapped;
   std::vector<MappedPiece> pieces;
@@ -119,13 +120,13 @@ Status Context::apply_mapped(std::span<const MappedPatch> patches, Stream stream
     by_width[layout_of(patches[i].tensor->dtype).width].push_back(std::move(*open));
   }
   const uint64_t scratch_bytes = impl_->scratch_left();
-  const std::vector<Group> groups = make_groups(by_width, scratch_bytes, true);
+  const std::vector<PatchGroup> groups = make_groups(by_width, scratch_bytes, true);
   if (groups.size() > 1) {  // one checks itself before it writes
-    for (const Group& group : make_groups(by_width, scratch_bytes, false)) {
+    for (const PatchGroup& group : make_groups(by_width, scratch_bytes, false)) {
       DW_RETURN_IF_ERROR(run_group(*impl_, group, false, stream));
     }
   }
-  for (const Group& group : groups) DW_RETURN_IF_ERROR(run_group(*impl_, group, true, stream));
+  for (const PatchGroup& group : groups) DW_RETURN_IF_ERROR(run_group(*impl_, group, true, stream));
   return {};
 }
 

@@ -2,13 +2,9 @@
 
 #include <iterator>
 
+#include "codec/cuda/carve.h"
+
 namespace deltawire::cuda {
-namespace {
-
-constexpr uint64_t kAlign = 256;
-
-}  // namespace
-
 SharedRoom::SharedRoom(std::span<uint8_t> memory) : begin_(memory.data()) {
   if (!memory.empty()) free_.emplace(0, memory.size());
 }
@@ -16,7 +12,7 @@ SharedRoom::SharedRoom(std::span<uint8_t> memory) : begin_(memory.data()) {
 // The first that is large enough.
 SharedRoom::Part SharedRoom::cut(uint64_t num_bytes) {
   if (num_bytes == 0) return {};
-  num_bytes = (num_bytes + kAlign - 1) / kAlign * kAlign;
+  num_bytes = carved_bytes(num_bytes);
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const auto [begin, end] = *it;
     if (end - begin < num_bytes) continue;

@@ -1,13 +1,13 @@
 #include "device/slot_memory.h"
 
+#include "codec/cuda/carve.h"
+
 namespace deltawire::cuda {
 namespace {
 
 constexpr uint64_t kChunkBytes = uint64_t{64} << 20;
-constexpr uint64_t kLargeBytes = uint64_t{8} << 20;  // is allocated by itself: chunks have no room
-constexpr uint64_t kAlign = 256;
-
-uint64_t rounded(uint64_t num_bytes) { return (num_bytes + kAlign - 1) / kAlign * kAlign; }
+constexpr uint64_t kOwnChunkBytes = uint64_t{8}
+                                    << 20;  // is allocated by itself: chunks have no room
 
 }  // namespace
 
@@ -29,12 +29,12 @@ uint8_t* SlotMemory::Chunk::cut(uint64_t num_bytes) {
 
 Result<uint8_t*> SlotMemory::take(uint64_t num_bytes) {
   if (num_bytes == 0) return static_cast<uint8_t*>(nullptr);
-  num_bytes = rounded(num_bytes);
+  num_bytes = carved_bytes(num_bytes);
   for (Chunk& chunk : chunks_) {
     if (uint8_t* const piece = chunk.cut(num_bytes)) return piece;
   }
   Chunk chunk;
-  const uint64_t chunk_bytes = num_bytes >= kLargeBytes ? num_bytes : kChunkBytes;
+  const uint64_t chunk_bytes = num_bytes >= kOwnChunkBytes ? num_bytes : kChunkBytes;
   DW_ASSIGN_OR_RETURN(chunk.buffer, Buffer::allocate(place_, chunk_bytes));
   num_bytes_ += chunk.buffer.size();
   chunks_.push_back(std::move(chunk));
@@ -46,7 +46,7 @@ void SlotMemory::give_back(const uint8_t* piece, uint64_t num_bytes) noexcept {
   for (auto chunk = chunks_.begin(); chunk != chunks_.end(); ++chunk) {
     const uint8_t* const begin = chunk->buffer.data();
     if (piece < begin || piece >= begin + chunk->buffer.size()) continue;
-    chunk->free.emplace(rounded(num_bytes), uint64_t(piece - begin));
+    chunk->free.emplace(carved_bytes(num_bytes), uint64_t(piece - begin));
     if (--chunk->alive == 0) {
       num_bytes_ -= chunk->buffer.size();
       chunks_.erase(chunk);

@@ -10,7 +10,7 @@
 namespace deltawire::cuda {
 namespace {
 
-constexpr uint64_t kLargeBytes = uint64_t{4} << 20;  // worth all threads
+constexpr uint64_t kAllThreadsBytes = uint64_t{4} << 20;  // worth all threads
 
 struct HeldArray {
   DType dtype = DType::kU8;
@@ -55,7 +55,7 @@ struct DeviceSnapshot::Impl {
   Status advance_pinned(std::span<const Step> steps) {
     std::vector<size_t> small;
     for (size_t i = 0; i < steps.size(); ++i) {
-      if (slots[steps[i].slot]->size_bytes < kLargeBytes) {
+      if (slots[steps[i].slot]->size_bytes < kAllThreadsBytes) {
         small.push_back(i);
       } else {
         DW_RETURN_IF_ERROR(advance_one(steps[i], &context.pool).at("step " + std::to_string(i)));

@@ -18,7 +18,6 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kAttemptDigits = 12;
 constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
 
 // A checkpoint as what a diff is made against. It was checked when it was brought there.

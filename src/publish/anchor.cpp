@@ -8,7 +8,6 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kAttemptDigits = 12;
 constexpr size_t kPages = 4;  // of edges since the last anchor that the head knows
 
 }  // namespace

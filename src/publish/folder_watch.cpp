@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
@@ -25,10 +26,6 @@ constexpr uint64_t kMaxMemoryBytes = uint64_t{64} << 20;
 constexpr std::string_view kMemoryFormat = "watched/1";
 // Shorter waits between looks would not see more.
 constexpr double kShortestPause = 0.05;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Adds a file's name, size and time; false when it is gone again.
 bool add_file(const fs::path& path, const std::string& name, std::string* text,
@@ -110,7 +107,7 @@ Result<std::map<std::string, FolderWatch::Look>> FolderWatch::look() const {
 
 Result<std::vector<fs::path>> FolderWatch::ready() {
   DW_ASSIGN_OR_RETURN(const auto found, look());
-  const double now = now_seconds();
+  const double now = steady_seconds();
   unsettled_ = 0;
   std::map<std::string, Seen> seen;
   std::vector<std::pair<int64_t, std::string>> settled;
@@ -171,7 +168,7 @@ Status FolderWatch::write_memory() const {
 }
 
 void FolderWatch::wait(double seconds) {
-  const double end = now_seconds() + seconds;
+  const double end = steady_seconds() + seconds;
   if (inotify_ < 0) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     return;
@@ -181,7 +178,7 @@ void FolderWatch::wait(double seconds) {
     char events[4096];
     while (::read(inotify_, events, sizeof events) > 0) {
     }
-    const double left = std::min(kShortestPause, end - now_seconds());
+    const double left = std::min(kShortestPause, end - steady_seconds());
     if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
   }
 }

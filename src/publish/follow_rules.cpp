@@ -4,21 +4,19 @@
 namespace deltawire::ranks {
 namespace {
 
-using Ask = Follower::Ask;
-
-Follower asking(Follower follower, Ask ask) {
+Follower asking(Follower follower, Follower::Ask ask) {
   follower.ask = ask;
   return follower;
 }
 
 Follower asking_end(Follower follower, std::string attempt) {
   follower.about = std::move(attempt);
-  return asking(std::move(follower), Ask::kReadEnd);
+  return asking(std::move(follower), Follower::Ask::kReadEnd);
 }
 
 Follower over(Follower follower, Follower::Verdict verdict) {
   follower.verdict = verdict;
-  return asking(std::move(follower), Ask::kOver);
+  return asking(std::move(follower), Follower::Ask::kOver);
 }
 
 std::string steps_differ(const Follower& follower) {
@@ -42,25 +40,26 @@ Follower take_end(Follower follower, const EndSeen& end) {
 
 // An attempt that was announced, and not joined, and has not ended.
 Follower consider(Follower follower) {
-  if (follower.seen->step != follower.step) return asking(std::move(follower), Ask::kPause);
+  if (follower.seen->step != follower.step)
+    return asking(std::move(follower), Follower::Ask::kPause);
   follower.attempt = follower.seen->id;
   follower.full = follower.seen->full;
-  return asking(std::move(follower), Ask::kReport);
+  return asking(std::move(follower), Follower::Ask::kReport);
 }
 
 // This rank has reported to an attempt that has not ended, as far as it can see.
 Follower go_on(Follower follower) {
   const std::optional<AttemptSeen> seen = follower.seen;
   if (!seen || (seen->id != follower.attempt && seen->step < follower.step)) {
-    return asking(std::move(follower), Ask::kPause);
+    return asking(std::move(follower), Follower::Ask::kPause);
   }
   if (seen->id == follower.attempt) {
-    if (!seen->full || follower.full) return asking(std::move(follower), Ask::kPause);
+    if (!seen->full || follower.full) return asking(std::move(follower), Follower::Ask::kPause);
     follower.full = true;  // a delta turned out not to do
-    return asking(std::move(follower), Ask::kReport);
+    return asking(std::move(follower), Follower::Ask::kReport);
   }
   // Rank 0 has gone on, so there is an end, which this rank does not see.
-  if (seen->step > follower.step) return asking(std::move(follower), Ask::kFindEnd);
+  if (seen->step > follower.step) return asking(std::move(follower), Follower::Ask::kFindEnd);
   follower.attempt.clear();
   return asking_end(std::move(follower), seen->id);
 }
@@ -84,7 +83,7 @@ Follower read_begin(Follower follower, const std::optional<AttemptSeen>& seen) {
   const auto& before = follower.before;
   const bool of_others = seen && before && before->over && before->attempt == seen->id;
   follower.seen = of_others ? std::nullopt : seen;
-  return asking(std::move(follower), Ask::kReadManifest);
+  return asking(std::move(follower), Follower::Ask::kReadManifest);
 }
 
 Follower read_manifest(Follower follower, const std::optional<std::string>& attempt) {
@@ -102,10 +101,12 @@ Follower read_manifest(Follower follower, const std::optional<std::string>& atte
   }
   if (!own.empty()) return asking_end(std::move(follower), own);
   const std::optional<AttemptSeen> seen = follower.seen;
-  if (!seen || seen->step < follower.step) return asking(std::move(follower), Ask::kPause);
+  if (!seen || seen->step < follower.step)
+    return asking(std::move(follower), Follower::Ask::kPause);
   // What was announced before this process came may be dead; what came since is alive.
   const bool alive = !follower.before || follower.before->attempt != seen->id;
-  if (alive && seen->step > follower.step) return asking(std::move(follower), Ask::kFindEnd);
+  if (alive && seen->step > follower.step)
+    return asking(std::move(follower), Follower::Ask::kFindEnd);
   return asking_end(std::move(follower), seen->id);
 }
 
@@ -113,12 +114,12 @@ Follower read_end(Follower follower, const std::optional<EndSeen>& end) {
   const bool joined = follower.about == follower.attempt;
   if (!end) return joined ? go_on(std::move(follower)) : consider(std::move(follower));
   if (end->ending == Ending::kSuperseded) {
-    if (!joined) return asking(std::move(follower), Ask::kPause);
+    if (!joined) return asking(std::move(follower), Follower::Ask::kPause);
     follower.attempt.clear();
-    return asking(std::move(follower), Ask::kReadBegin);
+    return asking(std::move(follower), Follower::Ask::kReadBegin);
   }
   if (!joined && follower.seen->step != follower.step)
-    return asking(std::move(follower), Ask::kFindEnd);
+    return asking(std::move(follower), Follower::Ask::kFindEnd);
   return take_end(std::move(follower), *end);
 }
 
@@ -131,12 +132,12 @@ Follower found_end(Follower follower, const std::optional<EndSeen>& end) {
 
 Follower reported(Follower follower) {
   follower.reported.insert(follower.attempt);
-  return asking(std::move(follower), Ask::kPause);
+  return asking(std::move(follower), Follower::Ask::kPause);
 }
 
 Follower paused(Follower follower, Pause how, double seconds) {
   if (how == Pause::kStopped) return failed(std::move(follower), cancelled("stopped on request"));
-  if (how == Pause::kGoOn) return asking(std::move(follower), Ask::kReadBegin);
+  if (how == Pause::kGoOn) return asking(std::move(follower), Follower::Ask::kReadBegin);
   const std::string within = " within " + std::to_string(int64_t(seconds + 0.5)) + " s";
   const bool mismatch = follower.seen && follower.seen->step != follower.step;
   Status status = unavailable(
@@ -150,7 +151,8 @@ Follower paused(Follower follower, Pause how, double seconds) {
 }
 
 Follower failed(Follower follower, Status status) {
-  if (follower.ask == Ask::kReport) follower.reported.insert(follower.attempt);  // it may be there
+  if (follower.ask == Follower::Ask::kReport)
+    follower.reported.insert(follower.attempt);  // it may be there
   follower.failure = std::move(status);
   return over(std::move(follower), Follower::Verdict::kFailed);
 }

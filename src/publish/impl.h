@@ -184,6 +184,5 @@ uint64_t bytes_of(std::span<const PublishTensor> tensors);
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
 // A delta that costs more than this share of a whole version does not pay.
 inline constexpr double kDenseShare = 0.9;
-inline constexpr size_t kAttemptDigits = 12;
 
 }  // namespace deltawire

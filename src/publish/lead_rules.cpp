@@ -4,16 +4,14 @@
 namespace deltawire::ranks {
 namespace {
 
-using Ask = Leader::Ask;
-
-Leader asking(Leader leader, Ask ask) {
+Leader asking(Leader leader, Leader::Ask ask) {
   leader.ask = ask;
   return leader;
 }
 
 Leader over(Leader leader, Leader::Verdict verdict) {
   leader.verdict = verdict;
-  return asking(std::move(leader), Ask::kOver);
+  return asking(std::move(leader), Leader::Ask::kOver);
 }
 
 Leader ending(Leader leader, std::string attempt, uint64_t step, Ending ending, std::string why) {
@@ -21,7 +19,7 @@ Leader ending(Leader leader, std::string attempt, uint64_t step, Ending ending, 
   leader.about_step = step;
   leader.ending = ending;
   leader.why = std::move(why);
-  return asking(std::move(leader), Ask::kPutEnd);
+  return asking(std::move(leader), Leader::Ask::kPutEnd);
 }
 
 Leader ending_own(Leader leader, Ending how, std::string why) {
@@ -32,11 +30,11 @@ Leader ending_own(Leader leader, Ending how, std::string why) {
 
 // Asks for the report of the first rank from `rank` on that is missing.
 Leader collect_from(Leader leader, unsigned rank) {
-  if (leader.missing.empty()) return asking(std::move(leader), Ask::kDecide);
+  if (leader.missing.empty()) return asking(std::move(leader), Leader::Ask::kDecide);
   const auto next = leader.missing.lower_bound(rank);
-  if (next == leader.missing.end()) return asking(std::move(leader), Ask::kReadManifest);
+  if (next == leader.missing.end()) return asking(std::move(leader), Leader::Ask::kReadManifest);
   leader.about_rank = *next;
-  return asking(std::move(leader), Ask::kReadReport);
+  return asking(std::move(leader), Leader::Ask::kReadReport);
 }
 
 std::string list_ranks(const std::set<unsigned>& ranks) {
@@ -71,20 +69,20 @@ Leader put_end(Leader leader, const Status& status) {
   }
   if (!status.ok()) return failed(std::move(leader), status);
   const bool own = leader.open && leader.open->attempt == leader.about;
-  if (!own) return asking(std::move(leader), Ask::kPutBegin);
+  if (!own) return asking(std::move(leader), Leader::Ask::kPutBegin);
   leader.open.reset();
-  return asking(std::move(leader), Ask::kReadBegin);
+  return asking(std::move(leader), Leader::Ask::kReadBegin);
 }
 
 Leader read_begin(Leader leader, const std::optional<AttemptSeen>& seen) {
-  if (!seen) return asking(std::move(leader), Ask::kPutBegin);
+  if (!seen) return asking(std::move(leader), Leader::Ask::kPutBegin);
   leader.about = seen->id;
   leader.about_step = seen->step;
-  return asking(std::move(leader), Ask::kReadEnd);
+  return asking(std::move(leader), Leader::Ask::kReadEnd);
 }
 
 Leader read_end(Leader leader, const std::optional<EndSeen>& end) {
-  if (end) return asking(std::move(leader), Ask::kPutBegin);
+  if (end) return asking(std::move(leader), Leader::Ask::kPutBegin);
   const std::string left = leader.about;
   const uint64_t step = leader.about_step;
   return ending(std::move(leader), left, step, Ending::kSuperseded, "rank 0 was started anew");
@@ -93,7 +91,7 @@ Leader read_end(Leader leader, const std::optional<EndSeen>& end) {
 Leader put_begin(Leader leader, const Status& status) {
   leader.announced = true;  // whatever the store says
   if (!status.ok()) return failed(std::move(leader), status);
-  return asking(std::move(leader), Ask::kPrepare);
+  return asking(std::move(leader), Leader::Ask::kPrepare);
 }
 
 Leader prepared(Leader leader) {
@@ -108,7 +106,7 @@ Leader read_report(Leader leader, bool there) {
 }
 
 Leader read_manifest(Leader leader, bool there) {
-  if (!there) return asking(std::move(leader), Ask::kPause);
+  if (!there) return asking(std::move(leader), Leader::Ask::kPause);
   const std::string version = std::to_string(leader.version);
   return failed(std::move(leader), conflict("version " + version + " was published by another"));
 }
@@ -126,10 +124,10 @@ Leader paused(Leader leader, Pause how, double seconds) {
 Leader decided(Leader leader, Decision decision) {
   switch (decision) {
     case Decision::kCommit:
-      return asking(std::move(leader), Ask::kCommit);
+      return asking(std::move(leader), Leader::Ask::kCommit);
     case Decision::kFull:
       leader.full = true;
-      return asking(std::move(leader), Ask::kPutBegin);
+      return asking(std::move(leader), Leader::Ask::kPutBegin);
     case Decision::kUnchanged:
       break;
   }

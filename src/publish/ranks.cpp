@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
 
@@ -11,12 +12,8 @@ namespace deltawire {
 namespace {
 
 constexpr double kFirstPause = 0.005, kLongestPause = 1.0;
-constexpr uint64_t kMaxSmallBytes = 1 << 20;
+constexpr uint64_t kMaxRankBytes = 1 << 20;
 constexpr std::string_view kDoneSuffix = "/done.json";
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // None when there is no such object.
 Result<std::optional<std::string>> get_if_there(Store& store, const std::string& name,
@@ -30,7 +27,7 @@ Result<std::optional<std::string>> get_if_there(Store& store, const std::string&
 }  // namespace
 
 Result<std::optional<std::string>> RankExchange::begin_text() const {
-  return get_if_there(chain_.store(), begin_name(version_), kMaxSmallBytes);
+  return get_if_there(chain_.store(), begin_name(version_), kMaxRankBytes);
 }
 
 Result<RankBegin> RankExchange::read_begin(const std::string& text) const {
@@ -67,7 +64,7 @@ Result<RankDone> RankExchange::parse_done_at(const std::string& name,
 Result<std::optional<RankDone>> RankExchange::read_done(const std::string& attempt) const {
   const std::string name = done_name(version_, attempt);
   DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                      get_if_there(chain_.store(), name, kMaxSmallBytes));
+                      get_if_there(chain_.store(), name, kMaxRankBytes));
   if (!text) return std::optional<RankDone>();
   DW_ASSIGN_OR_RETURN(RankDone done, parse_done_at(name, *text));
   return std::optional(std::move(done));
@@ -83,7 +80,7 @@ Result<std::optional<RankDone>> RankExchange::find_failure(uint64_t step) const 
   }));
   for (const std::string& name : names) {
     DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                        get_if_there(chain_.store(), name, kMaxSmallBytes));
+                        get_if_there(chain_.store(), name, kMaxRankBytes));
     if (!text) continue;
     Result<RankDone> done = parse_done_at(name, *text);
     if (!done.ok()) continue;  // only the words are wanted
@@ -170,12 +167,12 @@ void RankExchange::remove_pending(const std::string& version,
 }
 
 void Pacer::start_over() {
-  end_ = now_seconds() + options_.rank_timeout_seconds;
+  end_ = steady_seconds() + options_.rank_timeout_seconds;
   pause_ = kFirstPause;
 }
 
 ranks::Pause Pacer::pause() {
-  const double left = end_ - now_seconds();
+  const double left = end_ - steady_seconds();
   if (left <= 0) return ranks::Pause::kTimedOut;
   if (options_.progress && !options_.progress(0, 0)) return ranks::Pause::kStopped;
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_, left)));

@@ -12,7 +12,7 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{256} << 10;  // a multiple of every width
+constexpr size_t kRoundedPieceBytes = size_t{256} << 10;  // a multiple of every width
 
 // Elements as the bits of F32.
 uint32_t f32_of(uint64_t f64) { return std::bit_cast<uint32_t>(float(std::bit_cast<double>(f64))); }
@@ -115,7 +115,7 @@ Digest published_digest(DigestKind kind, const PublishTensor& tensor) {
   const uint64_t size = published_bytes(tensor);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < size; at += piece.size()) {
-    piece.resize(size_t(std::min<uint64_t>(kPieceBytes, size - at)));
+    piece.resize(size_t(std::min<uint64_t>(kRoundedPieceBytes, size - at)));
     read_published(tensor, at, piece);
     hasher.update(piece);
   }

@@ -16,8 +16,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kAttemptDigits = 12;
-constexpr unsigned kAtOnce = 4;
+constexpr unsigned kUploadsAtOnce = 4;
 
 bool is_other_weights(const fs::path& path) {
   static constexpr std::string_view kExtensions[] = {
@@ -165,7 +164,7 @@ Status SideFiles::put(uint64_t version, const UploadQueue::KeepGoing& keep_going
     return {};
   }
   const std::string attempt = side_attempt(version, random_hex(kAttemptDigits));
-  UploadQueue queue(kAtOnce, UINT64_MAX, {}, keep_going);
+  UploadQueue queue(kUploadsAtOnce, UINT64_MAX, {}, keep_going);
   for (size_t i = 0; i < list_.size(); ++i) {
     if (!contents_[i].is_new) continue;
     list_[i].attempt = attempt;

@@ -12,7 +12,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr uint64_t kSnapshotPieceBytes = uint64_t{1} << 20;
 
 fs::path checkpoint_folder(const fs::path& folder) { return folder / "checkpoint"; }
 
@@ -32,7 +32,7 @@ Status write_body(const fs::path& path, const Body& body) {
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < body.size(); at += piece.size()) {
-    piece.resize(size_t(std::min(kPieceBytes, body.size() - at)));
+    piece.resize(size_t(std::min(kSnapshotPieceBytes, body.size() - at)));
     DW_RETURN_IF_ERROR(body.read(at, piece));
     DW_RETURN_IF_ERROR(file.write(piece));
   }

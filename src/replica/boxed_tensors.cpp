@@ -21,8 +21,6 @@ constexpr size_t kCopyBytes = size_t{4} << 20;
 // Between arrays and backings, which nobody else compares.
 constexpr DigestKind kKind = DigestKind::kXxh3_128;
 
-Status nothing(size_t) { return {}; }
-
 void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
   parallel_for(pool, (from.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
     const size_t at = i * kCopyBytes;
@@ -97,8 +95,7 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
                          " says: " + digest_difference(expected, got));
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one, nothing));
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one));
   return check_pieces(which);
 }
 
@@ -134,8 +131,7 @@ Status BoxedTensors::check_pieces(std::span<const size_t> which) {
     }
     return {};
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(hash, nothing));
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(hash));
   return check_arrays(which, [&](const Tensor& tensor, size_t piece) -> const Digest& {
     return digests.at(&tensor)[piece];
   });
@@ -153,8 +149,7 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
   }
   DW_RETURN_IF_ERROR(check_pieces(which));
   return Waves(std::move(sizes), Waves::Inside::kShared, pool_, progress, memory_.work.wave_bytes)
-      .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); },
-           nothing);
+      .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); });
 }
 
 Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
@@ -248,7 +243,7 @@ Status BoxedTensors::settle() {
     }
     return {};
   };
-  Status status = Waves(std::move(sizes), Waves::Inside::kShared, pool_, {}).run(follow, nothing);
+  Status status = Waves(std::move(sizes), Waves::Inside::kShared, pool_, {}).run(follow);
   drop();
   if (!status.ok()) forget();
   return status;

@@ -13,7 +13,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-FileStamp stamp_of(const struct stat& info) {
+FileStamp stamp_from(const struct stat& info) {
   const auto nanoseconds = [](const timespec& time) {
     return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
   };
@@ -29,7 +29,7 @@ Result<FileStamp> stamp_of(const fs::path& file) {
     std::string message = file.string() + ": cannot stat: " + std::strerror(errno);
     return errno == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
   }
-  return stamp_of(info);
+  return stamp_from(info);
 }
 
 Result<FileStamp> mark_file(int fd, const fs::path& file) {
@@ -44,7 +44,7 @@ Result<FileStamp> mark_file(int fd, const fs::path& file) {
   }
   struct stat info;
   if (::fstat(fd, &info) != 0) return system_error(file, "cannot stat", errno);
-  return stamp_of(info);
+  return stamp_from(info);
 }
 
 Result<FileStamps> stamp_files(const fs::path& folder, const std::vector<std::string>& names) {

@@ -13,9 +13,7 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kCopyBytes = size_t{4} << 20;
-
-Status nothing(size_t) { return {}; }
+constexpr size_t kWrittenBytes = size_t{4} << 20;
 
 }  // namespace
 
@@ -33,7 +31,7 @@ Status HostTensors::check(std::span<const size_t> which, const Manifest& manifes
                                      boxes == manifest.boxes.end() ? nullptr : &boxes->second);
     return check_digest(live, got, manifest, which[i]);
   };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one, nothing);
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one);
 }
 
 Status HostTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
@@ -56,8 +54,7 @@ Status HostTensors::stage(std::span<const TensorSteps> steps, const Target& targ
   std::vector<uint64_t> sizes;
   for (const TensorSteps& one : steps) sizes.push_back(tensors_.at(one.index).live.bytes.size());
   return Waves(std::move(sizes), Waves::Inside::kShared, pool_, progress, memory_.wave_bytes)
-      .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); },
-           nothing);
+      .run([&](size_t i, ThreadPool* inner) { return stage_one(steps[i], target, inner); });
 }
 
 Status HostTensors::stage_change(size_t number, const ArrayChange& change) {
@@ -73,7 +70,7 @@ Status HostTensors::check_arrays(std::span<const ArrayDigest> expected) {
     const LiveTensor& live = tensors_.at(expected[i].number).live;
     return check_digest(live, digest_of(expected[i].digest.kind, live.bytes), expected[i].digest);
   };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one, nothing);
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one);
 }
 
 Status HostTensors::read(size_t number, MutableBytes out) {
@@ -103,9 +100,9 @@ uint64_t HostTensors::num_staged() const {
 Status HostTensors::write(const Tensor& tensor, ThreadPool* inner) {
   const MutableBytes bytes = tensor.live.bytes;
   const Bytes whole = tensor.whole;
-  parallel_for(inner, (whole.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kCopyBytes;
-    std::memcpy(bytes.data() + at, whole.data() + at, std::min(kCopyBytes, whole.size() - at));
+  parallel_for(inner, (whole.size() + kWrittenBytes - 1) / kWrittenBytes, [&](size_t i, unsigned) {
+    const size_t at = i * kWrittenBytes;
+    std::memcpy(bytes.data() + at, whole.data() + at, std::min(kWrittenBytes, whole.size() - at));
   });
   for (const ArrayChange& change : tensor.staged) {
     DW_RETURN_IF_ERROR(find_codec(change.codec)
@@ -124,7 +121,7 @@ Status HostTensors::commit() {
     sizes.push_back(tensor.live.bytes.size());
   }
   return Waves(std::move(sizes), Waves::Inside::kShared, pool_, {})
-      .run([&](size_t i, ThreadPool* inner) { return write(*staged[i], inner); }, nothing);
+      .run([&](size_t i, ThreadPool* inner) { return write(*staged[i], inner); });
 }
 
 void HostTensors::drop() noexcept {

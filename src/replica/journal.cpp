@@ -46,7 +46,7 @@ Result<std::vector<Place>> locate(const OpenPatch& patch) {
   return places;
 }
 
-bool is_there(const fs::path& path) {
+bool is_found(const fs::path& path) {
   struct stat info;
   return ::lstat(path.c_str(), &info) == 0;
 }
@@ -59,7 +59,7 @@ std::optional<uint64_t> inode_of(const fs::path& path) {
 
 // Puts `from` where `to` is, without a moment at which nothing is there if the filesystem can.
 Status replace_folder(const fs::path& from, const fs::path& to) {
-  if (!is_there(to)) return rename_path(from, to);
+  if (!is_found(to)) return rename_path(from, to);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return {};
   DW_RETURN_IF_ERROR(remove_tree(to));
   return rename_path(from, to);
@@ -150,7 +150,7 @@ Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
   };
   for (const std::string& name : record.files) {
     const fs::path from = layout.journal() / "files" / name;
-    if (!is_there(from)) continue;  // done by a process that died later
+    if (!is_found(from)) continue;  // done by a process that died later
     DW_RETURN_IF_ERROR(make_room(name));
     DW_RETURN_IF_ERROR(rename_path(from, layout.root / name));
     DW_SYNC_POINT("replica: file replaced");

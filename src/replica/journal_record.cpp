@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kFormat = "journal/1";
+constexpr std::string_view kJournalFormat = "journal/1";
 constexpr uint64_t kMaxRecordBytes =
     4 * kMaxManifestBytes;  // one is in it, with its quotes escaped
 constexpr std::string_view kKindNames[] = {"patch", "files", "switch"};
@@ -51,7 +51,7 @@ Result<std::string> serialise_journal_record(const JournalRecord& record) {
   DW_ASSIGN_OR_RETURN(const std::string target, serialise_manifest(record.target, {}));
   Json replaces = Json::object();
   for (const auto& [name, stamp] : record.replaces) replaces[name] = stamp_json(stamp);
-  return Json{{"format", kFormat},
+  return Json{{"format", kJournalFormat},
               {"kind", kKindNames[size_t(record.kind)]},
               {"run", record.run},
               {"version", record.version},
@@ -72,8 +72,8 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return corruption("not the record of a journal");
   DW_ASSIGN_OR_RETURN(const std::string format, read_text(json, "format"));
-  if (format != kFormat) {
-    return unsupported("format " + quote(format) + "; this build reads " + quote(kFormat));
+  if (format != kJournalFormat) {
+    return unsupported("format " + quote(format) + "; this build reads " + quote(kJournalFormat));
   }
   JournalRecord record;
   DW_ASSIGN_OR_RETURN(const std::string kind, read_text(json, "kind"));

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kFormat = "replica/1";
+constexpr std::string_view kStateFormat = "replica/1";
 constexpr uint64_t kMaxStateBytes = 64 << 20;  // a hundred thousand shards and more
 
 Json optional_json(const std::optional<uint64_t>& value) {
@@ -91,7 +91,7 @@ std::string serialise_local_state(const LocalState& state) {
     sides[name]["sha-256"] = side.sha256;
   }
   const ReplicaState& replica = state.replica;
-  return Json{{"format", kFormat},
+  return Json{{"format", kStateFormat},
               {"run", replica.run},
               {"version", replica.version},
               {"manifest", replica.manifest},
@@ -112,8 +112,8 @@ Result<LocalState> parse_local_state(std::string_view text) {
   if (!json.is_object() || !read_text(json, "format", &format)) {
     return corruption("not the state of a replica");
   }
-  if (format != kFormat) {
-    return unsupported("format " + quote(format) + "; this build reads " + quote(kFormat));
+  if (format != kStateFormat) {
+    return unsupported("format " + quote(format) + "; this build reads " + quote(kStateFormat));
   }
   LocalState state;
   ReplicaState& replica = state.replica;

@@ -10,7 +10,7 @@ namespace {
 
 // Further back a version that is stored whole is likely to be the shorter way anyhow.
 constexpr uint64_t kLookBack = 16;
-constexpr unsigned kAtOnce = 8;
+constexpr unsigned kHashedAtOnce = 8;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ Result<std::optional<Held>> recognise_version(
     const std::function<Result<bool>(const VersionRecord&)>& holds) {
   const uint64_t count = std::min(wanted, kLookBack) + 1;
   std::vector<Result<VersionRecord>> records(count, Result<VersionRecord>(not_found("")));
-  ThreadPool pool(unsigned(std::min<uint64_t>(count, kAtOnce)));
+  ThreadPool pool(unsigned(std::min<uint64_t>(count, kHashedAtOnce)));
   pool.parallel_for(count, [&](size_t i, unsigned) { records[i] = chain.version(wanted - i); });
   for (const Result<VersionRecord>& record : records) {
     if (!record.ok()) {

@@ -19,7 +19,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 18;
+constexpr size_t kSidePieceBytes = size_t{1} << 18;
 
 enum class Found : uint8_t { kNothing, kFile, kOther };
 
@@ -35,7 +35,7 @@ Result<std::string> sha256_of_file(const fs::path& path) {
     return io_error(path.string() + ": cannot open: " + std::strerror(errno));
   }
   Hasher hasher(DigestKind::kSha256);
-  std::vector<uint8_t> piece(kPieceBytes);
+  std::vector<uint8_t> piece(kSidePieceBytes);
   while (true) {
     const ssize_t n = ::read(file.get(), piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;

@@ -12,17 +12,14 @@
 #include "replica/local_layout.h"
 #include "replica/recognise.h"
 #include "replica/tensor_replica_impl.h"
+#include "replica/tensors.h"
 #include "tensor/boxes.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-std::string form(DType dtype, const Shape& shape) {
-  return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
-}
-
-std::string form(const LiveTensor& tensor) { return form(tensor.dtype, tensor.shape); }
+std::string form_of(const LiveTensor& tensor) { return form_of(tensor.dtype, tensor.shape); }
 
 Status check_tensor(const LiveTensor& tensor) {
   DW_RETURN_IF_ERROR(check_box(tensor.box, tensor.dtype, tensor.shape));
@@ -39,8 +36,8 @@ Status check_boxes(std::span<const LiveTensor> boxes) {
   const LiveTensor& first = boxes[0];
   for (size_t i = 1; i < boxes.size(); ++i) {
     if (boxes[i].dtype != first.dtype || boxes[i].shape != first.shape) {
-      return invalid_argument(place_of(boxes[i]) + ": given as " + form(first) + " and as " +
-                              form(boxes[i]));
+      return invalid_argument(place_of(boxes[i]) + ": given as " + form_of(first) + " and as " +
+                              form_of(boxes[i]));
     }
     for (size_t j = 0; j < i; ++j) {
       if (boxes[i].bytes.empty() || boxes[j].bytes.empty()) continue;
@@ -165,8 +162,8 @@ Status TensorReplicaCore::check_forms(const Schema& schema) const {
     const Schema::Tensor& other = schema.tensors[i];
     if (own.dtype != other.dtype || own.shape != other.shape) {
       return invalid_argument("tensor " + quote(own.name) + ": the version has " +
-                              form(other.dtype, other.shape) + ", given was " +
-                              form(own.dtype, own.shape));
+                              form_of(other.dtype, other.shape) + ", given was " +
+                              form_of(own.dtype, own.shape));
     }
   }
   return {};

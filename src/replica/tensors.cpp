@@ -14,10 +14,6 @@
 namespace deltawire {
 namespace {
 
-std::string form(DType dtype, const Shape& shape) {
-  return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
-}
-
 constexpr const char* kNotTheTarget = ": the patched tensor is not what the manifest says: ";
 
 // Boxes of one tensor: inside it, apart from each other, and nothing of it left out.
@@ -68,8 +64,8 @@ Status add_entry(const HeldTensors& source, const Delta::Entry& item, Ways* ways
   Way& way = found->second;
   if (way.dtype != entry.dtype || way.shape != entry.shape) {
     return base_mismatch(source.place + ": " + item.place + " patches " +
-                         form(entry.dtype, entry.shape) + ", there is " +
-                         form(way.dtype, way.shape));
+                         form_of(entry.dtype, entry.shape) + ", there is " +
+                         form_of(way.dtype, way.shape));
   }
   way.entries.push_back(&item);
   return {};
@@ -142,6 +138,10 @@ Status check_result(const TensorSteps& steps, const Target& target,
 
 }  // namespace
 
+std::string form_of(DType dtype, const Shape& shape) {
+  return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
+}
+
 std::string digest_difference(const Digest& expected, const Digest& got) {
   return std::string(digest_name(got.kind)) + ": expected " + expected.hex() + ", got " + got.hex();
 }
@@ -209,8 +209,8 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
     Way& way = found->second;
     if (way.dtype != tensor.dtype || way.shape != tensor.shape) {
       return base_mismatch(source.place + ": tensor " + quote(tensor.name) + ": expected " +
-                           form(tensor.dtype, tensor.shape) + ", got " +
-                           form(way.dtype, way.shape));
+                           form_of(tensor.dtype, tensor.shape) + ", got " +
+                           form_of(way.dtype, way.shape));
     }
     steps.push_back({i, way.from, std::move(way.entries)});
     ways.erase(found);

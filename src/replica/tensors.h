@@ -14,6 +14,8 @@
 
 namespace deltawire {
 
+std::string form_of(DType dtype, const Shape& shape);  // "bf16 [2048, 1024]", for messages
+
 // What a version says of its tensors.
 struct Target {
   const Manifest& manifest;

@@ -6,7 +6,7 @@
 namespace deltawire {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr uint64_t kBodyPieceBytes = uint64_t{1} << 20;
 
 class FileBody final : public Body {
  public:
@@ -79,7 +79,7 @@ Result<Digest> digest_of_body(DigestKind kind, const Body& body) {
   Hasher hasher(kind);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < body.size(); at += piece.size()) {
-    piece.resize(size_t(std::min(kPieceBytes, body.size() - at)));
+    piece.resize(size_t(std::min(kBodyPieceBytes, body.size() - at)));
     DW_RETURN_IF_ERROR(body.read(at, piece));
     hasher.update(piece);
   }

@@ -16,7 +16,7 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kWritePieceBytes = size_t{1} << 20;
 constexpr size_t kMaxRemembered = 1024;
 constexpr int kCreateAttempts = 16;
 
@@ -216,7 +216,7 @@ Status DirectoryStore::download(std::string_view name, uint64_t size_bytes, Sink
   }
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < size_bytes; at += piece.size()) {
-    piece.resize(size_t(std::min<uint64_t>(kPieceBytes, size_bytes - at)));
+    piece.resize(size_t(std::min<uint64_t>(kWritePieceBytes, size_bytes - at)));
     DW_RETURN_IF_ERROR(file.read(at, piece));
     DW_RETURN_IF_ERROR(sink->write(at, piece));
   }

@@ -5,7 +5,7 @@
 namespace deltawire {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr uint64_t kOverlayPieceBytes = uint64_t{1} << 20;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Status OverlayStore::download(std::string_view name, uint64_t size_bytes, Sink* 
   if (!body || body->size() != size_bytes) return inner().download(name, size_bytes, sink);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < size_bytes; at += piece.size()) {
-    piece.resize(size_t(std::min(kPieceBytes, size_bytes - at)));
+    piece.resize(size_t(std::min(kOverlayPieceBytes, size_bytes - at)));
     DW_RETURN_IF_ERROR(body->read(at, piece));
     DW_RETURN_IF_ERROR(sink->write(at, piece));
   }

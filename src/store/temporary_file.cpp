@@ -17,7 +17,7 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kFillPieceBytes = size_t{1} << 20;
 constexpr std::string_view kMark = ".deltawire-";  // on disk: what may be swept away
 
 std::string random_name() {
@@ -73,7 +73,7 @@ Status TemporaryFile::create() {
 Status TemporaryFile::fill(const Body& body) {
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < body.size(); at += piece.size()) {
-    piece.resize(size_t(std::min<uint64_t>(kPieceBytes, body.size() - at)));
+    piece.resize(size_t(std::min<uint64_t>(kFillPieceBytes, body.size() - at)));
     DW_RETURN_IF_ERROR(body.read(at, piece));
     DW_RETURN_IF_ERROR(write_all(fd_, piece, object_));
     DW_SYNC_POINT("store: piece written");

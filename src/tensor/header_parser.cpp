@@ -18,11 +18,11 @@ constexpr std::array<std::string_view, 3> kFieldTypes = {"a string", "an array o
                                                          "an array of two integers"};
 
 // The header, its entries, their arrays.
-constexpr size_t kMaxDepth = 3;
+constexpr size_t kMaxHeaderDepth = 3;
 
 class HeaderHandler final : public JsonHandler {
  public:
-  HeaderHandler() : JsonHandler(kMaxDepth) {}
+  HeaderHandler() : JsonHandler(kMaxHeaderDepth) {}
   SafetensorsHeader take() { return std::move(header_); }
 
  private:

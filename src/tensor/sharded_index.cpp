@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kWeightMap = "weight_map";
 // Room for whatever a tool keeps under `metadata`, which is skipped.
-constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxIndexDepth = 64;
 
 // A name that stays inside the index's folder. NUL would cut it short on its way to the kernel.
 bool is_file_name(std::string_view name) {
@@ -25,7 +25,7 @@ bool is_file_name(std::string_view name) {
 
 class IndexHandler final : public JsonHandler {
  public:
-  IndexHandler() : JsonHandler(kMaxDepth) {}
+  IndexHandler() : JsonHandler(kMaxIndexDepth) {}
   bool has_weight_map() const { return top_keys_.contains(kWeightMap); }
   std::vector<IndexEntry> take() { return std::move(entries_); }
 

@@ -9,14 +9,14 @@ namespace deltawire {
 namespace {
 
 // Enough to hide the latency of a distant store behind other parts.
-constexpr size_t kAtOnce = 8;
+constexpr size_t kFetchedAtOnce = 8;
 
 }  // namespace
 
 Fetch::Fetch(Store& store, std::vector<FetchItem> items) : store_(store), items_(std::move(items)) {
   for (const FetchItem& item : items_) total_bytes_ += item.part.size_bytes;
   start_threads(
-      std::min(kAtOnce, items_.size()), [this](size_t) { work(); }, &threads_);
+      std::min(kFetchedAtOnce, items_.size()), [this](size_t) { work(); }, &threads_);
 }
 
 Fetch::~Fetch() {

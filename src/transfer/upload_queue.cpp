@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/guard.h"
 #include "base/start_threads.h"
 
@@ -9,10 +10,6 @@ namespace deltawire {
 namespace {
 
 constexpr std::chrono::milliseconds kAskEvery{50};
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

@@ -17,7 +17,7 @@ using testing::State;
 using testing::TempFolder;
 
 // Seven versions, one of them full, an anchor, merged deltas, a pin, a heartbeat, a note of gc.
-void fill(RealChain& real) {
+void fill_for_fsck(RealChain& real) {
   for (int v = 0; v < 7; ++v) real.publish_step(v == 3);
   real.add_anchor(5);
   real.add_merged(3, 5);
@@ -46,7 +46,7 @@ std::vector<ObjectInfo> objects_of(MemoryStore& store) {
 
 TEST(Fsck, ASoundChainIsClean) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   const FsckReport report = check(real);
   EXPECT_TRUE(report.clean()) << (report.problems.empty() ? report.warnings : report.problems)[0];
   EXPECT_EQ(report.num_versions, 7U);
@@ -61,7 +61,7 @@ TEST(Fsck, AnEmptyRunIsClean) { EXPECT_TRUE(check(RealChain()).clean()); }
 
 TEST(FsckSlow, EverySingleByteChangeIsFound) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   size_t changes = 0;
   for (const ObjectInfo& object : objects_of(*real.memory)) {
     const std::string good = real.memory->get(object.name, 1 << 20).value();
@@ -83,7 +83,7 @@ TEST(FsckSlow, EverySingleByteChangeIsFound) {
 
 TEST(Fsck, EveryChangeOfSizeAndEveryLossIsFound) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   for (const ObjectInfo& object : objects_of(*real.memory)) {
     const std::string good = real.memory->get(object.name, 1 << 20).value();
     const auto is_found = [&] {
@@ -163,7 +163,7 @@ TEST(Fsck, FilesThatCameFromNowhereAreFound) {
 
 TEST(Fsck, StrangersAreReportedAsOrphans) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   for (const char* name : {"parts/0000000002-ff/part-00000.safetensors", "full/0000000001-ff/x",
                            "pending/0000000001-ff/rank-00000.json", "schemas/x.json", "notes.txt",
                            "edges/x", "manifests/x", "parts/x", "pins/x"}) {
@@ -185,7 +185,7 @@ TEST(Fsck, StrangersAreReportedAsOrphans) {
 
 TEST(Fsck, WithoutContentsOnlyPresenceAndSizesAreSeen) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   const std::string name = real.records[4].manifest.parts[0].name;
   std::string bytes = real.memory->get(name, 1 << 20).value();
   bytes[20] = char(bytes[20] ^ 1);
@@ -268,7 +268,7 @@ TEST(Fsck, SchemasMayChange) {
 
 TEST(Fsck, AHoleIsDamageUnlessAnAnchorFollows) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   const std::string two = real.memory->get(manifest_name(1), 1 << 20).value();
   ASSERT_TRUE(real.memory->remove(manifest_name(1)).ok());
   // Version 2 is reached by the merged delta; the parts of version 1 are orphans now.
@@ -303,7 +303,7 @@ TEST(Fsck, DamagedSignaturesAreFoundWithoutAKey) {
 
 TEST(Fsck, AStoreThatFailsIsNotDamage) {
   RealChain real;
-  fill(real);
+  fill_for_fsck(real);
   real.store->requests = 0;
   ASSERT_TRUE(check(real).clean());
   const uint64_t requests = real.store->requests;

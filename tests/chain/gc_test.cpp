@@ -371,14 +371,14 @@ TEST(Gc, ANoteByAClockThatIsFarBehindHasItsGracePeriodToo) {
 
 // ---- signed chains
 
-struct SignedChain : RealChain {
+struct SignedRealChain : RealChain {
   static ChainOptions signing() {
     return {[](std::string_view) -> Result<Signature> {
               return Signature{std::string(64, 'a'), std::string(128, 'b')};
             },
             {}};
   }
-  SignedChain() : RealChain(signing()) {}
+  SignedRealChain() : RealChain(signing()) {}
 };
 
 // Stands in for a check of signatures: what is signed at all is by the trusted key.
@@ -387,7 +387,7 @@ Status trust_signed(std::string_view, const std::optional<Signature>& signature)
 }
 
 TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
-  SignedChain real;
+  SignedRealChain real;
   fill(real);
   const size_t before = num_objects(*real.memory, "");
   const Chain blind = Chain::open(real.memory, {}).value();
@@ -417,7 +417,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
     ASSERT_TRUE(real.memory->remove(manifest_name(version)).ok());
   }
   EXPECT_EQ(collect_garbage(trusting, options).value().num_versions, 15U);
-  SignedChain left;
+  SignedRealChain left;
   fill(left);
   GcOptions anyway = options;
   anyway.signed_too = true;

@@ -35,7 +35,7 @@ double any_density(Random& random) {
   return kDensities[random() % std::size(kDensities)];
 }
 
-constexpr const char* kCodecs[] = {"tight", "gaps", "indices"};
+constexpr const char* kFuzzedCodecs[] = {"tight", "gaps", "indices"};
 
 std::vector<BothSides> any_arrays(Random& random) {
   std::vector<BothSides> arrays;
@@ -78,7 +78,7 @@ class Fuzzer {
   void run() {
     Context& context = contexts_[random_() % std::size(contexts_)];
     const std::vector<BothSides> arrays = any_arrays(random_);
-    const std::string codec = kCodecs[random_() % std::size(kCodecs)];
+    const std::string codec = kFuzzedCodecs[random_() % std::size(kFuzzedCodecs)];
     const auto coded = context.encode(codec, pairs_of(arrays), nullptr);
     ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
     for (size_t i = 0; i < arrays.size(); ++i) {

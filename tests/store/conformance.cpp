@@ -62,9 +62,9 @@ std::vector<uint8_t> pattern(size_t size, uint64_t seed) {
 }
 
 // Takes each byte of an object; pieces may come in any order and again.
-class MemorySink final : public Sink {
+class CompleteSink final : public Sink {
  public:
-  explicit MemorySink(size_t size) : bytes_(size), seen_(size) {}
+  explicit CompleteSink(size_t size) : bytes_(size), seen_(size) {}
   Status write(uint64_t offset, std::span<const uint8_t> piece) override {
     const std::lock_guard lock(mutex_);
     if (offset > bytes_.size() || piece.size() > bytes_.size() - offset) {
@@ -118,7 +118,7 @@ TEST_P(StoreConformance, RefusesNamesThatAreNone) {
       "a/../b", ".",      "a/.b", "white room", "back\\sla", "colon:",       "per%20",
       "ümlaut", "line\n", "*",    "a?b",        long_name,   long_component, zero};
   uint8_t byte = 0;
-  MemorySink sink(1);
+  CompleteSink sink(1);
   for (const std::string& name : bad) {
     const auto refused = [&](const Status& status) {
       return is_failure(status, Code::kInvalidArgument, "not the name of an object");
@@ -199,7 +199,7 @@ TEST_P(StoreConformance, HoldsEmptyObjects) {
   EXPECT_EQ(text_of("empty"), "");
   EXPECT_EQ(store().stat("empty")->size_bytes, 0u);
   EXPECT_EQ(names(""), "empty");
-  MemorySink sink(0);
+  CompleteSink sink(0);
   EXPECT_TRUE(store().download("empty", 0, &sink).ok());
   EXPECT_TRUE(store().read("empty", 0, {}).ok());
   uint8_t byte;
@@ -251,7 +251,7 @@ TEST_P(StoreConformance, OneOfRacingThreadsWins) {
 TEST_P(StoreConformance, WhatIsNotThereIsNotFound) {
   ASSERT_TRUE(put("there/is", "x").ok());
   uint8_t byte;
-  MemorySink sink(1);
+  CompleteSink sink(1);
   for (const char* name : {"missing", "missing/too", "there", "there/is-not", "there/is/not"}) {
     EXPECT_TRUE(is_failure(store().stat(name).status(), Code::kNotFound, name));
     EXPECT_TRUE(is_failure(store().get(name, kAny).status(), Code::kNotFound, name));
@@ -285,7 +285,7 @@ TEST_P(StoreConformance, GetHasALimit) {
 TEST_P(StoreConformance, DownloadsLargeObjects) {
   const std::vector<uint8_t> bytes = pattern((size_t{64} << 20) + 12345, 3);
   ASSERT_TRUE(store().put("parts/large", MemoryBody(bytes)).ok());
-  MemorySink sink(bytes.size());
+  CompleteSink sink(bytes.size());
   const Status status = store().download("parts/large", bytes.size(), &sink);
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_TRUE(sink.holds(bytes));
@@ -298,7 +298,7 @@ TEST_P(StoreConformance, DownloadsLargeObjects) {
 TEST_P(StoreConformance, DownloadOfAnotherSizeIsCorruption) {
   ASSERT_TRUE(put("five", "12345").ok());
   for (const uint64_t size : {uint64_t{0}, uint64_t{4}, uint64_t{6}, uint64_t{1} << 26}) {
-    MemorySink sink(5);
+    CompleteSink sink(5);
     EXPECT_TRUE(is_failure(store().download("five", size, &sink), Code::kCorruption, "five"))
         << size;
   }

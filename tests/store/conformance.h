@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <string>
 
 #include "deltawire/store.h"
@@ -18,6 +19,12 @@ struct OpenedStore {
   std::shared_ptr<Store> store;   // empty of objects; null: cannot run here
   std::string why_not;            // then
   std::shared_ptr<void> keeps{};  // what must outlive the store: a folder, a server
+};
+
+// Takes whatever it is given.
+class NoSink final : public Sink {
+ public:
+  Status write(uint64_t, std::span<const uint8_t>) override { return {}; }
 };
 
 struct StoreCase {

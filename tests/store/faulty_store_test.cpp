@@ -7,12 +7,12 @@
 namespace deltawire::testing {
 namespace {
 
-OpenedStore around_memory(const char* spec) {
+OpenedStore faulty_memory(const char* spec) {
   return {std::make_shared<FaultyStore>(std::make_shared<MemoryStore>(), faults(spec)), ""};
 }
 
-struct Rig {
-  explicit Rig(std::string_view spec)
+struct FaultyRig {
+  explicit FaultyRig(std::string_view spec)
       : memory(std::make_shared<MemoryStore>("rig")), store(memory, faults(spec), clock.clock()) {}
 
   Status put(std::string_view name, std::string_view text) {
@@ -64,17 +64,17 @@ int differing_bits(std::string_view a, std::string_view b) {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Faultless, StoreConformance,
-                         ::testing::Values(StoreCase{[] { return around_memory(""); }}));
+                         ::testing::Values(StoreCase{[] { return faulty_memory(""); }}));
 // Until the crash a store that loses everything looks like any other; one that loses half, too.
 INSTANTIATE_TEST_SUITE_P(Lost, StoreConformance,
-                         ::testing::Values(StoreCase{[] { return around_memory("lost"); }},
-                                           StoreCase{[] { return around_memory("lost:p=0.5"); }}));
+                         ::testing::Values(StoreCase{[] { return faulty_memory("lost"); }},
+                                           StoreCase{[] { return faulty_memory("lost:p=0.5"); }}));
 INSTANTIATE_TEST_SUITE_P(Delayed, StoreConformance, ::testing::Values(StoreCase{[] {
-                           return around_memory("slow:ms=0.01");
+                           return faulty_memory("slow:ms=0.01");
                          }}));
 
 TEST(FaultyStore, FailsTheNthCall) {
-  Rig rig("fail:n=3:code=i-o-error");
+  FaultyRig rig("fail:n=3:code=i-o-error");
   EXPECT_TRUE(rig.put("a", "1").ok());
   EXPECT_TRUE(rig.store.stat("a").ok());
   EXPECT_TRUE(is_failure(rig.put("b", "2"), Code::kIo, "memory:rig: put b: injected fault"));
@@ -83,7 +83,7 @@ TEST(FaultyStore, FailsTheNthCall) {
 }
 
 TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
-  Rig rig("unavailable:n=2:op=put+remove:name=x/");
+  FaultyRig rig("unavailable:n=2:op=put+remove:name=x/");
   EXPECT_TRUE(rig.put("x/1", "").ok());
   EXPECT_TRUE(rig.put("y/1", "").ok());
   EXPECT_TRUE(rig.store.stat("x/1").ok());
@@ -93,7 +93,7 @@ TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
 }
 
 TEST(FaultyStore, FailsAsOftenAsTold) {
-  Rig rig("unavailable:times=2");
+  FaultyRig rig("unavailable:times=2");
   EXPECT_FALSE(rig.put("a", "").ok());
   EXPECT_FALSE(rig.put("a", "").ok());
   EXPECT_TRUE(rig.put("a", "").ok());
@@ -101,7 +101,7 @@ TEST(FaultyStore, FailsAsOftenAsTold) {
 
 TEST(FaultyStore, ChanceComesFromTheSeed) {
   const auto run = [](const std::string& spec) {
-    Rig rig(spec);
+    FaultyRig rig(spec);
     std::string outcome;
     for (int i = 0; i < 400; ++i) outcome += rig.put("a", "").ok() ? '.' : 'x';
     return outcome;
@@ -115,7 +115,7 @@ TEST(FaultyStore, ChanceComesFromTheSeed) {
 }
 
 TEST(FaultyStore, SlowWaits) {
-  Rig rig("slow:ms=250:op=get");
+  FaultyRig rig("slow:ms=250:op=get");
   EXPECT_TRUE(rig.put("a", "x").ok());
   EXPECT_EQ(rig.clock.now(), 1000);
   EXPECT_EQ(rig.seen("a"), "x");
@@ -123,7 +123,7 @@ TEST(FaultyStore, SlowWaits) {
 }
 
 TEST(FaultyStore, TearStoresHalfAndSaysAllIsWell) {
-  Rig rig("tear:n=2");
+  FaultyRig rig("tear:n=2");
   EXPECT_TRUE(rig.put("a", "12345678").ok());
   EXPECT_TRUE(rig.put("a", "abcdefgh").ok());
   EXPECT_EQ(rig.stored("a"), "abcd");
@@ -132,7 +132,7 @@ TEST(FaultyStore, TearStoresHalfAndSaysAllIsWell) {
 }
 
 TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
-  Rig rig("lost:n=2:op=put,lost:n=2:op=put-if-absent");
+  FaultyRig rig("lost:n=2:op=put,lost:n=2:op=put-if-absent");
   EXPECT_TRUE(rig.put("old", "old").ok());
   EXPECT_TRUE(rig.put("old", "new").ok());  // lost
   EXPECT_TRUE(rig.put_if_absent("kept", "1").ok());
@@ -154,7 +154,7 @@ TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
 }
 
 TEST(FaultyStore, AWriteAfterALostOneLasts) {
-  Rig rig("lost:n=1");
+  FaultyRig rig("lost:n=1");
   EXPECT_TRUE(rig.put("a", "lost").ok());
   EXPECT_TRUE(rig.put("a", "kept").ok());
   EXPECT_EQ(rig.seen("a"), "kept");
@@ -163,7 +163,7 @@ TEST(FaultyStore, AWriteAfterALostOneLasts) {
 }
 
 TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
-  Rig rig("duplicate");
+  FaultyRig rig("duplicate");
   EXPECT_TRUE(is_failure(rig.put("a", "x"), Code::kUnavailable, "a", "the answer was lost"));
   EXPECT_EQ(rig.stored("a"), "x");
   EXPECT_TRUE(is_failure(rig.put_if_absent("b", "y"), Code::kUnavailable));
@@ -173,7 +173,7 @@ TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
 }
 
 TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
-  Rig rig("twice");
+  FaultyRig rig("twice");
   EXPECT_TRUE(rig.put("a", "x").ok());
   EXPECT_TRUE(is_failure(rig.put_if_absent("b", "y"), Code::kConflict));
   EXPECT_EQ(rig.stored("b"), "y");
@@ -181,19 +181,19 @@ TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
 }
 
 TEST(FaultyStore, LateWritesComeAfterOthers) {
-  Rig rig("late:n=1:calls=3");
+  FaultyRig rig("late:n=1:calls=3");
   EXPECT_TRUE(is_failure(rig.put("HEAD", "1"), Code::kUnavailable, "the answer was lost"));
   EXPECT_TRUE(rig.put("HEAD", "2").ok());  // one call later
   EXPECT_EQ(rig.seen("HEAD"), "2");        // two
   EXPECT_EQ(rig.seen("HEAD"), "1");        // three: the first one arrives
-  Rig crashed("late:n=1:calls=2");
+  FaultyRig crashed("late:n=1:calls=2");
   EXPECT_FALSE(crashed.put("HEAD", "1").ok());
   crashed.store.crash();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(crashed.seen("HEAD"), "not found");
 }
 
 TEST(FaultyStore, StaleListsShowTheStateOfSomeCallsAgo) {
-  Rig rig("stale-list:calls=3");
+  FaultyRig rig("stale-list:calls=3");
   for (const char* name : {"a", "b", "c", "d"}) EXPECT_TRUE(rig.put(name, name).ok());  // 1 to 4
   EXPECT_EQ(rig.listed(), "a b");      // call 5 shows what call 2 left
   EXPECT_EQ(rig.listed(), "a b c");    // 6
@@ -210,7 +210,7 @@ TEST(FaultyStore, StaleListsShowTheStateOfSomeCallsAgo) {
 }
 
 TEST(FaultyStore, StaleListsHideWhatIsYoung) {
-  Rig rig("stale-list:seconds=3600:name=m/");
+  FaultyRig rig("stale-list:seconds=3600:name=m/");
   EXPECT_TRUE(rig.put("m/1", "").ok() && rig.put("n/1", "").ok());
   EXPECT_EQ(rig.listed("m/"), "");
   EXPECT_EQ(rig.listed("n/"), "n/1");
@@ -219,7 +219,7 @@ TEST(FaultyStore, StaleListsHideWhatIsYoung) {
 
 TEST(FaultyStore, FlipTurnsOverOneBit) {
   const std::string text = "what was stored";
-  Rig rig("flip");
+  FaultyRig rig("flip");
   ASSERT_TRUE(rig.put("a", text).ok());
   std::string out(text.size(), ' ');
   TextSink sink;

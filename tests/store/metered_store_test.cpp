@@ -6,15 +6,6 @@
 #include "test_files.h"
 
 namespace deltawire::testing {
-namespace {
-
-class NoSink final : public Sink {
- public:
-  Status write(uint64_t, std::span<const uint8_t>) override { return {}; }
-};
-
-}  // namespace
-
 INSTANTIATE_TEST_SUITE_P(Metered, StoreConformance, ::testing::Values(StoreCase{[] {
                            return OpenedStore{
                                std::make_shared<MeteredStore>(std::make_shared<MemoryStore>(),

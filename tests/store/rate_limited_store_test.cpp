@@ -8,11 +8,6 @@
 namespace deltawire::testing {
 namespace {
 
-class NoSink final : public Sink {
- public:
-  Status write(uint64_t, std::span<const uint8_t>) override { return {}; }
-};
-
 // Reads each body twice in pieces of different sizes, as a store does that signs what it sends.
 class HashingStore final : public ForwardingStore {
  public:

@@ -10,8 +10,8 @@ namespace deltawire::testing {
 namespace {
 
 // A retrying store around one that fails as told, around one in memory.
-struct Rig {
-  explicit Rig(std::string_view spec, unsigned retries = 6)
+struct RetryingRig {
+  explicit RetryingRig(std::string_view spec, unsigned retries = 6)
       : memory(std::make_shared<MemoryStore>("rig")),
         faulty(std::make_shared<FaultyStore>(memory, faults(spec), clock.clock())),
         metrics(std::make_shared<StoreMetrics>()),
@@ -24,7 +24,7 @@ struct Rig {
   RetryingStore store;
 };
 
-OpenedStore around_memory(const char* spec) {
+OpenedStore retrying_memory(const char* spec) {
   auto clock = std::make_shared<FakeClock>();
   auto faulty = std::make_shared<FaultyStore>(std::make_shared<MemoryStore>(), faults(spec));
   RetryPolicy policy;
@@ -35,10 +35,11 @@ OpenedStore around_memory(const char* spec) {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Retrying, StoreConformance,
-                         ::testing::Values(StoreCase{[] { return around_memory(""); }}));
+                         ::testing::Values(StoreCase{[] { return retrying_memory(""); }}));
 // A store that fails every third time, half of them after the work was done, keeps every promise.
 INSTANTIATE_TEST_SUITE_P(RetryingFaulty, StoreConformance, ::testing::Values(StoreCase{[] {
-                           return around_memory("unavailable:p=0.2:seed=5,duplicate:p=0.2:seed=6");
+                           return retrying_memory(
+                               "unavailable:p=0.2:seed=5,duplicate:p=0.2:seed=6");
                          }}));
 
 TEST(RetryPolicy, PausesDoubleUpToTheCap) {
@@ -72,13 +73,13 @@ TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
   stop = false;
   set_stop_request([] { return stop; });
   {
-    Rig rig("unavailable:n=1");
+    RetryingRig rig("unavailable:n=1");
     EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
     EXPECT_GE(rig.clock.sleeps().size(), 1u);
   }
   stop = true;
   {
-    Rig rig("duplicate");
+    RetryingRig rig("duplicate");
     EXPECT_TRUE(is_failure(rig.store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable));
     EXPECT_TRUE(rig.clock.sleeps().empty());
     EXPECT_TRUE(rig.memory->get("a", 10).ok());
@@ -88,7 +89,7 @@ TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
 }
 
 TEST(RetryingStore, TriesAgainUntilItWorks) {
-  Rig rig("unavailable:times=3");
+  RetryingRig rig("unavailable:times=3");
   EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
   EXPECT_EQ(rig.clock.sleeps().size(), 3u);
   for (size_t i = 0; i < 3; ++i) EXPECT_LE(rig.clock.sleeps()[i], double(1 << i));
@@ -98,7 +99,7 @@ TEST(RetryingStore, TriesAgainUntilItWorks) {
 }
 
 TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
-  Rig rig("unavailable", 2);
+  RetryingRig rig("unavailable", 2);
   uint8_t byte;
   const auto gave_up = [](const Status& status) {
     return is_failure(status, Code::kUnavailable, "injected fault", "(tried 3 times)");
@@ -115,7 +116,7 @@ TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
 }
 
 TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
-  Rig rig("unavailable", 0);
+  RetryingRig rig("unavailable", 0);
   const Status status = rig.store.put("a", MemoryBody("x"));
   EXPECT_TRUE(is_failure(status, Code::kUnavailable));
   EXPECT_EQ(status.message().find("tried"), std::string::npos);
@@ -125,7 +126,7 @@ TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
 TEST(RetryingStore, OnlyUnavailableIsWorthARetry) {
   for (const char* code : {"i-o-error", "corruption", "conflict", "not-found", "unsupported",
                            "invalid-argument", "cancelled", "internal-error"}) {
-    Rig rig("fail:times=1:code=" + std::string(code));
+    RetryingRig rig("fail:times=1:code=" + std::string(code));
     const Status status = rig.store.put("a", MemoryBody("x"));
     EXPECT_FALSE(status.ok()) << code;
     EXPECT_NE(status.code(), Code::kUnavailable) << code;
@@ -134,7 +135,7 @@ TEST(RetryingStore, OnlyUnavailableIsWorthARetry) {
 }
 
 TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
-  Rig rig("duplicate:n=1:op=put-if-absent");
+  RetryingRig rig("duplicate:n=1:op=put-if-absent");
   EXPECT_TRUE(rig.store.put_if_absent("v/1", MemoryBody("mine")).ok());
   EXPECT_EQ(*rig.memory->get("v/1", 10), "mine");
   EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
@@ -142,7 +143,7 @@ TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
 
 TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
   for (const char* theirs : {"them", "theirs", ""}) {  // of our size, longer, empty
-    Rig rig("unavailable:n=1:op=put-if-absent");
+    RetryingRig rig("unavailable:n=1:op=put-if-absent");
     ASSERT_TRUE(rig.memory->put("v/1", MemoryBody(theirs)).ok());
     EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
     EXPECT_EQ(*rig.memory->get("v/1", 10), theirs);
@@ -150,15 +151,15 @@ TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
 }
 
 TEST(RetryingStore, AConflictAtTheFirstTryIsNotLookedInto) {
-  Rig rig("fail:op=get+stat+read:code=internal-error");
+  RetryingRig rig("fail:op=get+stat+read:code=internal-error");
   ASSERT_TRUE(rig.memory->put("v/1", MemoryBody("mine")).ok());
   EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
 }
 
 TEST(RetryingStore, WhenItCannotLookItDoesNotGuess) {
-  Rig rig("duplicate:n=1:op=put-if-absent,unavailable:op=get+stat");
+  RetryingRig rig("duplicate:n=1:op=put-if-absent,unavailable:op=get+stat");
   EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kUnavailable));
-  Rig broken("duplicate:n=1:op=put-if-absent,fail:op=get+stat");
+  RetryingRig broken("duplicate:n=1:op=put-if-absent,fail:op=get+stat");
   EXPECT_TRUE(is_failure(broken.store.put_if_absent("v/1", MemoryBody("mine")), Code::kIo));
 }
 

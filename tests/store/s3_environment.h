@@ -1,6 +1,7 @@
 // Sets variables of the environment for one test, and puts them back.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -8,6 +9,8 @@
 #include <vector>
 
 namespace deltawire::testing {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class Environment {
  public:

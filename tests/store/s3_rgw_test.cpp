@@ -18,8 +18,6 @@
 namespace deltawire::testing {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 OpenedStore conformance_store(uint64_t multipart_bytes) {
   if (gateway() == nullptr) return {nullptr, kNoGateway};
   StoreOptions options = gateway_options();
@@ -43,9 +41,9 @@ std::vector<uint8_t> pattern(size_t size) {
   return bytes;
 }
 
-class MemorySink final : public Sink {
+class WatchedSink final : public Sink {
  public:
-  explicit MemorySink(size_t size) : bytes(size) {}
+  explicit WatchedSink(size_t size) : bytes(size) {}
   Status write(uint64_t offset, std::span<const uint8_t> piece) override {
     if (on_write) on_write();
     std::memcpy(bytes.data() + offset, piece.data(), piece.size());
@@ -96,7 +94,7 @@ TEST(S3Rgw, LargeObjectsOfOddSizes) {
     const Status put = store->put("large", MemoryBody(bytes));
     ASSERT_TRUE(put.ok()) << put.to_string();
     EXPECT_EQ(store->stat("large")->size_bytes, size);
-    MemorySink sink(size);
+    WatchedSink sink(size);
     const Status got = store->download("large", size, &sink);
     ASSERT_TRUE(got.ok()) << got.to_string();
     EXPECT_TRUE(sink.bytes == bytes);
@@ -191,7 +189,7 @@ TEST(S3Rgw, Tls) {
   const std::vector<uint8_t> bytes = pattern(20 * kMiB + 3);
   const Status put = store->put("large", MemoryBody(bytes));
   ASSERT_TRUE(put.ok()) << put.to_string();
-  MemorySink sink(bytes.size());
+  WatchedSink sink(bytes.size());
   ASSERT_TRUE(store->download("large", bytes.size(), &sink).ok());
   EXPECT_TRUE(sink.bytes == bytes);
   TempFolder folder;
@@ -316,7 +314,7 @@ TEST_F(S3RgwKilled, WhileItReceives) {
 TEST_F(S3RgwKilled, WhileItSends) {
   const std::vector<uint8_t> bytes = pattern(40 * kMiB);
   ASSERT_TRUE(survivor_->put("large", MemoryBody(bytes)).ok());
-  MemorySink sink(bytes.size());
+  WatchedSink sink(bytes.size());
   std::atomic<int> writes{0};
   sink.on_write = [&] {
     if (++writes == 10) kill_gateway();

@@ -15,11 +15,10 @@ namespace {
 
 constexpr char kSecret[] = "a-secret-that-nobody-may-see";
 constexpr char kToken[] = "a-token-that-nobody-may-see";
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-class MemorySink final : public Sink {
+class ObjectSink final : public Sink {
  public:
-  explicit MemorySink(size_t size) : bytes(size, '\0') {}
+  explicit ObjectSink(size_t size) : bytes(size, '\0') {}
   Status write(uint64_t offset, std::span<const uint8_t> piece) override {
     std::memcpy(bytes.data() + offset, piece.data(), piece.size());
     return {};
@@ -317,7 +316,7 @@ TEST_F(S3Scripted, ConnectionRefusedIsUnavailable) {
   }
   options_.endpoint = "http://127.0.0.1:" + std::to_string(port);
   Store& store = open_at("bucket", "p");
-  MemorySink sink(10);
+  ObjectSink sink(10);
   uint8_t byte;
   EXPECT_TRUE(is_failure(store.put("a", MemoryBody("x")), Code::kUnavailable, "object a"));
   EXPECT_TRUE(is_failure(store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable));
@@ -344,7 +343,7 @@ TEST_F(S3Scripted, AServerThatStopsInTheMiddleMeetsTheDeadline) {
     half.then = Reply::kHang;
     return half;
   });
-  MemorySink sink(1000);
+  ObjectSink sink(1000);
   EXPECT_TRUE(is_failure(store.download("a", 1000, &sink), Code::kUnavailable, "deadline"));
 }
 
@@ -356,7 +355,7 @@ TEST_F(S3Scripted, ACutDownloadIsUnavailable) {
     half.then = Reply::kClose;
     return half;
   });
-  MemorySink sink(1000);
+  ObjectSink sink(1000);
   EXPECT_TRUE(is_failure(store.download("a", 1000, &sink), Code::kUnavailable));
   EXPECT_TRUE(is_failure(store.get("a", 1000).status(), Code::kUnavailable));
 }
@@ -368,7 +367,7 @@ TEST_F(S3Scripted, DownloadsInRanges) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = char(i * 31 >> 5);
   Store& store =
       open([&](const SeenRequest& request, size_t) { return serve_range(request, bytes, "e"); });
-  MemorySink sink(bytes.size());
+  ObjectSink sink(bytes.size());
   const Status status = store.download("a", bytes.size(), &sink);
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_TRUE(sink.bytes == bytes);
@@ -393,7 +392,7 @@ TEST_F(S3Scripted, ARangeThatPassingTroubleMetIsAskedForAgainAlone) {
     }
     return answer;
   });
-  MemorySink sink(bytes.size());
+  ObjectSink sink(bytes.size());
   const Status status = store.download("a", bytes.size(), &sink);
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_TRUE(sink.bytes == bytes);
@@ -415,7 +414,7 @@ TEST_F(S3Scripted, AReplacedObjectIsNoticed) {
     }
     return serve_range(request, bytes, etag);
   });
-  MemorySink sink(bytes.size());
+  ObjectSink sink(bytes.size());
   EXPECT_TRUE(is_failure(store.download("a", bytes.size(), &sink), Code::kUnavailable, "replaced"));
   ASSERT_EQ(seen().size(), 3u);
   EXPECT_FALSE(seen()[0].has("if-match"));
@@ -430,7 +429,7 @@ TEST_F(S3Scripted, RangesThatAreOther) {
     return reply(206, std::string(10, 'x'),
                  std::string("etag: \"e\"\r\ncontent-range: ") + range.load() + "\r\n");
   });
-  MemorySink sink(10);
+  ObjectSink sink(10);
   range = "bytes 0-9/10";
   EXPECT_TRUE(store.download("a", 10, &sink).ok());
   for (const char* bad :
@@ -442,7 +441,7 @@ TEST_F(S3Scripted, RangesThatAreOther) {
 
 TEST_F(S3Scripted, AServerWithoutRanges) {
   Store& store = open([](const SeenRequest&, size_t) { return reply(200, std::string(10, 'x')); });
-  MemorySink sink(10);
+  ObjectSink sink(10);
   EXPECT_TRUE(store.download("a", 10, &sink).ok());
   EXPECT_EQ(sink.bytes, "xxxxxxxxxx");
   std::vector<uint8_t> out(5);

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ChainBenchArguments {
   std::string params = "500M";
   double density = 0.012;
   double rate_megabytes = 100, round_trip_milliseconds = 50;
@@ -150,7 +150,8 @@ Followed follow_once(AnyReplica* replica, uint64_t held) {
 
 class ChainBench {
  public:
-  ChainBench(const Context& context, const Options& options, const BenchData& data, fs::path folder)
+  ChainBench(const Context& context, const ChainBenchArguments& options, const BenchData& data,
+             fs::path folder)
       : context_(context),
         options_(options),
         data_(data),
@@ -305,7 +306,7 @@ class ChainBench {
   }
 
   const Context& context_;
-  const Options& options_;
+  const ChainBenchArguments& options_;
   const BenchData& data_;
   const fs::path folder_;
   ThreadPool pool_;
@@ -382,7 +383,7 @@ void report(const Context& context, const BenchData& data, const std::vector<Row
       {{"weights_bytes", data.weights_bytes}, {"density", data.density()}, {"rows", list}});
 }
 
-Status run_links(const Options& options, const Gateway& gateway, ChainBench* bench) {
+Status run_links(const ChainBenchArguments& options, const Gateway& gateway, ChainBench* bench) {
   const std::string target = gateway.endpoint().substr(gateway.endpoint().rfind('/') + 1);
   const auto link = [&] {
     return WanLink::start(target, options.rate_megabytes * 1e6,
@@ -405,7 +406,7 @@ Status run_links(const Options& options, const Gateway& gateway, ChainBench* ben
   return bench->run({name + " on both sides", url + "/both", through(up), through(down), true});
 }
 
-Status run_places(const Context& context, const Options& options, const BenchData& data,
+Status run_places(const Context& context, const ChainBenchArguments& options, const BenchData& data,
                   const fs::path& folder, std::vector<Row>* rows) {
   ChainBench bench(context, options, data, folder);
   DW_RETURN_IF_ERROR(bench.run({"memory, no link", "memory:bench", {}, {}, false}));
@@ -422,7 +423,7 @@ Status run_places(const Context& context, const Options& options, const BenchDat
   return {};
 }
 
-int chain_bench(const Context& context, const Options& options) {
+int chain_bench(const Context& context, const ChainBenchArguments& options) {
   const Result<uint64_t> params = parse_count(options.params);
   if (!params.ok()) return context.fail(params.status());
   const std::string parent =
@@ -457,7 +458,7 @@ void add_chain_bench(Command* bench, Context& context, Run* run) {
       "Gateway\n"
       "  deltawire bench chain --rate 12.5 --delay 120 --folder /dev/shm\n"
       "  deltawire bench chain --no-s3 --params 100M");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChainBenchArguments>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 500M)");
   verb->add_option("--density", options->density, "share that the step changes (default 0.012)")
       ->between(0.0, 1.0);

@@ -12,7 +12,7 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr int kRepeat = 5;
+constexpr int kRecordRepeat = 5;
 constexpr uint64_t kExperts = 256;
 
 Schema schema_of(uint64_t tensors) {
@@ -55,7 +55,7 @@ Manifest manifest_of(const Schema& schema, const std::string& schema_text) {
 
 Result<double> best_of(const std::function<Status()>& work) {
   double best = 1e9;
-  for (int i = 0; i < kRepeat; ++i) {
+  for (int i = 0; i < kRecordRepeat; ++i) {
     const double begin = now_seconds();
     DW_RETURN_IF_ERROR(work());
     best = std::min(best, now_seconds() - begin);

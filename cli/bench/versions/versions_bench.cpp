@@ -25,7 +25,7 @@ constexpr uint64_t kMostRequests = 64;
 constexpr double kMostReadSeconds = 0.01;
 constexpr int kRepeat = 5;
 
-struct Options {
+struct VersionsBenchArguments {
   std::vector<uint64_t> versions = {10, 1000, 100'000};
   uint64_t tensors = 50'000;
   std::string folder;  // to work in
@@ -96,8 +96,8 @@ Result<Row> measure_both(const Task& task, uint64_t versions, const std::shared_
   return row;
 }
 
-Status measure_chain(const Context& context, uint64_t versions, const Options& options,
-                     std::vector<Row>* rows) {
+Status measure_chain(const Context& context, uint64_t versions,
+                     const VersionsBenchArguments& options, std::vector<Row>* rows) {
   ProgressBar bar(context, fmt::format("{} versions", human_count(versions)));
   DW_ASSIGN_OR_RETURN(const MadeChain made, make_chain(versions, bar.callback()));
   DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
@@ -177,7 +177,7 @@ Json to_json(const std::vector<Row>& rows, const RecordCosts& costs, uint64_t mo
             {"read_met", costs.read_manifest <= kMostReadSeconds}}}};
 }
 
-int versions_bench(const Context& context, const Options& options) {
+int versions_bench(const Context& context, const VersionsBenchArguments& options) {
   std::vector<Row> rows;
   for (const uint64_t versions : options.versions) {
     if (versions == 0) return context.fail(invalid_argument("a chain has one version or more"));
@@ -210,7 +210,7 @@ void add_versions_bench(Command* bench, Context& context, Run* run) {
       "  deltawire bench versions                     10, 1,000 and 100,000 versions; 50,000 "
       "tensors\n"
       "  deltawire bench versions --versions 10 1000 --tensors 1000");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VersionsBenchArguments>();
   verb->add_option("--versions", options->versions,
                    "lengths of chains (default 10 1000 100000), at most 1000000")
       ->between(1, 1'000'000)

@@ -9,6 +9,10 @@ namespace deltawire::cuda {
 // Where pieces begin, counted from where the memory does: that has to be so aligned itself.
 inline constexpr size_t kCarveAlign = 256;
 
+inline constexpr uint64_t carved_bytes(uint64_t num_bytes) {
+  return (num_bytes + kCarveAlign - 1) / kCarveAlign * kCarveAlign;
+}
+
 class Carve {
  public:
   explicit Carve(uint8_t* begin) : at_(begin) {}  // null: only to learn the size
@@ -16,7 +20,7 @@ class Carve {
   template <class T>
   T* take(size_t count) {
     T* const piece = reinterpret_cast<T*>(at_ + size_);
-    size_ += (count * sizeof(T) + kCarveAlign - 1) / kCarveAlign * kCarveAlign;
+    size_ += carved_bytes(count * sizeof(T));
     return piece;
   }
   size_t size() const { return size_; }

@@ -8,7 +8,7 @@
 namespace deltawire::cuda {
 namespace {
 
-constexpr size_t kFetchBytes = size_t{64} << 20;  // at a time
+constexpr size_t kHostFetchBytes = size_t{64} << 20;  // at a time
 
 size_t new_bytes(const DevicePair& pair) {
   return pair.num_elements * (pair.kind == NewKind::kF32AsBf16 ? 4 : pair.layout.width);
@@ -43,7 +43,7 @@ Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
       places.push_back(size);
       const DevicePair& pair = pairs[end++];
       size += (pair.num_elements * pair.layout.width + new_bytes(pair) + 15) / 16 * 16;
-    } while (end < pairs.size() && size < kFetchBytes);
+    } while (end < pairs.size() && size < kHostFetchBytes);
     DW_ASSIGN_OR_RETURN(uint8_t* const fetched,
                         options.workspace->get(Workspace::kHostBytes, size));
     for (size_t i = begin; i < end; ++i) {

@@ -17,8 +17,8 @@ namespace {
 
 // Of the elements, how many changes are made room for at first. More is found out and done again.
 constexpr uint64_t kExpectedShare = 24;
-constexpr uint64_t kFetchBytes = uint64_t{16} << 20;  // at a time
-constexpr uint64_t kSliceBytes = uint64_t{1} << 18;   // that a thread copies at a time
+constexpr uint64_t kListFetchBytes = uint64_t{16} << 20;  // at a time
+constexpr uint64_t kSliceBytes = uint64_t{1} << 18;       // that a thread copies at a time
 
 struct Pass {
   std::span<const DevicePair> pairs;
@@ -117,7 +117,7 @@ Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Bod
     const uint8_t* from;
     uint64_t size;
   };
-  const uint64_t size = bodies.back().end, half = std::min(kFetchBytes, size);
+  const uint64_t size = bodies.back().end, half = std::min(kListFetchBytes, size);
   DW_ASSIGN_OR_RETURN(uint8_t* const host,
                       pass.options.workspace->get(Workspace::kHostBytes, 2 * half));
   const auto fetch = [&](uint64_t begin, uint64_t turn) {

@@ -1,8 +1,8 @@
 #include "store/s3/client.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "deltawire/digest.h"
 
@@ -11,11 +11,6 @@ namespace {
 
 constexpr char kEmptySha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 constexpr double kBytesPerTimeout = double(uint64_t{64} << 20);
-
-int64_t now_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
 
 // 400 is also the status of failures that pass.
 bool is_passing(std::string_view code) {
@@ -121,7 +116,7 @@ Result<HttpAnswer> Client::send_once(const Request& request, const std::string& 
   const std::string query = canonical_query(request.query);
   SigningScope scope;
   scope.region = region;
-  scope.time = amz_time(now_seconds());
+  scope.time = amz_time(unix_seconds());
 
   std::string sha256 = request.body_sha256;
   if (sha256.empty()) {

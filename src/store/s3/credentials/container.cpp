@@ -9,8 +9,7 @@ namespace deltawire::s3 {
 namespace {
 
 constexpr char kHost[] = "http://169.254.170.2";
-constexpr double kTimeoutSeconds = 2;
-constexpr uint64_t kMaxTokenBytes = 64 << 10;
+constexpr double kContainerTimeoutSeconds = 2;
 
 // A key may go in the clear to this machine and to the addresses that AWS gives to the server of
 // its host, nowhere else.
@@ -59,7 +58,8 @@ Result<Offer> ask_container(const Asking& asking) {
   std::vector<std::string> headers = {"accept: application/json"};
   if (!token.empty()) headers.push_back("authorization: " + token);
   const std::string place = redact(url);
-  Result<HttpAnswer> answer = ask_nearby(asking, "GET", url, std::move(headers), kTimeoutSeconds);
+  Result<HttpAnswer> answer =
+      ask_nearby(asking, "GET", url, std::move(headers), kContainerTimeoutSeconds);
   if (!answer.ok()) return std::move(answer).status().at(place);
   if (!answer->ok()) {
     const std::string message = place + ": HTTP " + std::to_string(answer->status);

@@ -4,7 +4,7 @@
 namespace deltawire::s3 {
 namespace {
 
-constexpr double kTimeoutSeconds = 1;  // it is on the same host, or it is not there
+constexpr double kInstanceTimeoutSeconds = 1;  // it is on the same host, or it is not there
 constexpr char kRoles[] = "/latest/meta-data/iam/security-credentials/";
 
 std::string endpoint() {
@@ -31,7 +31,7 @@ Result<Offer> ask_instance(const Asking& asking) {
   const std::string server = endpoint();
   Result<HttpAnswer> token =
       ask_nearby(asking, "PUT", server + "/latest/api/token",
-                 {"x-aws-ec2-metadata-token-ttl-seconds: 21600"}, kTimeoutSeconds);
+                 {"x-aws-ec2-metadata-token-ttl-seconds: 21600"}, kInstanceTimeoutSeconds);
   // Most machines are no instance of EC2, and nothing or something else listens there.
   if (!token.ok()) return nothing(server + ": " + token.status().message());
   if (!token->ok() || token->text.empty() || !check_header_text("", token->text).ok()) {
@@ -41,7 +41,7 @@ Result<Offer> ask_instance(const Asking& asking) {
 
   std::string place = server + kRoles;
   DW_ASSIGN_OR_RETURN(const HttpAnswer roles,
-                      ask_nearby(asking, "GET", place, headers, kTimeoutSeconds));
+                      ask_nearby(asking, "GET", place, headers, kInstanceTimeoutSeconds));
   const std::string role = roles.text.substr(0, roles.text.find_first_of("\r\n"));
   if (roles.status == 404 || (roles.ok() && role.empty())) {
     return nothing(server + ": the instance has no role");
@@ -50,7 +50,7 @@ Result<Offer> ask_instance(const Asking& asking) {
 
   place += percent_encode(role, false);
   DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
-                      ask_nearby(asking, "GET", place, headers, kTimeoutSeconds));
+                      ask_nearby(asking, "GET", place, headers, kInstanceTimeoutSeconds));
   if (!answer.ok()) return http_failure(place, answer.status);
   DW_ASSIGN_OR_RETURN(Keys keys, parse_json_keys(place, answer.text));
   return offer_of(std::move(keys));

@@ -48,6 +48,8 @@ struct Provider {
 // ---- what they share
 
 Offer nothing(std::string why_not);
+
+inline constexpr uint64_t kMaxTokenBytes = 64 << 10;  // of a file that holds one
 Offer offer_of(Keys keys);
 // Empty when it is not set.
 std::string environment_variable(const char* name);

@@ -1,17 +1,12 @@
 #include "store/s3/credentials/source.h"
 
-#include <chrono>
+#include "base/clock.h"
 
 namespace deltawire::s3 {
 namespace {
 
 constexpr int64_t kEarlySeconds = 300;  // AWS's servers have new keys by then
 constexpr int64_t kPauseSeconds = 30;   // between attempts while the old keys are still good
-
-int64_t now_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
 
 bool same(const Credentials& a, const Credentials& b) {
   return a.access_key == b.access_key && a.secret_key == b.secret_key &&
@@ -78,7 +73,7 @@ Status CredentialsSource::ask_again() {
 
 Result<Credentials> CredentialsSource::current() {
   const std::lock_guard lock(mutex_);
-  const int64_t now = now_seconds();
+  const int64_t now = unix_seconds();
   const bool over = keys_.expires && now >= *keys_.expires;
   const bool soon = keys_.expires && now >= *keys_.expires - kEarlySeconds && now >= not_before_;
   if (file_has_changed()) {
@@ -99,7 +94,7 @@ Credentials CredentialsSource::known() {
 bool CredentialsSource::renew(const Credentials& used) {
   const std::lock_guard lock(mutex_);
   if (!same(used, keys_.credentials)) return true;  // another thread was first
-  const int64_t now = now_seconds();
+  const int64_t now = unix_seconds();
   if (now < renew_not_before_) return false;
   renew_not_before_ = now + kPauseSeconds;
   return ask_again().ok() && !same(used, keys_.credentials);

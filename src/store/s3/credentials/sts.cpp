@@ -2,24 +2,18 @@
 
 #include <unistd.h>
 
-#include <chrono>
-
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/redact.h"
 #include "deltawire/digest.h"
+#include "store/s3/credentials/provider.h"
 #include "store/s3/wire/xml.h"
 
 namespace deltawire::s3 {
 namespace {
 
-constexpr uint64_t kMaxTokenBytes = 64 << 10;
-constexpr double kTimeoutSeconds = 10;
+constexpr double kStsTimeoutSeconds = 10;
 constexpr char kVersion[] = "2011-06-15";
-
-int64_t now_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
 
 // AWS_ENDPOINT_URL_STS, else the region's own.
 std::string endpoint_of(const Asking& asking) {
@@ -104,10 +98,10 @@ Result<Keys> call(const Asking& asking, const Pairs& form, const Credentials* si
   request.method = "POST";
   request.url = url;
   request.body = {&bytes, 0, body.size()};
-  request.timeout_seconds = request.stall_seconds = kTimeoutSeconds;
+  request.timeout_seconds = request.stall_seconds = kStsTimeoutSeconds;
   Pairs headers = {{"content-type", "application/x-www-form-urlencoded"}, {"host", host_of(url)}};
   if (signer != nullptr) {
-    SigningScope scope{asking.region, "sts", amz_time(now_seconds())};
+    SigningScope scope{asking.region, "sts", amz_time(unix_seconds())};
     headers.emplace_back("x-amz-date", scope.time);
     if (!signer->session_token.empty()) {
       headers.emplace_back("x-amz-security-token", signer->session_token);

@@ -1,0 +1,36 @@
+# Unity builds: the sources of a folder are compiled in a few large files, so that headers are read
+# once for many. CMAKE_UNITY_BUILD=ON asks for it; docs/testing.md says which trees do.
+
+# deltawire_unity(TARGET): groups of at most CMAKE_UNITY_BUILD_BATCH_SIZE (8) neighbours, never across folders: an edit compiles only
+# its own group again, and what a folder must not see it does not see.
+function(deltawire_unity target)
+  set(limit ${CMAKE_UNITY_BUILD_BATCH_SIZE})
+  if(NOT limit)
+    set(limit 8)
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    list(APPEND ${folder} ${source})
+    list(APPEND folders ${folder})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder ${folders})
+    # As many groups as the limit asks for, all of the same size.
+    list(LENGTH ${folder} size)
+    math(EXPR groups "(${size} + ${limit} - 1) / ${limit}")
+    set(index 0)
+    foreach(source ${${folder}})
+      math(EXPR group "${index} * ${groups} / ${size}")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${group})
+      math(EXPR index "${index} + 1")
+    endforeach()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_target_property(is_unity ${target} UNITY_BUILD)
+  if(is_unity AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # it takes the included sources for headers
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
