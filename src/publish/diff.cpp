@@ -131,8 +131,8 @@ Status check_old(const DiffJob& job, const Body& contents, size_t i) {
 
 // As their slices saw them.
 Status hash_pieces(const DiffJob& job, const Work& work, DigestKind kind,
-                       const std::vector<size_t>& which, ThreadPool* pool,
-                       std::vector<PieceRecord>* pieces) {
+                   const std::vector<size_t>& which, ThreadPool* pool,
+                   std::vector<PieceRecord>* pieces) {
   std::vector<uint64_t> sizes;
   for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
   const auto hash = [&](size_t n, ThreadPool*) -> Status {
