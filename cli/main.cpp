@@ -13,20 +13,6 @@
 
 namespace deltawire::cli {
 
-Command* make_verb(Command& app, Context& context, const std::string& name,
-                   const std::string& description, const std::string& examples) {
-  Command* verb = app.add_verb(name, description);
-  verb->set_footer("Examples:\n" + examples);
-  verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
-  verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
-  return verb;
-}
-
-void add_threads(Command* verb, Context& context) {
-  add_whole_number(verb, "-j,--threads", &context.threads,
-                   "threads to use, 1 to 1024 (default: one per core)", 1, 1024);
-}
-
 namespace {
 
 struct VerbGroup {

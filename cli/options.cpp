@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "cli/units.h"
+#include "cli/verbs.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -103,6 +104,20 @@ Option* add_choice(Command* verb, const std::string& names, std::string* value,
     *value = text;
   };
   return verb->add_parsed(names, parse, description)->type_name("NAME")->offer(words);
+}
+
+Command* make_verb(Command& app, Context& context, const std::string& name,
+                   const std::string& description, const std::string& examples) {
+  Command* verb = app.add_verb(name, description);
+  verb->set_footer("Examples:\n" + examples);
+  verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
+  verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
+  return verb;
+}
+
+void add_threads(Command* verb, Context& context) {
+  add_whole_number(verb, "-j,--threads", &context.threads,
+                   "threads to use, 1 to 1024 (default: one per core)", 1, 1024);
 }
 
 }  // namespace deltawire::cli
