@@ -127,9 +127,9 @@ Status scatter_changes(unsigned width, const Changes& changes, MutableBytes data
     return check_block(changes.positions, block, num_elements);
   }));
   parallel_for(pool, num_change_blocks(count), [&](size_t block, unsigned) {
-    const auto [begin, end] = change_block(block, count);
+    const ChangeBlock own = change_block(block, count);
     with_element(width, [&]<class Element>(Element) {
-      for (size_t i = begin; i < end; ++i) {
+      for (size_t i = own.begin; i < own.end; ++i) {
         store_le(data.data() + changes.positions[i] * sizeof(Element),
                  load_le<Element>(changes.values.data() + i * sizeof(Element)));
       }
