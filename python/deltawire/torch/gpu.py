@@ -47,7 +47,8 @@ def home_of(values: Iterable[Any]) -> int | None:
 def values_of(source: Any) -> Iterable[Any]:
     """The tensors of a model that has them at hand: none of pairs and of callables, which are asked later."""
     if isinstance(source, torch.nn.Module):
-        return source.parameters()
+        parameters: Iterable[Any] = source.parameters()
+        return parameters
     return source.values() if isinstance(source, Mapping) else ()
 
 
