@@ -178,8 +178,8 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
       own.push_back(*steps_of[tensor.index]);
       places[tensor.index] = &tensor;
     }
-    BuildContext part{build.target,          build.source, own,
-                      build.check_untouched, build.pool,   build.progress};
+    BuildContext part = build;
+    part.steps = own;
     if (!file.relaid && !changes) {
       const auto check = [&](const TensorSteps& steps, size_t, ThreadPool*) {
         return check_untouched(steps, build.target, place_of(part, steps), steps.from->view.bytes);

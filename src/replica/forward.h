@@ -19,7 +19,6 @@ struct AttemptGoal {
   uint64_t version = 0;
   bool from_nothing = false;  // what is held is of no use
   bool named = false;         // the version was asked for by its number
-  bool relink = false;        // copy-on-write: `current` has to be mended, also with nothing to do
 };
 
 // Opens the chain that a replica reads. BaseMismatch unless it is of the run that was asked for;

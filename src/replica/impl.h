@@ -1,5 +1,5 @@
-// What a Replica is made of. replica.cpp opens the folder, prepare.cpp makes a journal that leads
-// to a version, transaction.cpp carries it out and records the version.
+// What a Replica is made of. replica.cpp opens the folder, prepare.cpp and file_sink.h make a
+// journal that leads to a version, transaction.cpp carries it out and records the version.
 #pragma once
 
 #include <chrono>
@@ -8,34 +8,27 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "chain/chain.h"
-#include "chain/plan.h"
 #include "deltawire/replica.h"
-#include "replica/beat.h"
-#include "replica/forward.h"
 #include "replica/journal.h"
 #include "replica/local_layout.h"
 #include "replica/local_lock.h"
 #include "replica/local_state.h"
-#include "replica/phase_clock.h"
-#include "replica/tensors.h"
+#include "replica/replica_base.h"
 
 namespace deltawire {
 
-struct ReplicaCore {
-  std::shared_ptr<Store> store;
+struct ReplicaCore : ReplicaBase {
   LocalLayout layout;
   ReplicaOptions options;
   ThreadPool pool;
   std::optional<LocalLock> lock;
-  std::optional<Chain> chain;
-  std::unique_ptr<ReplicaBeat> beat;
 
   std::optional<LocalState> state;    // as in state.json
   std::optional<ReplicaState> shown;  // the same for callers
   std::string damage;                 // why the checkpoint cannot be what the state says
   bool state_lost = false;            // the damage is that of state.json alone
   bool state_gone = false;            // there is none: whose files these are is not known
+  bool relink = false;                // copy-on-write: `current` is to be mended, whatever else is
 
   // A journal that an earlier process, or a commit that failed, has left. It comes before anything
   // else, and like anything else it is carried out by commit() alone: somebody may be reading.
@@ -64,16 +57,14 @@ struct ReplicaCore {
   };
   std::optional<Unsettled> unsettled;
 
-  // A version's record that was read while looking for the head.
-  std::optional<VersionRecord> seen;
-
   ReplicaCore(std::shared_ptr<Store> the_store, std::filesystem::path local,
               ReplicaOptions the_options)
-      : store(std::move(the_store)),
+      : ReplicaBase(std::move(the_store), {local.string(), the_options.repair, the_options.at_least,
+                                           the_options.progress}),
         layout{std::move(local)},
         options(std::move(the_options)),
         pool(options.threads) {}
-  ~ReplicaCore();
+  ~ReplicaCore() override;
 
   // replica.cpp
   Status open();
@@ -82,7 +73,7 @@ struct ReplicaCore {
   Status check_folder() const;  // the folder is still the one that is locked
   Status keep_folder();         // takes it anew when it is not
   Status check_link() const;    // copy-on-write: `current` points to what is held
-  Result<std::optional<uint64_t>> head();
+  Result<std::optional<uint64_t>> head() override;
 
   // transaction.cpp
   Result<PullReport> commit();
@@ -99,12 +90,16 @@ struct ReplicaCore {
   void remove_old_versions() const;
 
   // prepare.cpp
-  Result<PullReport> prepare(PullGoal goal);
+  Result<PullReport> prepare(const PullGoal& goal);
   Result<bool> resume(PullReport* report);
   Status recover_lost_state(uint64_t newest, PullReport* report);
-  Result<Held> held() const;  // with a state
-  Status start_again(uint64_t version, bool named, PullReport* report, PhaseClock* clock);
-  Status attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
+  bool is_lost() const override { return state_lost; }
+  Status recognise(const PullGoal& goal, PullReport* report, PhaseClock* clock) override;
+  Result<std::optional<Held>> held_version() const override;
+  Status check_usable(uint64_t wanted, PullReport* report) override;
+  std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) override;
+  void abandon() override;
+  void keep_report(PullReport* report) override;
 };
 
 struct Replica::Impl : ReplicaCore {

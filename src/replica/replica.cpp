@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sync_point.h"
+#include "replica/forward.h"
 #include "replica/impl.h"
 #include "tensor/text.h"
 
@@ -169,10 +170,7 @@ Status ReplicaCore::recover() {
 }
 
 Result<std::optional<uint64_t>> ReplicaCore::head() {
-  const std::optional<uint64_t> known = shown ? std::optional(shown->version) : std::nullopt;
-  DW_ASSIGN_OR_RETURN(Chain::Newest newest, find_newest(*chain, known));
-  seen = std::move(newest.record);
-  return newest.version;
+  return find_head(shown ? std::optional(shown->version) : std::nullopt);
 }
 
 Replica::Replica(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

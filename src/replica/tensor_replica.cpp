@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/log.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
 #include "replica/forward.h"
@@ -12,6 +11,7 @@
 #include "replica/local_layout.h"
 #include "replica/recognise.h"
 #include "replica/tensor_replica_impl.h"
+#include "replica/tensor_sink.h"
 #include "replica/tensors.h"
 #include "tensor/boxes.h"
 #include "tensor/text.h"
@@ -135,10 +135,7 @@ std::vector<size_t> TensorReplicaCore::held_tensors() const {
 }
 
 Result<std::optional<uint64_t>> TensorReplicaCore::head() {
-  const std::optional<uint64_t> known = proven ? std::optional(proven->version) : std::nullopt;
-  DW_ASSIGN_OR_RETURN(Chain::Newest newest, find_newest(*chain, known));
-  seen = std::move(newest.record);
-  return newest.version;
+  return find_head(proven ? std::optional(proven->version) : std::nullopt);
 }
 
 void TensorReplicaCore::drop() {
@@ -182,7 +179,10 @@ Status TensorReplicaCore::check_digests(const std::vector<size_t>& which, const 
   return {};
 }
 
-Status TensorReplicaCore::recognise(uint64_t wanted) {
+Status TensorReplicaCore::recognise(const PullGoal& goal, PullReport*, PhaseClock* clock) {
+  const std::optional<uint64_t> wanted = goal.version ? goal.version : goal.head;
+  if (held || recognised || !wanted) return {};
+  clock->begin("recognise");
   const auto holds = [&](const VersionRecord& record) -> Result<bool> {
     DW_ASSIGN_OR_RETURN(const Schema schema, chain->schema(record.manifest));
     if (!check_forms(schema).ok()) return false;
@@ -201,14 +201,14 @@ Status TensorReplicaCore::recognise(uint64_t wanted) {
     DW_ASSIGN_OR_RETURN(const bool all, boxed->gather());
     if (!all) return {};  // parts of tensors are anybody's
   }
-  Result<std::optional<Held>> found = recognise_version(*chain, wanted, holds);
+  Result<std::optional<Held>> found = recognise_version(*chain, *wanted, holds);
   recognised = found.ok();
   DW_ASSIGN_OR_RETURN(held, std::move(found));
   proven = held;
   return {};
 }
 
-Result<PullReport> TensorReplicaCore::prepare(PullGoal goal) {
+Result<PullReport> TensorReplicaCore::prepare(const PullGoal& goal) {
   drop();
   for (TensorSet* const set : sets) {
     Status status = set->settle();
@@ -216,54 +216,30 @@ Result<PullReport> TensorReplicaCore::prepare(PullGoal goal) {
     DW_RETURN_IF_ERROR(std::move(status));
   }
   DW_RETURN_IF_ERROR(remove_tree(parts_folder()));  // of a whole version: as large as the model
-  PullReport report;
-  report.run = chain->run();
-  PhaseClock clock(&report);
-  clock.begin("head");
-  if (!goal.version && !goal.head) {
-    DW_ASSIGN_OR_RETURN(goal.head, head());
-  }
-  const std::optional<uint64_t> newest = goal.version ? goal.version : goal.head;
-  if (!held && !recognised && newest) {
-    clock.begin("recognise");
-    DW_RETURN_IF_ERROR(recognise(*newest));
-  }
-  const std::optional<uint64_t> floor = proven ? std::optional(proven->version) : std::nullopt;
-  DW_ASSIGN_OR_RETURN(const uint64_t wanted,
-                      choose_version(*chain, goal, goal.head, floor, options.at_least));
-  const bool named = goal.version.has_value();
-  if (held) report.from = held->version;
-  Status status;
-  if (held) {
-    status = attempt({wanted, false, named}, &report, &clock);
-    if (status.code() == Code::kBaseMismatch) report.repair_reason = status.message();
-  } else if (!options.repair) {
-    status = base_mismatch(std::string(kGivenTensors) + " hold no version that leads to " +
-                           std::to_string(wanted));
-  }
-  if (options.repair && (!held || !report.repair_reason.empty())) {
-    if (held) {
-      log_event(LogLevel::kWarning, "replica.repair", {{"reason", report.repair_reason}});
-    }
-    status = proven && !named ? check_history(*chain, *proven) : Status();
-    if (status.ok()) status = attempt({wanted, true, named}, &report, &clock);
-    // What is held does not count any more: whatever is wrong came from the store.
-    if (status.code() == Code::kBaseMismatch) status = corruption(status.message());
-    report.repaired = !report.repair_reason.empty();
-  }
-  if (!status.ok()) {
-    drop();
-    if (beat && held) beat->holds(held->version, {});
-    return status;
-  }
-  clock.end();
-  report.changed = pending.has_value();
-  report.seconds = clock.now();
-  if (pending) {
-    for (const TensorSet* const set : sets) report.num_changed += set->num_staged();
-    pending->report = report;
-  }
-  return report;
+  return prepare_pull(goal);
+}
+
+Status TensorReplicaCore::check_usable(uint64_t wanted, PullReport*) {
+  if (held || options.repair) return {};
+  return base_mismatch(std::string(kGivenTensors) + " hold no version that leads to " +
+                       std::to_string(wanted));
+}
+
+std::unique_ptr<CatchUpSink> TensorReplicaCore::make_sink(Attempt* attempt) {
+  return std::make_unique<TensorSink>(this, attempt);
+}
+
+void TensorReplicaCore::abandon() {
+  drop();
+  (void)remove_tree(parts_folder());
+  if (beat && held) beat->holds(held->version, {});
+}
+
+void TensorReplicaCore::keep_report(PullReport* report) {
+  report->changed = pending.has_value();
+  if (!pending) return;
+  for (const TensorSet* const set : sets) report->num_changed += set->num_staged();
+  pending->report = *report;
 }
 
 Result<PullReport> TensorReplicaCore::commit() {

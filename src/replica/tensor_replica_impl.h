@@ -1,5 +1,5 @@
 // What a TensorReplica is made of. tensor_replica.cpp has what a caller sees: open, prepare,
-// commit; tensor_attempt.cpp how a version gets ready.
+// commit; tensor_sink.h how a version gets ready.
 #pragma once
 
 #include <array>
@@ -12,30 +12,26 @@
 
 #include "base/thread_pool.h"
 #include "base/work_folder.h"
-#include "chain/chain.h"
-#include "chain/plan.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/tensor_replica.h"
-#include "replica/beat.h"
 #include "replica/boxed_tensors.h"
-#include "replica/hop_files.h"
-#include "replica/phase_clock.h"
-#include "replica/route.h"
+#include "replica/replica_base.h"
 #include "replica/spill_space.h"
 #include "replica/tensor_set.h"
-#include "transfer/fetch.h"
 
 namespace deltawire {
 
-struct TensorReplicaCore {
-  TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
-      : store(std::move(the_store)), options(std::move(the_options)), pool(options.threads) {}
+inline constexpr const char* kGivenTensors = "the tensors given";
 
-  const std::shared_ptr<Store> store;
+struct TensorReplicaCore : ReplicaBase {
+  TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
+      : ReplicaBase(std::move(the_store), {kGivenTensors, the_options.repair, the_options.at_least,
+                                           the_options.progress}),
+        options(std::move(the_options)),
+        pool(options.threads) {}
+
   const TensorReplicaOptions options;
   ThreadPool pool;
-  std::optional<Chain> chain;
-  std::unique_ptr<ReplicaBeat> beat;
   std::optional<WorkFolder> scratch;
   std::vector<CheckpointTensor> forms;  // of whole tensors, sorted by name, without bytes
   std::vector<uint64_t> sizes;          // of those, in bytes
@@ -50,7 +46,6 @@ struct TensorReplicaCore {
   std::optional<Held> held;
   std::optional<Held> proven;  // held last; stays when a commit fails, and what comes is no older
   bool recognised = false;     // what the tensors held at first has been looked at
-  std::optional<VersionRecord> seen;
 
   struct Pending {
     Held target;
@@ -63,10 +58,16 @@ struct TensorReplicaCore {
 
   // tensor_replica.cpp
   Status open(std::vector<LiveTensor> tensors);
-  Result<std::optional<uint64_t>> head();
-  Result<PullReport> prepare(PullGoal goal);
+  Result<std::optional<uint64_t>> head() override;
+  Result<PullReport> prepare(const PullGoal& goal);
   Result<PullReport> commit();
-  Status recognise(uint64_t wanted);
+  Status recognise(const PullGoal& goal, PullReport* report, PhaseClock* clock) override;
+  Result<std::optional<Held>> held_version() const override { return held; }
+  Result<std::optional<Held>> bound_to() const override { return proven; }
+  Status check_usable(uint64_t wanted, PullReport* report) override;
+  std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) override;
+  void abandon() override;
+  void keep_report(PullReport* report) override;
   // The version's tensors must be those that were given, one by one: then a number in its schema is
   // one in `forms`.
   Status check_forms(const Schema& schema) const;
@@ -79,16 +80,10 @@ struct TensorReplicaCore {
   std::vector<size_t> held_tensors() const;
   void drop();
   std::filesystem::path parts_folder() const { return scratch->path() / "parts"; }
-
-  // tensor_attempt.cpp: leaves `pending`, or none when there is nothing to do. Goes around parts
-  // that are damaged or gone.
-  Status attempt(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
 };
 
 struct TensorReplica::Impl : TensorReplicaCore {
   using TensorReplicaCore::TensorReplicaCore;
 };
-
-inline constexpr const char* kGivenTensors = "the tensors given";
 
 }  // namespace deltawire

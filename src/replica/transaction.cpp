@@ -245,6 +245,7 @@ Status ReplicaCore::settle(PullReport* report) {
 ReplicaCore::~ReplicaCore() {
   const Status status = settle(nullptr);
   if (!status.ok()) log_event(LogLevel::kWarning, "replica.not_settled", {{"error", status}});
+  beat.reset();  // before the lock goes
 }
 
 // Best effort: what cannot be removed now is tried again after the next version.

@@ -1,0 +1,193 @@
+#include "replica/file_sink.h"
+
+#include "base/log.h"
+#include "chain/side_objects.h"
+#include "replica/build.h"
+#include "replica/journal.h"
+#include "replica/layout.h"
+
+namespace deltawire {
+namespace fs = std::filesystem;
+
+fs::path FileSink::held_folder() const {
+  return replica_.layout.checkpoint(replica_.state->copy_on_write, replica_.state->replica.version);
+}
+
+// Where files beside the weights may be that the version has.
+fs::path FileSink::sides_folder() const {
+  if (!replica_.options.copy_on_write) return replica_.layout.root;
+  return replica_.state ? held_folder() : replica_.layout.version(manifest().version);
+}
+
+Status FileSink::begin() {
+  DW_RETURN_IF_ERROR(remove_tree(replica_.layout.work()));
+  return remove_tree(replica_.layout.new_journal());
+}
+
+Status FileSink::look_at_route() {
+  const std::map<std::string, HeldSide> none;
+  DW_ASSIGN_OR_RETURN(sides_,
+                      plan_side_files(sides_folder(), replica_.state ? replica_.state->sides : none,
+                                      manifest().files, replica_.options.verify_all));
+  for (const SideFile& file : sides_.fetch) attempt_.report.bytes += file.size_bytes;
+  attempt_.report.num_side_files = sides_.fetch.size() + sides_.remove.size();
+  if (attempt_.goal.from_nothing) return {};
+  // A file that cannot be looked at is found missing when the checkpoint is opened.
+  for (const auto& [name, left] : replica_.state->weights) {
+    const Result<FileStamp> now = stamp_of(held_folder() / name);
+    if (now.ok()) stamps_[name] = *now;
+  }
+  verify_all_ = replica_.options.verify_all || stamps_ != replica_.state->weights;
+  return {};
+}
+
+uint64_t FileSink::local_bytes() const {
+  uint64_t bytes = 0;
+  if (attempt_.goal.from_nothing) return bytes;
+  for (const auto& [name, stamp] : replica_.state->weights) bytes += stamp.size_bytes;
+  return bytes;
+}
+
+Result<Checkpoint> FileSink::open_checkpoint() const {
+  std::vector<std::string> weights;
+  for (const auto& [name, stamp] : replica_.state->weights) weights.push_back(name);
+  Result<Checkpoint> opened = open_own_checkpoint(held_folder(), weights);
+  if (opened.ok() || opened.status().code() == Code::kIo) return opened;
+  return base_mismatch(opened.status().message());  // a file is missing, cut short or another
+}
+
+// What was read is what is there.
+Status FileSink::check_unedited() const {
+  const auto edited = find_edited(held_folder(), stamps_);
+  return edited ? base_mismatch(*edited + ": it changes while it is read") : Status();
+}
+
+BuildContext FileSink::context(const Target& target, const Checkpoint& source,
+                               std::span<const TensorSteps> steps, bool check_untouched) const {
+  BuildContext build{target,          source,         steps,
+                     check_untouched, &replica_.pool, attempt_.progress.of_building()};
+  build.memory = memory();
+  return build;
+}
+
+// Already at the version: is it what it should be?
+Status FileSink::check_held() {
+  if (!verify_all_) return {};
+  attempt_.clock.begin("verify");
+  DW_ASSIGN_OR_RETURN(const Checkpoint held, open_checkpoint());
+  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
+                      collect_steps(held, {}, attempt_.route.schema));
+  const Target target = attempt_.route.target();
+  DW_RETURN_IF_ERROR(build_in_place(context(target, held, steps, true)));
+  DW_RETURN_IF_ERROR(check_unedited());
+  verify_all_ = false;  // that is done
+  LocalState next = *replica_.state;
+  next.weights = stamps_;
+  return replica_.save(std::move(next));
+}
+
+// At the version already, but for the files beside the weights.
+Status FileSink::say_defect() {
+  if (!replica_.options.repair) return base_mismatch(sides_.defect);
+  log_event(LogLevel::kWarning, "replica.repair",
+            {{"local", replica_.layout.root}, {"reason", sides_.defect}});
+  attempt_.report.repaired = true;
+  attempt_.report.repair_reason = sides_.defect;
+  return {};
+}
+
+// Already at the version, but `current` points elsewhere: a step that moves nothing but the link.
+Status FileSink::move_link() {
+  record_.kind = JournalKind::kSwitch;
+  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
+  for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
+  return write_journal(held_folder());
+}
+
+Result<bool> FileSink::is_there() {
+  DW_RETURN_IF_ERROR(check_held());
+  if (!sides_.all_there()) {
+    DW_RETURN_IF_ERROR(say_defect());
+    return false;
+  }
+  if (replica_.relink) {
+    DW_RETURN_IF_ERROR(move_link());
+  } else if (sides_.keep != replica_.state->sides) {
+    LocalState next = *replica_.state;
+    next.sides = sides_.keep;
+    DW_RETURN_IF_ERROR(replica_.save(std::move(next)));
+  }
+  return true;
+}
+
+Result<std::vector<FetchItem>> FileSink::items_beside() {
+  std::vector<FetchItem> items;
+  DW_RETURN_IF_ERROR(make_folder(side_file(0).parent_path()));
+  for (size_t i = 0; i < sides_.fetch.size(); ++i) {
+    items.push_back({side_object(sides_.fetch[i]), side_file(i)});
+  }
+  return items;
+}
+
+// In place unless tensors came, went or changed their form.
+Result<bool> FileSink::open_held() {
+  DW_ASSIGN_OR_RETURN(held_, open_checkpoint());
+  if (replica_.options.copy_on_write) return false;
+  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(*held_, attempt_.route.schema));
+  if (layout.relaid) return false;
+  DW_RETURN_IF_ERROR(begin_redo());
+  return true;
+}
+
+Status FileSink::begin_redo() {
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
+  DW_RETURN_IF_ERROR(make_folder(redo_folder()));
+  DeltaInfo info;
+  DW_ASSIGN_OR_RETURN(info.base,
+                      parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
+  info.target = manifest().state;
+  redo_.emplace(redo_folder(), info, memory().slab_bytes);
+  record_.kind = JournalKind::kPatch;
+  for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
+  return {};
+}
+
+Status FileSink::stage(const ReadySteps& ready) {
+  const Target target = attempt_.route.target();
+  const BuildContext build = context(target, *held_, ready.steps, ready.last && verify_all_);
+  DW_RETURN_IF_ERROR(build_redo(build, work_folder(), &*redo_));
+  attempt_.progress.add_built(build_bytes(build));
+  if (!ready.last) return {};
+  DW_ASSIGN_OR_RETURN(record_.redo, redo_->finish());
+  attempt_.report.num_changed = redo_->num_changed();
+  return {};
+}
+
+Status FileSink::build(FetchedVersion version) {
+  DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
+  const bool from_whole = version.whole.has_value();
+  const bool apart = replica_.options.copy_on_write;
+  const Target target = attempt_.route.target();
+  const BuildContext build = context(target, from_whole ? *version.whole : *held_, version.steps,
+                                     from_whole || verify_all_);
+  for (const TensorSteps& tensor : version.steps) {
+    for (const Delta::Entry* item : tensor.entries) {
+      attempt_.report.num_changed += item->entry.num_changed;
+    }
+  }
+  NewFiles files{files_folder(), {}, {}, apart};
+  if (replica_.state) {
+    files.held = held_folder();
+    files.weights = replica_.state->weights;
+  }
+  if (from_whole) {
+    DW_ASSIGN_OR_RETURN(record_,
+                        build_from_whole(build, attempt_.route.hops[0], version.folder, files));
+    return {};
+  }
+  DW_ASSIGN_OR_RETURN(record_, build_from_held(build, version.deltas, files));
+  return apart ? check_unedited() : Status();  // what the version does not change was copied
+}
+
+}  // namespace deltawire

@@ -1,0 +1,72 @@
+// Catching up in a folder: leaves a journal that leads to the version (journal.new/), in which the
+// checkpoint is patched in place by a redo record, or gets new files.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/checkpoint.h"
+#include "replica/catch_up_sink.h"
+#include "replica/impl.h"
+#include "replica/journal_redo.h"
+#include "replica/new_files.h"
+#include "replica/side_files.h"
+
+namespace deltawire {
+
+class FileSink final : public CatchUpSink {
+ public:
+  FileSink(ReplicaCore* replica, Attempt* attempt) : replica_(*replica), attempt_(*attempt) {}
+
+  Status begin() override;
+  Status look_at_route() override;
+  Result<bool> is_there() override;
+  uint64_t local_bytes() const override;
+  std::filesystem::path work_folder() const override { return replica_.layout.work(); }
+  Result<std::vector<FetchItem>> items_beside() override;
+  Result<bool> open_held() override;
+  HeldTensors held() const override { return *held_; }
+  Status stage(const ReadySteps& ready) override;
+  Status build(FetchedVersion version) override;
+  Status finish() override;
+
+ private:
+  const Manifest& manifest() const { return attempt_.route.record.manifest; }
+  std::filesystem::path side_file(size_t number) const {
+    return work_folder() / "sides" / std::to_string(number);
+  }
+  std::filesystem::path files_folder() const { return replica_.layout.new_journal() / "files"; }
+  std::filesystem::path redo_folder() const { return replica_.layout.new_journal() / "redo"; }
+  std::filesystem::path held_folder() const;
+  std::filesystem::path sides_folder() const;
+  StageMemory memory() const { return share_stage_memory(replica_.options.memory_limit); }
+
+  // file_sink.cpp
+  Result<Checkpoint> open_checkpoint() const;
+  Status check_unedited() const;
+  Status check_held();
+  Status say_defect();
+  Status move_link();
+  Status begin_redo();
+  BuildContext context(const Target& target, const Checkpoint& source,
+                       std::span<const TensorSteps> steps, bool check_untouched) const;
+
+  // file_sink_journal.cpp
+  Status place_sides();
+  Status sync_files(const std::filesystem::path& folder, const std::vector<std::string>& names);
+  Result<FileStamps> stamp_made(const std::filesystem::path& files) const;
+  Status write_journal(const std::filesystem::path& files);
+
+  ReplicaCore& replica_;
+  Attempt& attempt_;
+  bool verify_all_ = false;
+  SidePlan sides_;     // files beside the weights
+  FileStamps stamps_;  // of held files, before they are read
+  std::optional<Checkpoint> held_;
+  std::optional<RedoWriter> redo_;
+  JournalRecord record_;  // of the step
+};
+
+}  // namespace deltawire

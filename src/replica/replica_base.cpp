@@ -1,0 +1,77 @@
+#include "replica/replica_base.h"
+
+#include "base/log.h"
+#include "replica/catch_up.h"
+#include "replica/forward.h"
+
+namespace deltawire {
+
+Result<std::optional<uint64_t>> ReplicaBase::find_head(const std::optional<uint64_t>& known) {
+  DW_ASSIGN_OR_RETURN(Chain::Newest newest, find_newest(*chain, known));
+  seen_ = std::move(newest.record);
+  return newest.version;
+}
+
+// Leaves something ready, or nothing when there is nothing to do. Goes around parts that are
+// damaged or gone.
+Status ReplicaBase::attempt(const AttemptGoal& goal, const std::optional<Held>& held,
+                            PullReport* report, PhaseClock* clock) {
+  return go_around_bad_parts(
+      rules_.repair, rules_.place, report, [&](const std::set<std::string>& avoid) {
+        Attempt own{goal, *report, *clock, PullProgress(rules_.progress, *report)};
+        const std::unique_ptr<CatchUpSink> sink = make_sink(&own);
+        return catch_up({*chain, held, seen_, beat.get()}, avoid, &own, sink.get());
+      });
+}
+
+// All of it anew. What was held still binds.
+Status ReplicaBase::start_again(const AttemptGoal& goal, PullReport* report, PhaseClock* clock) {
+  DW_ASSIGN_OR_RETURN(const std::optional<Held> bound, bound_to());
+  if (bound && !goal.named) DW_RETURN_IF_ERROR(check_history(*chain, *bound));
+  if (!report->repair_reason.empty()) {
+    log_event(LogLevel::kWarning, "replica.repair",
+              {{"local", rules_.place}, {"reason", report->repair_reason}});
+  }
+  Status status = attempt(goal, {}, report, clock);
+  report->repaired = report->repaired || !report->repair_reason.empty();
+  // What is held does not count any more: whatever is wrong came from the store.
+  if (status.code() == Code::kBaseMismatch) return corruption(status.message());
+  return status;
+}
+
+Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
+  PullReport report;
+  report.run = chain->run();
+  PhaseClock clock(&report);
+  clock.begin("head");
+  if (!goal.head && (!goal.version || is_lost())) {
+    DW_ASSIGN_OR_RETURN(goal.head, head());
+  }
+  DW_RETURN_IF_ERROR(recognise(goal, &report, &clock));
+  DW_ASSIGN_OR_RETURN(const std::optional<Held> held, held_version());
+  DW_ASSIGN_OR_RETURN(const std::optional<Held> bound, bound_to());
+  if (held) report.from = held->version;
+  DW_ASSIGN_OR_RETURN(
+      const uint64_t version,
+      choose_version(*chain, goal, goal.head, bound ? std::optional(bound->version) : std::nullopt,
+                     rules_.at_least));
+  const bool named = goal.version.has_value();
+  Status status = check_usable(version, &report);
+  const bool from_nothing = status.ok() && !held;
+  if (status.ok() && held) status = attempt({version, false, named}, held, &report, &clock);
+  const bool mismatch = status.code() == Code::kBaseMismatch;
+  if (mismatch) report.repair_reason = status.message();
+  if (mismatch ? rules_.repair : from_nothing) {
+    status = start_again({version, true, named}, &report, &clock);
+  }
+  if (!status.ok()) {
+    abandon();
+    return status;
+  }
+  clock.end();
+  report.seconds = clock.now();
+  keep_report(&report);
+  return report;
+}
+
+}  // namespace deltawire

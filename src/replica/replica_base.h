@@ -1,0 +1,74 @@
+// What replicas of every kind are: somebody who reads a chain, holds a version of it, and gets the
+// next one ready. Files: impl.h; tensors: tensor_replica_impl.h.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "chain/chain.h"
+#include "chain/plan.h"
+#include "deltawire/replica.h"
+#include "replica/beat.h"
+#include "replica/catch_up_sink.h"
+#include "replica/phase_clock.h"
+
+namespace deltawire {
+
+struct PullRules {
+  std::string place;  // of the replica, for the log
+  bool repair = true;
+  uint64_t at_least = 0;
+  Progress progress;
+};
+
+class ReplicaBase {
+ public:
+  virtual ~ReplicaBase() = default;
+  ReplicaBase(const ReplicaBase&) = delete;
+  ReplicaBase& operator=(const ReplicaBase&) = delete;
+
+  // The chain's newest version.
+  virtual Result<std::optional<uint64_t>> head() = 0;
+
+  const std::shared_ptr<Store> store;
+  std::optional<Chain> chain;
+  std::unique_ptr<ReplicaBeat> beat;
+
+ protected:
+  ReplicaBase(std::shared_ptr<Store> the_store, PullRules rules)
+      : store(std::move(the_store)), rules_(std::move(rules)) {}
+
+  // The first half of a pull: looks where the chain is, what is held and whether it can be used,
+  // and catches up; begins with nothing where what is held is not what it should be. What it leaves
+  // is commit()'s to write.
+  Result<PullReport> prepare_pull(PullGoal goal);
+  Result<std::optional<uint64_t>> find_head(const std::optional<uint64_t>& known);
+
+ private:
+  // Whether recognise() needs to know the head even when the goal names a version.
+  virtual bool is_lost() const { return false; }
+  // Finds out what is held, if that is not known and can be found out.
+  virtual Status recognise(const PullGoal& goal, PullReport* report, PhaseClock* clock) = 0;
+  // None: no version.
+  virtual Result<std::optional<Held>> held_version() const = 0;
+  // The version held last: what comes is no older, and of its history.
+  virtual Result<std::optional<Held>> bound_to() const { return held_version(); }
+  // BaseMismatch: what is held cannot be used, or nothing is and that is not to be repaired.
+  virtual Status check_usable(uint64_t wanted, PullReport* report) = 0;
+  virtual std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) = 0;
+  // After a failure: nothing is ready, and what was made for it goes.
+  virtual void abandon() = 0;
+  // After success: completes the report, says in `changed` whether commit() has anything to do, and
+  // keeps a copy for it.
+  virtual void keep_report(PullReport* report) = 0;
+
+  Status attempt(const AttemptGoal& goal, const std::optional<Held>& held, PullReport* report,
+                 PhaseClock* clock);
+  Status start_again(const AttemptGoal& goal, PullReport* report, PhaseClock* clock);
+
+  const PullRules rules_;
+  std::optional<VersionRecord> seen_;  // was read while looking for the head
+};
+
+}  // namespace deltawire

@@ -1,0 +1,95 @@
+#include "replica/tensor_sink.h"
+
+#include <algorithm>
+
+#include "replica/build.h"
+#include "replica/local_layout.h"
+
+namespace deltawire {
+
+Status TensorSink::begin() {
+  replica_.drop();
+  return remove_tree(work_folder());
+}
+
+Status TensorSink::look_at_route() {
+  const Route& route = attempt_.route;
+  DW_RETURN_IF_ERROR(replica_.check_forms(route.schema));
+  if (route.hops.empty()) return {};
+  replica_.pending.emplace();
+  replica_.pending->target = {route.record.manifest.version, route.record.digest};
+  replica_.pending->manifest = route.record.manifest;
+  return {};
+}
+
+Result<bool> TensorSink::is_there() {
+  if (replica_.options.verify_all) {
+    attempt_.clock.begin("verify");
+    DW_RETURN_IF_ERROR(
+        replica_.check_digests(replica_.held_tensors(), attempt_.route.record.manifest));
+  }
+  return true;
+}
+
+Status TensorSink::stage(const ReadySteps& ready) {
+  std::vector<size_t> untouched;
+  std::vector<TensorSteps> steps;
+  for (const TensorSteps& one : ready.steps) {
+    if (one.entries.empty()) {
+      untouched.push_back(one.index);
+    } else {
+      steps.push_back(one);
+    }
+  }
+  const Target target = attempt_.route.target();
+  if (replica_.options.verify_all) {
+    DW_RETURN_IF_ERROR(replica_.check_digests(untouched, target.manifest));
+  }
+  for (TensorSet* const set : replica_.sets) {
+    std::vector<TensorSteps> own;
+    std::copy_if(steps.begin(), steps.end(), std::back_inserter(own),
+                 [&](const TensorSteps& one) { return replica_.set_of[one.index] == set; });
+    if (own.empty()) continue;
+    DW_RETURN_IF_ERROR(set->stage(own, target, attempt_.progress.of_building()));
+    for (const TensorSteps& one : own) {
+      replica_.pending->staged.push_back(one.index);
+      attempt_.progress.add_built(replica_.sizes[one.index]);
+    }
+  }
+  return {};
+}
+
+// A tensor that a delta has brought since: the files of the whole version have no room for it.
+Status TensorSink::stage_newer(const TensorSteps& steps) {
+  DW_ASSIGN_OR_RETURN(const MutableBytes room, replica_.spill->take(replica_.sizes[steps.index]));
+  const std::string& place = steps.entries.front()->place;
+  DW_RETURN_IF_ERROR(advance_tensor(steps, attempt_.route.target(), place, room, &replica_.pool));
+  return replica_.set_of[steps.index]->stage_whole(steps.index, room);
+}
+
+// From a version that is stored whole, through the deltas after it, in files of our own.
+Status TensorSink::build(FetchedVersion version) {
+  std::vector<TensorSteps>& steps = version.steps;
+  std::erase_if(steps, [&](const TensorSteps& one) { return !replica_.set_of[one.index]; });
+  const auto newer = std::stable_partition(
+      steps.begin(), steps.end(), [](const TensorSteps& one) { return one.from != nullptr; });
+  const Target target = attempt_.route.target();
+  DW_RETURN_IF_ERROR(
+      build_in_place({target, *version.whole, std::span(steps.begin(), newer), true, &replica_.pool,
+                      attempt_.progress.of_building(), false, replica_.memory.work}));
+  for (const TensorSteps& one : steps) {
+    DW_RETURN_IF_ERROR(one.from == nullptr ? stage_newer(one)
+                                           : replica_.set_of[one.index]->stage_whole(
+                                                 one.index, one.from->view.bytes));
+    replica_.pending->staged.push_back(one.index);
+  }
+  replica_.pending->source = std::move(version.whole);
+  return {};
+}
+
+// What comes of a whole version stays in its files until commit().
+Status TensorSink::finish() {
+  return replica_.pending->source ? Status() : remove_tree(work_folder());
+}
+
+}  // namespace deltawire
