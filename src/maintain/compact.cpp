@@ -12,6 +12,7 @@
 #include "chain/shortcut.h"
 #include "maintain/merge.h"
 #include "publish/diff.h"
+#include "replica/hop_files.h"
 #include "transfer/fetch.h"
 
 namespace deltawire {
@@ -217,26 +218,16 @@ class Compaction {
     }
     DW_RETURN_IF_ERROR(Status(planned.status()));
     const Plan& plan = *planned;
-    std::vector<FetchItem> items;
-    for (const Hop& hop : plan.hops) {
-      if (!hop.base) return std::optional<std::vector<Delta>>();
-      for (const PartRef& part : hop.parts) {
-        items.push_back({part, work_.path() / ("part-" + std::to_string(items.size()))});
-      }
-    }
-    Fetch fetch(*store_, items);
-    const Status fetched = fetch.finish(options_.work.progress);
+    const bool through_anchor =
+        std::any_of(plan.hops.begin(), plan.hops.end(), [](const Hop& hop) { return !hop.base; });
+    if (through_anchor) return std::optional<std::vector<Delta>>();
+    const HopFiles parts(work_.path(), store_->url(), plan.hops);
+    DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts.make());
+    const Status fetched = Fetch(*store_, std::move(items)).finish(options_.work.progress);
     // Some part on the cheapest path is gone or damaged: states are brought there by another.
     if (is_damage(fetched)) return std::optional<std::vector<Delta>>();
     DW_RETURN_IF_ERROR(Status(fetched));
-    std::vector<Delta> hops;
-    size_t next = 0;
-    for (const Hop& hop : plan.hops) {
-      std::vector<PartFile> files;
-      for (const PartRef& part : hop.parts) files.push_back({items[next++].to, part.name});
-      DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(files));
-      hops.push_back(std::move(delta));
-    }
+    DW_ASSIGN_OR_RETURN(std::vector<Delta> hops, parts.open_deltas());
     return std::optional(std::move(hops));
   }
 

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "chain/heartbeat.h"
 #include "chain/names.h"
 #include "support/live_model.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 namespace {
@@ -228,6 +230,94 @@ TEST_F(TensorReplicaTest, FromNothingGoesAroundADamagedWholeVersion) {
   const auto before = lost.copy();
   EXPECT_TRUE(is_failure(open(&lost)->pull().status(), Code::kCorruption, anchor));
   EXPECT_EQ(lost.copy(), before);
+}
+
+// What is held is of use whatever is wrong in the store.
+TEST_F(TensorReplicaTest, GoesAroundADamagedWholeVersionFromWhatIsHeld) {
+  Memory memory(model_);
+  auto replica = open(&memory);
+  ASSERT_TRUE(replica->pull().ok());
+  // An anchor comes when the deltas together are larger: then it is the cheapest path.
+  const size_t num_before = objects_of(*store_, "full/").size();
+  while (objects_of(*store_, "full/").size() == num_before && states_.size() < 50) step(1);
+  const std::string anchor = objects_of(*store_, "full/").back();
+  damage(anchor);
+  const auto report = replica->pull();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_TRUE(report->repaired);
+  EXPECT_NE(report->repair_reason.find(anchor), std::string::npos) << report->repair_reason;
+  EXPECT_FALSE(report->whole);
+  EXPECT_EQ(report->from, 0);
+  EXPECT_EQ(report->num_hops, states_.size() - 1);
+  EXPECT_TRUE(memory.is(model_));
+}
+
+TEST_F(TensorReplicaTest, APullThatFailsLeavesNoPartsOnTheDisk) {
+  const TempFolder folder;
+  TensorReplicaOptions how = options();
+  how.scratch = folder.path();
+  step();
+  const std::string part = last_part();
+  const std::string text = store_->get(part, 1 << 24).value();
+  damage(part);
+  Memory memory(model_, 3);
+  auto replica = open(&memory, how);
+  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kCorruption, part));
+  uint64_t left = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (entry.is_regular_file()) left += entry.file_size();
+  }
+  EXPECT_EQ(left, 0);
+  ASSERT_TRUE(store_->put(part, MemoryBody(text)).ok());
+  ASSERT_TRUE(replica->pull().ok());
+  EXPECT_TRUE(memory.is(model_));
+}
+
+// Replicas of files and of tensors go one way and say the same of it.
+TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
+  restart_with_anchors();
+  const TempFolder folder;
+  ReplicaOptions files;
+  files.threads = 2;
+  files.heartbeat = false;
+  auto local = Replica::open(store_, folder.path() / "local", files);
+  ASSERT_TRUE(local.ok()) << local.status().to_string();
+  Memory memory(model_);
+  auto tensors = open(&memory);
+  const auto phases = [](const PullReport& report) {
+    std::vector<std::string> names;
+    for (const Phase& phase : report.phases) names.push_back(phase.name);
+    std::erase_if(names, [](const std::string& name) {  // of files alone, or of tensors alone
+      return name == "recognise" || name == "journal" || name == "sync" || name == "record" ||
+             name == "check";
+    });
+    return names;
+  };
+  for (int round = 0; round < 4; ++round) {
+    const auto one = local->pull(), other = tensors->pull();
+    ASSERT_TRUE(one.ok()) << one.status().to_string();
+    ASSERT_TRUE(other.ok()) << other.status().to_string();
+    EXPECT_EQ(phases(*one), phases(*other));
+    EXPECT_EQ(one->from, other->from);
+    EXPECT_EQ(one->version, other->version);
+    EXPECT_EQ(one->whole, other->whole);
+    EXPECT_EQ(one->bytes, other->bytes);
+    EXPECT_EQ(one->num_hops, other->num_hops);
+    EXPECT_EQ(one->num_tensors, other->num_tensors);
+    EXPECT_EQ(one->weights_bytes, other->weights_bytes);
+    EXPECT_EQ(one->repaired, other->repaired);
+    EXPECT_EQ(one->repair_reason, other->repair_reason);
+    if (!one->whole) {
+      EXPECT_EQ(one->num_changed, other->num_changed);
+    }
+    EXPECT_TRUE(memory.is(model_));
+    // Then one version behind, then three, then one with a bad part.
+    for (int i = 0; i < (round == 1 ? 3 : 1); ++i) step();
+    if (round == 2) {
+      step();
+      damage(part_of(states_.size() - 2));
+    }
+  }
 }
 
 TEST_F(TensorReplicaTest, LoadsTensorsThatAreNewerThanTheLastWholeVersion) {
