@@ -1,5 +1,3 @@
-#include "maintain/make_anchor.h"
-
 #include <fmt/format.h>
 
 #include "cli/options.h"
@@ -7,6 +5,7 @@
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "cli/work_options.h"
+#include "deltawire/maintain.h"
 
 namespace deltawire::cli {
 namespace {
@@ -15,6 +14,7 @@ struct AnchorArguments {
   std::string store;
   std::optional<uint64_t> version;
   StoreOptions store_options;
+  ChainOptions keys;
   WorkOptions work;
 };
 
@@ -24,7 +24,8 @@ int anchor(const Context& context, AnchorArguments& options) {
     options.work.progress = bar.callback();
     options.work.threads = context.threads;
     DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
-    return make_anchor(std::move(store), options.version, options.work);
+    DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(std::move(store), options.keys));
+    return make_anchor(chain, options.version, options.work);
   }();
   if (!result.ok()) return context.fail(result.status());
   const AnchorReport& report = *result;
@@ -55,7 +56,7 @@ void add_anchor(Command& app, Context& context, Run* run) {
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
   add_version(verb, "VERSION", &options->version, "which one (default: the newest)");
-  add_work_options(verb, &options->work);
+  add_work_options(verb, &options->work, &options->keys);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
   verb->callback([&context, run, options] {

@@ -1,6 +1,5 @@
 #include "cli/chain_args.h"
 
-#include "chain/keys.h"
 #include "cli/store_options.h"
 
 namespace deltawire::cli {
@@ -13,9 +12,8 @@ void add_chain_args(Command* verb, ChainArgs* args) {
 }
 
 Result<Chain> open_chain(const ChainArgs& args) {
-  DW_ASSIGN_OR_RETURN(ChainOptions options, chain_options({}, args.trust));
   DW_ASSIGN_OR_RETURN(auto store, open_store(args.store, args.store_options));
-  return Chain::open(std::move(store), std::move(options));
+  return Chain::open(std::move(store), {.trust_key = args.trust});
 }
 
 Result<uint64_t> head_of(const Chain& chain) {

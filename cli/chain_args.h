@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "chain/chain.h"
 #include "cli/command.h"
 #include "cli/context.h"
+#include "deltawire/chain.h"
 #include "deltawire/store.h"
 
 namespace deltawire::cli {

@@ -1,5 +1,3 @@
-#include "maintain/compact.h"
-
 #include <fmt/format.h>
 
 #include "cli/options.h"
@@ -7,6 +5,7 @@
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "cli/work_options.h"
+#include "deltawire/maintain.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -17,6 +16,7 @@ using Json = nlohmann::ordered_json;
 struct CompactArguments {
   std::string store;
   StoreOptions store_options;
+  ChainOptions keys;
   CompactOptions compact;
 };
 
@@ -63,7 +63,8 @@ int compact(const Context& context, CompactArguments& options) {
     options.compact.work.progress = bar.callback();
     options.compact.work.threads = context.threads;
     DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
-    return compact_chain(std::move(store), options.compact);
+    DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(std::move(store), options.keys));
+    return compact_chain(chain, options.compact);
   }();
   if (!report.ok()) return context.fail(report.status());
   context.emit(to_json(*report));
@@ -93,7 +94,7 @@ void add_compact(Command& app, Context& context, Run* run) {
   add_bytes(verb, "--part-size", &compact_options.part_bytes, "of one part (default 64MiB)");
   add_bytes(verb, "--memory-limit", &compact_options.memory_limit,
             "what it may take (default 2GiB)");
-  add_work_options(verb, &compact_options.work);
+  add_work_options(verb, &compact_options.work, &options->keys);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
   verb->callback([&context, run, options] {

@@ -1,12 +1,9 @@
-#include "chain/fsck.h"
-
 #include <fmt/format.h>
 
-#include "chain/keys.h"
 #include "cli/chain_args.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "maintain/check_states.h"
+#include "deltawire/maintain.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -18,8 +15,7 @@ constexpr size_t kMostFindings = 50;
 
 struct FsckArguments {
   ChainArgs chain;
-  bool quick = false;
-  WorkOptions work;
+  FsckOptions fsck;
 };
 
 void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
@@ -31,53 +27,36 @@ void say_some(const Context& context, const char* what, const std::vector<std::s
   }
 }
 
-int fsck(const Context& context, const FsckArguments& options) {
+int fsck(const Context& context, FsckArguments& options) {
   const double start = now_seconds();
-  Result<Chain> chain = open_chain(options.chain);
+  const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
-  if (options.chain.trust.empty()) {  // signatures must hold, whoever made them
-    chain = Chain::open(chain->shared_store(), {{}, check_signatures_only()});
-    if (!chain.ok()) return context.fail(chain.status());
-  }
   const Result<FsckReport> result = [&] {
     ProgressBar bar(context, "fsck");
-    FsckOptions fsck_options;
-    fsck_options.contents = !options.quick;
-    fsck_options.threads = context.threads;
-    fsck_options.progress = bar.callback();
-    return check_chain(*chain, fsck_options);
+    options.fsck.work.threads = context.threads;
+    options.fsck.work.progress = bar.callback();
+    return fsck_chain(*chain, options.fsck);
   }();
   if (!result.ok()) return context.fail(result.status());
-  FsckReport report = *result;
-  StateCheckReport decoded;
-  if (!options.quick) {
-    ProgressBar bar(context, "decode");
-    WorkOptions work = options.work;
-    work.threads = context.threads;
-    work.progress = bar.callback();
-    Result<StateCheckReport> checked = check_states(*chain, work);
-    if (!checked.ok()) return context.fail(checked.status());
-    decoded = std::move(*checked);
-    report.problems.insert(report.problems.end(), decoded.problems.begin(), decoded.problems.end());
-  }
+  const FsckReport& report = *result;
   say_some(context, "problem", report.problems);
   say_some(context, "warning", report.warnings);
   const std::string beside =
       report.num_files == 0 ? "" : fmt::format("{}, ", plural(report.num_files, "side file"));
-  context.say(
-      fmt::format("{}: {}, {}, {}, {}{} in {}", report.problems.empty() ? "sound" : "DAMAGED",
-                  plural(report.num_versions, "version"), plural(report.num_edges, "shortcut"),
-                  plural(report.num_parts, "part"), beside, human_bytes(double(report.bytes)),
-                  seconds(now_seconds() - start)));
-  context.emit({{"sound", report.problems.empty()},
+  context.say(fmt::format("{}: {}, {}, {}, {}{} in {}", report.sound() ? "sound" : "DAMAGED",
+                          plural(report.num_versions, "version"),
+                          plural(report.num_hops, "shortcut"), plural(report.num_parts, "part"),
+                          beside, human_bytes(double(report.bytes)),
+                          seconds(now_seconds() - start)));
+  context.emit({{"sound", report.sound()},
                 {"head", report.head},
                 {"versions", report.num_versions},
-                {"shortcuts", report.num_edges},
+                {"shortcuts", report.num_hops},
                 {"schemas", report.num_schemas},
                 {"parts", report.num_parts},
                 {"side_files", report.num_files},
                 {"bytes", report.bytes},
-                {"decoded", decoded.num_versions},
+                {"decoded", report.num_decoded},
                 {"orphans", report.num_orphans},
                 {"orphan_bytes", report.orphan_bytes},
                 {"waiting", report.num_waiting},
@@ -85,7 +64,7 @@ int fsck(const Context& context, const FsckArguments& options) {
                 {"problems", report.problems},
                 {"warnings", report.warnings},
                 {"seconds", now_seconds() - start}});
-  return report.problems.empty() ? context.succeed() : int(Code::kCorruption);
+  return report.sound() ? context.succeed() : int(Code::kCorruption);
 }
 
 }  // namespace
@@ -101,8 +80,8 @@ void add_fsck(Command& app, Context& context, Run* run) {
       "  deltawire fsck store --trust trainer.pub");
   auto options = std::make_shared<FsckArguments>();
   add_chain_args(verb, &options->chain);
-  verb->add_flag("--quick", options->quick, "do not read parts");
-  verb->add_option("--work", options->work.folder,
+  verb->add_flag("--quick", options->fsck.quick, "do not read parts");
+  verb->add_option("--work", options->fsck.work.folder,
                    "folder for the decoded model (default: in memory)");
   add_threads(verb, context);
   verb->callback(

@@ -1,5 +1,3 @@
-#include "chain/gc.h"
-
 #include <fmt/format.h>
 
 #include "cli/chain_args.h"
@@ -33,7 +31,7 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
   const char* const would = dry_run ? "would be " : "";
   if (!kept.empty()) context.say("kept: versions " + kept);
   context.say(fmt::format("{}removed: {}, {}", would, plural(report.num_versions, "version"),
-                          plural(report.num_edges, "shortcut")));
+                          plural(report.num_hops, "shortcut")));
   context.say(fmt::format(
       "{}noted, to be deleted by a later run: {}, {}{}", would, plural(report.num_noted, "object"),
       human_bytes(double(report.noted_bytes)),
@@ -64,7 +62,7 @@ Json to_json(const GcReport& report, bool dry_run) {
           {"head", report.head},
           {"kept", std::move(kept)},
           {"removed_versions", report.num_versions},
-          {"removed_shortcuts", report.num_edges},
+          {"removed_shortcuts", report.num_hops},
           {"noted_objects", report.num_noted},
           {"noted_bytes", report.noted_bytes},
           {"orphans", report.num_orphans},
@@ -86,7 +84,7 @@ int gc(const Context& context, const GcArguments& options) {
   gc_options.grace_seconds = int64_t(*grace);
   gc_options.dry_run = options.dry_run;
   gc_options.signed_too = options.is_unsigned;
-  const Result<GcReport> report = collect_garbage(*chain, gc_options);
+  const Result<GcReport> report = chain->collect_garbage(gc_options);
   if (!report.ok()) return context.fail(report.status());
   say(context, *report, options.dry_run);
   context.emit(to_json(*report, options.dry_run));

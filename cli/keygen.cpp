@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "chain/keys.h"
 #include "cli/verbs.h"
+#include "deltawire/keys.h"
 
 namespace deltawire::cli {
 namespace {

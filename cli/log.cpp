@@ -2,10 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/thread_pool.h"
-#include "chain/edges.h"
-#include "chain/retention.h"
 #include "cli/chain_args.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -32,13 +31,12 @@ struct Marks {
 };
 
 Result<Marks> marks_of(const Chain& chain, uint64_t first, uint64_t last) {
-  constexpr size_t kPages = 16;
   Marks marks;
-  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, list_pins(chain.store()));
+  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> pins, chain.pins());
   marks.pinned.insert(pins.begin(), pins.end());
-  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain, first, last, kPages));
-  for (const EdgeName& edge : edges) {
-    if (!edge.base) marks.anchored.insert(edge.version);
+  DW_ASSIGN_OR_RETURN(const auto hops, chain.added_hops(first, last));
+  for (const AddedHop& hop : hops) {
+    if (!hop.base) marks.anchored.insert(hop.version);
   }
   return marks;
 }
@@ -83,6 +81,10 @@ std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
           remarks};
 }
 
+bool is_damaged(const Status& status) {
+  return status.code() == Code::kCorruption || status.code() == Code::kUnsupported;
+}
+
 // A record that cannot be shown: the others still can.
 std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
   return {std::to_string(version),         "-", "DAMAGED", "-", "-", "-", "-", "-",
@@ -120,7 +122,7 @@ int log(const Context& context, const LogArguments& options) {
       const Result<VersionRecord>& record = records[i];
       const uint64_t version = first + left - 1 - i;
       if (!record.ok() && record.status().code() == Code::kNotFound) continue;  // pruned
-      if (!record.ok() && is_damage(record.status())) {
+      if (!record.ok() && is_damaged(record.status())) {
         damage = record.status().code();
         table.add(damaged_row(version, record.status()));
         versions.push_back({{"version", version}, {"error", record.status().to_string()}});

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "base/log.h"
 #include "cli/command.h"
+#include "deltawire/log.h"
 
 namespace deltawire::cli {
 

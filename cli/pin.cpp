@@ -1,7 +1,6 @@
 // pin and unpin: what retention keeps beside the newest versions.
 #include <fmt/format.h>
 
-#include "chain/retention.h"
 #include "cli/chain_args.h"
 #include "cli/options.h"
 #include "cli/verbs.h"
@@ -17,8 +16,7 @@ struct PinArguments {
 int change_pin(const Context& context, const PinArguments& options, bool pinned) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
-  const Status status =
-      pinned ? pin_version(*chain, options.version) : unpin_version(*chain, options.version);
+  const Status status = pinned ? chain->pin(options.version) : chain->unpin(options.version);
   if (!status.ok()) return context.fail(status);
   context.say(
       fmt::format("version {} {}", options.version,

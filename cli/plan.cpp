@@ -1,5 +1,3 @@
-#include "chain/plan.h"
-
 #include <fmt/format.h>
 
 #include "cli/chain_args.h"
@@ -29,19 +27,6 @@ std::string_view kind_name(HopKind kind) {
       break;
   }
   return "delta";
-}
-
-Result<Plan> make_plan(const Chain& chain, const PlanArguments& options) {
-  uint64_t to = options.to.value_or(0);
-  if (!options.to) {
-    DW_ASSIGN_OR_RETURN(to, head_of(chain));
-  }
-  std::optional<Held> held;
-  if (options.from) {
-    DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(*options.from));
-    held = Held{*options.from, record.digest};
-  }
-  return plan_catch_up(chain, held, to);
 }
 
 void say(const Context& context, const PlanArguments& options, const Plan& plan) {
@@ -85,7 +70,7 @@ Json to_json(const PlanArguments& options, const Plan& plan) {
 int run_plan(const Context& context, const PlanArguments& options) {
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
-  const Result<Plan> plan = make_plan(*chain, options);
+  const Result<Plan> plan = chain->plan(options.from, options.to);
   if (!plan.ok()) return context.fail(plan.status());
   say(context, options, *plan);
   context.emit(to_json(options, *plan));

@@ -1,8 +1,6 @@
 // Everything that the records say about one version.
 #include <fmt/format.h>
 
-#include "chain/edges.h"
-#include "chain/side_objects.h"
 #include "cli/chain_args.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -23,21 +21,22 @@ struct ShowArguments {
 struct Shown {
   VersionRecord record;
   Schema schema;
-  std::vector<EdgeName> edges;  // that lead to it
+  std::vector<AddedHop> hops;  // that lead to it
 };
 
 Result<Shown> look_at(const Chain& chain, uint64_t version) {
-  constexpr size_t kPages = 16;
   DW_ASSIGN_OR_RETURN(VersionRecord record, chain.version(version));
   DW_ASSIGN_OR_RETURN(Schema schema, chain.schema(record.manifest));
-  DW_RETURN_IF_ERROR(
-      states_of(schema, record.manifest).status().at("version " + std::to_string(version)));
-  DW_ASSIGN_OR_RETURN(std::vector<EdgeName> edges, list_edges(chain, version, version, kPages));
-  return Shown{std::move(record), std::move(schema), std::move(edges)};
+  if (record.manifest.digests.size() != schema.tensors.size()) {
+    return corruption(fmt::format("version {}: expected {} digests, one per tensor, got {}",
+                                  version, schema.tensors.size(), record.manifest.digests.size()));
+  }
+  DW_ASSIGN_OR_RETURN(std::vector<AddedHop> hops, chain.added_hops(version, version));
+  return Shown{std::move(record), std::move(schema), std::move(hops)};
 }
 
-std::string edge_text(const EdgeName& edge) {
-  return edge.base ? fmt::format("merged delta from version {}", *edge.base) : "anchor";
+std::string hop_text(const AddedHop& hop) {
+  return hop.base ? fmt::format("merged delta from version {}", *hop.base) : "anchor";
 }
 
 void say(const Context& context, const Shown& shown_version, bool tensors) {
@@ -63,8 +62,8 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
   line("manifest", shown_version.record.digest.hex());
   line("parent", m.parent ? m.parent->hex() : "none: the seed");
   line("anchor", fmt::format("version {}, {}", m.anchor, human_bytes(double(m.anchor_bytes))));
-  for (const EdgeName& edge : shown_version.edges) {
-    line("shortcut", fmt::format("{}, {}", edge_text(edge), human_bytes(double(edge.bytes))));
+  for (const AddedHop& hop : shown_version.hops) {
+    line("shortcut", fmt::format("{}, {}", hop_text(hop), human_bytes(double(hop.bytes))));
   }
   for (const PartRef& part : m.parts) {
     line("part", fmt::format("{}  {}", part.name, human_bytes(double(part.size_bytes))));
@@ -91,15 +90,15 @@ Json or_null(const std::optional<T>& value) {
 
 Json to_json(const Shown& shown_version) {
   const Manifest& m = shown_version.record.manifest;
-  Json edges = Json::array(), tensors = Json::array(), files = Json::array();
+  Json hops = Json::array(), tensors = Json::array(), files = Json::array();
   for (const SideFile& file : m.files) {
     files.push_back({{"name", file.name},
                      {"bytes", file.size_bytes},
                      {"sha-256", file.sha256.hex()},
-                     {"object", side_object(file).name}});
+                     {"object", object_of(file)}});
   }
-  for (const EdgeName& edge : shown_version.edges) {
-    edges.push_back({{"base", or_null(edge.base)}, {"bytes", edge.bytes}});
+  for (const AddedHop& hop : shown_version.hops) {
+    hops.push_back({{"base", or_null(hop.base)}, {"bytes", hop.bytes}});
   }
   for (size_t i = 0; i < shown_version.schema.tensors.size(); ++i) {
     const Schema::Tensor& tensor = shown_version.schema.tensors[i];
@@ -129,7 +128,7 @@ Json to_json(const Shown& shown_version) {
                    {"anchor_bytes", m.anchor_bytes},
                    {"parts", parts_json(m.parts)},
                    {"files", std::move(files)},
-                   {"shortcuts", std::move(edges)},
+                   {"shortcuts", std::move(hops)},
                    {"tensors", std::move(tensors)}});
   return json;
 }

@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <ctime>
 
-#include "chain/chain.h"
-#include "chain/heartbeat.h"
 #include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "deltawire/chain.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
 #include "replica/journal_record.h"
@@ -24,6 +23,8 @@ struct StatusArguments {
   std::vector<std::string> places;
   StoreOptions store_options;
 };
+
+int64_t unix_now() { return int64_t(std::time(nullptr)); }
 
 std::string ago(int64_t then) {
   const int64_t age = std::max<int64_t>(0, unix_now() - then);
@@ -134,9 +135,9 @@ Json show_heartbeat(const Context& context, const std::optional<uint64_t>& head,
 Result<Json> show_store(const Context& context, const std::string& place,
                         const StoreOptions& options) {
   DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> store, open_store(place, options));
-  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, {}));
+  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store));
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
-  DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> beats, list_heartbeats(*store));
+  DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> beats, chain.replicas());
   Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", optional_json(head)}};
   std::string line = fmt::format("{}: head {}, run {}", store->url(),
                                  head ? std::to_string(*head) : "none", chain.run());

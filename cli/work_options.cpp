@@ -18,11 +18,11 @@ void add_key_options(Command* verb, std::filesystem::path* sign_key,
       ->excludes(sign);
 }
 
-void add_work_options(Command* verb, WorkOptions* options) {
+void add_work_options(Command* verb, WorkOptions* work, ChainOptions* keys) {
   verb->add_option(
-      "--work", options->folder,
+      "--work", work->folder,
       "folder for copies of the model during the work (default: the system's temporary folder)");
-  add_key_options(verb, &options->sign_key, &options->trust_key, &options->change_key);
+  add_key_options(verb, &keys->sign_key, &keys->trust_key, &keys->change_key);
 }
 
 }  // namespace deltawire::cli

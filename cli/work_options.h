@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/command.h"
-#include "maintain/chain_state.h"
+#include "deltawire/maintain.h"
 
 namespace deltawire::cli {
 
@@ -11,6 +11,7 @@ namespace deltawire::cli {
 void add_key_options(Command* verb, std::filesystem::path* sign_key,
                      std::filesystem::path* trust_key, bool* change_key);
 
-void add_work_options(Command* verb, WorkOptions* options);
+// --work, and the options of keys.
+void add_work_options(Command* verb, WorkOptions* work, ChainOptions* keys);
 
 }  // namespace deltawire::cli

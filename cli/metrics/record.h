@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/metrics.h"
+#include "deltawire/metrics.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
 #include "engine/notifier.h"

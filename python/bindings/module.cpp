@@ -24,4 +24,5 @@ NB_MODULE(_core, module) {
   bind_checkpoints(module);
   bind_delta(module);
   bind_chain(module);
+  bind_logging(module);
 }

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from deltawire._core import version as _version
-from deltawire.chain import Chain, Manifest, Part, TensorSpec
+from deltawire.chain import Chain, Manifest, SideFile, TensorSpec
 from deltawire.checkpoints import apply_delta, diff_checkpoints, verify
 from deltawire.delta import Delta, Entry, diff, load
 from deltawire.errors import (
@@ -43,6 +43,18 @@ from deltawire.errors import (
     OutOfMemory,
     Unavailable,
     Unsupported,
+)
+from deltawire.events import listen as _listen
+from deltawire.maintenance import (
+    Anchored,
+    Checked,
+    Collected,
+    Compacted,
+    Hop,
+    MergedDelta,
+    Part,
+    Plan,
+    ReplicaStatus,
 )
 from deltawire.publisher import Publisher
 from deltawire.replica import Replica, read_replica_state
@@ -66,6 +78,8 @@ if TYPE_CHECKING:
 
 __version__ = _version()
 
+_listen()
+
 
 def __getattr__(name: str) -> _Any:
     """`dw.torch` is there when it is asked for; torch is not imported before."""
@@ -75,10 +89,14 @@ def __getattr__(name: str) -> _Any:
 
 
 __all__ = [
+    "Anchored",
     "Applied",
     "BaseMismatch",
     "Cancelled",
     "Chain",
+    "Checked",
+    "Collected",
+    "Compacted",
     "Conflict",
     "Corruption",
     "Delta",
@@ -87,19 +105,24 @@ __all__ = [
     "Difference",
     "Entry",
     "Error",
+    "Hop",
     "InternalError",
     "InvalidArgument",
     "IoError",
     "Manifest",
+    "MergedDelta",
     "NotFound",
     "ObjectInfo",
     "OutOfMemory",
     "Part",
     "Phase",
+    "Plan",
     "Publisher",
     "Pull",
     "Replica",
     "ReplicaState",
+    "ReplicaStatus",
+    "SideFile",
     "SnapshotMemory",
     "Store",
     "Tensor",

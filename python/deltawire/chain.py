@@ -1,13 +1,15 @@
-"""Looking at a chain: its versions and what they changed."""
+"""A chain: its versions, what they changed, what is kept of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltawire import _core
+from deltawire.maintenance import Anchored, Checked, Collected, Compacted, Part, Plan, ReplicaStatus
+from deltawire.progress import Progress, callback_of
 from deltawire.stores import StoreLike, store_handle
 from deltawire.units import human_bytes, percent, plural
 
@@ -18,21 +20,21 @@ _SHOWN = 10  # versions in a repr
 
 
 @dataclass(frozen=True)
-class Part:
-    """An object of a version."""
-
-    name: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class TensorSpec:
     """A tensor without its bytes."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SideFile:
+    """A file of a version beside its weights: a configuration, a tokenizer."""
+
+    name: str
+    size_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +50,8 @@ class Manifest:
     created: str
     publisher: str
     parts: tuple[Part, ...]
+    files: tuple[SideFile, ...]
+    """All that it has beside its weights."""
     bytes: int
     num_tensors: int
     num_elements: int
@@ -63,11 +67,14 @@ class Manifest:
     anchor_bytes: int
     chain_bytes: int
     """Of all versions up to this one."""
+    signed_by: str
+    """The public key that it says it is signed with; empty: none. True where keys are trusted."""
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> Manifest:
         """From what the extension reports."""
-        return cls(**{**report, "parts": tuple(Part(*part) for part in report["parts"])})
+        parts, files = report["parts"], report["files"]
+        return cls(**{**report, "parts": tuple(Part(*part) for part in parts), "files": tuple(SideFile(*file) for file in files)})
 
     @property
     def density(self) -> float:
@@ -101,10 +108,24 @@ class Chain:
     (3, 2, 1, 1, {'w': 0.01})
     """
 
-    def __init__(self, store: StoreLike, *, trust_key: str | os.PathLike[str] = "") -> None:
-        """Open the chain at `store`; `NotFound` when there is none. With `trust_key` its records must be signed."""
+    def __init__(
+        self,
+        store: StoreLike,
+        *,
+        trust_key: str | os.PathLike[str] = "",
+        sign_key: str | os.PathLike[str] = "",
+        change_key: bool = False,
+        progress: Progress = False,
+    ) -> None:
+        """Open the chain at `store`; `NotFound` when there is none. With `trust_key` its records must be signed.
+
+        `sign_key` signs what `compact` and `anchor` add. It must be the key that the versions are signed with, unless
+        `change_key`. `progress` is told of what takes long: `compact`, `anchor` and `fsck`.
+        """
         self._store = store_handle(store)
-        self._core = _core.Chain(self._store, os.fspath(trust_key))
+        self._core = _core.Chain(
+            self._store, os.fspath(trust_key), os.fspath(sign_key), change_key, callback_of(progress, "chain")
+        )
 
     @property
     def run(self) -> str:
@@ -138,6 +159,94 @@ class Chain:
         from deltawire.plot import plot_chain
 
         return plot_chain(self, last)
+
+    def plan(self, from_version: int | None = None, to: int | None = None) -> Plan:
+        """The cheapest way to version `to` (None: the newest) for a replica that holds `from_version` (None: nothing).
+
+        >>> import numpy as np, deltawire as dw
+        >>> weights = {"w": np.zeros(1000)}
+        >>> publisher = dw.Publisher("memory:plan", weights)
+        >>> for step in range(3):
+        ...     weights["w"][step] = 1
+        ...     version = publisher.publish()
+        >>> plan = dw.Chain("memory:plan").plan(from_version=1)
+        >>> [(hop.kind, hop.from_version, hop.version) for hop in plan.hops]
+        [('delta', 1, 2)]
+        """
+        return Plan.of(self._core.plan(from_version, to))
+
+    @property
+    def replicas(self) -> list[ReplicaStatus]:
+        """What replicas have left in the store about themselves: what each holds, serves and is on its way to."""
+        return [ReplicaStatus(**report) for report in self._core.replicas()]
+
+    @property
+    def pins(self) -> list[int]:
+        """The versions that are pinned."""
+        return self._core.pins()
+
+    def pin(self, version: int) -> None:
+        """Keep a version, and what leads to it, whatever `gc` removes. `Conflict` when a gc is about to remove it."""
+        self._core.pin(version)
+
+    def unpin(self, version: int) -> None:
+        """Leave a pinned version to retention again; `NotFound` when it is not pinned."""
+        self._core.unpin(version)
+
+    def gc(self, keep: int, *, grace_seconds: int = 3600, dry_run: bool = False, signed_too: bool = False) -> Collected:
+        """Remove all but the newest `keep` versions, what is pinned, what is being read, and what leads to them.
+
+        Records go now, their objects at a later call, `grace_seconds` afterwards: call it now and then. It may run beside
+        publishers and replicas. In a signed chain it needs `trust_key`, unless `signed_too` says that it is no longer signed.
+        """
+        return Collected.of(self._core.gc(keep, grace_seconds, dry_run, signed_too))
+
+    def compact(
+        self,
+        *,
+        spans: Sequence[int] = (4, 16, 64),
+        first: int = 0,
+        upto: int | None = None,
+        codec: str = "auto",
+        part_bytes: int = 64 << 20,
+        memory_limit: int = 2 << 30,
+        work: str | os.PathLike[str] = "",
+        threads: int = 0,
+    ) -> Compacted:
+        """Add merged deltas, so that a late replica fetches one instead of many.
+
+        They begin and end at multiples of `spans`, from version `first` up to `upto` (None: the newest). States of the model
+        are kept in the folder `work` meanwhile (the system's for temporary files).
+        """
+        report = self._core.compact(
+            spans=list(spans),
+            first=first,
+            upto=upto,
+            codec=codec,
+            part_bytes=part_bytes,
+            memory_limit=memory_limit,
+            work=os.fspath(work),
+            threads=threads,
+        )
+        return Compacted.of(report)
+
+    def anchor(self, version: int | None = None, *, work: str | os.PathLike[str] = "", threads: int = 0) -> Anchored:
+        """Store a version (None: the newest) whole, so that new replicas begin there. `work` as in `compact`."""
+        return Anchored(**self._core.anchor(version, os.fspath(work), threads))
+
+    def fsck(self, *, quick: bool = False, work: str | os.PathLike[str] = "", threads: int = 0) -> Checked:
+        """Check the whole chain: records, links, objects, and that every version decodes to what its manifest says.
+
+        With `quick` parts are only looked for. What is wrong is in the answer; it raises only when the store fails. One state
+        of the model is held meanwhile: in the folder `work`, or in memory.
+
+        >>> import numpy as np, deltawire as dw
+        >>> publisher = dw.Publisher("memory:fsck", {"w": np.zeros(1000)})
+        >>> version = publisher.publish()
+        >>> dw.Chain("memory:fsck").fsck()
+        Checked(sound: 1 version, 1 decoded)
+        """
+        return Checked.of(self._core.fsck(quick, os.fspath(work), threads))
 
     def __getitem__(self, version: int) -> Manifest:
         if version < 0:

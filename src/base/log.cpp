@@ -63,6 +63,13 @@ std::string quoted_text(std::string_view text) {
   return out + "\"";
 }
 
+// What a sink does may have events of its own: they would wait for it to end.
+thread_local bool in_sink = false;
+struct InSink {
+  InSink() { in_sink = true; }
+  ~InSink() { in_sink = false; }
+};
+
 std::string value_text(const LogValue& value) {
   return std::visit(Overloaded{[](std::monostate) -> std::string { return "none"; },
                                [](bool flag) -> std::string { return flag ? "true" : "false"; },
@@ -123,9 +130,10 @@ bool log_enabled(LogLevel level) noexcept {
 }
 
 void log_event(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
-  if (!log_enabled(level)) return;
+  if (!log_enabled(level) || in_sink) return;
   const LogRecord record{std::chrono::system_clock::now(), level, event, fields};
   const std::lock_guard lock(sink_mutex);
+  const InSink mark;
   if (sink()) sink()(record);
 }
 

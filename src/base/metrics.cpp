@@ -1,4 +1,4 @@
-#include "base/metrics.h"
+#include "deltawire/metrics.h"
 
 #include <algorithm>
 #include <charconv>

@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <mutex>
 
 #include "base/thread_pool.h"
 #include "chain/edges.h"
+#include "chain/head.h"
+#include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/side_objects.h"
 
@@ -54,34 +54,70 @@ std::string process_name() {
   return std::string(host) + ":" + std::to_string(::getpid());
 }
 
-struct Chain::LastSchema {
-  std::mutex mutex;
-  Digest sha256;
-  Schema schema;
+struct Chain::Impl {
+  Impl(std::shared_ptr<Store> store_, ChainOptions options_, ChainKeys keys_, std::string run_)
+      : store(std::move(store_)),
+        options(std::move(options_)),
+        keys(std::move(keys_)),
+        run(std::move(run_)) {}
+
+  const std::shared_ptr<Store> store;
+  const ChainOptions options;
+  const ChainKeys keys;
+  const std::string run;
+
+  // Of the last version that was asked for.
+  mutable std::mutex schema_mutex;
+  mutable Digest schema_sha256;
+  mutable Schema schema;
 };
 
-Chain::Chain(std::shared_ptr<Store> store, ChainOptions options, std::string run)
-    : store_(std::move(store)),
-      options_(std::move(options)),
-      run_(std::move(run)),
-      last_schema_(std::make_shared<LastSchema>()) {}
+struct ChainInternals {
+  static const Chain::Impl& of(const Chain& chain) { return *chain.impl_; }
+  static Chain make(std::shared_ptr<Store> store, ChainOptions options, ChainKeys keys,
+                    std::string run) {
+    return Chain(std::make_shared<const Chain::Impl>(std::move(store), std::move(options),
+                                                     std::move(keys), std::move(run)));
+  }
+};
 
-Result<Chain> Chain::open(std::shared_ptr<Store> store, ChainOptions options) {
-  Result<std::string> text = store->get(kRunName, kMaxHintBytes);
+namespace {
+
+Result<std::string> read_run(Store& store) {
+  const Result<std::string> text = store.get(kRunName, kMaxHintBytes);
   if (!text.ok() && text.status().code() == Code::kNotFound) {
-    std::string message = store->url() + ": holds no run; `deltawire publish` makes one";
+    std::string message = store.url() + ": holds no run; `deltawire publish` makes one";
     // A bucket may be missing altogether, which only the server knows.
-    if (store->local_folder().empty()) message += " (" + text.status().message() + ")";
+    if (store.local_folder().empty()) message += " (" + text.status().message() + ")";
     return not_found(std::move(message));
   }
   DW_RETURN_IF_ERROR(Status(text.status()));
   Result<std::string> run = parse_run(*text);
-  if (!run.ok()) return std::move(run).status().at(store->url() + "/" + std::string(kRunName));
-  return Chain(std::move(store), std::move(options), *run);
+  if (!run.ok()) return std::move(run).status().at(store.url() + "/" + std::string(kRunName));
+  return run;
 }
 
-Result<Chain> Chain::create(std::shared_ptr<Store> store, ChainOptions options,
-                            bool single_writer) {
+}  // namespace
+
+Chain::Chain(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+Result<Chain> Chain::open(std::shared_ptr<Store> store, const ChainOptions& options) {
+  DW_ASSIGN_OR_RETURN(ChainKeys keys,
+                      read_keys(options.sign_key, options.trust_key, options.change_key));
+  DW_ASSIGN_OR_RETURN(std::string run, read_run(*store));
+  return ChainInternals::make(std::move(store), options, std::move(keys), std::move(run));
+}
+
+Result<Chain> open_with_keys(std::shared_ptr<Store> store, ChainKeys keys) {
+  DW_ASSIGN_OR_RETURN(std::string run, read_run(*store));
+  return ChainInternals::make(std::move(store), {}, std::move(keys), std::move(run));
+}
+
+Chain with_other_keys(const Chain& chain, ChainKeys keys) {
+  return ChainInternals::make(chain.shared_store(), chain.options(), std::move(keys), chain.run());
+}
+
+Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool single_writer) {
   DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
   if (!can.put_if_absent && !single_writer) {
     return unsupported(store->url() +
@@ -93,95 +129,16 @@ Result<Chain> Chain::create(std::shared_ptr<Store> store, ChainOptions options,
   const MemoryBody body(text);
   DW_RETURN_IF_ERROR(can.put_if_absent ? store->put_if_absent(kRunName, body)
                                        : store->put(kRunName, body));
-  return Chain(std::move(store), std::move(options), run);
+  return ChainInternals::make(std::move(store), {}, std::move(keys), run);
 }
 
-Result<bool> Chain::exists(uint64_t version) const {
-  const Result<ObjectInfo> info = store_->stat(manifest_name(version));
-  if (info.ok()) return true;
-  if (info.status().code() == Code::kNotFound) return false;
-  return info.status();
-}
+const std::string& Chain::run() const noexcept { return impl_->run; }
+Store& Chain::store() const noexcept { return *impl_->store; }
+const std::shared_ptr<Store>& Chain::shared_store() const noexcept { return impl_->store; }
+const ChainOptions& Chain::options() const noexcept { return impl_->options; }
+const ChainKeys& keys_of(const Chain& chain) { return ChainInternals::of(chain).keys; }
 
-// The versions from `from` on that a listing shows, up to a page of them. Lists may lag behind.
-Result<std::vector<uint64_t>> Chain::listed_from(uint64_t from) const {
-  const std::string after = from == 0 ? "" : manifest_name(from - 1);
-  DW_ASSIGN_OR_RETURN(const auto page, store_->list(kManifestPrefix, after, kListPage));
-  std::vector<uint64_t> versions;
-  for (const ObjectInfo& object : page) {
-    if (const auto version = version_of_manifest(object.name)) versions.push_back(*version);
-  }
-  return versions;
-}
-
-// The newest version that listings show; none when they show none from `from` on. Retention leaves
-// holes, so a version that is missing says nothing about those above it.
-Result<std::optional<uint64_t>> Chain::newest_listed(uint64_t from) const {
-  std::optional<uint64_t> newest;
-  // Nothing lies above `high`. Probes go up at growing distances, and bisect once one was too far.
-  uint64_t probe = from, low = from, high = kMaxVersion, step = kListPage;
-  while (low <= high) {
-    DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> page, listed_from(probe));
-    if (!page.empty()) {
-      newest = page.back();
-      if (page.size() < kListPage) break;
-      low = page.back() + 1;
-      step *= 2;
-    } else if (probe == low) {
-      break;
-    } else {
-      high = probe - 1;
-    }
-    probe = high == kMaxVersion ? std::min(low + step, high) : low + (high - low) / 2;
-  }
-  return newest;
-}
-
-Result<std::optional<uint64_t>> Chain::hint() const {
-  const Result<std::string> text = store_->get(kHeadName, kMaxHintBytes);
-  if (!text.ok() && text.status().code() != Code::kNotFound) return text.status();
-  uint64_t version = 0;
-  if (text.ok() &&
-      std::from_chars(text->data(), text->data() + text->size(), version).ec == std::errc() &&
-      version <= kMaxVersion) {
-    return std::optional(version);
-  }
-  return std::optional<uint64_t>();
-}
-
-Result<std::optional<uint64_t>> Chain::head() const {
-  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, hint());
-  DW_ASSIGN_OR_RETURN(std::optional<uint64_t> newest, newest_listed(start.value_or(0)));
-  // Nothing where the hint points: it is wrong, or the listing is behind it.
-  if (!newest && start.value_or(0) != 0) {
-    DW_ASSIGN_OR_RETURN(const bool there, exists(*start));
-    if (there) {
-      newest = start;
-    } else {
-      DW_ASSIGN_OR_RETURN(newest, newest_listed(0));
-    }
-  }
-  if (!newest) {
-    DW_ASSIGN_OR_RETURN(const bool seeded, exists(0));
-    if (!seeded) return std::optional<uint64_t>();
-  }
-  // The listing may have missed the newest ones, and there are no holes above those it shows:
-  // gallops, then bisects.
-  uint64_t last = newest.value_or(0), step = 1;
-  while (true) {
-    DW_ASSIGN_OR_RETURN(const bool there, exists(last + step));
-    if (!there) break;
-    last += step;
-    step *= 2;
-  }
-  uint64_t missing = last + step;
-  while (missing - last > 1) {
-    const uint64_t middle = last + (missing - last) / 2;
-    DW_ASSIGN_OR_RETURN(const bool there, exists(middle));
-    (there ? last : missing) = middle;
-  }
-  return std::optional(last);
-}
+Result<std::optional<uint64_t>> Chain::head() const { return find_head(store()); }
 
 // What head() would ask one after the other, had the hint named `known`: a listing from there, and
 // probes of what the listing may have missed.
@@ -192,8 +149,8 @@ Result<Chain::Newest> Chain::newest_after(uint64_t known) const {
   ThreadPool pool(3);
   pool.parallel_for(3, [&](size_t i, unsigned) {
     if (i == 0) next = version(known + 1);
-    if (i == 1) listed = listed_from(known);
-    if (i == 2) further = exists(known + 2);
+    if (i == 1) listed = listed_from(store(), known);
+    if (i == 2) further = has_version(store(), known + 2);
   });
   DW_RETURN_IF_ERROR(Status(listed.status()));
   DW_RETURN_IF_ERROR(Status(further.status()));
@@ -209,18 +166,18 @@ Result<Chain::Newest> Chain::newest_after(uint64_t known) const {
 
 Result<VersionRecord> Chain::version(uint64_t version) const {
   const std::string name = manifest_name(version);
-  const Result<std::string> got = store_->get(name, kMaxManifestBytes);
+  const Result<std::string> got = store().get(name, kMaxManifestBytes);
   if (!got.ok() && got.status().code() == Code::kNotFound) {
-    return not_found(store_->url() + ": there is no version " + std::to_string(version) +
+    return not_found(store().url() + ": there is no version " + std::to_string(version) +
                      ": it was never published, or gc has removed it");
   }
   DW_RETURN_IF_ERROR(Status(got.status()));
   const std::string& text = *got;
-  const std::string place = store_->url() + "/" + name;
-  Result<Manifest> manifest = parse_manifest(text, options_.trust);
+  const std::string place = store().url() + "/" + name;
+  Result<Manifest> manifest = parse_manifest(text, impl_->keys.trust);
   if (!manifest.ok()) return std::move(manifest).status().at(place);
-  if (manifest->run != run_) {
-    return corruption(place + ": belongs to run " + manifest->run + ", expected " + run_);
+  if (manifest->run != run()) {
+    return corruption(place + ": belongs to run " + manifest->run + ", expected " + run());
   }
   if (manifest->version != version) {
     return corruption(place + ": says that it is version " + std::to_string(manifest->version));
@@ -234,35 +191,35 @@ Result<VersionRecord> Chain::version(uint64_t version) const {
 
 Result<Schema> Chain::schema(const Manifest& manifest) const {
   const PartRef& ref = manifest.schema;
-  const std::string place = store_->url() + "/" + ref.name;
+  const std::string place = store().url() + "/" + ref.name;
   if (ref.name != schema_name(ref.sha256.hex())) {
     return corruption("version " + std::to_string(manifest.version) + ": schema is named " +
                       ref.name + ", expected " + schema_name(ref.sha256.hex()));
   }
   {
-    const std::lock_guard lock(last_schema_->mutex);
-    if (last_schema_->sha256 == ref.sha256) return last_schema_->schema;
+    const std::lock_guard lock(impl_->schema_mutex);
+    if (impl_->schema_sha256 == ref.sha256) return impl_->schema;
   }
-  DW_ASSIGN_OR_RETURN(const std::string text, store_->get(ref.name, kMaxSchemaBytes));
+  DW_ASSIGN_OR_RETURN(const std::string text, store().get(ref.name, kMaxSchemaBytes));
   const Digest got = record_digest(text);
   if (got != ref.sha256) {
     return corruption(place + ": sha-256: expected " + ref.sha256.hex() + ", got " + got.hex());
   }
   Result<Schema> schema = parse_schema(text);
   if (!schema.ok()) return std::move(schema).status().at(place);
-  const std::lock_guard lock(last_schema_->mutex);
-  last_schema_->sha256 = ref.sha256;
-  last_schema_->schema = *schema;
+  const std::lock_guard lock(impl_->schema_mutex);
+  impl_->schema_sha256 = ref.sha256;
+  impl_->schema = *schema;
   return schema;
 }
 
-Result<PartRef> Chain::put_schema(const Schema& schema) const {
+Result<PartRef> put_schema(const Chain& chain, const Schema& schema) {
   const std::string text = serialise_schema(schema);
   const Digest digest = record_digest(text);
   PartRef ref{schema_name(digest.hex()), text.size(), digest};
-  const Result<ObjectInfo> there = store_->stat(ref.name);
+  const Result<ObjectInfo> there = chain.store().stat(ref.name);
   if (there.ok() && there->size_bytes == text.size()) return ref;
-  DW_RETURN_IF_ERROR(store_->put(ref.name, MemoryBody(text)));
+  DW_RETURN_IF_ERROR(chain.store().put(ref.name, MemoryBody(text)));
   return ref;
 }
 

@@ -3,80 +3,87 @@
 // deleted.
 #include "base/sync_point.h"
 #include "chain/chain.h"
+#include "chain/head.h"
 #include "chain/names.h"
 
 namespace deltawire {
 
-Commit Chain::commit(const Manifest& manifest) const {
-  const Result<std::string> text = serialise_manifest(manifest, options_.sign);
-  if (!text.ok()) return {Outcome::kNot, text.status(), {}};
-  const Digest digest = record_digest(*text);
-  const std::string name = manifest_name(manifest.version);
-  const Result<Capabilities> can = store_->capabilities();
-  if (!can.ok()) return {Outcome::kNot, can.status(), digest};
-  if (!can->put_if_absent) {  // a single writer, which looks first
-    const Result<VersionRecord> there = version(manifest.version);
-    if (there.ok() && there->digest == digest) return check_newest(manifest, digest);
-    if (there.ok()) return {Outcome::kNot, taken_by(there->manifest), digest};
-    if (there.status().code() != Code::kNotFound) return {Outcome::kNot, there.status(), digest};
-  }
-  const MemoryBody body(*text);
-  DW_SYNC_POINT("publish: before commit");
-  Status answer = can->put_if_absent ? store_->put_if_absent(name, body) : store_->put(name, body);
-  DW_SYNC_POINT("publish: after commit");
-  Commit commit = answer.ok() ? check_newest(manifest, digest)
-                              : settle_put(manifest, digest, can->put_if_absent, std::move(answer));
-  if (commit.ok()) {
-    // Only a hint: the version is committed whether or not this works.
-    const std::string hint = std::to_string(manifest.version) + "\n";
-    (void)store_->put(kHeadName, MemoryBody(hint));
-  }
-  return commit;
-}
+namespace {
 
-Status Chain::taken_by(const Manifest& other) const {
-  return conflict(store_->url() + ": version " + std::to_string(other.version) +
+Status taken_by(const Chain& chain, const Manifest& other) {
+  return conflict(chain.store().url() + ": version " + std::to_string(other.version) +
                   " was published by another: " + other.publisher + " at " + other.created);
-}
-
-// A put that did not end well. A Conflict may be with ourselves, where the put was tried again; any
-// other answer says nothing about what the store holds. Only a sound record of another proves that
-// ours is not there and, where a name can be taken once, never will be.
-Commit Chain::settle_put(const Manifest& manifest, const Digest& digest, bool only_if_absent,
-                         Status answer) const {
-  Chain reader = *this;
-  reader.options_.trust = nullptr;  // whoever signed it, it is there
-  const Result<VersionRecord> there = reader.version(manifest.version);
-  if (there.ok() && there->digest == digest) return check_newest(manifest, digest);
-  if (there.ok() && only_if_absent) return {Outcome::kNot, taken_by(there->manifest), digest};
-  if (answer.code() != Code::kConflict) return {Outcome::kUnknown, std::move(answer), digest};
-  // The name is taken, by whom cannot be told.
-  return {Outcome::kUnknown, there.status(), digest};
 }
 
 // A publisher that slept through a whole retention period finds its number free again. What it put
 // then is no part of the chain: newer versions do not build upon it. Its record goes, so that no
 // reader finds a version that leads nowhere; its parts are left to gc.
-Commit Chain::check_newest(const Manifest& manifest, const Digest& digest) const {
+Commit check_newest(const Chain& chain, const Manifest& manifest, const Digest& digest) {
   const Commit committed{Outcome::kCommitted, {}, digest};
-  const Result<std::vector<uint64_t>> newer = listed_from(manifest.version + 1);
+  const Result<std::vector<uint64_t>> newer = listed_from(chain.store(), manifest.version + 1);
   // A store that fails now says nothing about the version, which it has acknowledged.
   if (!newer.ok() || newer->empty()) return committed;
-  const Result<VersionRecord> next = version(manifest.version + 1);
+  const Result<VersionRecord> next = chain.version(manifest.version + 1);
   if (next.ok() && next->manifest.parent == digest) return committed;
   Status failure = next.status();
   // A hole, if the listing says so, too, and there is something beyond it.
   if (failure.code() == Code::kNotFound && newer->front() != manifest.version + 1) {
-    failure = version(newer->back()).status();
+    failure = chain.version(newer->back()).status();
     if (failure.code() == Code::kNotFound) return committed;  // the listing was wrong
   }
   if (!failure.ok()) return {Outcome::kUnknown, std::move(failure), digest};
-  (void)store_->remove(manifest_name(manifest.version));
+  (void)chain.store().remove(manifest_name(manifest.version));
   return {Outcome::kTooLate,
-          conflict(store_->url() + ": version " + std::to_string(manifest.version) +
+          conflict(chain.store().url() + ": version " + std::to_string(manifest.version) +
                    " comes too late: the chain has gone on to version " +
                    std::to_string(newer->back()) + " without it"),
           digest};
+}
+
+// A put that did not end well. A Conflict may be with ourselves, where the put was tried again; any
+// other answer says nothing about what the store holds. Only a sound record of another proves that
+// ours is not there and, where a name can be taken once, never will be.
+Commit settle_put(const Chain& chain, const Manifest& manifest, const Digest& digest,
+                  bool only_if_absent, Status answer) {
+  const Chain reader = with_other_keys(chain, {});  // whoever signed it, it is there
+  const Result<VersionRecord> there = reader.version(manifest.version);
+  if (there.ok() && there->digest == digest) return check_newest(chain, manifest, digest);
+  if (there.ok() && only_if_absent)
+    return {Outcome::kNot, taken_by(chain, there->manifest), digest};
+  if (answer.code() != Code::kConflict) return {Outcome::kUnknown, std::move(answer), digest};
+  // The name is taken, by whom cannot be told.
+  return {Outcome::kUnknown, there.status(), digest};
+}
+
+}  // namespace
+
+Commit commit_version(const Chain& chain, const Manifest& manifest) {
+  Store& store = chain.store();
+  const Result<std::string> text = serialise_manifest(manifest, keys_of(chain).sign);
+  if (!text.ok()) return {Outcome::kNot, text.status(), {}};
+  const Digest digest = record_digest(*text);
+  const std::string name = manifest_name(manifest.version);
+  const Result<Capabilities> can = store.capabilities();
+  if (!can.ok()) return {Outcome::kNot, can.status(), digest};
+  if (!can->put_if_absent) {  // a single writer, which looks first
+    const Result<VersionRecord> there = chain.version(manifest.version);
+    if (there.ok() && there->digest == digest) return check_newest(chain, manifest, digest);
+    if (there.ok()) return {Outcome::kNot, taken_by(chain, there->manifest), digest};
+    if (there.status().code() != Code::kNotFound) return {Outcome::kNot, there.status(), digest};
+  }
+  const MemoryBody body(*text);
+  DW_SYNC_POINT("publish: before commit");
+  Status answer = can->put_if_absent ? store.put_if_absent(name, body) : store.put(name, body);
+  DW_SYNC_POINT("publish: after commit");
+  Commit commit = answer.ok()
+                      ? check_newest(chain, manifest, digest)
+                      : settle_put(chain, manifest, digest, can->put_if_absent, std::move(answer));
+  if (commit.ok()) {
+    // Only a hint: the version is committed whether or not this works.
+    const std::string hint = std::to_string(manifest.version) + "\n";
+    (void)store.put(kHeadName, MemoryBody(hint));
+  }
+  return commit;
 }
 
 }  // namespace deltawire

@@ -59,7 +59,7 @@ Result<Edge> read_edge(const Chain& chain, const EdgeName& name) {
   const std::string object = edge_name(name);
   DW_ASSIGN_OR_RETURN(const std::string text, chain.store().get(object, kMaxEdgeBytes));
   const std::string place = chain.store().url() + "/" + object;
-  Result<Edge> edge = parse_edge(text, chain.options().trust);
+  Result<Edge> edge = parse_edge(text, keys_of(chain).trust);
   if (!edge.ok()) return std::move(edge).status().at(place);
   DW_RETURN_IF_ERROR(check_edge(chain, name, *edge).at(place));
   return edge;
@@ -118,7 +118,7 @@ Status add_edge(const Chain& chain, const VersionRecord* base, const VersionReco
   }
   const uint64_t base_chain_bytes = base == nullptr ? 0 : base->manifest.chain_bytes;
   const std::string name = edge_name(name_of(edge, base_chain_bytes, version.manifest.chain_bytes));
-  DW_ASSIGN_OR_RETURN(const std::string text, serialise_edge(edge, chain.options().sign));
+  DW_ASSIGN_OR_RETURN(const std::string text, serialise_edge(edge, keys_of(chain).sign));
   DW_ASSIGN_OR_RETURN(const Capabilities can, store.capabilities());
   DW_SYNC_POINT("edge: before");
   DW_RETURN_IF_ERROR(can.put_if_absent && !replace ? store.put_if_absent(name, MemoryBody(text))

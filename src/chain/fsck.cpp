@@ -25,7 +25,7 @@ struct Seen {
 
 class Checker {
  public:
-  Checker(const Chain& chain, const FsckOptions& options)
+  Checker(const Chain& chain, const ObjectCheck& options)
       : chain_(chain), store_(chain.store()), options_(options) {}
 
   Result<FsckReport> run() {
@@ -40,7 +40,7 @@ class Checker {
     DW_RETURN_IF_ERROR(check_small_objects());
     check_others(head);
     out_.report.num_versions = names_.versions.size();
-    out_.report.num_edges = names_.edges.size();
+    out_.report.num_hops = names_.edges.size();
     return std::move(out_.report);
   }
 
@@ -309,7 +309,7 @@ class Checker {
 
   const Chain& chain_;
   Store& store_;
-  const FsckOptions& options_;
+  const ObjectCheck& options_;
   FsckFindings out_{store_};
 
   std::map<std::string, ObjectInfo> objects_;
@@ -325,9 +325,9 @@ class Checker {
 
 }  // namespace
 
-Result<FsckReport> check_chain(const Chain& chain, const FsckOptions& options) {
+Result<FsckReport> check_chain(const Chain& chain, const ObjectCheck& options) {
   // A handle of its own: the chain may remember a schema, and fsck is to look.
-  DW_ASSIGN_OR_RETURN(const Chain own, Chain::open(chain.shared_store(), chain.options()));
+  DW_ASSIGN_OR_RETURN(const Chain own, open_with_keys(chain.shared_store(), keys_of(chain)));
   return Checker(own, options).run();
 }
 

@@ -10,40 +10,24 @@
 
 namespace deltawire {
 
-struct FsckOptions {
+struct ObjectCheck {
   bool contents = true;  // read all parts; false: only look whether they are there, with their size
   unsigned threads = 0;  // 0: one per core
   // Called now and then with bytes done and, as far as known, to do. False: stop.
   std::function<bool(uint64_t done, uint64_t total)> progress;
 };
 
-struct FsckReport {
-  uint64_t head = 0;
-  uint64_t num_versions = 0, num_edges = 0, num_schemas = 0, num_parts = 0;
-  uint64_t num_files = 0;  // objects with files beside the weights
-  uint64_t bytes = 0;      // of parts and files that records name
-  uint64_t num_orphans = 0, orphan_bytes = 0;
-  uint64_t num_waiting = 0, waiting_bytes = 0;  // noted by gc, or of a publish that is under way
-
-  // Damage: something that was published cannot be had as it was, or lies about itself.
-  std::vector<std::string> problems;
-  // Odd, but nothing is lost: orphans, a wrong hint, objects of strangers, a pin of nothing.
-  std::vector<std::string> warnings;
-
-  bool clean() const { return problems.empty() && warnings.empty(); }
-};
-
 // Fails only when the store does; what is wrong with the chain is in the report. A chain that is
 // published to, or collected, meanwhile may show what is under way as a warning.
 //
 // Checked: the run; each manifest (form, checksum, run, number, parent link, sums, schema, counts,
-// state digest, and signatures as `chain.options().trust` says); that an anchor leads to each
+// state digest, and signatures as the chain's keys say); that an anchor leads to each
 // version; each part (size, sha-256) and that it fits the records (base, dtype, shape, digests);
 // the files beside the weights (size, sha-256), that each came with its version or with the one
 // before it, and that a version stored whole has copies of them and of nothing else;
 // shortcuts likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of gc;
 // and that there is nothing else. That payloads decode to the digests they promise takes the
 // weights: maintain/check_states.h.
-Result<FsckReport> check_chain(const Chain& chain, const FsckOptions& options);
+Result<FsckReport> check_chain(const Chain& chain, const ObjectCheck& options);
 
 }  // namespace deltawire

@@ -20,7 +20,7 @@ namespace deltawire {
 class FsckParts {
  public:
   // `objects`: all that the store holds, by name.
-  FsckParts(const FsckOptions& options, const std::map<std::string, ObjectInfo>& objects,
+  FsckParts(const ObjectCheck& options, const std::map<std::string, ObjectInfo>& objects,
             FsckFindings* findings)
       : options_(options), objects_(objects), out_(*findings), pool_(options.threads) {}
 
@@ -44,7 +44,7 @@ class FsckParts {
   Status check_part(const PartRef& part, bool whole, bool described, const CheckContents& check);
   void check_sizes(const std::string& record, const std::vector<PartRef>& parts);
 
-  const FsckOptions& options_;
+  const ObjectCheck& options_;
   const std::map<std::string, ObjectInfo>& objects_;
   FsckFindings& out_;
   ThreadPool pool_;

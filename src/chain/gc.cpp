@@ -65,7 +65,7 @@ class Collector {
 
   // A stranger's unsigned version on top must not decide that the signed ones below it are old.
   Status check_may_remove(const std::string& record, const std::string& signed_by) const {
-    if (signed_by.empty() || chain_.options().trust || options_.signed_too) return {};
+    if (signed_by.empty() || keys_of(chain_).trust || options_.signed_too) return {};
     return invalid_argument(store_.url() + "/" + record + ": is signed with key " + signed_by +
                             ", so what gc removes must be decided by signed records: give --trust "
                             "a file with the chain's keys, or say --unsigned if the chain is no "
@@ -200,7 +200,7 @@ class Collector {
     }
     count(trash);
     report_.num_versions += versions.size();
-    report_.num_edges += edges.size();
+    report_.num_hops += edges.size();
     if (options_.dry_run) return true;
     std::vector<std::string> names;
     for (const EdgeName& edge : edges) names.push_back(edge_name(edge));

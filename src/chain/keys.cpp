@@ -186,9 +186,9 @@ Truster check_signatures_only() {
   };
 }
 
-Result<ChainOptions> chain_options(const std::filesystem::path& sign_key,
-                                   const std::filesystem::path& trust_key, bool change_key) {
-  ChainOptions options;
+Result<ChainKeys> read_keys(const std::filesystem::path& sign_key,
+                            const std::filesystem::path& trust_key, bool change_key) {
+  ChainKeys options;
   options.change_key = change_key;
   options.keys_chosen = !trust_key.empty();
   if (options.keys_chosen) {
@@ -208,18 +208,18 @@ Result<ChainOptions> chain_options(const std::filesystem::path& sign_key,
 }
 
 bool is_signed_for(const Chain& chain, const std::string& signed_by) {
-  const ChainOptions& options = chain.options();
+  const ChainKeys& options = keys_of(chain);
   if (options.key.empty() || signed_by == options.key) return true;
   // Both keys are in the list: by it the record was read, and ours was looked for.
   return options.keys_chosen && !signed_by.empty();
 }
 
 Status check_key(const Chain& chain, const Manifest& upon) {
-  const bool leaves_signing = chain.options().key.empty() && !upon.signed_by.empty();
-  if (chain.options().change_key) return {};
+  const bool leaves_signing = keys_of(chain).key.empty() && !upon.signed_by.empty();
+  if (keys_of(chain).change_key) return {};
   if (!leaves_signing && is_signed_for(chain, upon.signed_by)) return {};
   const std::string place = chain.store().url() + ": version " + std::to_string(upon.version) + " ";
-  const std::string& own = chain.options().key;
+  const std::string& own = keys_of(chain).key;
   if (own.empty()) {
     return invalid_argument(place + "is signed with key " + upon.signed_by +
                             ", and this would not be signed: give that key (--sign-key), or say "

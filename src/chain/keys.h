@@ -1,21 +1,14 @@
 // Who may publish: key files, signing and trusting.
-//
-// A private key is a file of one line, "deltawire-private HEX", readable by its owner alone; a
-// public key "deltawire-public HEX". A file of trusted keys may have several lines, so that keys
-// can be replaced; empty lines and those that begin with '#' are passed over.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
 #include "chain/chain.h"
+#include "deltawire/keys.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
-
-// Writes a new private key to `path` (mode 0600) and its public key to `path`.pub; returns the
-// public key's hex digits. Conflict when either is there.
-Result<std::string> make_key_files(const std::filesystem::path& path);
 
 // Signs with the private key in a file. InvalidArgument when anyone but its owner may read it, or
 // when it is not a private key.
@@ -35,8 +28,8 @@ Truster check_signatures_only();
 // For either path that is empty: no signing, no checking; one who signs reads no signature that
 // does not hold. A publisher that signs with a key which its own readers would not trust is refused
 // (InvalidArgument).
-Result<ChainOptions> chain_options(const std::filesystem::path& sign_key,
-                                   const std::filesystem::path& trust_key, bool change_key = false);
+Result<ChainKeys> read_keys(const std::filesystem::path& sign_key,
+                            const std::filesystem::path& trust_key, bool change_key = false);
 
 // A chain stays signed: InvalidArgument unless what `chain` writes is signed like `upon`, the
 // version that it builds upon; by another key only if both are among the trusted ones; in any way

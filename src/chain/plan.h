@@ -20,30 +20,6 @@ struct Held {
 // BaseMismatch: the chain's manifest of the held version is `digest`, and not the one held.
 Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest);
 
-enum class HopKind : uint8_t { kVersion, kMerged, kAnchor };
-
-// One step of a plan: fetch these parts, apply them onto `base`, be at `version`.
-struct Hop {
-  HopKind kind = HopKind::kVersion;
-  std::optional<uint64_t> base;  // none: the parts are a whole checkpoint
-  uint64_t version = 0;
-  std::vector<PartRef> parts;
-  uint64_t bytes = 0;
-};
-
-struct Plan {
-  VersionRecord target;
-  Schema schema;  // of the target
-  // Empty: nothing to do. When the first has no base, what is held is of no use.
-  std::vector<Hop> hops;
-  uint64_t bytes = 0;
-  // For people: what following every single version from the held one (or the seed) would cost, and
-  // the size of the newest anchor that the target knows of.
-  uint64_t all_deltas_bytes = 0, anchor_bytes = 0;
-  // Records that were damaged or did not fit, and that the plan goes around.
-  std::vector<std::string> notes;
-};
-
 // Shortest path by bytes over versions, merged deltas and anchors (a hop also costs a little, so
 // that ties go to the shorter path). Every link is checked: parent digests along single versions,
 // the edge's own along shortcuts. `held` is none for a new replica; only anchors begin its path.

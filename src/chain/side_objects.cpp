@@ -4,9 +4,12 @@
 
 namespace deltawire {
 
+std::string object_of(const SideFile& file) {
+  return std::string(kFilePrefix) + file.attempt + "/" + file.sha256.hex();
+}
+
 PartRef side_object(const SideFile& file) {
-  return {std::string(kFilePrefix) + file.attempt + "/" + file.sha256.hex(), file.size_bytes,
-          file.sha256};
+  return {object_of(file), file.size_bytes, file.sha256};
 }
 
 Status check_side_objects(const Manifest& manifest) {

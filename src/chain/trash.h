@@ -7,18 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "deltawire/chain.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 
 namespace deltawire {
-
-// Versions first ... last.
-struct VersionRange {
-  uint64_t first = 0, last = 0;
-
-  bool contains(uint64_t version) const { return version >= first && version <= last; }
-  bool operator==(const VersionRange&) const = default;
-};
 
 // Ascending numbers as ranges.
 std::vector<VersionRange> ranges_of(const std::vector<uint64_t>& versions);

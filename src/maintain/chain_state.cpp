@@ -3,17 +3,19 @@
 namespace deltawire {
 namespace fs = std::filesystem;
 
-Result<ChainState> ChainState::open(std::shared_ptr<Store> store, fs::path folder,
+Result<ChainState> ChainState::open(const Chain& chain, fs::path folder,
                                     const WorkOptions& options) {
   ReplicaOptions replica;
   replica.threads = options.threads;
   replica.heartbeat = false;
-  replica.trust_key = options.trust_key;
+  replica.run = chain.run();
+  replica.trust_key = chain.options().trust_key;
   replica.progress = options.progress;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());
-  DW_ASSIGN_OR_RETURN(Replica opened, Replica::open(std::move(store), folder, std::move(replica)));
+  DW_ASSIGN_OR_RETURN(Replica opened,
+                      Replica::open(chain.shared_store(), folder, std::move(replica)));
   return ChainState(std::move(opened));
 }
 

@@ -1,5 +1,4 @@
-#include "maintain/compact.h"
-
+// Merged deltas.
 #include <algorithm>
 #include <set>
 
@@ -10,6 +9,8 @@
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "chain/shortcut.h"
+#include "deltawire/maintain.h"
+#include "maintain/chain_state.h"
 #include "maintain/merge.h"
 #include "publish/diff.h"
 #include "replica/hop_files.h"
@@ -47,10 +48,9 @@ struct End {
 
 class Compaction {
  public:
-  Compaction(std::shared_ptr<Store> store, Chain chain, const CompactOptions& options,
-             WorkFolder work)
-      : store_(std::move(store)),
-        chain_(std::move(chain)),
+  Compaction(const Chain& chain, const CompactOptions& options, WorkFolder work)
+      : store_(chain.shared_store()),
+        chain_(chain),
         options_(options),
         work_(std::move(work)),
         pool_(options.work.threads) {}
@@ -236,7 +236,7 @@ class Compaction {
       if (states_[i]) continue;
       DW_ASSIGN_OR_RETURN(
           states_[i],
-          ChainState::open(store_, work_.path() / ("state-" + std::to_string(i)), options_.work));
+          ChainState::open(chain_, work_.path() / ("state-" + std::to_string(i)), options_.work));
     }
     return {};
   }
@@ -254,7 +254,7 @@ class Compaction {
 
 }  // namespace
 
-Result<CompactReport> compact_chain(std::shared_ptr<Store> store, const CompactOptions& options) {
+Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& options) {
   for (const uint64_t span : options.spans) {
     if (span < 2) return invalid_argument("a span must be of two versions or more");
   }
@@ -263,12 +263,8 @@ Result<CompactReport> compact_chain(std::shared_ptr<Store> store, const CompactO
     return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
                             " MiB or more");
   }
-  DW_ASSIGN_OR_RETURN(
-      ChainOptions keys,
-      chain_options(options.work.sign_key, options.work.trust_key, options.work.change_key));
-  DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(store, std::move(keys)));
   DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
-  return Compaction(std::move(store), std::move(chain), options, std::move(work)).run();
+  return Compaction(chain, options, std::move(work)).run();
 }
 
 }  // namespace deltawire

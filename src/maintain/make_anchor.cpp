@@ -1,11 +1,12 @@
-#include "maintain/make_anchor.h"
-
+// Anchors that are made afterwards.
 #include "base/guard.h"
 #include "chain/edges.h"
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
+#include "deltawire/maintain.h"
 #include "format/tensor_digest.h"
+#include "maintain/chain_state.h"
 #include "publish/anchor.h"
 #include "replica/tensors.h"
 #include "store/bodies.h"
@@ -82,12 +83,10 @@ Status check_version(std::span<const PublishTensor> tensors, const Contents& con
 
 }  // namespace
 
-Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uint64_t> version,
+Result<AnchorReport> make_anchor(const Chain& chain, std::optional<uint64_t> version,
                                  const WorkOptions& options) {
   const PublishClock clock;
-  DW_ASSIGN_OR_RETURN(ChainOptions keys,
-                      chain_options(options.sign_key, options.trust_key, options.change_key));
-  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, std::move(keys)));
+  const std::shared_ptr<Store>& store = chain.shared_store();
   if (!version) {
     DW_ASSIGN_OR_RETURN(version, chain.head());
   }
@@ -101,7 +100,7 @@ Result<AnchorReport> make_anchor(std::shared_ptr<Store> store, std::optional<uin
   DW_ASSIGN_OR_RETURN(const bool there, is_stored_whole(chain, record, options.progress, &damaged));
   if (!there) {
     DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
-    DW_ASSIGN_OR_RETURN(ChainState state, ChainState::open(store, work.path() / "state", options));
+    DW_ASSIGN_OR_RETURN(ChainState state, ChainState::open(chain, work.path() / "state", options));
     DW_ASSIGN_OR_RETURN(const Checkpoint* checkpoint, state.bring_to(*version));
     const std::vector<PublishTensor> tensors = tensors_of(*checkpoint);
     const Contents contents = contents_of(tensors, nullptr);

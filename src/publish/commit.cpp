@@ -33,7 +33,7 @@ Commit commit_version(const Chain& chain, const Manifest& manifest, const Publis
   Status status = run_hook(chain, manifest, options);
   if (status.ok()) status = check();
   if (!status.ok()) return {Outcome::kNot, std::move(status), {}};
-  return chain.commit(manifest);
+  return commit_version(chain, manifest);
 }
 
 }  // namespace deltawire

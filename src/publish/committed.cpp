@@ -18,7 +18,7 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   if (head && draft->state.schema == schema) {
     manifest.schema = head->manifest.schema;  // it is there: the head names it
   } else {
-    DW_ASSIGN_OR_RETURN(manifest.schema, chain->put_schema(draft->state.schema));
+    DW_ASSIGN_OR_RETURN(manifest.schema, put_schema(*chain, draft->state.schema));
   }
   manifest.digest_kind = digest_kind();
   describe_state(draft->state, &manifest);

@@ -73,7 +73,7 @@ struct Publisher::Impl {
   const std::shared_ptr<Store> store;
   const std::filesystem::path folder;  // of the snapshot; empty: in memory
   const PublishOptions options;
-  ChainOptions keys;
+  ChainKeys keys;
   ThreadPool pool;
 
   std::optional<Chain> chain;

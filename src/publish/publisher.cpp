@@ -52,7 +52,7 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
 
 Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(check_options(options, !folder.empty()));
-  DW_ASSIGN_OR_RETURN(keys, chain_options(options.sign_key, options.trust_key, options.change_key));
+  DW_ASSIGN_OR_RETURN(keys, read_keys(options.sign_key, options.trust_key, options.change_key));
   if (keys.sign) {
     rank_keys.sign = keys.sign;
     DW_ASSIGN_OR_RETURN(rank_keys.trust, truster_of_signer(keys.sign));
@@ -63,7 +63,7 @@ Status Publisher::Impl::open() {
                        ": this store cannot put an object only if it is absent, so two publishers "
                        "could overwrite each other; say --single-writer if there will only be one");
   }
-  Result<Chain> opened = Chain::open(store, keys);
+  Result<Chain> opened = open_with_keys(store, keys);
   if (!opened.ok() && opened.status().code() == Code::kNotFound) {
     return options.new_run ? forget_runs(*store, folder, options.snapshot_per_run)
                            : check_no_run_was_here(*store, folder, options.snapshot_per_run);
@@ -117,11 +117,11 @@ Status Publisher::Impl::find_head_again() {
 Status Publisher::Impl::ensure_chain() {
   if (chain) return {};
   if (options.rank != 0) return wait_for_chain();
-  Result<Chain> made = Chain::create(store, keys, options.single_writer);
+  Result<Chain> made = create_chain(store, keys, options.single_writer);
   // Another publisher may have made it meanwhile; who of us publishes the seed is then decided by
   // the commit.
   if (!made.ok() && made.status().code() == Code::kConflict) {
-    made = Chain::open(store, keys);
+    made = open_with_keys(store, keys);
   }
   DW_RETURN_IF_ERROR(Status(made.status()));
   DW_SYNC_POINT("publish: run made");
@@ -134,7 +134,7 @@ Status Publisher::Impl::ensure_chain() {
 Status Publisher::Impl::wait_for_chain() {
   Pacer pacer(options);
   for (ranks::Pause how = ranks::Pause::kGoOn; how == ranks::Pause::kGoOn; how = pacer.pause()) {
-    Result<Chain> opened = Chain::open(store, keys);
+    Result<Chain> opened = open_with_keys(store, keys);
     if (opened.ok()) {
       chain = std::move(*opened);
       return read_head();
@@ -173,7 +173,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
 
 // A store that was emptied, or whose disk is no longer mounted, would take anything.
 Status Publisher::Impl::check_run() const {
-  const Result<Chain> now = Chain::open(store, keys);
+  const Result<Chain> now = open_with_keys(store, keys);
   if (!now.ok() && now.status().code() == Code::kNotFound) {
     return not_found(store->url() + ": holds no run any more; it held run " + chain->run() +
                      ": is the store mounted? Nothing was committed");

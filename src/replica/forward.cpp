@@ -42,8 +42,8 @@ Result<Chain> open_chain(const std::shared_ptr<Store>& store,
   if (!run.empty() && !is_run_id(run)) {
     return invalid_argument("run " + quote(run) + ": a run's id has 32 hex digits");
   }
-  DW_ASSIGN_OR_RETURN(ChainOptions options, chain_options({}, trust_key));
-  DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(store, std::move(options)));
+  DW_ASSIGN_OR_RETURN(ChainKeys options, read_keys({}, trust_key));
+  DW_ASSIGN_OR_RETURN(Chain chain, open_with_keys(store, std::move(options)));
   if (run.empty() || run == chain.run()) return chain;
   return base_mismatch(store->url() + ": holds run " + chain.run() + ", and the run asked for is " +
                        run);

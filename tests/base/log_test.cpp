@@ -7,6 +7,8 @@
 
 #include "base/redact.h"
 
+#include "base/secret.h"
+
 namespace deltawire {
 namespace {
 
@@ -151,6 +153,18 @@ TEST(Log, LevelsHaveNames) {
     EXPECT_EQ(log_level_name(*parse_log_level(name)), name);
   }
   EXPECT_EQ(parse_log_level("loud"), std::nullopt);
+}
+
+TEST(Log, WhatASinkCausesIsNotLogged) {
+  std::vector<std::string> events;
+  set_log_sink(LogLevel::kInfo, [&](const LogRecord& record) {
+    events.emplace_back(record.event);
+    log_event(LogLevel::kError, "caused.by_the_sink");
+  });
+  log_event(LogLevel::kInfo, "first");
+  log_event(LogLevel::kInfo, "second");
+  set_log_sink(LogLevel::kOff, {});
+  EXPECT_EQ(events, (std::vector<std::string>{"first", "second"}));
 }
 
 }  // namespace

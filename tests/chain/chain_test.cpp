@@ -15,9 +15,9 @@ using testing::MadeChain;
 TEST(Chain, OneRunPerStore) {
   auto store = std::make_shared<MemoryStore>("x");
   EXPECT_TRUE(is_failure(Chain::open(store, {}).status(), Code::kNotFound, "memory:x", "no run"));
-  const Chain chain = Chain::create(store, {}, false).value();
+  const Chain chain = create_chain(store, {}, false).value();
   EXPECT_EQ(Chain::open(store, {}).value().run(), chain.run());
-  EXPECT_EQ(Chain::create(store, {}, false).status().code(), Code::kConflict);
+  EXPECT_EQ(create_chain(store, {}, false).status().code(), Code::kConflict);
   EXPECT_FALSE(chain.head().value().has_value());
 }
 
@@ -128,11 +128,11 @@ TEST(Chain, AVersionIsCommittedOnce) {
   made.add(10);
   Manifest mine = made.next(5, false), theirs = mine;
   theirs.publisher = "other:2";
-  ASSERT_TRUE(made.chain.commit(theirs).ok());
-  EXPECT_TRUE(is_failure(made.chain.commit(mine).status, Code::kConflict, "version 1", "other:2",
-                         "2026-11-15"));
+  ASSERT_TRUE(commit_version(made.chain, theirs).ok());
+  EXPECT_TRUE(is_failure(commit_version(made.chain, mine).status, Code::kConflict, "version 1",
+                         "other:2", "2026-11-15"));
   // The same record again is a retry, not a race.
-  EXPECT_TRUE(made.chain.commit(theirs).ok());
+  EXPECT_TRUE(commit_version(made.chain, theirs).ok());
 }
 
 TEST(Chain, ARecordInTheWrongPlaceIsRefused) {

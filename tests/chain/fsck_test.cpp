@@ -28,7 +28,7 @@ void fill_for_fsck(RealChain& real) {
 }
 
 FsckReport check(const RealChain& real) {
-  FsckOptions options;
+  ObjectCheck options;
   options.threads = 2;
   const Result<FsckReport> report = check_chain(real.chain, options);
   EXPECT_TRUE(report.ok()) << report.status().to_string();
@@ -50,7 +50,7 @@ TEST(Fsck, ASoundChainIsClean) {
   const FsckReport report = check(real);
   EXPECT_TRUE(report.clean()) << (report.problems.empty() ? report.warnings : report.problems)[0];
   EXPECT_EQ(report.num_versions, 7U);
-  EXPECT_EQ(report.num_edges, 3U);
+  EXPECT_EQ(report.num_hops, 3U);
   EXPECT_EQ(report.num_schemas, 1U);
   EXPECT_EQ(report.num_parts, 20U);
   EXPECT_EQ(report.head, 6U);
@@ -118,7 +118,7 @@ TEST(Fsck, FilesThatCameFromNowhereAreFound) {
     m.parent = real.records[2].digest;
     m.parts.clear();
     tamper(real, &m);
-    EXPECT_TRUE(real.chain.commit(m).ok());
+    EXPECT_TRUE(commit_version(real.chain, m).ok());
     const FsckReport report = check(real);
     return report.problems.empty() ? std::string() : report.problems[0];
   };

@@ -101,7 +101,7 @@ TEST(Gc, KeepsTheLastVersionsAndWhatLeadsToThem) {
   expect_sound(real);
   // And then there is nothing left to do.
   const GcReport last = collect(real, 3, now + 2 * kGrace);
-  EXPECT_EQ(last.num_versions + last.num_edges + last.num_noted + last.num_deleted, 0U);
+  EXPECT_EQ(last.num_versions + last.num_hops + last.num_noted + last.num_deleted, 0U);
 }
 
 TEST(Gc, KeepsAllOfAShortChain) {
@@ -109,7 +109,7 @@ TEST(Gc, KeepsAllOfAShortChain) {
   fill(real);
   for (const uint64_t keep : {20, 21, 1000}) {
     const GcReport report = collect(real, keep, unix_now());
-    EXPECT_EQ(report.num_versions + report.num_edges + report.num_noted, 0U);
+    EXPECT_EQ(report.num_versions + report.num_hops + report.num_noted, 0U);
   }
   EXPECT_TRUE(
       is_failure(collect_garbage(real.chain, {0, 0, false, 0}).status(), Code::kInvalidArgument));
@@ -126,7 +126,7 @@ TEST(Gc, ADryRunChangesNothingAndTellsTheSame) {
   EXPECT_EQ(num_objects(*real.memory, ""), before);
   const GcReport wet = collect(real, 3, now);
   EXPECT_EQ(dry.num_versions, wet.num_versions);
-  EXPECT_EQ(dry.num_edges, wet.num_edges);
+  EXPECT_EQ(dry.num_hops, wet.num_hops);
   EXPECT_EQ(dry.num_noted, wet.num_noted);
   EXPECT_EQ(dry.noted_bytes, wet.noted_bytes);
   EXPECT_EQ(dry.num_orphans, 1U);
@@ -372,7 +372,7 @@ TEST(Gc, ANoteByAClockThatIsFarBehindHasItsGracePeriodToo) {
 // ---- signed chains
 
 struct SignedRealChain : RealChain {
-  static ChainOptions signing() {
+  static ChainKeys signing() {
     return {[](std::string_view) -> Result<Signature> {
               return Signature{std::string(64, 'a'), std::string(128, 'b')};
             },
@@ -403,11 +403,11 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
     forged.version = forged.anchor = version;
     forged.parent = stranger.version(version - 1).value().digest;
     forged.chain_bytes = real.records[19].manifest.chain_bytes + forged.part_bytes();
-    ASSERT_TRUE(stranger.commit(forged).ok());
+    ASSERT_TRUE(commit_version(stranger, forged).ok());
   }
   EXPECT_TRUE(is_failure(collect_garbage(blind, options).status(), Code::kInvalidArgument,
                          "is signed with key", "--trust"));
-  const Chain trusting = Chain::open(real.memory, {{}, trust_signed}).value();
+  const Chain trusting = open_with_keys(real.memory, {{}, trust_signed}).value();
   EXPECT_TRUE(is_failure(collect_garbage(trusting, options).status(), Code::kCorruption,
                          "manifests/0000000023.json", "signature"));
   for (uint64_t version = 0; version < 20; ++version) EXPECT_TRUE(can_read(real, version));
@@ -464,7 +464,7 @@ TEST(Gc, APublisherThatSleptThroughRetentionIsTooLate) {
   late.publisher = "sleeper:1";
   int64_t now = unix_now();
   collect(real, 3, now);
-  EXPECT_TRUE(is_failure(real.chain.commit(late).status, Code::kConflict, "too late"));
+  EXPECT_TRUE(is_failure(commit_version(real.chain, late).status, Code::kConflict, "too late"));
   EXPECT_EQ(real.chain.head().value(), 19U);
   collect(real, 3, now);  // and takes what it left
   EXPECT_EQ(versions_of(real), numbers(15, 19));

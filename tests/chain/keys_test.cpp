@@ -86,21 +86,21 @@ class SignedChain : public ::testing::Test {
     both_ = folder_.put(
         "both.pub", "# rotated\n\n" + read_file(path("yours.pub")) + read_file(path("mine.pub")));
     store_ = std::make_shared<MemoryStore>();
-    Chain chain = Chain::create(store_, options("mine", ""), false).value();
+    Chain chain = create_chain(store_, options("mine", ""), false).value();
     Manifest m = made_.next(10, true);
     m.run = chain.run();
-    m.schema = chain.put_schema({{{"w", DType::kU8, {1}}}}).value();
-    ASSERT_TRUE(chain.commit(m).ok());
+    m.schema = put_schema(chain, {{{"w", DType::kU8, {1}}}}).value();
+    ASSERT_TRUE(commit_version(chain, m).ok());
   }
 
   fs::path path(const std::string& name) const { return folder_.path() / name; }
-  ChainOptions options(const std::string& sign, const std::string& trust) const {
-    return chain_options(sign.empty() ? fs::path() : path(sign),
-                         trust.empty() ? fs::path() : path(trust))
+  ChainKeys options(const std::string& sign, const std::string& trust) const {
+    return read_keys(sign.empty() ? fs::path() : path(sign),
+                     trust.empty() ? fs::path() : path(trust))
         .value();
   }
   Status read_with(const std::string& trust) const {
-    return Chain::open(store_, options("", trust)).value().version(0).status();
+    return open_with_keys(store_, options("", trust)).value().version(0).status();
   }
 
   TempFolder folder_;
@@ -133,18 +133,18 @@ TEST_F(SignedChain, AForgedRecordIsRefusedThoughItsChecksumHolds) {
                            }).value();
   ASSERT_TRUE(store_->put("manifests/0000000000.json", MemoryBody(text)).ok());
   EXPECT_TRUE(is_failure(read_with("mine.pub"), Code::kCorruption, "does not hold"));
-  const Chain lenient = Chain::open(store_, {{}, check_signatures_only()}).value();
+  const Chain lenient = open_with_keys(store_, {{}, check_signatures_only()}).value();
   EXPECT_TRUE(is_failure(lenient.version(0).status(), Code::kCorruption, "does not hold"));
 }
 
 TEST_F(SignedChain, APublisherDoesNotSignWhatItsReadersWouldRefuse) {
-  EXPECT_TRUE(is_failure(chain_options(path("mine"), path("yours.pub")).status(),
+  EXPECT_TRUE(is_failure(read_keys(path("mine"), path("yours.pub")).status(),
                          Code::kInvalidArgument, "mine", "yours.pub"));
-  EXPECT_TRUE(chain_options(path("mine"), both_).ok());
+  EXPECT_TRUE(read_keys(path("mine"), both_).ok());
 }
 
 TEST_F(SignedChain, EdgesAreSignedAndCheckedToo) {
-  const Chain chain = Chain::open(store_, options("mine", "mine.pub")).value();
+  const Chain chain = open_with_keys(store_, options("mine", "mine.pub")).value();
   const VersionRecord zero = chain.version(0).value();
   ASSERT_TRUE(store_->put("full/0000000000-cc/x", MemoryBody(std::string_view("abc"))).ok());
   ASSERT_TRUE(
@@ -152,12 +152,12 @@ TEST_F(SignedChain, EdgesAreSignedAndCheckedToo) {
   const auto names = list_edges(chain, 0, 9, 1).value();
   ASSERT_EQ(names.size(), 1U);
   EXPECT_TRUE(read_edge(chain, names[0]).ok());
-  const Chain other = Chain::open(store_, options("", "yours.pub")).value();
+  const Chain other = open_with_keys(store_, options("", "yours.pub")).value();
   EXPECT_TRUE(is_failure(read_edge(other, names[0]).status(), Code::kCorruption, "not trusted"));
 }
 
 TEST_F(SignedChain, AnEdgeNeedsItsPartsInTheStore) {
-  const Chain chain = Chain::open(store_, options("mine", "")).value();
+  const Chain chain = open_with_keys(store_, options("mine", "")).value();
   const VersionRecord zero = chain.version(0).value();
   PartRef part{"full/0000000000-cc/x", 3, record_digest("abc")};
   EXPECT_EQ(add_edge(chain, nullptr, zero, {part}).code(), Code::kNotFound);

@@ -32,8 +32,8 @@ class MadeChain {
   MadeChain()
       : memory(std::make_shared<MemoryStore>()),
         store(std::make_shared<CountingStore>(memory)),
-        chain(Chain::create(store, {}, false).value()) {
-    schema_ = chain.put_schema({{{"w", DType::kU8, {1}}}}).value();
+        chain(create_chain(store, {}, false).value()) {
+    schema_ = put_schema(chain, {{{"w", DType::kU8, {1}}}}).value();
   }
 
   // The next version.
@@ -64,7 +64,7 @@ class MadeChain {
   }
 
   void add_manifest(const Manifest& m) {
-    const Commit committed = chain.commit(m);
+    const Commit committed = commit_version(chain, m);
     ASSERT_TRUE(committed.ok()) << committed.status.to_string();
     anchor_ = m.anchor;
     anchor_bytes_ = m.anchor_bytes;

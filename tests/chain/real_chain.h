@@ -36,10 +36,10 @@ inline bool same_state(const State& a, const State& b) {
 
 class RealChain {
  public:
-  explicit RealChain(ChainOptions options = {})
+  explicit RealChain(ChainKeys options = {})
       : memory(std::make_shared<MemoryStore>()),
         store(std::make_shared<CountingStore>(memory)),
-        chain(Chain::create(store, std::move(options), false).value()) {}
+        chain(create_chain(store, std::move(options), false).value()) {}
 
   static State seed_state(uint64_t seed) {
     return {make_tensor("a", DType::kBF16, {8, 4}, seed), make_tensor("b", DType::kF32, {5}, seed),
@@ -74,7 +74,7 @@ class RealChain {
       schema.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
       m.digests.push_back(digest_of(DigestKind::kXxh3_128, tensor.bytes));
     }
-    m.schema = chain.put_schema(schema).value();
+    m.schema = put_schema(chain, schema).value();
     m.state = state_digest(states_of(schema, m).value());
     if (full) {
       m.parts = put_whole(m.version, next, files);
@@ -85,7 +85,7 @@ class RealChain {
     if (full) anchor_ = m.version, anchor_bytes_ = m.part_bytes();
     m.anchor = anchor_;
     m.anchor_bytes = anchor_bytes_;
-    const Commit committed = chain.commit(m);
+    const Commit committed = commit_version(chain, m);
     ASSERT_TRUE(committed.ok()) << committed.status.to_string();
     states.push_back(next);
     files_of.push_back(files);

@@ -1,6 +1,6 @@
 // Merged deltas and anchors made from the chain alone: what they lead to is what the versions lead
 // to, bit for bit.
-#include "maintain/compact.h"
+#include "deltawire/maintain.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "deltawire/delta.h"
+#include "deltawire/maintain.h"
 #include "deltawire/replica.h"
-#include "maintain/make_anchor.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
@@ -54,7 +54,7 @@ class CompactTest : public ::testing::Test {
     options.codec = codec;
     options.work.folder = folder.path() / "work";
     options.work.threads = 2;
-    return compact_chain(store, options);
+    return compact_chain(Chain::open(store).value(), options);
   }
   Chain chain() { return Chain::open(store, {}).value(); }
   // A replica that holds `from` arrives at `to` in one hop and is what was published.
@@ -191,8 +191,8 @@ TEST_F(CompactTest, BadSpansAndChainsAreRefused) {
   EXPECT_TRUE(compact({4})->merged.empty());
   CompactOptions options;
   options.upto = 7;
-  EXPECT_TRUE(is_failure(compact_chain(store, options).status(), Code::kNotFound, "version 7",
-                         "the head is 1"));
+  EXPECT_TRUE(is_failure(compact_chain(Chain::open(store).value(), options).status(),
+                         Code::kNotFound, "version 7", "the head is 1"));
 }
 
 TEST_F(CompactTest, AnyFailedPutLeavesTheChainAsItWas) {
@@ -218,7 +218,7 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
   make_chain(3, "auto");
   WorkOptions work;
   work.folder = folder.path() / "work";
-  const auto report = make_anchor(store, 2, work);
+  const auto report = make_anchor(Chain::open(store).value(), 2, work);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(report->made);
   EXPECT_EQ(report->version, 2);
@@ -227,10 +227,11 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
   ASSERT_EQ(plan->hops.size(), 1);
   EXPECT_EQ(plan->hops[0].kind, HopKind::kAnchor);
   EXPECT_TRUE(holds(store, 2, states[2]));
-  EXPECT_FALSE(make_anchor(store, 2, work)->made);
-  EXPECT_FALSE(make_anchor(store, 0, work)->made) << "the seed is one";
-  EXPECT_EQ(make_anchor(store, {}, work)->version, 3);
-  EXPECT_TRUE(is_failure(make_anchor(store, 9, work).status(), Code::kNotFound));
+  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 2, work)->made);
+  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 0, work)->made) << "the seed is one";
+  EXPECT_EQ(make_anchor(Chain::open(store).value(), {}, work)->version, 3);
+  EXPECT_TRUE(
+      is_failure(make_anchor(Chain::open(store).value(), 9, work).status(), Code::kNotFound));
 }
 
 // ---- shortcuts that are there by name only
@@ -278,17 +279,17 @@ TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
     store = std::make_shared<HookedStore>();
     states.clear();
     make_chain(3, "auto");
-    ASSERT_TRUE(make_anchor(store, 3, options)->made);
-    EXPECT_FALSE(make_anchor(store, 3, options)->made);
+    ASSERT_TRUE(make_anchor(Chain::open(store).value(), 3, options)->made);
+    EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->made);
     const auto edges = list_edges(chain(), 3, 3, SIZE_MAX).value();
     ASSERT_EQ(edges.size(), 1U);
     const Edge edge = read_edge(chain(), edges[0]).value();
     ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
-    const auto report = make_anchor(store, 3, options);
+    const auto report = make_anchor(Chain::open(store).value(), 3, options);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_TRUE(report->made) << int(damage);
     EXPECT_EQ(list_edges(chain(), 3, 3, SIZE_MAX)->size(), 1U);
-    EXPECT_FALSE(make_anchor(store, 3, options)->made);
+    EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->made);
     EXPECT_TRUE(holds(store, 3, states[3]));
   }
 }
@@ -302,8 +303,8 @@ TEST_F(CompactTest, AVersionThatNothingLeadsToIsNotCalledWhole) {
   options.folder = folder.path() / "work";
   options.threads = 2;
   const std::vector<std::string> before = objects_of(*store, "");
-  EXPECT_FALSE(make_anchor(store, 0, options).ok());
-  EXPECT_FALSE(make_anchor(store, 2, options).ok());
+  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 0, options).ok());
+  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 2, options).ok());
   EXPECT_EQ(objects_of(*store, ""), before);
 }
 

@@ -8,9 +8,8 @@
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/plan.h"
+#include "deltawire/maintain.h"
 #include "deltawire/publisher.h"
-#include "maintain/compact.h"
-#include "maintain/make_anchor.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
@@ -49,33 +48,33 @@ class SignedChainTest : public ::testing::Test {
     model.step();
     return publisher.publish(model.views());
   }
-  WorkOptions work(const std::string& sign, const std::string& trust = "",
-                   bool change_key = false) const {
-    WorkOptions options;
-    options.folder = folder.path() / "work";
-    options.threads = 1;
-    options.sign_key = path(sign);
-    options.trust_key = path(trust);
-    options.change_key = change_key;
-    return options;
+  Result<Chain> open(const std::string& sign, const std::string& trust = "",
+                     bool change_key = false) const {
+    return Chain::open(
+        store, {.trust_key = path(trust), .sign_key = path(sign), .change_key = change_key});
+  }
+  WorkOptions work() const { return {.folder = folder.path() / "work", .threads = 1}; }
+  Result<AnchorReport> anchor_at(std::optional<uint64_t> version, const std::string& sign,
+                                 const std::string& trust = "") const {
+    DW_ASSIGN_OR_RETURN(const Chain chain, open(sign, trust));
+    return make_anchor(chain, version, work());
   }
   Result<CompactReport> compact(const std::string& sign, const std::string& trust = "",
                                 bool change_key = false) const {
     CompactOptions options;
     options.spans = {2};
-    options.work = work(sign, trust, change_key);
-    return compact_chain(store, options);
+    options.work = work();
+    DW_ASSIGN_OR_RETURN(const Chain chain, open(sign, trust, change_key));
+    return compact_chain(chain, options);
   }
   std::string signed_by(uint64_t version) const {
     return Chain::open(store, {})->version(version).value().manifest.signed_by;
   }
-  std::string key(const std::string& name) const {
-    return chain_options(path(name), {}).value().key;
-  }
+  std::string key(const std::string& name) const { return read_keys(path(name), {}).value().key; }
   // Whether one who trusts the key gets there from nothing, by way of edges alone or not.
   Status plan_with(const std::string& trust, uint64_t version,
                    std::optional<Held> held = {}) const {
-    const Chain chain = Chain::open(store, chain_options({}, path(trust)).value()).value();
+    const Chain chain = open_with_keys(store, read_keys({}, path(trust)).value()).value();
     return plan_catch_up(chain, held, version).status();
   }
   // Puts an unsigned twin of every edge in its place, as anybody can who may write to the store.
@@ -87,7 +86,7 @@ class SignedChainTest : public ::testing::Test {
     }
   }
   Status read_edges_with(const std::string& trust) const {
-    const Chain chain = Chain::open(store, chain_options({}, path(trust)).value()).value();
+    const Chain chain = open_with_keys(store, read_keys({}, path(trust)).value()).value();
     const auto edges = list_edges(chain, 0, 100, SIZE_MAX).value();
     for (const EdgeName& name : edges) DW_RETURN_IF_ERROR(read_edge(chain, name).status());
     return edges.empty() ? not_found("no edge") : Status();
@@ -108,13 +107,12 @@ TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
   EXPECT_TRUE(is_failure(compact("").status(), Code::kInvalidArgument, "--sign-key"));
   EXPECT_TRUE(is_failure(compact("other").status(), Code::kInvalidArgument, "--change-key"));
   EXPECT_TRUE(is_failure(compact("", "mine.pub").status(), Code::kInvalidArgument, "--sign-key"));
-  EXPECT_TRUE(
-      is_failure(make_anchor(store, {}, work("")).status(), Code::kInvalidArgument, "--sign-key"));
-  EXPECT_TRUE(is_failure(make_anchor(store, 2, work("other")).status(), Code::kInvalidArgument,
-                         "version 2", "--change-key"));
+  EXPECT_TRUE(is_failure(anchor_at({}, "").status(), Code::kInvalidArgument, "--sign-key"));
+  EXPECT_TRUE(is_failure(anchor_at(2, "other").status(), Code::kInvalidArgument, "version 2",
+                         "--change-key"));
   EXPECT_EQ(objects_of(*store, ""), before);
   ASSERT_TRUE(compact("mine").ok());
-  ASSERT_TRUE(make_anchor(store, {}, work("mine")).ok());
+  ASSERT_TRUE(anchor_at({}, "mine").ok());
   EXPECT_TRUE(read_edges_with("mine.pub").ok());
 }
 
@@ -151,7 +149,7 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
       is_failure(publish("mine").status(), Code::kInvalidArgument, "version 3", "is not signed"));
   EXPECT_TRUE(is_failure(publish("mine", "mine.pub").status(), Code::kCorruption, "signature"));
   // With a signature that only claims to be ours.
-  const Signature old = chain_options(path("mine"), {}).value().sign("another text").value();
+  const Signature old = read_keys(path("mine"), {}).value().sign("another text").value();
   const std::string text = serialise_manifest(forged, [&](std::string_view) -> Result<Signature> {
                              return old;
                            }).value();
@@ -162,7 +160,7 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
 TEST_F(SignedChainTest, AStrangersShortcutDoesNotBlockOurs) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
   ASSERT_TRUE(compact("mine").ok());
-  ASSERT_TRUE(make_anchor(store, {}, work("mine")).ok());
+  ASSERT_TRUE(anchor_at({}, "mine").ok());
   for (const char* trust : {"", "mine.pub"}) {
     forge_edges();
     EXPECT_TRUE(is_failure(read_edges_with("mine.pub"), Code::kCorruption, "signature"));
@@ -170,12 +168,12 @@ TEST_F(SignedChainTest, AStrangersShortcutDoesNotBlockOurs) {
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_EQ(report->num_there, 0U);
     for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.made) << merged.skipped;
-    const auto anchor = make_anchor(store, {}, work("mine", trust));
+    const auto anchor = anchor_at({}, "mine", trust);
     ASSERT_TRUE(anchor.ok()) << anchor.status().to_string();
     EXPECT_TRUE(anchor->made);
     EXPECT_TRUE(read_edges_with("mine.pub").ok());
     EXPECT_EQ(compact("mine", trust)->num_there, 2U);
-    EXPECT_FALSE(make_anchor(store, {}, work("mine", trust))->made);
+    EXPECT_FALSE(anchor_at({}, "mine", trust)->made);
   }
   EXPECT_TRUE(holds(store, 4, model));
 }

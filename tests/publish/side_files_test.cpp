@@ -9,10 +9,9 @@
 #include "chain/heartbeat.h"
 #include "chain/side_objects.h"
 #include "checkpoints.h"
+#include "deltawire/maintain.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
-#include "maintain/compact.h"
-#include "maintain/make_anchor.h"
 #include "store/directory_store.h"
 #include "support/published_model.h"
 #include "support/test_chain.h"
@@ -188,7 +187,7 @@ TEST_F(SideFilesTest, EveryReplicaHasTheVersionsFiles) {
   // Contents are put once, whatever the number of versions that have them.
   EXPECT_EQ(objects("files/").size(), 5U);
   // A version stored whole is a folder that engines load as it is.
-  const auto anchored = make_anchor(store, 3, {});
+  const auto anchored = make_anchor(Chain::open(store).value(), 3, {});
   ASSERT_TRUE(anchored.ok()) << anchored.status().to_string();
   expect_sound();
   expect_at(3);
@@ -214,7 +213,7 @@ TEST_F(SideFilesTest, AChangeOfFilesAloneIsAVersion) {
   expect_sound();
   CompactOptions compact;
   compact.spans = {2};
-  const auto report = compact_chain(store, compact);
+  const auto report = compact_chain(Chain::open(store).value(), compact);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   expect_sound();
 }
@@ -392,7 +391,7 @@ TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
     model.step();
     publish();
   }
-  ASSERT_TRUE(make_anchor(store, 4, {}).ok());
+  ASSERT_TRUE(make_anchor(Chain::open(store).value(), 4, {}).ok());
   EXPECT_EQ(objects("files/").size(), 8U);  // six configurations, stays, middle
   ASSERT_TRUE(store->put("files/0000000002-dead/orphan", MemoryBody(std::string_view("x"))).ok());
   ASSERT_TRUE(store->put("files/0000000009-live/begun", MemoryBody(std::string_view("x"))).ok());
@@ -409,7 +408,7 @@ TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
   // head.
   EXPECT_EQ(objects("files/").size(), 5U);
   for (const uint64_t version : {4, 5}) expect_at(version);
-  ASSERT_TRUE(make_anchor(store, 5, {}).ok());
+  ASSERT_TRUE(make_anchor(Chain::open(store).value(), 5, {}).ok());
   collect(1, now + 12);
   collect(1, now + 18);
   EXPECT_EQ(objects("files/").size(), 3U);

@@ -27,7 +27,7 @@ namespace deltawire::testing {
 class TestChain {
  public:
   explicit TestChain(std::shared_ptr<Store> store)
-      : store_(std::move(store)), chain_(Chain::create(store_, {}, false).value()) {}
+      : store_(std::move(store)), chain_(create_chain(store_, {}, false).value()) {}
 
   std::shared_ptr<Store> store() const { return store_; }
   const Chain& chain() const { return chain_; }
@@ -178,7 +178,7 @@ class TestChain {
       const auto boxes = m.boxes.find(schema.tensors[i].name);
       if (boxes != m.boxes.end()) m.digests[i] = boxes_digest(boxes->second);
     }
-    m.schema = chain_.put_schema(schema).value();
+    m.schema = put_schema(chain_, schema).value();
     m.state = state_digest(states_of(schema, m).value());
     m.chain_bytes = m.part_bytes() + (version == 0 ? 0 : records_.back().manifest.chain_bytes);
     m.anchor = kind == VersionKind::kFull ? version : records_.back().manifest.anchor;
@@ -186,7 +186,7 @@ class TestChain {
         kind == VersionKind::kFull ? m.part_bytes() : records_.back().manifest.anchor_bytes;
     m.codec = "auto";
     if (tamper) std::exchange(tamper, nullptr)(&m);
-    const Commit committed = chain_.commit(m);
+    const Commit committed = commit_version(chain_, m);
     ASSERT_TRUE(committed.ok()) << committed.status.to_string();
     records_.push_back({m, committed.digest});
   }

@@ -43,7 +43,7 @@ class Maker {
     m.anchor = anchor_;
     m.anchor_bytes = kWholeBytes;
     m.codec = "auto";
-    const Commit committed = chain_.commit(m);
+    const Commit committed = commit_version(chain_, m);
     made->manifests.push_back(committed.digest);
     return committed.status;
   }
@@ -85,8 +85,8 @@ class Maker {
 
 Result<MadeChain> make_chain(uint64_t versions, const Progress& progress) {
   MadeChain made{std::make_shared<MemoryStore>(), {}};
-  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::create(made.memory, {}, false));
-  DW_ASSIGN_OR_RETURN(const PartRef schema, chain.put_schema({{{"w", DType::kU8, {1}}}}));
+  DW_ASSIGN_OR_RETURN(const Chain chain, create_chain(made.memory, {}, false));
+  DW_ASSIGN_OR_RETURN(const PartRef schema, put_schema(chain, {{{"w", DType::kU8, {1}}}}));
   Maker maker(chain, schema);
   for (uint64_t version = 0; version < versions; ++version) {
     if (progress && !progress(version * kRecordBytes, versions * kRecordBytes)) {

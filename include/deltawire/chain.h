@@ -1,0 +1,222 @@
+// A chain in a store: its versions, what leads to them, what is kept of them, who reads them. What
+// takes the weights themselves (merged deltas, anchors, proof of every version) is in
+// deltawire/maintain.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/manifest.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+// Key files of `deltawire keygen`; empty: none.
+struct ChainOptions {
+  std::filesystem::path trust_key =
+      {};                               // public keys: records that none of them signed are refused
+  std::filesystem::path sign_key = {};  // a private key: signs what is added to the chain
+  // What is added may be signed otherwise (or not at all) than what it builds upon.
+  bool change_key = false;
+};
+
+// Versions first ... last.
+struct VersionRange {
+  uint64_t first = 0, last = 0;
+
+  bool contains(uint64_t version) const { return version >= first && version <= last; }
+  bool operator==(const VersionRange&) const = default;
+};
+
+// ---- ways to a version
+
+enum class HopKind : uint8_t { kVersion, kMerged, kAnchor };
+
+// One step of a plan: fetch these parts, apply them onto `base`, be at `version`.
+struct Hop {
+  HopKind kind = HopKind::kVersion;
+  std::optional<uint64_t> base;  // none: the parts are a whole checkpoint
+  uint64_t version = 0;
+  std::vector<PartRef> parts;
+  uint64_t bytes = 0;
+};
+
+struct Plan {
+  VersionRecord target;
+  Schema schema;  // of the target
+  // Empty: nothing to do. When the first has no base, what is held is of no use.
+  std::vector<Hop> hops;
+  uint64_t bytes = 0;
+  // For people: what following every single version from the held one (or the seed) would cost, and
+  // the size of the newest anchor that the target knows of.
+  uint64_t all_deltas_bytes = 0, anchor_bytes = 0;
+  // Records that were damaged or did not fit, and that the plan goes around.
+  std::vector<std::string> notes;
+};
+
+// A merged delta or an anchor that was added to the chain, as its name tells.
+struct AddedHop {
+  uint64_t version = 0;
+  std::optional<uint64_t> base;  // none: an anchor
+  uint64_t bytes = 0;
+};
+
+// The object of the store that holds a file beside the weights.
+std::string object_of(const SideFile& file);
+
+// How much of a tensor a version changed.
+struct TensorChanges {
+  std::string tensor;
+  uint64_t num_changed = 0, num_elements = 0;
+};
+
+// ---- who reads it
+
+// "I am fetching what leads from `from` to `to`": retention keeps that until it expires. None:
+// from nothing. A reader that takes longer renews it.
+struct Lease {
+  std::optional<uint64_t> from;
+  uint64_t to = 0;
+  int64_t expires = 0;  // seconds since 1970
+
+  bool operator==(const Lease&) const = default;
+};
+
+// What a replica leaves in the store about itself.
+struct Heartbeat {
+  std::string name;          // of the replica, as people know it
+  std::string id = {};       // of the replica's folder, the same after a restart; or of its process
+  std::string session = {};  // of the process that wrote this
+  std::string host;
+  uint64_t pid = 0;
+  std::optional<uint64_t> version = {};  // none: holds nothing yet
+  std::optional<uint64_t> serving = {};  // what its engine was last told to load, and took
+  int64_t seen = 0;                      // when this was written, seconds since 1970
+  std::optional<Lease> lease = {};
+
+  bool operator==(const Heartbeat&) const = default;
+};
+
+// One object under replicas/; its contents may be unreadable.
+struct ListedHeartbeat {
+  ObjectInfo object;
+  Result<Heartbeat> heartbeat;
+};
+
+// ---- what is kept of it
+
+struct GcOptions {
+  uint64_t keep = 100;           // the newest versions; at least 1
+  int64_t grace_seconds = 3600;  // between the removal of a record and that of its objects
+  bool dry_run = false;
+  int64_t now = 0;  // seconds since 1970; 0: the clock's
+  // Remove signed versions though no key is trusted: the chain is no longer signed.
+  bool signed_too = false;
+};
+
+struct GcReport {
+  uint64_t head = 0;
+  std::vector<VersionRange> kept;
+  uint64_t num_versions = 0, num_hops = 0;  // records removed
+  uint64_t num_orphans = 0;                 // objects that no record ever named, noted now
+  uint64_t num_noted = 0, noted_bytes = 0;  // objects that a later call deletes, orphans included
+  uint64_t num_deleted = 0, deleted_bytes = 0;  // objects whose grace period was over
+  uint64_t num_waiting = 0;                     // objects noted earlier, not due yet or being read
+  uint64_t num_forgotten = 0;                   // heartbeats a month old, removed
+  uint64_t num_temporaries = 0;    // files that killed writers left, a day old, removed
+  std::vector<std::string> notes;  // what was odd, for people
+};
+
+// What fsck_chain() of deltawire/maintain.h has found.
+struct FsckReport {
+  uint64_t head = 0;
+  uint64_t num_versions = 0, num_hops = 0, num_schemas = 0, num_parts = 0;
+  uint64_t num_files = 0;    // objects with files beside the weights
+  uint64_t bytes = 0;        // of parts and files that records name
+  uint64_t num_decoded = 0;  // versions whose every tensor was decoded, and is right
+  uint64_t num_orphans = 0, orphan_bytes = 0;
+  uint64_t num_waiting = 0, waiting_bytes = 0;  // noted by gc, or of a publish that is under way
+
+  // Damage: something that was published cannot be had as it was, or lies about itself.
+  std::vector<std::string> problems;
+  // Odd, but nothing is lost: orphans, a wrong hint, objects of strangers, a pin of nothing.
+  std::vector<std::string> warnings;
+
+  bool sound() const { return problems.empty(); }
+  bool clean() const { return problems.empty() && warnings.empty(); }
+};
+
+// A handle; copies share the store. Thread-safe.
+class Chain {
+ public:
+  // NotFound when the store holds no run. InvalidArgument when a key file is none, or when the sign
+  // key is not among the trusted ones. One who signs reads no signature that does not hold.
+  static Result<Chain> open(std::shared_ptr<Store> store, const ChainOptions& options = {});
+
+  const std::string& run() const noexcept;
+  Store& store() const noexcept;
+  const std::shared_ptr<Store>& shared_store() const noexcept;
+  const ChainOptions& options() const noexcept;
+
+  // The newest version; none when nothing was published yet. A bounded number of requests: the
+  // hint, a listing from there, and probes at growing distances, should the listing be behind.
+  // Never behind what was committed before the call.
+  Result<std::optional<uint64_t>> head() const;
+
+  // The same for a caller that knows a version: in one round of requests when the chain has gone on
+  // by no more than one since then, as it mostly has for a replica that keeps up. With the newest
+  // version's record, where that was read on the way.
+  struct Newest {
+    std::optional<uint64_t> version;
+    std::optional<VersionRecord> record;
+  };
+  Result<Newest> newest_after(uint64_t known) const;
+
+  // Those that are there, ascending: what gc removed is not. A request per thousand.
+  Result<std::vector<uint64_t>> versions() const;
+  // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
+  // or never published.
+  Result<VersionRecord> version(uint64_t version) const;
+  // Versions mostly share one schema: the last one that was read is kept.
+  Result<Schema> schema(const Manifest& manifest) const;
+  // By tensor, sorted by name; those that did not change are left out, and a version that is stored
+  // whole has none. Reads the version's parts.
+  Result<std::vector<TensorChanges>> changes(uint64_t version) const;
+  // The merged deltas and anchors that lead to versions `first` ... `last`. What listings show:
+  // whether they can be used is for plan() and fsck to say.
+  Result<std::vector<AddedHop>> added_hops(uint64_t first, uint64_t last) const;
+
+  // The cheapest way to version `to` (none: the head) for a replica that holds `from` (none:
+  // nothing). NotFound when either is not there, or no way leads to it; Corruption when one would
+  // but for a damaged record.
+  Result<Plan> plan(std::optional<uint64_t> from = {}, std::optional<uint64_t> to = {}) const;
+
+  // Keeps a version, and what leads to it, until it is unpinned. NotFound when it is not there, or
+  // when nothing leads to it; Conflict when gc is about to remove some of that.
+  Status pin(uint64_t version) const;
+  // Takes away all its pins. NotFound when it has none.
+  Status unpin(uint64_t version) const;
+  Result<std::vector<uint64_t>> pins() const;  // ascending, each version once
+
+  // What replicas have left about themselves. Hints: whoever may write to the store can write one.
+  Result<std::vector<ListedHeartbeat>> replicas() const;
+
+  // Removes what retention does not keep: docs/protocol.md, "Retention". May be killed at any
+  // instant, and run beside publishers, readers and another gc. Corruption, removing nothing, when
+  // no anchor leads to the head. Where signed records would go, keys must be trusted
+  // (InvalidArgument), unless `signed_too`.
+  Result<GcReport> collect_garbage(const GcOptions& options) const;
+
+ private:
+  friend struct ChainInternals;
+  struct Impl;
+  explicit Chain(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,106 @@
+// What the records of a chain say: values, without a store. docs/format.md, "The chain", is their
+// contract.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/box.h"
+#include "deltawire/digest.h"
+#include "deltawire/status.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// An object that a record vouches for.
+struct PartRef {
+  std::string name;  // of the object in the store
+  uint64_t size_bytes = 0;
+  Digest sha256;
+
+  bool operator==(const PartRef&) const = default;
+};
+
+// A file beside the weights: a configuration, a tokenizer. Its bytes are an object that versions
+// share: the one that first had them put it, the next ones go on naming it.
+struct SideFile {
+  std::string name;  // in the checkpoint's folder
+  uint64_t size_bytes = 0;
+  Digest sha256;
+  std::string attempt;  // that put the object: "0000000012-9f3c…"
+
+  bool operator==(const SideFile&) const = default;
+};
+
+// Names, dtypes and shapes of a version's tensors, sorted by name. Versions that have the same
+// share one object: schemas/<sha-256>.json.
+struct Schema {
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::kU8;
+    Shape shape;
+    bool operator==(const Tensor&) const = default;
+  };
+  std::vector<Tensor> tensors;
+
+  bool operator==(const Schema&) const = default;
+};
+
+// How a version's bytes are laid out in the store.
+enum class VersionKind : uint8_t {
+  kDelta,  // delta parts, onto `base`
+  kFull,   // the files of a checkpoint directory: safetensors, index, config, tokenizer, ...
+};
+
+// A tensor that was published in boxes by several ranks has a digest per box.
+struct BoxDigest {
+  Box box;
+  Digest digest;
+  bool operator==(const BoxDigest&) const = default;
+};
+
+// The commit record of a version; a version exists if and only if its manifest does.
+struct Manifest {
+  std::string run;  // 32 hex digits
+  uint64_t version = 0;
+  std::optional<uint64_t> base;  // none: full
+  std::optional<Digest> parent;  // sha-256 of the manifest of version - 1; none for version 0
+  VersionKind kind = VersionKind::kDelta;
+  std::string reason;     // when full: "seed", "mode", "dense: ...", "schema", ...
+  std::string created;    // "2026-11-15T05:36:24Z"
+  std::string publisher;  // "host:pid", for people
+  std::string attempt;    // of the ranks that published it together; empty: one publisher alone
+
+  std::vector<PartRef> parts;
+  std::vector<SideFile> files;  // all that the version has beside its weights, by name
+  PartRef schema;
+  DigestKind digest_kind = DigestKind::kXxh3_128;
+  // Post-state digests of all tensors, in the order of the schema. For a tensor in `boxes` it is a
+  // digest of the digests of those.
+  std::vector<Digest> digests;
+  std::map<std::string, std::vector<BoxDigest>> boxes;  // by tensor
+  Digest state;  // state digest, xxh3-128, over schema and digests
+
+  uint64_t chain_bytes = 0;            // parts of all versions 0 ... version
+  uint64_t anchor = 0;                 // newest version stored whole when this was committed
+  uint64_t anchor_bytes = 0;           // its size
+  uint64_t elements = 0, changed = 0;  // compared and changed
+  uint64_t milliseconds = 0;           // that publishing took
+  std::string codec;                   // asked for: "auto", "tight", ...
+  // Set by reading: the public key that the record says it is signed with, hex digits; empty: none.
+  // True as far as what read it checks signatures.
+  std::string signed_by = {};
+
+  uint64_t part_bytes() const;
+};
+
+// One record and the digest that links to it carry.
+struct VersionRecord {
+  Manifest manifest;
+  Digest digest;  // sha-256
+};
+
+}  // namespace deltawire

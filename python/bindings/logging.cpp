@@ -1,0 +1,71 @@
+// Events of the library, handed to Python. deltawire/events.py makes log records of them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include "bind.h"
+#include "calls.h"
+#include "deltawire/log.h"
+
+namespace deltawire::python {
+namespace {
+
+nb::object python_value(const LogValue& value) {
+  return std::visit(
+      [](const auto& own) -> nb::object {
+        using Own = std::decay_t<decltype(own)>;
+        if constexpr (std::is_same_v<Own, std::monostate>) {
+          return nb::none();
+        } else if constexpr (std::is_same_v<Own, std::string>) {
+          // What a message quotes may be no UTF-8: nothing is lost for that.
+          return nb::steal(PyUnicode_DecodeUTF8(own.data(), Py_ssize_t(own.size()), "replace"));
+        } else {
+          return nb::cast(own);
+        }
+      },
+      value.value());
+}
+
+void tell(const nb::object& listener, const LogRecord& record) {
+  try {
+    nb::dict fields;
+    for (const LogField& field : record.fields) {
+      fields[nb::str(field.name.data(), field.name.size())] = python_value(field.value);
+    }
+    listener(int(record.level), nb::str(record.event.data(), record.event.size()), fields);
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("an event of deltawire");
+  }
+}
+
+LogSink sink_of(nb::object object) {
+  // The last copy may go without the GIL.
+  const std::shared_ptr<nb::object> listener(new nb::object(std::move(object)),
+                                             [](nb::object* own) {
+                                               const nb::gil_scoped_acquire gil;
+                                               delete own;
+                                             });
+  return [listener](const LogRecord& record) {
+    const nb::gil_scoped_acquire gil;
+    tell(*listener, record);
+  };
+}
+
+}  // namespace
+
+void bind_logging(nb::module_& module) {
+  module.def(
+      "set_log_listener",
+      [](nb::object listener) {
+        LogSink sink = listener.is_none() ? LogSink() : sink_of(std::move(listener));
+        // Who is at work may be in the sink, waiting for the GIL.
+        without_gil([&] { set_log_sink(LogLevel::kDebug, std::move(sink)); });
+      },
+      nb::arg("listener").none());
+}
+
+}  // namespace deltawire::python

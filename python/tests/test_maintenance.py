@@ -1,0 +1,159 @@
+"""Keeping a chain: plans, pins, gc, merged deltas, anchors, fsck. In a store written in Python, too."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deltawire as dw
+
+
+class DictStore(dw.Store):
+    """Objects in a dict."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+
+    def put(self, name: str, data: bytes) -> None:
+        self.objects[name] = bytes(data)
+
+    def put_if_absent(self, name: str, data: bytes) -> None:
+        with self.lock:
+            if name in self.objects:
+                raise dw.Conflict(f"{name} is there")
+            self.objects[name] = bytes(data)
+
+    def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name not in self.objects:
+            raise dw.NotFound(name)
+        return self.objects[name][offset : None if length is None else offset + length]
+
+    def stat(self, name: str) -> dw.ObjectInfo:
+        return dw.ObjectInfo(name, len(self.get(name)))
+
+    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> list[dw.ObjectInfo]:
+        with self.lock:
+            names = sorted(name for name in self.objects if name.startswith(prefix) and name > start_after)
+        return [self.stat(name) for name in names[:limit]]
+
+    def remove(self, name: str) -> None:
+        self.objects.pop(name, None)
+
+
+def published(store: dw.Store | str, versions: int = 10, **options: object) -> None:
+    weights = {"w": np.zeros(1000, np.uint8)}
+    with dw.Publisher(store, weights, **options) as publisher:  # type: ignore[arg-type]
+        for step in range(versions):
+            weights["w"][step] = 1
+            publisher.publish()
+
+
+@pytest.fixture(params=["python", "memory"])
+def place(request: pytest.FixtureRequest, store: str) -> dw.Store | str:
+    """A store written in Python, and one of the library."""
+    return DictStore() if request.param == "python" else store
+
+
+def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path) -> None:
+    published(place)
+    chain = dw.Chain(place)
+    assert len(chain.plan(from_version=1).hops) == 8
+    compacted = chain.compact(spans=[4], work=tmp_path)
+    assert [(one.base, one.version, one.made) for one in compacted.merged] == [(0, 4, True), (4, 8, True)]
+    assert chain.compact(spans=[4], work=tmp_path).num_there == 2
+    plan = chain.plan(from_version=4)
+    assert [(hop.kind, hop.from_version, hop.version) for hop in plan.hops] == [("merged", 4, 8), ("delta", 8, 9)]
+    assert plan.bytes == sum(part.size_bytes for hop in plan.hops for part in hop.parts)
+    assert repr(plan).startswith("Plan(version=9, 2 hops, ")
+
+    anchored = chain.anchor(8, work=tmp_path)
+    assert (anchored.version, anchored.made) == (8, True)
+    assert not chain.anchor(8, work=tmp_path).made
+    chain.pin(2)
+    assert chain.pins == [2]
+    assert chain.gc(2, grace_seconds=0, dry_run=True).num_versions == 5
+    assert len(chain) == 10
+    collected = chain.gc(2, grace_seconds=0)
+    assert (collected.num_versions, collected.kept) == (5, ((0, 2), (8, 9)))
+    chain.unpin(2)
+    assert chain.gc(2, grace_seconds=0).num_versions == 3
+    assert chain.versions == [8, 9]
+    checked = chain.fsck(work=tmp_path)
+    assert checked, checked.problems
+    assert checked.num_decoded == 2
+    mine = {"w": np.zeros(1000, np.uint8)}
+    assert dw.TensorReplica(place, mine).pull().version == 9
+    assert mine["w"].sum() == 10
+
+
+def test_mistakes_are_errors(place: dw.Store | str) -> None:
+    published(place, 2)
+    chain = dw.Chain(place)
+    for wrong in (lambda: chain.pin(7), lambda: chain.unpin(0), lambda: chain.plan(7), lambda: chain.anchor(7)):
+        with pytest.raises(dw.NotFound):
+            wrong()
+    for wrong in (lambda: chain.gc(0), lambda: chain.compact(spans=[1]), lambda: chain.compact(spans=[])):
+        with pytest.raises(dw.InvalidArgument):
+            wrong()
+    for wrong in (lambda: chain.pin(-1), lambda: chain.gc(-1), lambda: chain.plan("1")):  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            wrong()
+    assert chain.fsck()
+
+
+def test_fsck_finds_damage() -> None:
+    store = DictStore()
+    published(store, 3)
+    chain = dw.Chain(store)
+    part = chain[1].parts[0].name
+    store.objects[part] = store.objects[part][:-1] + bytes([store.objects[part][-1] ^ 1])
+    assert chain.fsck(quick=True)
+    checked = chain.fsck()
+    assert not checked
+    assert any(part in problem for problem in checked.problems)
+    assert repr(checked).startswith("Checked(DAMAGED: 3 versions, 1 decoded")
+
+
+def test_replicas_are_seen(place: dw.Store | str) -> None:
+    published(place, 2)
+    chain = dw.Chain(place)
+    assert chain.replicas == []
+    replica = dw.TensorReplica(place, {"w": np.zeros(1000, np.uint8)}, name="engine-1")
+    replica.pull()
+    [seen] = chain.replicas
+    assert (seen.name, seen.version, seen.serving, seen.error) == ("engine-1", 1, None, "")
+    dw_store = place if isinstance(place, dw.Store) else dw.open_store(place)
+    dw_store.put("replicas/broken.json", b"{")
+    assert [bool(one.error) for one in chain.replicas] == [True, False]
+
+
+def test_files_beside_the_weights_are_listed(store: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    dw.Publisher(store, {"w": np.zeros(4)}).publish(extra_files=[config])
+    [file] = dw.Chain(store)[0].files
+    assert (file.name, file.size_bytes) == ("config.json", 2)
+
+
+def test_what_takes_long_is_watched_and_can_be_stopped(store: str, tmp_path: Path) -> None:
+    published(store)
+    told: list[tuple[int, int]] = []
+    assert dw.Chain(store, progress=lambda done, total: told.append((done, total))).fsck(work=tmp_path)
+    assert told
+    with pytest.raises(dw.Cancelled):
+        dw.Chain(store, progress=lambda done, total: False).fsck(work=tmp_path)
+
+
+def test_a_lost_run_can_be_begun_anew(tmp_path: Path) -> None:
+    weights = {"w": np.zeros(4)}
+    with dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot") as publisher:
+        first = publisher.publish().run
+    (tmp_path / "store").rename(tmp_path / "gone")
+    with pytest.raises(dw.NotFound):
+        dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot")
+    with dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot", new_run=True) as publisher:
+        assert publisher.publish().run != first
