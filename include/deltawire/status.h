@@ -1,7 +1,6 @@
 // How every function of deltawire reports failure: a value, never an exception, never a print.
 #pragma once
 
-#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,25 +48,38 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value or the Status that says why there is none. Shaped like std::expected.
+// Prints the status and aborts.
+[[noreturn]] void no_value(const Status& status) noexcept;
+
+// A value or the Status that says why there is none. Shaped like std::expected. Who takes the value
+// without asking ok() where there is none gets the status on stderr and an abort, in release too.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }  // NOLINT
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {  // NOLINT
+    if (status_.ok()) status_ = Status(Code::kInternal, "a Result was made of Ok, without a value");
+  }
 
   bool ok() const noexcept { return value_.has_value(); }
   const Status& status() const& noexcept { return status_; }
   Status status() && noexcept { return std::move(status_); }
-  T& value() & { return *value_; }
-  const T& value() const& { return *value_; }
-  T value() && { return std::move(*value_); }
-  T& operator*() & { return *value_; }
-  const T& operator*() const& { return *value_; }
-  T* operator->() { return &*value_; }
-  const T* operator->() const { return &*value_; }
+  T& value() & { return checked(); }
+  const T& value() const& { return checked(); }
+  T value() && { return std::move(checked()); }
+  T& operator*() & { return checked(); }
+  const T& operator*() const& { return checked(); }
+  T* operator->() { return &checked(); }
+  const T* operator->() const { return &checked(); }
 
  private:
+  T& checked() {
+    if (!value_) [[unlikely]]
+      no_value(status_);
+    return *value_;
+  }
+  const T& checked() const { return const_cast<Result*>(this)->checked(); }
+
   std::optional<T> value_;
   Status status_;
 };

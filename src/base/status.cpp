@@ -1,5 +1,8 @@
 #include "deltawire/status.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 namespace deltawire {
 
 std::string_view code_name(Code code) noexcept {
@@ -43,6 +46,12 @@ std::string Status::to_string() const {
 Status Status::at(std::string_view place) && {
   if (!ok()) message_.insert(0, std::string(place) + ": ");
   return std::move(*this);
+}
+
+void no_value(const Status& status) noexcept {
+  std::fprintf(stderr, "deltawire: the value of a failed Result was used: %s\n",
+               status.to_string().c_str());
+  std::abort();
 }
 
 Status invalid_argument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
