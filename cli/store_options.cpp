@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "cli/units.h"
+#include "store/inject.h"
 
 namespace deltawire::cli {
 namespace {
@@ -45,8 +46,9 @@ void add_store_options(Command* verb, StoreOptions* options) {
           [options](const std::string& text) { options->max_bytes_per_second = parse_rate(text); },
           "bytes per second, up and down together: 100MB, 10MiB (default: no limit)")
       ->group(kGroup);
-  verb->add_option("--inject", options->inject,
-                   "faults to test with, e.g. unavailable:p=0.1:seed=3; see docs/testing.md")
+  verb->add_parsed(
+          "--inject", [options](const std::string& text) { options->wrap = inject_faults(text); },
+          "faults to test with, e.g. unavailable:p=0.1:seed=3; see docs/testing.md")
       ->group(DELTAWIRE_FAULTS ? kGroup : "");  // no group: not shown
 }
 

@@ -137,7 +137,8 @@ class Context {
   // apply() of what check() has passed: decoded once, written on the way. After a failure, which is
   // then somebody else's write to the arrays, they hold anything. Waits.
   Status apply_checked(std::span<const Patch> patches, Stream stream);
-  // Through a map; all positions are checked before the first write. Waits.
+  // Through a map; all positions are checked before the first write. Unsupported: other codecs,
+  // dtypes of less than a byte, more than eight dimensions. Waits.
   Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
 
   // Of the bytes of each; xxh3-128 on the device, other kinds on the host. Waits.
@@ -150,9 +151,9 @@ class Context {
   Result<DiffPlan> plan_diff(std::span<const Pair> pairs);
 
   struct Impl;
-  Impl& impl() noexcept { return *impl_; }
 
  private:
+  friend struct ContextInternals;
   explicit Context(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -98,6 +98,9 @@ struct SnapshotMemory {
 // committed; after any failure the next publish carries everything. After a Conflict, too: it goes
 // on from the version that was first. A store that holds another run by then is refused
 // (BaseMismatch), as is one that has lost versions (Corruption). One thread at a time.
+//
+// Unsupported: a store without conditional put, unless `single_writer`; tensors on a GPU together
+// with a snapshot in a folder, or in a build without CUDA; a digest that the build does not have.
 class Publisher {
  public:
   // Opens the chain at `store`, or makes a run there at the first publish. `snapshot` is a folder

@@ -79,7 +79,8 @@ struct PullReport {
 
 // One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).
 // Whatever happens, kill -9 included, LOCAL holds the old version or the new one after the next
-// commit(), which is the only call that writes files of the checkpoint.
+// commit(), which is the only call that writes files of the checkpoint. Unsupported: records,
+// codecs or digests of a later format than this build reads.
 class Replica {
  public:
   // Drops what an earlier process was preparing; what it had begun to write is the next prepare()'s

@@ -64,9 +64,10 @@ class Sink {
 
 // Thread safety: every method may be called from any thread at any time.
 // Failures: NotFound (no such object), Conflict (put_if_absent of a name that is there),
-// Unavailable (worth a retry: the network, a 5xx, a deadline), Corruption (bytes that do not match
-// their checksum), Io, InvalidArgument (name). Messages name store and object, and never hold a
-// secret. Every call ends: each store has a deadline or a local disk.
+// Unavailable (worth a retry: the network, a 5xx, a deadline), Corruption (a checksum that does not
+// hold), Io, InvalidArgument (name), Unsupported (the server has no conditional PUT, no ranges).
+// Messages name store and object, and never hold a secret. Every call ends: by a deadline, or on a
+// local disk.
 class Store {
  public:
   virtual ~Store() = default;
@@ -117,13 +118,14 @@ struct StoreOptions {
   double call_timeout_seconds = 60;               // of one attempt; again for each 64 MiB moved
   // All stores.
   unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none
-  uint64_t max_bytes_per_second = 0;      // 0: no limit
-  std::string inject;                     // faults, see docs/testing.md; needs a build with tests
+  uint64_t max_bytes_per_second = 0;  // 0: no limit
+  // Put around the store itself, inside retries, limits and counts; null: nothing.
+  std::function<Result<std::shared_ptr<Store>>(std::shared_ptr<Store>)> wrap;
   std::shared_ptr<StoreMetrics> metrics;  // counts what is done (store_metrics.h); null: nothing
 };
 
-// "s3://bucket/prefix", "file:///path", "memory:NAME" (shared inside the process) or a path. A
-// folder that is not there is made when something is put.
+// "s3://bucket/prefix" (Unsupported without libcurl), "file:///path", "memory:NAME" (shared inside
+// the process) or a path. A folder that is not there is made when something is put.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options);
 
 }  // namespace deltawire

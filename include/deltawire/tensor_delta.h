@@ -48,8 +48,8 @@ class TensorDelta {
   // Patches `state`, all tensors of the model in any order, in place. Nothing is written before
   // everything is decoded and proven, at both ends: BaseMismatch when the tensors are not what the
   // delta was made from, Corruption when it does not lead where it says. What changes is held in
-  // memory meanwhile. InvalidArgument when tensors come, go or change their form: that is for
-  // apply_delta().
+  // memory meanwhile. Unsupported for tensors that are not in host memory. InvalidArgument when
+  // tensors come, go or change their form: that is for apply_delta().
   Result<ApplyReport> apply(std::span<const LiveTensor> state, const ApplyOptions& options) const;
 
   const std::vector<TensorDeltaEntry>& entries() const noexcept;  // sorted by tensor, then by box

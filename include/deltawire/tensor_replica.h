@@ -45,7 +45,8 @@ struct TensorReplicaOptions {
 };
 
 // Thread safety: one call at a time. Nothing outlives the process: there is no journal, and tensors
-// whose process died in commit() died with it.
+// whose process died in commit() died with it. Unsupported: tensors on a GPU in a build without
+// CUDA, and what Replica does not support.
 class TensorReplica {
  public:
   // `tensors`: all of the model, in any order, holding anything. Of a tensor there may be boxes, as

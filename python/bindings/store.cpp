@@ -92,7 +92,7 @@ void bind_stores(nb::module_& module) {
       [](const std::string& url, const std::string& endpoint, const std::string& region,
          bool virtual_host, const std::string& ca_file, unsigned connections,
          uint64_t multipart_bytes, double call_timeout_seconds, unsigned retries,
-         uint64_t max_bytes_per_second, const std::string& inject) {
+         uint64_t max_bytes_per_second) {
         StoreOptions options;
         options.endpoint = endpoint;
         options.region = region;
@@ -103,13 +103,11 @@ void bind_stores(nb::module_& module) {
         options.call_timeout_seconds = call_timeout_seconds;
         options.retries = retries;
         options.max_bytes_per_second = max_bytes_per_second;
-        options.inject = inject;
         return StoreHandle(unwrap(without_gil([&] { return open_store(url, options); })));
       },
       nb::arg("url"), nb::arg("endpoint"), nb::arg("region"), nb::arg("virtual_host"),
       nb::arg("ca_file"), nb::arg("connections"), nb::arg("multipart_bytes"),
-      nb::arg("call_timeout_seconds"), nb::arg("retries"), nb::arg("max_bytes_per_second"),
-      nb::arg("inject"));
+      nb::arg("call_timeout_seconds"), nb::arg("retries"), nb::arg("max_bytes_per_second"));
   module.def(
       "adapt_store", [](nb::object store) { return StoreHandle(adapt_store(std::move(store))); },
       nb::arg("store"));

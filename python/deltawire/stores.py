@@ -161,12 +161,10 @@ def open_store(
     call_timeout_seconds: float = 60,
     retries: int = 6,
     max_bytes_per_second: int = 0,
-    inject: str = "",
 ) -> Store:
     """Open a built-in store: a path, `file:///PATH`, `s3://BUCKET/PREFIX` or `memory:NAME` (shared inside the process).
 
     `endpoint` to `call_timeout_seconds` are for S3 alone; credentials come from the environment, as AWS's tools have it.
-    `inject` makes the store lie, in builds with tests: see docs/testing.md.
 
     >>> import deltawire as dw
     >>> store = dw.open_store("memory:shelf")
@@ -188,7 +186,6 @@ def open_store(
             call_timeout_seconds=call_timeout_seconds,
             retries=retries,
             max_bytes_per_second=max_bytes_per_second,
-            inject=inject,
         )
     )
 

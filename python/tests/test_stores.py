@@ -332,9 +332,9 @@ def test_options_of_stores(tmp_path: Path) -> None:
         dw.open_store("s3://")
     with pytest.raises(dw.InvalidArgument):
         dw.open_store(tmp_path).put("../outside", b"")
-    store = dw.open_store(tmp_path, retries=0, inject="unavailable:op=put")
-    with pytest.raises(dw.Unavailable):
-        store.put("a", b"")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(dw.IoError):
+        dw.open_store(tmp_path / "file" / "below").put("a", b"")
 
 
 def test_stores_are_let_go_of() -> None:

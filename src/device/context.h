@@ -31,6 +31,11 @@ struct Context::Impl {
   DeviceOptions codec_options() { return lane().codec_options(); }
 };
 
+// For the device layer itself, and its tests.
+struct ContextInternals {
+  static Context::Impl& of(const Context& context) noexcept { return *context.impl_; }
+};
+
 // ---- what Context and DeviceSnapshot share
 
 // On the device in use.

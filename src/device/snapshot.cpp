@@ -22,7 +22,7 @@ struct HeldArray {
 
 struct DeviceSnapshot::Impl {
   Impl(Context* given, Placement where)
-      : context(given->impl()),
+      : context(ContextInternals::of(*given)),
         placement(where),
         memory(where == Placement::kDevice ? Place::kDevice : Place::kPinned) {}
 

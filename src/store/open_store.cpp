@@ -1,13 +1,10 @@
 // From a URL and its options to a store with everything around it.
-#include <deltawire_faults.h>
-
 #include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "deltawire/store.h"
 #include "store/directory_store.h"
-#include "store/faulty_store.h"
 #include "store/memory_store.h"
 #include "store/metered_store.h"
 #include "store/rate_limited_store.h"
@@ -98,22 +95,14 @@ Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOpti
   return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(url));
 }
 
-Result<std::shared_ptr<Store>> with_faults(std::shared_ptr<Store> store, const std::string& spec) {
-  if (spec.empty()) return store;
-#if DELTAWIRE_FAULTS
-  DW_ASSIGN_OR_RETURN(std::vector<Fault> faults, parse_faults(spec));
-  return std::shared_ptr<Store>(std::make_shared<FaultyStore>(std::move(store), std::move(faults)));
-#else
-  return unsupported("--inject: this build has no faults; configure with -DDELTAWIRE_TESTS=ON");
-#endif
-}
-
 }  // namespace
 
 // Inside out: retries see every failure, and each of their attempts is counted and limited.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options) {
   DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, open_base(url, options));
-  DW_ASSIGN_OR_RETURN(store, with_faults(std::move(store), options.inject));
+  if (options.wrap) {
+    DW_ASSIGN_OR_RETURN(store, options.wrap(std::move(store)));
+  }
   if (options.max_bytes_per_second != 0) {
     const BodyReads reads = url.starts_with("s3://") ? BodyReads::kTwice : BodyReads::kOnce;
     store =

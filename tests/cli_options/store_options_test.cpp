@@ -34,7 +34,7 @@ TEST(StoreOptions, DefaultsStay) {
   EXPECT_EQ(parsed.call_timeout_seconds, plain.call_timeout_seconds);
   EXPECT_EQ(parsed.max_bytes_per_second, 0u);
   EXPECT_FALSE(parsed.virtual_host);
-  EXPECT_EQ(parsed.inject, "");
+  EXPECT_FALSE(parsed.wrap);
 }
 
 TEST(StoreOptions, EachIsTaken) {
@@ -50,7 +50,7 @@ TEST(StoreOptions, EachIsTaken) {
   EXPECT_EQ(options.retries, 0u);
   EXPECT_EQ(options.max_bytes_per_second, 100'000'000u);
   EXPECT_EQ(options.call_timeout_seconds, 2.5);
-  EXPECT_EQ(options.inject, "slow:ms=5,tear:n=1");
+  EXPECT_TRUE(options.wrap);
   EXPECT_EQ(parse({"--rate-limit", "10MiB"}).max_bytes_per_second, uint64_t{10} << 20);
 }
 

@@ -164,9 +164,10 @@ TEST_F(ContextTest, MemoryIsTheScratchWhateverWasDoneBefore) {
   for (const char* codec : {"gaps", "tight", "indices", "auto", "gaps"}) {
     const auto coded = context.encode(codec, pairs_of(arrays), nullptr);
     ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
-    EXPECT_LE(context.impl().workspace.device_bytes(), scratch + scratch / 16) << codec;
+    EXPECT_LE(ContextInternals::of(context).workspace.device_bytes(), scratch + scratch / 16)
+        << codec;
     ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
-    EXPECT_LE(context.impl().workspace.device_bytes(), scratch) << codec;
+    EXPECT_LE(ContextInternals::of(context).workspace.device_bytes(), scratch) << codec;
     expect_patched(arrays);
     for (BothSides& array : arrays) array = BothSides(array.host);
   }

@@ -121,7 +121,7 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
   ASSERT_EQ(good(current_device()), 0);
   ContextOptions options;
   options.beside = arrays[0].old_array.data();
-  EXPECT_EQ(Context::create(options).value().impl().device, 1);
+  EXPECT_EQ(ContextInternals::of(Context::create(options).value()).device, 1);
   for (const BothSides& array : arrays) {
     cudaPointerAttributes where{};
     ASSERT_EQ(cudaPointerGetAttributes(&where, array.old_array.data()), cudaSuccess);
@@ -158,7 +158,7 @@ TEST(DevicesTest, AContextIsOfTheDeviceThatItsMemoryIsOn) {
   ContextOptions options;
   for (const uint8_t* const memory : {static_cast<const uint8_t*>(there.data()), here.data()}) {
     options.beside = memory;
-    EXPECT_EQ(Context::create(options).value().impl().device, in_use);
+    EXPECT_EQ(ContextInternals::of(Context::create(options).value()).device, in_use);
   }
 }
 

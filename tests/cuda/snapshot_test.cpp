@@ -178,7 +178,7 @@ TEST_P(SnapshotTest, OtherCallsComeBetween) {
       ASSERT_TRUE(array.old_array.fetch() == array.host.new_bytes);
       array.old_array = OnDevice(array.host.old_bytes);
     }
-    const Context::Impl& impl = context.impl();
+    const Context::Impl& impl = ContextInternals::of(context);
     const uint64_t in_lanes = impl.lanes == nullptr ? 0 : impl.lanes->device_bytes();
     EXPECT_LE(impl.workspace.device_bytes() + in_lanes, 80 * kMiB);  // and some tables
   }

@@ -2,6 +2,7 @@
 
 #include "deltawire/store.h"
 #include "deltawire/store_metrics.h"
+#include "store/inject.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -64,7 +65,7 @@ TEST(OpenStore, RefusesWhatItDoesNotKnow) {
 TEST(OpenStore, PutsEverythingAround) {
   StoreOptions options;
   options.metrics = std::make_shared<StoreMetrics>();
-  options.inject = "unavailable:n=1,flip:op=get:name=flipped";
+  options.wrap = inject_faults("unavailable:n=1,flip:op=get:name=flipped");
   options.max_bytes_per_second = uint64_t{1} << 40;
   const auto store = open_store("memory:everything", options);
   ASSERT_TRUE(store.ok()) << store.status().to_string();
@@ -81,7 +82,7 @@ TEST(OpenStore, PutsEverythingAround) {
 
 TEST(OpenStore, BadFaultsAreRefusedWhenItOpens) {
   StoreOptions options;
-  options.inject = "explode";
+  options.wrap = inject_faults("explode");
   EXPECT_TRUE(is_failure(open_store("memory:x", options).status(), Code::kInvalidArgument,
                          "--inject", "explode"));
 }
@@ -90,9 +91,9 @@ TEST(OpenStore, WhereLiesAreToldNoFileIsMapped) {
   const TempFolder folder;
   StoreOptions options;
   EXPECT_EQ((*open_store(folder.path(), options))->local_folder(), folder.path());
-  options.inject = "flip";
+  options.wrap = inject_faults("flip");
   EXPECT_EQ((*open_store(folder.path(), options))->local_folder(), "");
-  options.inject = "";
+  options.wrap = inject_faults("");
   options.max_bytes_per_second = 1;
   EXPECT_EQ((*open_store(folder.path(), options))->local_folder(), "");
 }
