@@ -22,7 +22,7 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     const std::filesystem::path& snapshot, const std::string& codec,
                     const std::string& digest, unsigned threads, uint64_t part_bytes,
                     uint64_t memory_limit, bool full, uint64_t anchor_every, bool anchor_by_bytes,
-                    bool single_writer, const std::filesystem::path& sign_key,
+                    bool new_run, bool single_writer, const std::filesystem::path& sign_key,
                     const std::filesystem::path& trust_key, bool change_key,
                     const std::string& hook_before_commit, double hook_timeout_seconds,
                     unsigned rank, unsigned world, double rank_timeout_seconds,
@@ -37,6 +37,7 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   options.full = full;
   options.anchor_every = anchor_every;
   options.anchor_by_bytes = anchor_by_bytes;
+  options.new_run = new_run;
   options.single_writer = single_writer;
   options.sign_key = sign_key;
   options.trust_key = trust_key;
@@ -62,11 +63,11 @@ void bind_publisher(nb::module_& module) {
       .def("__init__", &open_publisher, nb::arg("store"), nb::arg("snapshot"), nb::kw_only(),
            nb::arg("codec"), nb::arg("digest"), nb::arg("threads"), nb::arg("part_bytes"),
            nb::arg("memory_limit"), nb::arg("full"), nb::arg("anchor_every"),
-           nb::arg("anchor_by_bytes"), nb::arg("single_writer"), nb::arg("sign_key"),
-           nb::arg("trust_key"), nb::arg("change_key"), nb::arg("hook_before_commit"),
-           nb::arg("hook_timeout_seconds"), nb::arg("rank"), nb::arg("world"),
-           nb::arg("rank_timeout_seconds"), nb::arg("cuda_stream"), nb::arg("pinned_snapshot"),
-           nb::arg("cuda_scratch_bytes"), nb::arg("progress").none())
+           nb::arg("anchor_by_bytes"), nb::arg("new_run"), nb::arg("single_writer"),
+           nb::arg("sign_key"), nb::arg("trust_key"), nb::arg("change_key"),
+           nb::arg("hook_before_commit"), nb::arg("hook_timeout_seconds"), nb::arg("rank"),
+           nb::arg("world"), nb::arg("rank_timeout_seconds"), nb::arg("cuda_stream"),
+           nb::arg("pinned_snapshot"), nb::arg("cuda_scratch_bytes"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

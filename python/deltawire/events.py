@@ -2,8 +2,7 @@
 
 Nothing is printed unless the program configures logging, as with any library:
 
->>> import logging
->>> logging.getLogger("deltawire").setLevel(logging.INFO)
+    logging.basicConfig(level=logging.INFO)
 
 A record's message is the event and its fields; `record.event` has the name ("pull.committed") and `record.fields` a dict.
 docs/operations.md lists the events. Handlers must not call deltawire: others may be waiting for them.

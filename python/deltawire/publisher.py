@@ -60,6 +60,7 @@ class Publisher:
         full: bool = False,
         anchor_every: int = 0,
         anchor_by_bytes: bool = True,
+        new_run: bool = False,
         single_writer: bool = False,
         sign_key: str | os.PathLike[str] = "",
         trust_key: str | os.PathLike[str] = "",
@@ -87,7 +88,8 @@ class Publisher:
 
         `full` stores every version whole; else a version is also stored whole every
         `anchor_every` versions and, with `anchor_by_bytes`, when the deltas since have outgrown it. `single_writer` allows a
-        store without conditional put. `memory_limit` bounds what publishing takes beside the snapshot.
+        store without conditional put. A store that holds no run, though the snapshot is of one, is refused (`NotFound`: its disk
+        may not be mounted) unless `new_run`. `memory_limit` bounds what publishing takes beside the snapshot.
 
         `sign_key` is a private key of `deltawire keygen`, `trust_key` a file of public ones. A version is signed as the one
         before it is, or refused: with `change_key` it may be signed with another key, for the first time or (without `sign_key`)
@@ -120,6 +122,7 @@ class Publisher:
             full=full,
             anchor_every=anchor_every,
             anchor_by_bytes=anchor_by_bytes,
+            new_run=new_run,
             single_writer=single_writer,
             sign_key=os.fspath(sign_key),
             trust_key=os.fspath(trust_key),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ class DictStore(dw.Store):
     def stat(self, name: str) -> dw.ObjectInfo:
         return dw.ObjectInfo(name, len(self.get(name)))
 
-    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> list[dw.ObjectInfo]:
+    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> Sequence[dw.ObjectInfo]:
         with self.lock:
             names = sorted(name for name in self.objects if name.startswith(prefix) and name > start_after)
         return [self.stat(name) for name in names[:limit]]

@@ -7,7 +7,6 @@
 #include "chain/names.h"
 
 namespace deltawire {
-
 namespace {
 
 Status taken_by(const Chain& chain, const Manifest& other) {
@@ -48,8 +47,9 @@ Commit settle_put(const Chain& chain, const Manifest& manifest, const Digest& di
   const Chain reader = with_other_keys(chain, {});  // whoever signed it, it is there
   const Result<VersionRecord> there = reader.version(manifest.version);
   if (there.ok() && there->digest == digest) return check_newest(chain, manifest, digest);
-  if (there.ok() && only_if_absent)
+  if (there.ok() && only_if_absent) {
     return {Outcome::kNot, taken_by(chain, there->manifest), digest};
+  }
   if (answer.code() != Code::kConflict) return {Outcome::kUnknown, std::move(answer), digest};
   // The name is taken, by whom cannot be told.
   return {Outcome::kUnknown, there.status(), digest};
