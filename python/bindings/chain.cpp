@@ -35,7 +35,7 @@ using Object = std::tuple<std::string, uint64_t, std::string>;  // name, bytes, 
 using Spec = std::tuple<std::string, std::string, Shape>;
 using Counts = std::tuple<uint64_t, uint64_t>;  // changed, of so many
 
-std::vector<Object> to_python(const std::vector<PartRef>& parts) {
+std::vector<Object> chain_report(const std::vector<PartRef>& parts) {
   std::vector<Object> objects;
   for (const PartRef& part : parts) {
     objects.emplace_back(part.name, part.size_bytes, part.sha256.hex());
@@ -43,7 +43,7 @@ std::vector<Object> to_python(const std::vector<PartRef>& parts) {
   return objects;
 }
 
-Report to_python(const VersionRecord& record) {
+Report chain_report(const VersionRecord& record) {
   const Manifest& manifest = record.manifest;
   std::vector<Object> files;
   for (const SideFile& file : manifest.files) {
@@ -57,7 +57,7 @@ Report to_python(const VersionRecord& record) {
   out["reason"] = manifest.reason;
   out["created"] = manifest.created;
   out["publisher"] = manifest.publisher;
-  out["parts"] = to_python(manifest.parts);
+  out["parts"] = chain_report(manifest.parts);
   out["files"] = files;
   out["bytes"] = manifest.part_bytes();
   out["num_tensors"] = manifest.digests.size();
@@ -80,7 +80,7 @@ std::string_view kind_name(HopKind kind) {
   return kind == HopKind::kMerged ? "merged" : "delta";
 }
 
-Report to_python(const Plan& plan) {
+Report chain_report(const Plan& plan) {
   nb::list hops;
   for (const Hop& hop : plan.hops) {
     Report item;
@@ -88,7 +88,7 @@ Report to_python(const Plan& plan) {
     item["from_version"] = hop.base;
     item["version"] = hop.version;
     item["bytes"] = hop.bytes;
-    item["parts"] = to_python(hop.parts);
+    item["parts"] = chain_report(hop.parts);
     hops.append(item);
   }
   Report out;
@@ -101,7 +101,7 @@ Report to_python(const Plan& plan) {
   return out;
 }
 
-Report to_python(const ListedHeartbeat& listed) {
+Report chain_report(const ListedHeartbeat& listed) {
   const bool readable = listed.heartbeat.ok();
   const Heartbeat beat = readable ? *listed.heartbeat : Heartbeat{};
   Report out;
@@ -116,7 +116,7 @@ Report to_python(const ListedHeartbeat& listed) {
   return out;
 }
 
-Report to_python(const GcReport& report) {
+Report chain_report(const GcReport& report) {
   std::vector<Counts> kept;
   for (const VersionRange& range : report.kept) kept.emplace_back(range.first, range.last);
   Report out;
@@ -136,7 +136,7 @@ Report to_python(const GcReport& report) {
   return out;
 }
 
-Report to_python(const CompactReport& report) {
+Report chain_report(const CompactReport& report) {
   nb::list merged;
   for (const MergedDelta& one : report.merged) {
     Report item;
@@ -155,7 +155,7 @@ Report to_python(const CompactReport& report) {
   return out;
 }
 
-Report to_python(const AnchorReport& report) {
+Report chain_report(const AnchorReport& report) {
   Report out;
   out["version"] = report.version;
   out["made"] = report.made;
@@ -165,7 +165,7 @@ Report to_python(const AnchorReport& report) {
   return out;
 }
 
-Report to_python(const FsckReport& report) {
+Report chain_report(const FsckReport& report) {
   Report out;
   out["head"] = report.head;
   out["num_versions"] = report.num_versions;
@@ -224,7 +224,7 @@ void bind_reading(nb::class_<ChainHandle>& type) {
       .def(
           "manifest",
           [](ChainHandle& self, uint64_t version) {
-            return to_python(
+            return chain_report(
                 unwrap(call(self, [&](const Chain& chain) { return chain.version(version); })));
           },
           nb::arg("version"))
@@ -245,7 +245,7 @@ void bind_reading(nb::class_<ChainHandle>& type) {
       .def(
           "plan",
           [](ChainHandle& self, std::optional<uint64_t> from, std::optional<uint64_t> to) {
-            return to_python(
+            return chain_report(
                 unwrap(call(self, [&](const Chain& chain) { return chain.plan(from, to); })));
           },
           nb::arg("from_version").none(), nb::arg("to").none())
@@ -253,7 +253,7 @@ void bind_reading(nb::class_<ChainHandle>& type) {
         nb::list out;
         for (const ListedHeartbeat& listed :
              unwrap(call(self, [](const Chain& chain) { return chain.replicas(); }))) {
-          out.append(to_python(listed));
+          out.append(chain_report(listed));
         }
         return out;
       });
@@ -285,7 +285,7 @@ void bind_keeping(nb::class_<ChainHandle>& type) {
             options.grace_seconds = grace_seconds;
             options.dry_run = dry_run;
             options.signed_too = signed_too;
-            return to_python(unwrap(
+            return chain_report(unwrap(
                 call(self, [&](const Chain& chain) { return chain.collect_garbage(options); })));
           },
           nb::arg("keep"), nb::arg("grace_seconds"), nb::arg("dry_run"), nb::arg("signed_too"));
@@ -304,7 +304,7 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
             options.codec = codec;
             options.part_bytes = part_bytes;
             options.memory_limit = memory_limit;
-            return to_python(unwrap(self.call([&](WatchedChain& own) {
+            return chain_report(unwrap(self.call([&](WatchedChain& own) {
               options.work = own.work(work, threads);
               return compact_chain(own.chain, options);
             })));
@@ -316,7 +316,7 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
           "anchor",
           [](ChainHandle& self, std::optional<uint64_t> version, const std::filesystem::path& work,
              unsigned threads) {
-            return to_python(unwrap(self.call([&](WatchedChain& own) {
+            return chain_report(unwrap(self.call([&](WatchedChain& own) {
               return make_anchor(own.chain, version, own.work(work, threads));
             })));
           },
@@ -324,7 +324,7 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
       .def(
           "fsck",
           [](ChainHandle& self, bool quick, const std::filesystem::path& work, unsigned threads) {
-            return to_python(unwrap(self.call([&](WatchedChain& own) {
+            return chain_report(unwrap(self.call([&](WatchedChain& own) {
               return fsck_chain(own.chain, {quick, own.work(work, threads)});
             })));
           },

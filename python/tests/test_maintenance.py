@@ -46,7 +46,7 @@ class DictStore(dw.Store):
 
 
 def published(store: dw.Store | str, versions: int = 10, **options: object) -> None:
-    weights = {"w": np.zeros(1000, np.uint8)}
+    weights = {"w": np.zeros(100_000, np.uint8)}
     with dw.Publisher(store, weights, **options) as publisher:  # type: ignore[arg-type]
         for step in range(versions):
             weights["w"][step] = 1
@@ -86,7 +86,7 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     checked = chain.fsck(work=tmp_path)
     assert checked, checked.problems
     assert checked.num_decoded == 2
-    mine = {"w": np.zeros(1000, np.uint8)}
+    mine = {"w": np.zeros(100_000, np.uint8)}
     assert dw.TensorReplica(place, mine).pull().version == 9
     assert mine["w"].sum() == 10
 
@@ -123,7 +123,7 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
     published(place, 2)
     chain = dw.Chain(place)
     assert chain.replicas == []
-    replica = dw.TensorReplica(place, {"w": np.zeros(1000, np.uint8)}, name="engine-1")
+    replica = dw.TensorReplica(place, {"w": np.zeros(100_000, np.uint8)}, name="engine-1")
     replica.pull()
     [seen] = chain.replicas
     assert (seen.name, seen.version, seen.serving, seen.error) == ("engine-1", 1, None, "")

@@ -20,11 +20,11 @@ dw::Status use_a_chain() {
   DW_ASSIGN_OR_RETURN(const std::shared_ptr<dw::Store> store,
                       dw::open_store("memory:consumer", {}));
   DW_ASSIGN_OR_RETURN(dw::Publisher publisher, dw::Publisher::open(store, {}, {}));
-  std::vector<uint8_t> weights(1000);
+  std::vector<uint8_t> weights(100000);
   for (uint8_t step = 0; step < 5; ++step) {
     weights[step] = 1;
     dw::PublishTensor tensor;
-    tensor.view = {"w", dw::DType::kU8, {1000}, weights};
+    tensor.view = {"w", dw::DType::kU8, {100000}, weights};
     DW_RETURN_IF_ERROR(publisher.publish({&tensor, 1}).status());
   }
   DW_ASSIGN_OR_RETURN(const dw::Chain chain, dw::Chain::open(store));

@@ -144,7 +144,7 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
   forged.version = 3;
   forged.base = 2;
   forged.parent = anyone.version(2).value().digest;
-  ASSERT_TRUE(anyone.commit(forged).ok());
+  ASSERT_TRUE(commit_version(anyone, forged).ok());
   EXPECT_TRUE(
       is_failure(publish("mine").status(), Code::kInvalidArgument, "version 3", "is not signed"));
   EXPECT_TRUE(is_failure(publish("mine", "mine.pub").status(), Code::kCorruption, "signature"));
