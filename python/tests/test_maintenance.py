@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,7 +126,8 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
     assert chain.replicas == []
     replica = dw.TensorReplica(place, {"w": np.zeros(100_000, np.uint8)}, name="engine-1")
     replica.pull()
-    [seen] = chain.replicas
+    while (seen := chain.replicas[0]).version is None:  # heartbeats are written in the background
+        time.sleep(0.01)
     assert (seen.name, seen.version, seen.serving, seen.error) == ("engine-1", 1, None, "")
     dw_store = place if isinstance(place, dw.Store) else dw.open_store(place)
     dw_store.put("replicas/broken.json", b"{")
