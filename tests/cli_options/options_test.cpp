@@ -3,6 +3,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/log.h"
 #include "cli/log_options.h"
 #include "cli/metrics_options.h"
 #include "cli/notify_options.h"
