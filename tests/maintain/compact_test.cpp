@@ -54,7 +54,8 @@ class CompactTest : public ::testing::Test {
     options.codec = codec;
     options.work.folder = folder.path() / "work";
     options.work.threads = 2;
-    return compact_chain(Chain::open(store).value(), options);
+    DW_ASSIGN_OR_RETURN(const Chain opened, Chain::open(store));
+    return compact_chain(opened, options);
   }
   Chain chain() { return Chain::open(store, {}).value(); }
   // A replica that holds `from` arrives at `to` in one hop and is what was published.
