@@ -1,6 +1,7 @@
-"""What the library says of its work, as records of `logging`, from the logger "deltawire".
+"""What the library says of its work, as records of `logging`, from the logger "deltawire.events".
 
-Nothing is printed unless the program configures logging, as with any library:
+They are not printed unless the program configures logging, as with any library. (What the package itself has to say comes
+from the logger "deltawire", and its warnings are.)
 
     logging.basicConfig(level=logging.INFO)
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from deltawire import _core
 
-_LOGGER = logging.getLogger("deltawire")
+_LOGGER = logging.getLogger("deltawire.events")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 """By the extension's numbers."""
 

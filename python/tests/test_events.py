@@ -25,7 +25,7 @@ def pull(folder: Path) -> None:
 def test_events_are_records_of_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="deltawire"):
         pull(tmp_path)
-    [record] = [record for record in caplog.records if record.name == "deltawire"]
+    [record] = [record for record in caplog.records if record.name == "deltawire.events"]
     own: Any = record
     assert (record.levelno, own.event, own.fields["version"]) == (logging.INFO, "replica.committed", 0)
     assert record.getMessage().startswith("replica.committed ")
@@ -36,7 +36,7 @@ def test_events_are_records_of_logging(tmp_path: Path, caplog: pytest.LogCapture
 def test_a_level_that_is_off_makes_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="deltawire"):
         pull(tmp_path)
-    assert not [record for record in caplog.records if record.name == "deltawire"]
+    assert not [record for record in caplog.records if record.name == "deltawire.events"]
 
 
 def test_a_handler_may_call_the_library_and_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

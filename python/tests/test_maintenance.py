@@ -126,8 +126,9 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
     assert chain.replicas == []
     replica = dw.TensorReplica(place, {"w": np.zeros(100_000, np.uint8)}, name="engine-1")
     replica.pull()
-    while (seen := chain.replicas[0]).version is None:  # heartbeats are written in the background
-        time.sleep(0.01)
+    while not (found := [one for one in chain.replicas if one.version is not None]):
+        time.sleep(0.01)  # heartbeats are written in the background
+    [seen] = found
     assert (seen.name, seen.version, seen.serving, seen.error) == ("engine-1", 1, None, "")
     dw_store = place if isinstance(place, dw.Store) else dw.open_store(place)
     dw_store.put("replicas/broken.json", b"{")
