@@ -176,10 +176,10 @@ std::string box_of_new_tensor(const std::string& name) {
 }
 
 // Where everything changes, a codec holds six times the bytes it works on, and copies of what is
-// compared are two more: a wave of items takes up to a third of the limit, what is on its way to
+// compared are two more: a wave of items takes up to a quarter of the limit, what is on its way to
 // the store another quarter.
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
-  return {limit / 24, limit / 24, std::min(part_bytes, limit / 16), limit / 8};
+  return {limit / 32, limit / 32, std::min(part_bytes, limit / 16), limit / 8};
 }
 
 unsigned publish_threads(const PublishOptions& options) {
