@@ -6,9 +6,7 @@ target_compile_options(deltawire_options INTERFACE
 # A result is the same on machines with and without a fused multiply-add.
 target_compile_options(deltawire_options INTERFACE
   $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-ffp-contract=off>
-  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off
-  # It takes the assignment of a [[nodiscard]] type for a value that is dropped; the host compiler does not.
-  -diag-suppress=2810>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-ffp-contract=off>)
 # A header, not a flag: only what includes it is compiled again when tests are switched on or off.
 configure_file(${CMAKE_CURRENT_LIST_DIR}/faults.h.in ${PROJECT_BINARY_DIR}/generated/deltawire_faults.h)
 target_include_directories(deltawire_options INTERFACE ${PROJECT_BINARY_DIR}/generated)

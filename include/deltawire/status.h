@@ -56,10 +56,11 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {  // NOLINT
-    if (status_.ok()) status_ = Status(Code::kInternal, "a Result was made of Ok, without a value");
-  }
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(Status status)                          // NOLINT
+      : status_(!status.ok()
+                    ? std::move(status)
+                    : Status(Code::kInternal, "a Result was made of Ok, without a value")) {}
 
   bool ok() const noexcept { return value_.has_value(); }
   const Status& status() const& noexcept { return status_; }

@@ -162,16 +162,7 @@ TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndLoadedAnew) {
 TEST_F(TensorReplicaBoxesTest, BytesWrittenBetweenPrepareAndCommitAreNeverCalledAVersion) {
   BoxMemory memory(model_, rows(1, 2));
   auto replica = open_boxes(&memory);
-  ASSERT_TRUE(replica->pull().ok());
-  step();
-  ASSERT_TRUE(replica->prepare().ok());
-  for (uint8_t& byte : memory.bytes(1)) byte ^= 0xff;
-  EXPECT_TRUE(is_failure(replica->commit().status(), Code::kBaseMismatch, "layer.0.up"));
-  EXPECT_FALSE(replica->version().has_value());
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->from.has_value());
-  EXPECT_TRUE(memory.is(model_));
+  expect_edits_are_never_called_a_version(&memory, &*replica);
 }
 
 TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {

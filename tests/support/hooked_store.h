@@ -5,14 +5,15 @@
 #include <functional>
 #include <memory>
 
+#include "store/forwarding_store.h"
 #include "store/memory_store.h"
 
 namespace deltawire::testing {
 
-class HookedStore final : public Store {
+class HookedStore final : public ForwardingStore {
  public:
   explicit HookedStore(std::shared_ptr<Store> inner = std::make_shared<MemoryStore>())
-      : inner_(std::move(inner)) {}
+      : ForwardingStore(std::move(inner)) {}
 
   // What it returns is the put's answer unless it is Ok; the object is there afterwards only if
   // `before_put` let it pass.
@@ -21,34 +22,27 @@ class HookedStore final : public Store {
   // What is put instead of `text`: nobody ever sees the object as it was.
   std::function<std::string(std::string_view name, std::string text)> rewrite;
   Capabilities can;
-  Store& inner() { return *inner_; }
+  using ForwardingStore::inner;
 
-  std::string url() const override { return inner_->url(); }
   Result<Capabilities> capabilities() override { return can; }
   Status put(std::string_view name, const Body& body) override {
-    return hooked(name, body, [&](const Body& as) { return inner_->put(name, as); });
+    return hooked(name, body, [&](const Body& as) { return inner().put(name, as); });
   }
   Status put_if_absent(std::string_view name, const Body& body) override {
-    return hooked(name, body, [&](const Body& as) { return inner_->put_if_absent(name, as); });
+    return hooked(name, body, [&](const Body& as) { return inner().put_if_absent(name, as); });
   }
-  Result<ObjectInfo> stat(std::string_view name) override { return inner_->stat(name); }
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
     if (before_get) DW_RETURN_IF_ERROR(before_get(name));
-    return inner_->get(name, max_bytes);
+    return inner().get(name, max_bytes);
   }
   Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
     if (before_get) DW_RETURN_IF_ERROR(before_get(name));
-    return inner_->read(name, offset, out);
+    return inner().read(name, offset, out);
   }
   Status download(std::string_view name, uint64_t size, Sink* sink) override {
     if (before_get) DW_RETURN_IF_ERROR(before_get(name));
-    return inner_->download(name, size, sink);
+    return inner().download(name, size, sink);
   }
-  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view after,
-                                       size_t limit) override {
-    return inner_->list(prefix, after, limit);
-  }
-  Status remove(std::string_view name) override { return inner_->remove(name); }
 
  private:
   Status hooked(std::string_view name, const Body& body,
@@ -62,8 +56,6 @@ class HookedStore final : public Store {
     MemoryStore reader;
     return reader.put("text", body).ok() ? reader.get("text", UINT64_MAX).value() : "";
   }
-
-  std::shared_ptr<Store> inner_;
 };
 
 }  // namespace deltawire::testing

@@ -69,6 +69,20 @@ class TensorReplicaTest : public ::testing::Test {
   Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
     return TensorReplica::open(store_, memory->tensors, how);
   }
+  // Somebody writes to `memory` between prepare() and commit().
+  template <class Held>
+  void expect_edits_are_never_called_a_version(Held* memory, TensorReplica* replica) {
+    ASSERT_TRUE(replica->pull().ok());
+    step();
+    ASSERT_TRUE(replica->prepare().ok());
+    for (uint8_t& byte : memory->bytes(1)) byte ^= 0xff;
+    EXPECT_TRUE(is_failure(replica->commit().status(), Code::kBaseMismatch, "layer.0.up"));
+    EXPECT_FALSE(replica->version().has_value());
+    const auto report = replica->pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_FALSE(report->from.has_value());
+    EXPECT_TRUE(memory->is(model_));
+  }
   // Flips a byte of an object.
   void damage(const std::string& name) {
     std::string text = store_->get(name, 1 << 24).value();
