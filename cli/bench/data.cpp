@@ -68,16 +68,18 @@ Status fill_all(BenchData* data, ThreadPool* pool, const Progress& progress, con
     return data->tensors[a].after.size() > data->tensors[b].after.size();
   });
   std::atomic<uint64_t> done{0}, changed{0};
-  DW_RETURN_IF_ERROR(parallel_try(pool, order.size(), [&](size_t i, unsigned worker) -> Status {
-    const BenchTensor& tensor = data->tensors[order[i]];
-    fill(order[i]);
-    const unsigned width = tensor.layout.width;
-    changed += count_different(width, tensor.before.data(), tensor.after.data(),
-                               tensor.after.size() / width);
-    done += tensor.after.size();
-    if (worker == 0 && !progress(done, data->weights_bytes)) return cancelled("stopped on request");
-    return {};
-  }));
+  DW_RETURN_IF_ERROR(
+      parallel_try("measuring", pool, order.size(), [&](size_t i, unsigned worker) -> Status {
+        const BenchTensor& tensor = data->tensors[order[i]];
+        fill(order[i]);
+        const unsigned width = tensor.layout.width;
+        changed += count_different(width, tensor.before.data(), tensor.after.data(),
+                                   tensor.after.size() / width);
+        done += tensor.after.size();
+        if (worker == 0 && !progress(done, data->weights_bytes))
+          return cancelled("stopped on request");
+        return {};
+      }));
   data->num_changed = changed;
   reset_work(*data, pool);
   data->huge_page_bytes = huge_page_bytes();
@@ -185,7 +187,7 @@ void reset_work(const BenchData& data, ThreadPool* pool) {
 }
 
 Status check_work(const BenchData& data, const std::string& who, ThreadPool* pool) {
-  return parallel_try(pool, data.tensors.size(), [&](size_t i, unsigned) -> Status {
+  return parallel_try("measuring", pool, data.tensors.size(), [&](size_t i, unsigned) -> Status {
     const BenchTensor& tensor = data.tensors[i];
     if (kernels().equal(tensor.work.data(), tensor.after.data(), tensor.after.size())) return {};
     return difference(tensor, who);

@@ -65,7 +65,7 @@ class Spread {
               },
               [](size_t) { return Status(); });
     }
-    return parallel_try(pool_, order_.size(), [&](size_t i, unsigned worker) {
+    return parallel_try("measuring", pool_, order_.size(), [&](size_t i, unsigned worker) {
       return named(order_[i], {nullptr, &scratch_[worker]});
     });
   }

@@ -34,12 +34,13 @@ Result<std::map<DType, DTypeTotals>> add_up(const Tensors& tensors, ThreadPool* 
     uint64_t num_sampled = 0;
   };
   std::vector<Sample> samples(tensors.size());
-  DW_RETURN_IF_ERROR(parallel_try(pool, tensors.size(), [&](size_t i, unsigned) -> Status {
-    const TensorView& view = tensors[i]->view;
-    const auto form = float_form(view.dtype);
-    if (form) samples[i].num_sampled = sample_exponents(*form, view.bytes, &samples[i].counts);
-    return {};
-  }));
+  DW_RETURN_IF_ERROR(
+      parallel_try("inspecting", pool, tensors.size(), [&](size_t i, unsigned) -> Status {
+        const TensorView& view = tensors[i]->view;
+        const auto form = float_form(view.dtype);
+        if (form) samples[i].num_sampled = sample_exponents(*form, view.bytes, &samples[i].counts);
+        return {};
+      }));
   std::map<DType, DTypeTotals> totals;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& view = tensors[i]->view;

@@ -149,9 +149,10 @@ class Writer {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return size_of(shard.tensors[a]) > size_of(shard.tensors[b]);
     });
-    DW_RETURN_IF_ERROR(parallel_try(&pool_, order.size(), [&](size_t i, unsigned worker) {
-      return write_tensor(shard.tensors[order[i]], shard.offsets[order[i]], worker);
-    }));
+    DW_RETURN_IF_ERROR(
+        parallel_try("simulating", &pool_, order.size(), [&](size_t i, unsigned worker) {
+          return write_tensor(shard.tensors[order[i]], shard.offsets[order[i]], worker);
+        }));
     DW_RETURN_IF_ERROR(report_progress(0, 0));
     if (!sharded()) return {};  // appear together, once all are whole
     for (MutableFile& file : files_) DW_RETURN_IF_ERROR(file.commit(poll_));

@@ -5,7 +5,7 @@
 namespace deltawire {
 
 Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes) {
-  return guard_memory([&]() -> Result<std::shared_ptr<uint8_t[]>> {
+  return guard_memory("a large buffer", [&]() -> Result<std::shared_ptr<uint8_t[]>> {
     return std::shared_ptr<uint8_t[]>(new uint8_t[size_bytes]);
   });
 }

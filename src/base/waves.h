@@ -74,17 +74,19 @@ class Waves {
     for (size_t item = begin; item < end; ++item) {
       if (inside_ == Inside::kShared && sizes_[item] > kWorthSharing &&
           (sizes_[item] > late || end - begin == 1)) {
-        outcomes[item - begin] = guard_memory([&]() -> Status { return work(item, pool_); });
+        outcomes[item - begin] =
+            guard_memory("work on tensors", [&]() -> Status { return work(item, pool_); });
       } else {
         small.push_back(item);
       }
     }
     std::stable_sort(small.begin(), small.end(),
                      [&](size_t a, size_t b) { return sizes_[a] > sizes_[b]; });
-    DW_RETURN_IF_ERROR(parallel_try(pool_, small.size(), [&](size_t i, unsigned) -> Status {
-      outcomes[small[i] - begin] = work(small[i], nullptr);
-      return {};
-    }));
+    DW_RETURN_IF_ERROR(
+        parallel_try("work on tensors", pool_, small.size(), [&](size_t i, unsigned) -> Status {
+          outcomes[small[i] - begin] = work(small[i], nullptr);
+          return {};
+        }));
     for (Status& outcome : outcomes) {
       if (!outcome.ok()) return std::move(outcome);
     }

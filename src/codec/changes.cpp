@@ -60,14 +60,15 @@ Result<std::vector<ChunkChanges>> collect_chunks(unsigned width, Bytes old_bytes
                                                  ThreadPool* pool) {
   const size_t chunk_bytes = kChunkElements * width;
   std::vector<ChunkChanges> chunks((new_bytes.size() + chunk_bytes - 1) / chunk_bytes);
-  DW_RETURN_IF_ERROR(parallel_try(pool, chunks.size(), [&](size_t i, unsigned) -> Status {
-    const size_t begin = i * chunk_bytes;
-    const size_t size = std::min(chunk_bytes, new_bytes.size() - begin);
-    chunks[i].base = i * kChunkElements;
-    collect_chunk(width, old_bytes.subspan(begin, size), new_bytes.subspan(begin, size),
-                  &chunks[i]);
-    return {};
-  }));
+  DW_RETURN_IF_ERROR(
+      parallel_try("comparing", pool, chunks.size(), [&](size_t i, unsigned) -> Status {
+        const size_t begin = i * chunk_bytes;
+        const size_t size = std::min(chunk_bytes, new_bytes.size() - begin);
+        chunks[i].base = i * kChunkElements;
+        collect_chunk(width, old_bytes.subspan(begin, size), new_bytes.subspan(begin, size),
+                      &chunks[i]);
+        return {};
+      }));
   return chunks;
 }
 
@@ -123,9 +124,9 @@ Status scatter_changes(unsigned width, const Changes& changes, MutableBytes data
     return bad_payload("size of the values", uint64_t(count) * width, changes.values.size());
   }
   const uint64_t num_elements = data.size() / width;
-  DW_RETURN_IF_ERROR(parallel_try(pool, num_change_blocks(count), [&](size_t block, unsigned) {
-    return check_block(changes.positions, block, num_elements);
-  }));
+  DW_RETURN_IF_ERROR(parallel_try(
+      "decoding", pool, num_change_blocks(count),
+      [&](size_t block, unsigned) { return check_block(changes.positions, block, num_elements); }));
   parallel_for(pool, num_change_blocks(count), [&](size_t block, unsigned) {
     const ChangeBlock own = change_block(block, count);
     with_element(width, [&]<class Element>(Element) {

@@ -55,18 +55,19 @@ Result<Encoded> encode_frames(Bytes old_bytes, Bytes new_bytes, ThreadPool* pool
   std::vector<Worker> workers(num_workers(pool));
   std::vector<std::vector<uint8_t>> frames(num_frame_chunks(new_bytes.size()));
   std::vector<uint64_t> counts(frames.size());
-  DW_RETURN_IF_ERROR(parallel_try(pool, frames.size(), [&](size_t i, unsigned w) -> Status {
-    Worker& worker = workers[w];
-    const size_t offset = i * kFrameArrayBytes;
-    const size_t size = chunk_size(new_bytes.size(), i);
-    counts[i] =
-        make(old_bytes.subspan(offset, size), new_bytes.subspan(offset, size), &worker.content);
-    if (counts[i] == 0) return {};
-    worker.frame.clear();
-    DW_RETURN_IF_ERROR(worker.zstd.append(worker.content, &worker.frame));
-    frames[i].assign(worker.frame.begin(), worker.frame.end());
-    return {};
-  }));
+  DW_RETURN_IF_ERROR(
+      parallel_try("encoding", pool, frames.size(), [&](size_t i, unsigned w) -> Status {
+        Worker& worker = workers[w];
+        const size_t offset = i * kFrameArrayBytes;
+        const size_t size = chunk_size(new_bytes.size(), i);
+        counts[i] =
+            make(old_bytes.subspan(offset, size), new_bytes.subspan(offset, size), &worker.content);
+        if (counts[i] == 0) return {};
+        worker.frame.clear();
+        DW_RETURN_IF_ERROR(worker.zstd.append(worker.content, &worker.frame));
+        frames[i].assign(worker.frame.begin(), worker.frame.end());
+        return {};
+      }));
   Encoded encoded;
   size_t size = 0;
   for (size_t i = 0; i < frames.size(); ++i) {
@@ -100,7 +101,7 @@ Status decode_frames(Bytes payload, size_t array_bytes, ThreadPool* pool,
     std::vector<uint8_t> content;
   };
   std::vector<Worker> workers(num_workers(pool));
-  return parallel_try(pool, frames.size(), [&](size_t i, unsigned w) -> Status {
+  return parallel_try("decoding", pool, frames.size(), [&](size_t i, unsigned w) -> Status {
     const Frame& frame = frames[i];
     if (frame.bytes.empty()) return {};
     std::vector<uint8_t>& buffer = workers[w].content;

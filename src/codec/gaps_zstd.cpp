@@ -37,7 +37,7 @@ class GapsZstdCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Encoded> {
+    return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_ASSIGN_OR_RETURN(CollectedGaps gaps, collect_gaps(layout, old_bytes, new_bytes, pool));
       const GapsHeader& header = gaps.header;
       Encoded encoded;
@@ -53,7 +53,7 @@ class GapsZstdCodec final : public Codec {
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory([&]() -> Status {
+    return guard_memory("decoding", [&]() -> Status {
       DW_RETURN_IF_ERROR(check_array(layout, data.size()));
       if (payload.empty()) return {};
       DW_ASSIGN_OR_RETURN(const OpenedGaps opened,
@@ -64,7 +64,7 @@ class GapsZstdCodec final : public Codec {
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Changes> {
+    return guard_memory("decoding", [&]() -> Result<Changes> {
       DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
       if (payload.empty()) return Changes{};
       const uint64_t num_elements = old_bytes.size() / layout.width;

@@ -47,11 +47,13 @@ Status check_block(const IndicesView& view, size_t begin, size_t end) {
 // Calls body(Position{}, begin, end) for each block of changes.
 template <class Body>
 Status for_each_block(const IndicesView& view, ThreadPool* pool, const Body& body) {
-  return parallel_try(pool, num_change_blocks(view.count), [&](size_t block, unsigned) -> Status {
-    const auto [begin, end] = change_block(block, view.count);
-    if (position_width(view.num_elements) == 4) return body(uint32_t{}, begin, end);
-    return body(uint64_t{}, begin, end);
-  });
+  return parallel_try("decoding", pool, num_change_blocks(view.count),
+                      [&](size_t block, unsigned) -> Status {
+                        const auto [begin, end] = change_block(block, view.count);
+                        if (position_width(view.num_elements) == 4)
+                          return body(uint32_t{}, begin, end);
+                        return body(uint64_t{}, begin, end);
+                      });
 }
 
 // Checks the whole payload: whoever holds a view may write without looking.
@@ -119,7 +121,7 @@ class IndicesCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Encoded> {
+    return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
       DW_ASSIGN_OR_RETURN(std::vector<ChunkChanges> chunks,
                           collect_chunks(layout.width, old_bytes, new_bytes, pool));
@@ -133,7 +135,7 @@ class IndicesCodec final : public Codec {
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory([&]() -> Status {
+    return guard_memory("decoding", [&]() -> Status {
       DW_ASSIGN_OR_RETURN(const IndicesView view, open_payload(layout, payload, data.size(), pool));
       return for_each_block(view, pool, [&]<class Position>(Position, size_t begin, size_t end) {
         return with_element(layout.width, [&]<class Element>(Element) -> Status {
@@ -150,7 +152,7 @@ class IndicesCodec final : public Codec {
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Changes> {
+    return guard_memory("decoding", [&]() -> Result<Changes> {
       DW_ASSIGN_OR_RETURN(const IndicesView view,
                           open_payload(layout, payload, old_bytes.size(), pool));
       Changes changes;

@@ -28,7 +28,7 @@ class RawCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Encoded> {
+    return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
       Encoded encoded;
       encoded.payload.assign(new_bytes.begin(), new_bytes.end());
@@ -45,7 +45,7 @@ class RawCodec final : public Codec {
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory([&]() -> Status {
+    return guard_memory("decoding", [&]() -> Status {
       DW_RETURN_IF_ERROR(check_payload(layout, payload, data.size()));
       parallel_for(pool, num_pieces(data.size()), [&](size_t i, unsigned) {
         const size_t begin = i * kCopyBytes;
@@ -58,7 +58,7 @@ class RawCodec final : public Codec {
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Changes> {
+    return guard_memory("decoding", [&]() -> Result<Changes> {
       DW_RETURN_IF_ERROR(check_payload(layout, payload, old_bytes.size()));
       return collect_changes(layout.width, old_bytes, payload, pool);
     });

@@ -88,10 +88,11 @@ class Encoder {
     const std::vector<size_t> blocks = sampled_blocks(n_);
     const size_t num_sampled = blocks.size();
     std::vector<BlockChanges<T>> sampled(num_sampled);
-    DW_RETURN_IF_ERROR(parallel_try(pool_, num_sampled, [&](size_t i, unsigned) -> Status {
-      collect(split, blocks[i], &sampled[i]);
-      return {};
-    }));
+    DW_RETURN_IF_ERROR(
+        parallel_try("encoding", pool_, num_sampled, [&](size_t i, unsigned) -> Status {
+          collect(split, blocks[i], &sampled[i]);
+          return {};
+        }));
     ClassStats classes;
     const auto values = std::make_unique<ValueStats>();
     uint64_t total = 0;
@@ -132,21 +133,22 @@ class Encoder {
     std::vector<std::vector<uint8_t>> blocks(num_blocks());
     std::vector<uint32_t> changed(num_blocks());
     const Runs runs(num_blocks(), pool_);
-    DW_RETURN_IF_ERROR(parallel_try(pool_, runs.count, [&](size_t run, unsigned) -> Status {
-      const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
-      const size_t end_byte = (block_start(end - 1) + block_size(end - 1)) * sizeof(T);
-      for (size_t block = run * runs.length; block < end; ++block) {
-        const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
-        follow(block);
-        const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
-        const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte,
-                               new_.data() + next_byte);
-        encode_ops<T>().code(coder, changes, block_size(block), ahead,
-                             &thread_scratch<CodeScratch>(), &blocks[block]);
-        changed[block] = changes.total;
-      }
-      return {};
-    }));
+    DW_RETURN_IF_ERROR(
+        parallel_try("encoding", pool_, runs.count, [&](size_t run, unsigned) -> Status {
+          const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+          const size_t end_byte = (block_start(end - 1) + block_size(end - 1)) * sizeof(T);
+          for (size_t block = run * runs.length; block < end; ++block) {
+            const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
+            follow(block);
+            const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
+            const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte,
+                                   new_.data() + next_byte);
+            encode_ops<T>().code(coder, changes, block_size(block), ahead,
+                                 &thread_scratch<CodeScratch>(), &blocks[block]);
+            changed[block] = changes.total;
+          }
+          return {};
+        }));
 
     Encoded out;
     for (const uint32_t count : changed) out.num_changed += count;
@@ -191,7 +193,7 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
   DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
   const Runs runs(parsed.blocks.size(), pool);
-  return parallel_try(pool, runs.count, [&](size_t run, unsigned) -> Status {
+  return parallel_try("decoding", pool, runs.count, [&](size_t run, unsigned) -> Status {
     DecodeScratch& scratch = thread_scratch<DecodeScratch>();
     const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
     const uint8_t* data_end = data.data() + std::min(n, end * block_elements) * sizeof(T);
@@ -251,22 +253,23 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
   std::vector<ChunkChanges> chunks(parsed.blocks.size());
   const Runs runs(parsed.blocks.size(), pool);
-  DW_RETURN_IF_ERROR(parallel_try(pool, runs.count, [&](size_t run, unsigned) -> Status {
-    DecodeScratch& scratch = thread_scratch<DecodeScratch>();
-    const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
-    const uint8_t* data_end = old_bytes.data() + std::min(n, end * block_elements) * sizeof(T);
-    for (size_t block = run * runs.length; block < end; ++block) {
-      const size_t start = block * block_elements;
-      const size_t length = std::min(block_elements, n - start);
-      DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block],
-                                                 old_bytes.data() + start * sizeof(T), length,
-                                                 data_end, &scratch)
-                             .at("block " + std::to_string(block)));
-      chunks[block].base = start;
-      put_in_order<T>(scratch, length, &chunks[block]);
-    }
-    return {};
-  }));
+  DW_RETURN_IF_ERROR(
+      parallel_try("decoding", pool, runs.count, [&](size_t run, unsigned) -> Status {
+        DecodeScratch& scratch = thread_scratch<DecodeScratch>();
+        const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+        const uint8_t* data_end = old_bytes.data() + std::min(n, end * block_elements) * sizeof(T);
+        for (size_t block = run * runs.length; block < end; ++block) {
+          const size_t start = block * block_elements;
+          const size_t length = std::min(block_elements, n - start);
+          DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block],
+                                                     old_bytes.data() + start * sizeof(T), length,
+                                                     data_end, &scratch)
+                                 .at("block " + std::to_string(block)));
+          chunks[block].base = start;
+          put_in_order<T>(scratch, length, &chunks[block]);
+        }
+        return {};
+      }));
   return join_chunks(sizeof(T), std::move(chunks), pool);
 }
 
@@ -302,7 +305,7 @@ class TightCodec final : public Codec {
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Changes> {
+    return guard_memory("decoding", [&]() -> Result<Changes> {
       DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
       if (payload.empty()) return Changes{};
       return with_element(layout.width, [&](auto element) {
@@ -314,7 +317,7 @@ class TightCodec final : public Codec {
  private:
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                        ThreadPool* pool, const Followers& followers) {
-    return guard_memory([&]() -> Result<Encoded> {
+    return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
       if (old_bytes.empty()) return Encoded{};
       return with_element(layout.width, [&](auto element) {
@@ -326,7 +329,7 @@ class TightCodec final : public Codec {
 
   static Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
                              Hasher* follower) {
-    return guard_memory([&]() -> Status {
+    return guard_memory("decoding", [&]() -> Status {
       DW_RETURN_IF_ERROR(check_array(layout, data.size()));
       if (payload.empty()) return {};
       return with_element(layout.width, [&](auto element) {

@@ -27,7 +27,7 @@ class XorZstdCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Encoded> {
+    return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
       const auto make = [&](Bytes before, Bytes after, std::vector<uint8_t>* content) {
         const uint64_t count =
@@ -43,7 +43,7 @@ class XorZstdCodec final : public Codec {
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory([&]() -> Status {
+    return guard_memory("decoding", [&]() -> Status {
       DW_RETURN_IF_ERROR(check_array(layout, data.size()));
       const auto use = [&](size_t, size_t offset, size_t size, Bytes content) -> Status {
         uint8_t* chunk = data.data() + offset;
@@ -56,7 +56,7 @@ class XorZstdCodec final : public Codec {
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory([&]() -> Result<Changes> {
+    return guard_memory("decoding", [&]() -> Result<Changes> {
       DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
       std::vector<ChunkChanges> chunks(num_frame_chunks(old_bytes.size()));
       const auto use = [&](size_t i, size_t offset, size_t size, Bytes content) -> Status {

@@ -14,7 +14,7 @@ constexpr uint64_t kRoundBytes = uint64_t{64} << 10;  // a buffer fits its like
 
 Status copy(Bytes from, const Body* contents, uint64_t begin, MutableBytes to, ThreadPool* pool) {
   const size_t pieces = size_t((to.size() + kCopiedPieceBytes - 1) / kCopiedPieceBytes);
-  return parallel_try(pool, pieces, [&](size_t i, unsigned) -> Status {
+  return parallel_try("copying tensors", pool, pieces, [&](size_t i, unsigned) -> Status {
     const uint64_t at = i * kCopiedPieceBytes, size = std::min(kCopiedPieceBytes, to.size() - at);
     if (contents != nullptr) return contents->read(begin + at, to.subspan(at, size));
     std::memcpy(to.data() + at, from.data() + at, size);

@@ -60,7 +60,7 @@ class Applier {
 
  private:
   Status decode_on_host(const Codec& codec, Layout layout, const Patch& patch) {
-    return guard_memory([&]() -> Status {
+    return guard_memory("patching", [&]() -> Status {
       std::vector<uint8_t> bytes(patch.array.size_bytes);
       DW_RETURN_IF_ERROR(copy(bytes.data(), patch.array.data, bytes.size(), stream_));
       DW_RETURN_IF_ERROR(wait(stream_));

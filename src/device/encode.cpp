@@ -71,7 +71,7 @@ class Encoder {
                         : pair.kind == NewKind::kF16AsBf16 ? DType::kF16
                                                            : DType::kU8;
     const DType as = pair.kind == NewKind::kSame ? DType::kU8 : DType::kBF16;
-    return guard_memory([&]() -> Result<std::vector<uint8_t>> {
+    return guard_memory("encoding", [&]() -> Result<std::vector<uint8_t>> {
       std::vector<uint8_t> bytes(size_bytes(i));
       const Contents contents{{given, pair.new_data}, as, bytes.size()};
       DW_RETURN_IF_ERROR(fetch_bytes(lane_, contents, 0, bytes, stream_));
@@ -81,7 +81,7 @@ class Encoder {
 
   Result<Coded> encode_on_host(const Codec& codec, size_t i) {
     DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> new_bytes, fetch_new(i));
-    return guard_memory([&]() -> Result<Coded> {
+    return guard_memory("encoding", [&]() -> Result<Coded> {
       std::vector<uint8_t> old_bytes(new_bytes.size());
       DW_RETURN_IF_ERROR(copy(old_bytes.data(), pairs_[i].old_data, old_bytes.size(), stream_));
       DW_RETURN_IF_ERROR(wait(stream_));

@@ -122,7 +122,7 @@ class Lanes::Call {
   // After a failure nothing is under way, so that memory can be given back.
   template <class Body>
   static Status settled(const Strand& strand, const Body& body) {
-    Status status = guard_memory(body);
+    Status status = guard_memory("work on a GPU", body);
     if (!status.ok()) strand.settle();
     return status;
   }
@@ -201,7 +201,7 @@ Status Lanes::for_each_group(std::span<const DevicePair> pairs, uint8_t* memory,
   }
   Call call(sizes_, memory, encode);
   // Groups are begun in order: those before one that fails have been, and tell if they fail too.
-  return parallel_try(&pool_, groups.size(), [&](size_t g, unsigned worker) {
+  return parallel_try("work on a GPU", &pool_, groups.size(), [&](size_t g, unsigned worker) {
     const UseDevice use(device_);
     return call.run(groups[g], *strands_[worker], worker).at(place_of(groups[g]));
   });

@@ -61,7 +61,7 @@ struct DeviceSnapshot::Impl {
         DW_RETURN_IF_ERROR(advance_one(steps[i], &context.pool).at("step " + std::to_string(i)));
       }
     }
-    return parallel_try(&context.pool, small.size(), [&](size_t k, unsigned) {
+    return parallel_try("patching", &context.pool, small.size(), [&](size_t k, unsigned) {
       return advance_one(steps[small[k]], nullptr).at("step " + std::to_string(small[k]));
     });
   }

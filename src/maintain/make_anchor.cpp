@@ -62,7 +62,7 @@ Status check_version(std::span<const PublishTensor> tensors, const Contents& con
     return corruption("expected " + std::to_string(expected.size()) + " tensors, got " +
                       std::to_string(tensors.size()));
   }
-  return parallel_try(pool, expected.size(), [&](size_t i, unsigned) -> Status {
+  return parallel_try("hashing", pool, expected.size(), [&](size_t i, unsigned) -> Status {
     const std::string place = "tensor " + quote(expected[i].name);
     if (tensors[i].view.name != expected[i].name) return corruption(place + ": is missing");
     const DigestKind kind = version.manifest.digest_kind;

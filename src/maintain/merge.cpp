@@ -145,7 +145,7 @@ Result<MergeResult> merge_alone(std::span<const Delta> hops, const Schema& base,
   MergeResult result;
   for (const auto& [name, boxes] : history.tensors) {
     for (const auto& [key, box] : boxes) {
-      DW_RETURN_IF_ERROR(guard_memory([&, &own = box]() -> Status {
+      DW_RETURN_IF_ERROR(guard_memory("merging", [&, &own = box]() -> Status {
                            return merge_box(own, pool, stream, &result.num_changed);
                          }).at("tensor " + quote(name)));
     }

@@ -35,7 +35,7 @@ WalkStep WalkParts::apply_parts(const std::vector<PartRef>& parts, TensorNames* 
     if (!parsed.ok()) return FailedStep{parsed.status(), true};
     for (const PayloadView& view : parsed->entries) {
       touched->insert(view.entry.tensor);
-      Status status = guard_memory([&]() -> Status { return apply(view); });
+      Status status = guard_memory("patching", [&]() -> Status { return apply(view); });
       if (!status.ok()) {
         return FailedStep{std::move(status).at(part.name + ", tensor " + quote(view.entry.tensor))};
       }

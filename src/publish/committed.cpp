@@ -85,7 +85,8 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
     if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
     return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept, device.get()});
   };
-  const Status status = guard_memory(follow);  // out of memory is no reason to fail either
+  const Status status =
+      guard_memory("the snapshot", follow);  // out of memory is no reason to fail either
   DW_SYNC_POINT("publish: snapshot advanced");
   report->phases.push_back({"advance", begin, clock.now()});
   if (status.ok()) return;

@@ -210,7 +210,7 @@ FullUpload::FullUpload(Store& store, std::string folder, std::vector<FullFile> f
   }
   const uint64_t total = total_bytes(files_);
   queue_ = std::make_unique<UploadQueue>(
-      kFilesAtOnce, UINT64_MAX, clock, [this, total, progress = std::move(progress)] {
+      "uploading", kFilesAtOnce, UINT64_MAX, clock, [this, total, progress = std::move(progress)] {
         return !progress || progress(std::min(read_.load(), total), total);
       });
   for (size_t i = 0; i < files_.size(); ++i) {

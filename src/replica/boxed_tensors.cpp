@@ -54,7 +54,7 @@ Result<std::shared_ptr<MutableFile>> BoxedTensors::make_backing(size_t number,
 }
 
 Result<bool> BoxedTensors::gather() {
-  return guard_memory([&] { return gather_guarded(); });
+  return guard_memory("gathering boxes", [&] { return gather_guarded(); });
 }
 
 Result<bool> BoxedTensors::gather_guarded() {
@@ -153,7 +153,7 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
 }
 
 Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
-  return guard_memory([&] { return stage_guarded(steps, target, inner); });
+  return guard_memory("decoding", [&] { return stage_guarded(steps, target, inner); });
 }
 
 Status BoxedTensors::stage_guarded(const TensorSteps& steps, const Target& target,

@@ -82,7 +82,7 @@ class OwnFiles {
     return {};
   }
   Status sync(ThreadPool* pool) {
-    return parallel_try(pool, files_.size(), [&](size_t i, unsigned) -> Status {
+    return parallel_try("syncing files", pool, files_.size(), [&](size_t i, unsigned) -> Status {
       if (!files_[i]) return {};
       DW_RETURN_IF_ERROR(files_[i]->mark().status());
       return files_[i]->sync();

@@ -77,10 +77,10 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
       continue;
     }
     // Ranks published it: its digest is over boxes, which the host cuts out.
-    DW_ASSIGN_OR_RETURN(const ScratchCopy copy, guard_memory([&]() -> Result<ScratchCopy> {
-                          return ScratchCopy::make(scratch_, number, tensor.bytes.size(),
-                                                   memory_.large_tensor);
-                        }));
+    DW_ASSIGN_OR_RETURN(
+        const ScratchCopy copy, guard_memory("hashing", [&]() -> Result<ScratchCopy> {
+          return ScratchCopy::make(scratch_, number, tensor.bytes.size(), memory_.large_tensor);
+        }));
     DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
     const Digest got = tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, copy.bytes(),
                                      &boxes->second);
@@ -120,7 +120,7 @@ Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
 }
 
 Status DeviceTensors::stage_on_host(const TensorSteps& steps, const Target& target) {
-  return guard_memory([&]() -> Status {
+  return guard_memory("decoding", [&]() -> Status {
     const LiveTensor& tensor = tensors_.at(steps.index);
     DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
     if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));

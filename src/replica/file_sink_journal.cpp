@@ -38,11 +38,12 @@ Status FileSink::place_sides() {
 }
 
 Status FileSink::sync_files(const fs::path& folder, const std::vector<std::string>& names) {
-  DW_RETURN_IF_ERROR(parallel_try(&replica_.pool, names.size(), [&](size_t i, unsigned) -> Status {
-    std::error_code error;
-    const fs::path file = folder / names[i];
-    return fs::exists(file, error) ? sync_file(file) : Status();
-  }));
+  DW_RETURN_IF_ERROR(parallel_try("syncing files", &replica_.pool, names.size(),
+                                  [&](size_t i, unsigned) -> Status {
+                                    std::error_code error;
+                                    const fs::path file = folder / names[i];
+                                    return fs::exists(file, error) ? sync_file(file) : Status();
+                                  }));
   return sync_directory(folder);
 }
 

@@ -112,16 +112,17 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
     }
   }
   DW_SYNC_POINT("replica: patch begins");
-  DW_RETURN_IF_ERROR(parallel_try(pool, places.size(), [&](size_t i, unsigned) -> Status {
-    const Delta::Entry& item = patch.redo.entries[i];
-    const MutableBytes bytes =
-        files[places[i].file]->bytes().subspan(places[i].range.offset, places[i].range.size);
-    DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
-                           ->apply(layout_of(item.entry.dtype), item.payload, bytes, nullptr)
-                           .at(item.place));
-    DW_SYNC_POINT("replica: tensor patched");
-    return {};
-  }));
+  DW_RETURN_IF_ERROR(
+      parallel_try("patching", pool, places.size(), [&](size_t i, unsigned) -> Status {
+        const Delta::Entry& item = patch.redo.entries[i];
+        const MutableBytes bytes =
+            files[places[i].file]->bytes().subspan(places[i].range.offset, places[i].range.size);
+        DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
+                               ->apply(layout_of(item.entry.dtype), item.payload, bytes, nullptr)
+                               .at(item.place));
+        DW_SYNC_POINT("replica: tensor patched");
+        return {};
+      }));
   FileStamps stamps;
   for (size_t f = 0; f < files.size(); ++f) {
     if (!files[f]) continue;
@@ -133,7 +134,7 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
 }
 
 Status PatchedFiles::sync(ThreadPool* pool) {
-  return parallel_try(pool, files_.size(), [&](size_t i, unsigned) -> Status {
+  return parallel_try("syncing files", pool, files_.size(), [&](size_t i, unsigned) -> Status {
     if (!files_[i]) return {};
     DW_RETURN_IF_ERROR(files_[i]->sync());
     DW_SYNC_POINT("replica: patched file on disk");

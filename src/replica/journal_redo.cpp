@@ -53,7 +53,7 @@ Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool
 
 Status write_part(const std::filesystem::path& path, const DeltaInfo& info,
                   const std::vector<RedoEntry>& entries) {
-  return guard_memory([&]() -> Status {
+  return guard_memory("comparing", [&]() -> Status {
     std::vector<EntryRecord> records;
     uint64_t bytes = 0;
     for (const RedoEntry& redo : entries) {
@@ -167,7 +167,7 @@ RedoWriter::RedoWriter(std::filesystem::path folder, DeltaInfo info, uint64_t me
     : folder_(std::move(folder)),
       info_(std::move(info)),
       part_bytes_(std::min(kPartBytes, memory_bytes)),
-      queue_(1, memory_bytes, PublishClock(), {}) {}
+      queue_("writing", 1, memory_bytes, PublishClock(), {}) {}
 
 Status RedoWriter::add(RedoEntry entry) {
   if (!pending_.empty() && pending_bytes_ + entry.payload.size() > part_bytes_) {

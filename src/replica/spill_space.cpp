@@ -12,7 +12,7 @@ constexpr uint64_t kFileBytes = uint64_t{64} << 20;  // at least: many entries s
 }  // namespace
 
 Result<MutableBytes> SpillSpace::take(uint64_t size_bytes) {
-  return guard_memory([&]() -> Result<MutableBytes> {
+  return guard_memory("staging changes", [&]() -> Result<MutableBytes> {
     const std::lock_guard lock(mutex_);
     if (size_bytes > memory_bytes_ - used_) return take_from_file(size_bytes);
     rooms_.push_back(std::make_unique_for_overwrite<uint8_t[]>(size_bytes));
@@ -36,7 +36,7 @@ Result<MutableBytes> SpillSpace::take_from_file(uint64_t size_bytes) {
 }
 
 Result<Bytes> SpillSpace::keep(std::vector<uint8_t> bytes) {
-  return guard_memory([&]() -> Result<Bytes> {
+  return guard_memory("staging changes", [&]() -> Result<Bytes> {
     bytes.shrink_to_fit();
     {
       const std::lock_guard lock(mutex_);

@@ -45,7 +45,7 @@ Bytes bytes_of(const StageJob& job, const Slab& slab) {
 }
 
 Status check_base(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool) {
-  return parallel_try(pool, slabs.size(), [&](size_t i, unsigned) -> Status {
+  return parallel_try("hashing", pool, slabs.size(), [&](size_t i, unsigned) -> Status {
     const Digest& expected = *slabs[i].item->entry.old_digest;
     const Digest got = digest_of(expected.kind, bytes_of(job, slabs[i]));
     return got == expected ? Status() : not_the_base(job.place, *slabs[i].item, got);
@@ -109,7 +109,7 @@ Status stage_on_copy(const StageJob& job, ThreadPool* pool,
 
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
-  return guard_memory([&]() -> Status {
+  return guard_memory("decoding", [&]() -> Status {
     // Tensors of ranks have a digest per box, which only a copy can be cut into.
     if (!job.target.manifest.boxes.contains(job.held.name)) {
       const std::vector<Slab> slabs = sparse_slabs(job);

@@ -224,12 +224,13 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
 
 Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
                        Bytes data) {
-  return guard_memory([&]() -> Status { return check_result(steps, target, {}, place, data); });
+  return guard_memory("hashing",
+                      [&]() -> Status { return check_result(steps, target, {}, place, data); });
 }
 
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool) {
-  return guard_memory([&]() -> Status {
+  return guard_memory("patching", [&]() -> Status {
     std::vector<const Box*> proven;
     DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
     DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));

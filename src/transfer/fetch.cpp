@@ -28,7 +28,7 @@ void Fetch::work() {
   while (!stop_) {
     const size_t index = taken_++;
     if (index >= items_.size()) return;
-    Status status = guard_memory([&]() -> Status { return fetch_item(items_[index]); });
+    Status status = guard_memory("fetching", [&]() -> Status { return fetch_item(items_[index]); });
     const std::lock_guard lock(mutex_);
     if (status.ok()) {
       ready_.push_back(index);

@@ -45,8 +45,8 @@ PartStream::PartStream(Store& store, PartStreamOptions options, PublishClock clo
                        UploadQueue::KeepGoing keep_going)
     : store_(store),
       options_(std::move(options)),
-      queue_(std::make_unique<UploadQueue>(options_.uploads, options_.memory_bytes, clock,
-                                           std::move(keep_going))) {}
+      queue_(std::make_unique<UploadQueue>("uploading", options_.uploads, options_.memory_bytes,
+                                           clock, std::move(keep_going))) {}
 
 PartStream::~PartStream() {
   if (!finished_) abandon();

@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "base/clock.h"
-#include "base/guard.h"
 #include "base/start_threads.h"
 
 namespace deltawire {
@@ -16,9 +15,9 @@ constexpr std::chrono::milliseconds kAskEvery{50};
 PublishClock::PublishClock() : start_(steady_seconds()) {}
 double PublishClock::now() const { return steady_seconds() - start_; }
 
-UploadQueue::UploadQueue(unsigned threads, uint64_t max_bytes, PublishClock clock,
+UploadQueue::UploadQueue(Doing doing, unsigned threads, uint64_t max_bytes, PublishClock clock,
                          KeepGoing keep_going)
-    : max_bytes_(max_bytes), clock_(clock), keep_going_(std::move(keep_going)) {
+    : doing_(doing), max_bytes_(max_bytes), clock_(clock), keep_going_(std::move(keep_going)) {
   start_threads(
       threads, [this](size_t) { work(); }, &threads_);
 }
@@ -51,7 +50,7 @@ Status UploadQueue::push(uint64_t bytes, Job job) {
   std::unique_lock lock(mutex_);
   if (threads_.empty()) {  // the system gives none: one after the other, here
     lock.unlock();
-    Status status = guard_memory([&]() -> Status { return job(); });
+    Status status = guard_memory(doing_, [&]() -> Status { return job(); });
     lock.lock();
     if (!status.ok()) fail(std::move(status));
     return failure_;
@@ -85,7 +84,7 @@ void UploadQueue::work() {
     ++running_;
     if (!begin_) begin_ = clock_.now();
     lock.unlock();
-    Status status = guard_memory([&]() -> Status { return next.job(); });
+    Status status = guard_memory(doing_, [&]() -> Status { return next.job(); });
     next.job = nullptr;  // what it held goes before its bytes are counted as free
     lock.lock();
     --running_;

@@ -49,12 +49,15 @@ TEST(Leb128, RefusesLongAndPaddedNumbers) {
 }
 
 TEST(Guard, TurnsExceptionsIntoOutOfMemory) {
-  EXPECT_EQ(guard_memory([]() -> Status { throw std::bad_alloc(); }).code(), Code::kOutOfMemory);
-  EXPECT_EQ(guard_memory([]() -> Result<int> {
-              std::vector<uint8_t> bytes;
-              bytes.resize(~size_t{0});
-              return int(bytes.size());
-            })
+  const Status status = guard_memory("testing", []() -> Status { throw std::bad_alloc(); });
+  EXPECT_EQ(status.code(), Code::kOutOfMemory);
+  EXPECT_EQ(status.to_string(), "out of memory: testing");
+  EXPECT_EQ(guard_memory("testing",
+                         []() -> Result<int> {
+                           std::vector<uint8_t> bytes;
+                           bytes.resize(~size_t{0});
+                           return int(bytes.size());
+                         })
                 .status()
                 .code(),
             Code::kOutOfMemory);
@@ -64,7 +67,7 @@ TEST(Guard, TheLowestFailureWins) {
   ThreadPool four(4);
   for (ThreadPool* pool : {static_cast<ThreadPool*>(nullptr), &four}) {
     for (int round = 0; round < 100; ++round) {
-      const Status status = parallel_try(pool, 64, [](size_t i, unsigned) -> Status {
+      const Status status = parallel_try("testing", pool, 64, [](size_t i, unsigned) -> Status {
         if (i == 63) throw std::bad_alloc();
         return i % 10 == 7 ? corruption(std::to_string(i)) : Status();
       });

@@ -256,7 +256,7 @@ class ChainBench {
     std::vector<Wire> wires(count);
 
     const double start = now_seconds();
-    DW_RETURN_IF_ERROR(parallel_try(&pool_, count, [&](size_t i, unsigned worker) {
+    DW_RETURN_IF_ERROR(parallel_try("measuring", &pool_, count, [&](size_t i, unsigned worker) {
       return (*slime)->publish(data_.tensors[i], {nullptr, &scratch[worker]}, &wires[i]);
     }));
     std::vector<uint8_t> object;
@@ -273,10 +273,11 @@ class ChainBench {
       std::copy(payload.begin(), payload.end(), wire.payload.begin());
       at += wire.payload.size();
     }
-    DW_RETURN_IF_ERROR(parallel_try(&pool_, count, [&](size_t i, unsigned worker) -> Status {
-      if (!wires[i].changed) return {};
-      return (*slime)->apply(data_.tensors[i], wires[i], {nullptr, &scratch[worker]});
-    }));
+    DW_RETURN_IF_ERROR(
+        parallel_try("measuring", &pool_, count, [&](size_t i, unsigned worker) -> Status {
+          if (!wires[i].changed) return {};
+          return (*slime)->apply(data_.tensors[i], wires[i], {nullptr, &scratch[worker]});
+        }));
     const double applied = now_seconds();
     add(place, {{},
                 "slime's pipeline",

@@ -101,7 +101,7 @@ Status make_room(ThreadPool* pool, const std::vector<Body>& bodies, std::vector<
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return bodies[a].size() > bodies[b].size(); });
-  return parallel_try(pool, order.size(), [&](size_t k, unsigned) -> Status {
+  return parallel_try("encoding", pool, order.size(), [&](size_t k, unsigned) -> Status {
     std::vector<uint8_t>& payload = (*out)[order[k]].payload;
     payload.resize(payload.size() + bodies[order[k]].size());
     return {};
