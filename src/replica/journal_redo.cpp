@@ -53,7 +53,7 @@ Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool
 
 Status write_part(const std::filesystem::path& path, const DeltaInfo& info,
                   const std::vector<RedoEntry>& entries) {
-  return guard_memory("comparing", [&]() -> Status {
+  return guard_memory("writing", [&]() -> Status {
     std::vector<EntryRecord> records;
     uint64_t bytes = 0;
     for (const RedoEntry& redo : entries) {
