@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "base/xxh3.h"
 
 #ifdef DELTAWIRE_HAVE_BLAKE3
@@ -74,16 +75,7 @@ bool digest_available(DigestKind kind) noexcept {
 #endif
 }
 
-std::string Digest::hex() const {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(size * 2U);
-  for (size_t i = 0; i < size; ++i) {
-    text.push_back(kDigits[bytes[i] >> 4]);
-    text.push_back(kDigits[bytes[i] & 15]);
-  }
-  return text;
-}
+std::string Digest::hex() const { return to_hex(Bytes(bytes.data(), size)); }
 
 Result<Digest> parse_digest(DigestKind kind, std::string_view hex) {
   Digest digest{kind, info(kind).size, {}};

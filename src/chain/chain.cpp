@@ -1,10 +1,10 @@
 #include "chain/chain.h"
 
-#include <unistd.h>
-
 #include <ctime>
 #include <mutex>
 
+#include "base/hex.h"
+#include "base/process.h"
 #include "base/thread_pool.h"
 #include "chain/edges.h"
 #include "chain/head.h"
@@ -46,12 +46,6 @@ std::string utc_now() {
 bool is_damage(const Status& status) {
   return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
          status.code() == Code::kUnsupported;
-}
-
-std::string process_name() {
-  char host[256] = "unknown";
-  ::gethostname(host, sizeof host - 1);
-  return std::string(host) + ":" + std::to_string(::getpid());
 }
 
 struct Chain::Impl {

@@ -64,7 +64,5 @@ bool is_damage(const Status& status);
 
 // "2026-11-15T05:36:24Z"
 std::string utc_now();
-// "host:pid"
-std::string process_name();
 
 }  // namespace deltawire

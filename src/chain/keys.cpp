@@ -11,6 +11,7 @@
 
 #include "base/ed25519.h"
 #include "base/file.h"
+#include "base/hex.h"
 
 namespace deltawire {
 namespace {
@@ -18,16 +19,6 @@ namespace {
 constexpr std::string_view kPrivate = "deltawire-private ", kPublic = "deltawire-public ";
 constexpr uint64_t kMaxKeyFileBytes = 1 << 20;
 constexpr mode_t kOwnerOnly = 0600, kEveryone = 0644;
-
-template <size_t n>
-std::string to_hex(const std::array<uint8_t, n>& bytes) {
-  std::string text;
-  for (const uint8_t byte : bytes) {
-    text.push_back("0123456789abcdef"[byte >> 4]);
-    text.push_back("0123456789abcdef"[byte & 15]);
-  }
-  return text;
-}
 
 template <size_t n>
 bool from_hex(std::string_view text, std::array<uint8_t, n>* bytes) {

@@ -1,10 +1,7 @@
 #include "chain/names.h"
 
-#include <openssl/rand.h>
-
 #include <charconv>
 #include <cstdio>
-#include <vector>
 
 namespace deltawire {
 namespace {
@@ -121,18 +118,6 @@ std::optional<EdgeName> parse_edge_name(const std::string_view whole) {
   // One edge has one name: no capital digits, nothing after it.
   if (edge_name(edge) != whole) return {};
   return edge;
-}
-
-std::string random_hex(size_t digits) {
-  std::vector<unsigned char> bytes((digits + 1) / 2);
-  if (RAND_bytes(bytes.data(), int(bytes.size())) != 1) std::abort();  // no randomness: no run ids
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text.push_back("0123456789abcdef"[byte >> 4]);
-    text.push_back("0123456789abcdef"[byte & 15]);
-  }
-  text.resize(digits);
-  return text;
 }
 
 }  // namespace deltawire

@@ -67,6 +67,4 @@ std::string edge_name(const EdgeName& edge);
 // None when it is not the name of an edge, or when what it says cannot be.
 std::optional<EdgeName> parse_edge_name(std::string_view name);
 
-std::string random_hex(size_t digits);  // from the system's source of randomness
-
 }  // namespace deltawire

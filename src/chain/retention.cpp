@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "base/sync_point.h"
 #include "chain/edges.h"
 #include "chain/heartbeat.h"

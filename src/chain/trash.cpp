@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/hex.h"
 #include "chain/names.h"
 #include "format/record.h"
 

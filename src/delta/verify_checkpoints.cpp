@@ -1,6 +1,9 @@
 // Are two checkpoints the same, bit by bit, and if not, where do they part?
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
+#include "base/hex.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
 #include "delta/open_checkpoint.h"
@@ -13,13 +16,9 @@ namespace deltawire {
 namespace {
 
 std::string bits_of(const uint8_t* element, size_t width) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "0x";
-  for (size_t i = width; i-- > 0;) {
-    text.push_back(kDigits[element[i] >> 4]);
-    text.push_back(kDigits[element[i] & 15]);
-  }
-  return text;
+  const std::vector<uint8_t> high_first(std::reverse_iterator(element + width),
+                                        std::reverse_iterator(element));
+  return "0x" + to_hex(high_first);
 }
 
 Shape coordinate_of(const TensorView& tensor, uint64_t byte) {

@@ -1,5 +1,6 @@
 #include "publish/anchor.h"
 
+#include "base/hex.h"
 #include "base/sync_point.h"
 #include "chain/edges.h"
 #include "chain/names.h"

@@ -1,5 +1,6 @@
 // From what was put to a version, and what follows from there being one.
 #include "base/guard.h"
+#include "base/process.h"
 #include "base/sync_point.h"
 #include "publish/commit.h"
 #include "publish/impl.h"

@@ -1,4 +1,5 @@
 // From tensors to what is put for a version: parts of what changed, or all of it.
+#include "base/hex.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "publish/impl.h"

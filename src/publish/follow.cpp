@@ -1,4 +1,6 @@
 // Another rank than 0: says what it holds, and hears what became of it.
+#include "base/hex.h"
+#include "base/process.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "publish/impl.h"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "base/hex.h"
 #include "chain/names.h"
 #include "format/base64.h"
 #include "format/record.h"
@@ -37,7 +38,7 @@ RankAttempt read_attempt(RecordReader* record) {
   of.step = record->number("step");
   const uint64_t world = record->number("world");
   // It becomes part of the names of objects.
-  const bool hex = of.attempt.find_first_not_of("0123456789abcdef") == std::string::npos;
+  const bool hex = is_hex(of.attempt);
   if (of.attempt.empty() || of.attempt.size() > kMaxAttemptDigits || !hex) {
     record->fail(bad_field("attempt", "hex digits"));
   }

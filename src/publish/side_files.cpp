@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/hex.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "chain/side_objects.h"
@@ -164,7 +165,7 @@ Status SideFiles::put(uint64_t version, const UploadQueue::KeepGoing& keep_going
     return {};
   }
   const std::string attempt = side_attempt(version, random_hex(kAttemptDigits));
-  UploadQueue queue(kUploadsAtOnce, UINT64_MAX, {}, keep_going);
+  UploadQueue queue("uploading", kUploadsAtOnce, UINT64_MAX, {}, keep_going);
   for (size_t i = 0; i < list_.size(); ++i) {
     if (!contents_[i].is_new) continue;
     list_[i].attempt = attempt;

@@ -1,6 +1,7 @@
 // One rank of several: rank 0 leads, the others follow. publish/rank_rules.h has the rules.
 #include <algorithm>
 
+#include "base/hex.h"
 #include "chain/names.h"
 #include "publish/impl.h"
 #include "publish/ranks_boxes.h"

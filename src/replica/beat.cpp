@@ -5,7 +5,9 @@
 #include <chrono>
 
 #include "base/file.h"
+#include "base/hex.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "chain/names.h"
 
 namespace deltawire {
@@ -15,18 +17,9 @@ constexpr auto kPeriod = std::chrono::seconds(60);
 constexpr size_t kIdDigits = 16, kShownDigits = 8;
 constexpr uint64_t kMaxIdBytes = 1 << 10;
 
-bool is_id(std::string_view text) {
-  return text.size() == kIdDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
+bool is_id(std::string_view text) { return text.size() == kIdDigits && is_hex(text); }
 
 }  // namespace
-
-std::string host_name() {
-  char host[256] = "unknown";
-  ::gethostname(host, sizeof host - 1);
-  return host;
-}
 
 Result<std::string> replica_id(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "id";

@@ -67,7 +67,6 @@ class ReplicaBeat {
   std::thread thread_;
 };
 
-std::string host_name();
 // The id of the replica in this folder (its .deltawire): made at its first use, then kept there.
 Result<std::string> replica_id(const std::filesystem::path& folder);
 // "host:path:id": replicas in containers often share host and path.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/process.h"
 #include "chain/chain.h"
 
 namespace deltawire {

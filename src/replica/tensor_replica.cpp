@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
 #include "replica/forward.h"

@@ -1,7 +1,6 @@
 #include "store/temporary_file.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/hex.h"
 #include "base/sync_point.h"
 
 namespace deltawire {
@@ -20,17 +20,7 @@ namespace {
 constexpr size_t kFillPieceBytes = size_t{1} << 20;
 constexpr std::string_view kMark = ".deltawire-";  // on disk: what may be swept away
 
-std::string random_name() {
-  uint8_t random[16];
-  for (size_t have = 0; have < sizeof random;) {
-    const ssize_t n = ::getrandom(random + have, sizeof random - have, 0);
-    if (n > 0) have += size_t(n);
-  }
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string name(kMark);
-  for (const uint8_t byte : random) (name += kDigits[byte >> 4]) += kDigits[byte & 15];
-  return name;
-}
+std::string random_name() { return std::string(kMark) + random_hex(32); }
 
 Status write_all(int fd, std::span<const uint8_t> bytes, const std::filesystem::path& object) {
   while (!bytes.empty()) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hex.h"
 #include "chain/chain.h"
 #include "chain/edges.h"
 #include "chain/names.h"

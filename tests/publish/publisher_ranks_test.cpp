@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/process.h"
 #include "chain/names.h"
 #include "publish/ranks.h"
 #include "store/directory_store.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "base/process.h"
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "store/directory_store.h"

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "chain/keys.h"
 #include "deltawire/replica.h"
 #include "replica/local_state.h"

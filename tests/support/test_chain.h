@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/hex.h"
 #include "chain/chain.h"
 #include "chain/edges.h"
 #include "chain/names.h"

@@ -1,17 +1,8 @@
 #include "store/s3/conditional_put.h"
-
-#include <random>
+#include "base/hex.h"
 
 namespace deltawire::s3 {
 namespace {
-
-std::string random_name() {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::random_device random;
-  std::string name = ".probe-";
-  for (int i = 0; i < 32; ++i) name.push_back(kDigits[random() & 15]);
-  return name;
-}
 
 Result<HttpAnswer> put(Client* client, const std::string& key) {
   static constexpr std::string_view kText = "deltawire asks whether If-None-Match is honoured\n";
@@ -42,7 +33,7 @@ Result<bool> second_is_refused(Client* client, const std::string& key) {
 }  // namespace
 
 Result<bool> has_conditional_put(Client* client, const std::string& prefix) {
-  const std::string key = prefix + random_name();
+  const std::string key = prefix + (".probe-" + random_hex(32));
   DW_ASSIGN_OR_RETURN(const HttpAnswer first, put(client, key));
   if (is_refused_as_unknown(first)) return false;
   if (!first.ok()) return client->failure(first);

@@ -6,22 +6,13 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "deltawire/digest.h"
 
 namespace deltawire::s3 {
 namespace {
 
 constexpr char kAlgorithm[] = "AWS4-HMAC-SHA256";
-
-std::string hex(std::string_view bytes) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    text.push_back(kDigits[uint8_t(c) >> 4]);
-    text.push_back(kDigits[uint8_t(c) & 15]);
-  }
-  return text;
-}
 
 std::string sha256_hex(std::string_view text) {
   return digest_of(DigestKind::kSha256,
@@ -122,7 +113,7 @@ std::string authorization(const RequestToSign& request, const SigningScope& scop
   const std::string of_date = hmac("AWS4" + credentials.secret_key, date);
   const std::string key = hmac(hmac(hmac(of_date, scope.region), scope.service), "aws4_request");
   return std::string(kAlgorithm) + " Credential=" + credentials.access_key + "/" + place +
-         ", SignedHeaders=" + names + ", Signature=" + hex(hmac(key, to_sign));
+         ", SignedHeaders=" + names + ", Signature=" + to_hex(hmac(key, to_sign));
 }
 
 }  // namespace deltawire::s3

@@ -1,0 +1,15 @@
+#include "base/process.h"
+
+#include <unistd.h>
+
+namespace deltawire {
+
+std::string host_name() {
+  char host[256] = "unknown";
+  ::gethostname(host, sizeof host - 1);
+  return host;
+}
+
+std::string process_name() { return host_name() + ":" + std::to_string(::getpid()); }
+
+}  // namespace deltawire

@@ -1,0 +1,11 @@
+// Who we are, for records and messages.
+#pragma once
+
+#include <string>
+
+namespace deltawire {
+
+std::string host_name();
+std::string process_name();  // "HOST:PID"
+
+}  // namespace deltawire
