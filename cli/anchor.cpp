@@ -47,7 +47,7 @@ int anchor(const Context& context, AnchorArguments& options) {
 
 }  // namespace
 
-void add_anchor(Command& app, Context& context, Run* run) {
+void add_anchor(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "anchor",
                             "Store a version of a chain whole: late replicas begin there",
                             "  deltawire anchor /mnt/shared/run7          the newest version\n"
@@ -59,8 +59,8 @@ void add_anchor(Command& app, Context& context, Run* run) {
   add_work_options(verb, &options->work, &options->keys);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return anchor(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return anchor(context, *options); };
   });
 }
 

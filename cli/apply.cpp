@@ -47,7 +47,7 @@ int apply(const Context& context, const ApplyArguments& options) {
 
 }  // namespace
 
-void add_apply(Command& app, Context& context, Run* run) {
+void add_apply(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "apply", "Make the new checkpoint from the old one and a delta",
       "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
@@ -64,8 +64,8 @@ void add_apply(Command& app, Context& context, Run* run) {
           "be new or empty")
       ->required();
   add_threads(verb, context);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return apply(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return apply(context, *options); };
   });
 }
 

@@ -22,7 +22,7 @@ Result<Chain> open_chain(const ChainArgs& args);
 // The head; NotFound when nothing was published yet.
 Result<uint64_t> head_of(const Chain& chain);
 
-// A part of a version, a shortcut: {"name", "bytes", "sha_256"}.
+// A part of a version, a hop record: {"name", "bytes", "sha_256"}.
 nlohmann::ordered_json parts_json(const std::vector<PartRef>& parts);
 
 }  // namespace deltawire::cli

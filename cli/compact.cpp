@@ -74,7 +74,7 @@ int compact(const Context& context, CompactArguments& options) {
 
 }  // namespace
 
-void add_compact(Command& app, Context& context, Run* run) {
+void add_compact(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "compact", "Add merged deltas: late replicas fetch one instead of many",
       "  deltawire compact /mnt/shared/run7                 spans of 4, 16 and 64 versions\n"
@@ -97,8 +97,8 @@ void add_compact(Command& app, Context& context, Run* run) {
   add_work_options(verb, &compact_options.work, &options->keys);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return compact(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return compact(context, *options); };
   });
 }
 

@@ -120,15 +120,15 @@ int print_completion(const Command& app, const Context& context, const std::stri
 
 }  // namespace
 
-void add_completion(Command& app, Context& context, Run* run) {
+void add_completion(Command& app, Context& context, Call* call) {
   Command* verb =
       make_verb(app, context, "completion", "Print a completion script for your shell",
                 "  source <(deltawire completion bash)\n"
                 "  deltawire completion fish > ~/.config/fish/completions/deltawire.fish");
   auto shell = std::make_shared<std::string>();
   add_choice(verb, "SHELL", shell.get(), "bash, zsh or fish", {"bash", "zsh", "fish"})->required();
-  verb->callback([&app, &context, run, shell] {
-    *run = [&app, &context, shell] { return print_completion(app, context, *shell); };
+  verb->callback([&app, &context, call, shell] {
+    *call = [&app, &context, shell] { return print_completion(app, context, *shell); };
   });
 }
 

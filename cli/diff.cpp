@@ -107,7 +107,7 @@ int diff(const Context& context, DiffArguments& options) {
 
 }  // namespace
 
-void add_diff(Command& app, Context& context, Run* run) {
+void add_diff(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "diff", "Write what changed between two checkpoints",
       "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
@@ -132,9 +132,9 @@ void add_diff(Command& app, Context& context, Run* run) {
       add_bytes(verb, "--part-size", &options->diff.part_bytes,
                 "start a new part of a folder at this size, e.g. 256MiB or 1GB (default 1GiB)");
   add_threads(verb, context);
-  verb->callback([&context, run, options, part_size] {
+  verb->callback([&context, call, options, part_size] {
     options->sized_parts = part_size->given();
-    *run = [&context, options] { return diff(context, *options); };
+    *call = [&context, options] { return diff(context, *options); };
   });
 }
 

@@ -141,7 +141,7 @@ int follow(const Context& context, const FollowArguments& options) {
 
 }  // namespace
 
-void add_follow(Command& app, Context& context, Run* run) {
+void add_follow(Command& app, Context& context, Call* call) {
   Command* verb =
       make_verb(app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
                 "  deltawire follow /shared/run ckpt/\n"
@@ -158,8 +158,8 @@ void add_follow(Command& app, Context& context, Run* run) {
   verb->add_flag("--once", options->once, "end after one look");
   add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return follow(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return follow(context, *options); };
   });
 }
 

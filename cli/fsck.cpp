@@ -45,13 +45,13 @@ int fsck(const Context& context, FsckArguments& options) {
       report.num_files == 0 ? "" : fmt::format("{}, ", plural(report.num_files, "side file"));
   context.say(fmt::format("{}: {}, {}, {}, {}{} in {}", report.sound() ? "sound" : "DAMAGED",
                           plural(report.num_versions, "version"),
-                          plural(report.num_hops, "shortcut"), plural(report.num_parts, "part"),
+                          plural(report.num_hops, "hop record"), plural(report.num_parts, "part"),
                           beside, human_bytes(double(report.bytes)),
                           seconds(now_seconds() - start)));
   context.emit({{"sound", report.sound()},
                 {"head", report.head},
                 {"versions", report.num_versions},
-                {"shortcuts", report.num_hops},
+                {"hop_records", report.num_hops},
                 {"schemas", report.num_schemas},
                 {"parts", report.num_parts},
                 {"side_files", report.num_files},
@@ -69,7 +69,7 @@ int fsck(const Context& context, FsckArguments& options) {
 
 }  // namespace
 
-void add_fsck(Command& app, Context& context, Run* run) {
+void add_fsck(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "fsck",
       "Check a whole chain: records, links, parts, digests; exit 6 if it is "
@@ -84,8 +84,9 @@ void add_fsck(Command& app, Context& context, Run* run) {
   verb->add_option("--work", options->fsck.work.folder,
                    "folder for the decoded model (default: in memory)");
   add_threads(verb, context);
-  verb->callback(
-      [&context, run, options] { *run = [&context, options] { return fsck(context, *options); }; });
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return fsck(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -31,7 +31,7 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
   const char* const would = dry_run ? "would be " : "";
   if (!kept.empty()) context.say("kept: versions " + kept);
   context.say(fmt::format("{}removed: {}, {}", would, plural(report.num_versions, "version"),
-                          plural(report.num_hops, "shortcut")));
+                          plural(report.num_hops, "hop record")));
   context.say(fmt::format(
       "{}noted, to be deleted by a later run: {}, {}{}", would, plural(report.num_noted, "object"),
       human_bytes(double(report.noted_bytes)),
@@ -62,7 +62,7 @@ Json to_json(const GcReport& report, bool dry_run) {
           {"head", report.head},
           {"kept", std::move(kept)},
           {"removed_versions", report.num_versions},
-          {"removed_shortcuts", report.num_hops},
+          {"removed_hop_records", report.num_hops},
           {"noted_objects", report.num_noted},
           {"noted_bytes", report.noted_bytes},
           {"orphans", report.num_orphans},
@@ -93,7 +93,7 @@ int gc(const Context& context, const GcArguments& options) {
 
 }  // namespace
 
-void add_gc(Command& app, Context& context, Run* run) {
+void add_gc(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "gc", "Remove old versions; keep what pins and replicas need",
       "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
@@ -110,7 +110,7 @@ void add_gc(Command& app, Context& context, Run* run) {
   verb->add_flag("--unsigned", options->is_unsigned,
                  "the chain is no longer signed: remove signed versions without --trust");
   verb->callback(
-      [&context, run, options] { *run = [&context, options] { return gc(context, *options); }; });
+      [&context, call, options] { *call = [&context, options] { return gc(context, *options); }; });
 }
 
 }  // namespace deltawire::cli

@@ -24,7 +24,7 @@ int print_help(const Command& app, const Context& context, const std::string& na
 
 }  // namespace
 
-void add_help(Command& app, Context& context, Run* run) {
+void add_help(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "help", "Explain deltawire, or one verb",
                             "  deltawire help\n"
                             "  deltawire help diff");
@@ -32,8 +32,8 @@ void add_help(Command& app, Context& context, Run* run) {
   std::vector<std::string> verbs;
   for (const auto& one : app.verbs()) verbs.push_back(one->name());
   add_choice(verb, "VERB", name.get(), "the verb to explain (default: what they all are)", verbs);
-  verb->callback([&app, &context, run, name] {
-    *run = [&app, &context, name] { return print_help(app, context, *name); };
+  verb->callback([&app, &context, call, name] {
+    *call = [&app, &context, name] { return print_help(app, context, *name); };
   });
 }
 

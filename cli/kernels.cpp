@@ -43,13 +43,13 @@ int list(const Context& context) {
 
 }  // namespace
 
-void add_kernels(Command& app, Context& context, Run* run) {
+void add_kernels(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "kernels",
       "List the instruction sets and GPUs this machine can use; * marks those in use",
       "  deltawire kernels\n"
       "  DELTAWIRE_KERNELS=scalar deltawire diff a.safetensors b.safetensors -o d.safetensors");
-  verb->callback([&context, run] { *run = [&context] { return list(context); }; });
+  verb->callback([&context, call] { *call = [&context] { return list(context); }; });
 }
 
 }  // namespace deltawire::cli

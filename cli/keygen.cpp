@@ -17,7 +17,7 @@ int keygen(const Context& context, const std::string& out) {
 
 }  // namespace
 
-void add_keygen(Command& app, Context& context, Run* run) {
+void add_keygen(Command& app, Context& context, Call* call) {
   Command* verb =
       make_verb(app, context, "keygen", "Make a pair of keys that sign and check versions",
                 "  deltawire keygen -o trainer\n"
@@ -26,7 +26,7 @@ void add_keygen(Command& app, Context& context, Run* run) {
   auto out = std::make_shared<std::string>();
   verb->add_option("-o,--out", *out, "the private key; the public one is OUT.pub")->required();
   verb->callback(
-      [&context, run, out] { *run = [&context, out] { return keygen(context, *out); }; });
+      [&context, call, out] { *call = [&context, out] { return keygen(context, *out); }; });
 }
 
 }  // namespace deltawire::cli

@@ -141,7 +141,7 @@ int log(const Context& context, const LogArguments& options) {
 
 }  // namespace
 
-void add_log(Command& app, Context& context, Run* run) {
+void add_log(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "log", "List the versions of a chain, newest first",
                             "  deltawire log s3://bucket/run\n"
                             "  deltawire log store -n 100 --json");
@@ -149,8 +149,9 @@ void add_log(Command& app, Context& context, Run* run) {
   add_chain_args(verb, &options->chain);
   add_whole_number(verb, "-n,--count", &options->count, "versions to list (default 20; 0: all)", 0,
                    UINT64_MAX);
-  verb->callback(
-      [&context, run, options] { *run = [&context, options] { return log(context, *options); }; });
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return log(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -31,10 +31,10 @@ const VerbGroup kGroups[] = {
     {"Help", {add_help, add_completion}},
 };
 
-void add_verbs(Command& app, Context& context, Run* run) {
+void add_verbs(Command& app, Context& context, Call* call) {
   for (const VerbGroup& group : kGroups) {
     for (const AddVerb add : group.verbs) {
-      add(app, context, run);
+      add(app, context, call);
       app.verbs().back()->set_group(group.heading);
     }
   }
@@ -117,7 +117,7 @@ All commands: deltawire --help
 
 int run_command_line(int argc, char** argv) {
   Context context;
-  Run run;
+  Call call;
   Command app("deltawire keeps inference engines bit-identical to a trainer.", "deltawire");
   app.set_version("deltawire " + std::string(version()));
   app.require_verb();
@@ -127,7 +127,7 @@ int run_command_line(int argc, char** argv) {
       "found;\n"
       "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
       "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
-  add_verbs(app, context, &run);
+  add_verbs(app, context, &call);
   // Mistakes are told in the form that was asked for, wherever they are.
   context.json = std::any_of(argv, argv + argc,
                              [](const char* word) { return std::string_view(word) == "--json"; });
@@ -158,7 +158,7 @@ int run_command_line(int argc, char** argv) {
     return context.fail(status);
   }
   listen_for_interrupts();
-  return run();
+  return call();
 }
 
 int guarded_run(int argc, char** argv) {

@@ -25,27 +25,27 @@ int change_pin(const Context& context, const PinArguments& options, bool pinned)
   return context.succeed();
 }
 
-void add(Command* verb, Context& context, Run* run, bool pinned) {
+void add(Command* verb, Context& context, Call* call, bool pinned) {
   auto options = std::make_shared<PinArguments>();
   add_chain_args(verb, &options->chain);
   add_version(verb, "VERSION", &options->version, "its number")->required();
-  verb->callback([&context, run, options, pinned] {
-    *run = [&context, options, pinned] { return change_pin(context, *options, pinned); };
+  verb->callback([&context, call, options, pinned] {
+    *call = [&context, options, pinned] { return change_pin(context, *options, pinned); };
   });
 }
 
 }  // namespace
 
-void add_pin(Command& app, Context& context, Run* run) {
+void add_pin(Command& app, Context& context, Call* call) {
   add(make_verb(app, context, "pin", "Protect a version, and what leads to it, from gc",
                 "  deltawire pin s3://bucket/run 400"),
-      context, run, true);
+      context, call, true);
 }
 
-void add_unpin(Command& app, Context& context, Run* run) {
+void add_unpin(Command& app, Context& context, Call* call) {
   add(make_verb(app, context, "unpin", "Remove the pins of a version: gc may remove it again",
                 "  deltawire unpin s3://bucket/run 400"),
-      context, run, false);
+      context, call, false);
 }
 
 }  // namespace deltawire::cli

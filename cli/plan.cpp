@@ -79,7 +79,7 @@ int run_plan(const Context& context, const PlanArguments& options) {
 
 }  // namespace
 
-void add_plan(Command& app, Context& context, Run* run) {
+void add_plan(Command& app, Context& context, Call* call) {
   Command* verb =
       make_verb(app, context, "plan", "Show what a replica would fetch to reach a version",
                 "  deltawire plan s3://bucket/run                    a new replica, to the head\n"
@@ -89,8 +89,8 @@ void add_plan(Command& app, Context& context, Run* run) {
   add_chain_args(verb, &options->chain);
   add_version(verb, "--from", &options->from, "the version that the replica holds (default: none)");
   add_version(verb, "--to", &options->to, "the version to reach (default: the head)");
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return run_plan(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return run_plan(context, *options); };
   });
 }
 

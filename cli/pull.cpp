@@ -35,7 +35,7 @@ int pull(const Context& context, const PullArguments& options) {
 
 }  // namespace
 
-void add_pull(Command& app, Context& context, Run* run) {
+void add_pull(Command& app, Context& context, Call* call) {
   Command* verb =
       make_verb(app, context, "pull", "Bring a local checkpoint to a version of a chain",
                 "  deltawire pull /shared/run ckpt/\n"
@@ -45,8 +45,9 @@ void add_pull(Command& app, Context& context, Run* run) {
   add_version(verb, "--version", &options->version,
               "go to this version, even if it is older (default: the newest, never back)");
   add_replica_options(verb, context, &options->replica, LogLevel::kWarning);
-  verb->callback(
-      [&context, run, options] { *run = [&context, options] { return pull(context, *options); }; });
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return pull(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -63,7 +63,7 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
   line("parent", m.parent ? m.parent->hex() : "none: the seed");
   line("anchor", fmt::format("version {}, {}", m.anchor, human_bytes(double(m.anchor_bytes))));
   for (const AddedHop& hop : shown_version.hops) {
-    line("shortcut", fmt::format("{}, {}", hop_text(hop), human_bytes(double(hop.bytes))));
+    line("also as", fmt::format("{}, {}", hop_text(hop), human_bytes(double(hop.bytes))));
   }
   for (const PartRef& part : m.parts) {
     line("part", fmt::format("{}  {}", part.name, human_bytes(double(part.size_bytes))));
@@ -128,7 +128,7 @@ Json to_json(const Shown& shown_version) {
                    {"anchor_bytes", m.anchor_bytes},
                    {"parts", parts_json(m.parts)},
                    {"files", std::move(files)},
-                   {"shortcuts", std::move(hops)},
+                   {"hop_records", std::move(hops)},
                    {"tensors", std::move(tensors)}});
   return json;
 }
@@ -145,7 +145,7 @@ int show(const Context& context, const ShowArguments& options) {
 
 }  // namespace
 
-void add_show(Command& app, Context& context, Run* run) {
+void add_show(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "show", "Show what the records say about one version",
                             "  deltawire show s3://bucket/run 12\n"
                             "  deltawire show store 12 --tensors");
@@ -153,8 +153,9 @@ void add_show(Command& app, Context& context, Run* run) {
   add_chain_args(verb, &options->chain);
   add_version(verb, "VERSION", &options->version, "its number")->required();
   verb->add_flag("--tensors", options->tensors, "list tensors and their digests");
-  verb->callback(
-      [&context, run, options] { *run = [&context, options] { return show(context, *options); }; });
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return show(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

@@ -203,7 +203,7 @@ int status(const Context& context, const StatusArguments& options) {
 
 }  // namespace
 
-void add_status(Command& app, Context& context, Run* run) {
+void add_status(Command& app, Context& context, Call* call) {
   Command* verb =
       make_verb(app, context, "status", "Show which version each replica and engine has",
                 "  deltawire status ckpt/\n"
@@ -212,8 +212,8 @@ void add_status(Command& app, Context& context, Run* run) {
   auto options = std::make_shared<StatusArguments>();
   verb->add_option("PLACE", options->places, "folders of replicas, and stores")->required();
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return status(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return status(context, *options); };
   });
 }
 

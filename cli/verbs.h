@@ -8,34 +8,34 @@
 
 namespace deltawire::cli {
 
-// Adds its subcommand to `app` and, when that is chosen, sets `*run` to what it does.
-using Run = std::function<int()>;
-using AddVerb = void (*)(Command& app, Context& context, Run* run);
+// Adds its subcommand to `app` and, when that is chosen, sets `*call` to what it does.
+using Call = std::function<int()>;
+using AddVerb = void (*)(Command& app, Context& context, Call* call);
 
-void add_diff(Command& app, Context& context, Run* run);
-void add_apply(Command& app, Context& context, Run* run);
-void add_verify(Command& app, Context& context, Run* run);
-void add_inspect(Command& app, Context& context, Run* run);
-void add_publish(Command& app, Context& context, Run* run);
-void add_anchor(Command& app, Context& context, Run* run);
-void add_compact(Command& app, Context& context, Run* run);
-void add_bench(Command& app, Context& context, Run* run);
-void add_simulate(Command& app, Context& context, Run* run);
-void add_log(Command& app, Context& context, Run* run);
-void add_show(Command& app, Context& context, Run* run);
-void add_plan(Command& app, Context& context, Run* run);
-void add_pin(Command& app, Context& context, Run* run);
-void add_unpin(Command& app, Context& context, Run* run);
-void add_gc(Command& app, Context& context, Run* run);
-void add_fsck(Command& app, Context& context, Run* run);
-void add_pull(Command& app, Context& context, Run* run);
-void add_follow(Command& app, Context& context, Run* run);
-void add_status(Command& app, Context& context, Run* run);
-void add_keygen(Command& app, Context& context, Run* run);
-void add_kernels(Command& app, Context& context, Run* run);
-void add_demo(Command& app, Context& context, Run* run);
-void add_completion(Command& app, Context& context, Run* run);
-void add_help(Command& app, Context& context, Run* run);
+void add_diff(Command& app, Context& context, Call* call);
+void add_apply(Command& app, Context& context, Call* call);
+void add_verify(Command& app, Context& context, Call* call);
+void add_inspect(Command& app, Context& context, Call* call);
+void add_publish(Command& app, Context& context, Call* call);
+void add_anchor(Command& app, Context& context, Call* call);
+void add_compact(Command& app, Context& context, Call* call);
+void add_bench(Command& app, Context& context, Call* call);
+void add_simulate(Command& app, Context& context, Call* call);
+void add_log(Command& app, Context& context, Call* call);
+void add_show(Command& app, Context& context, Call* call);
+void add_plan(Command& app, Context& context, Call* call);
+void add_pin(Command& app, Context& context, Call* call);
+void add_unpin(Command& app, Context& context, Call* call);
+void add_gc(Command& app, Context& context, Call* call);
+void add_fsck(Command& app, Context& context, Call* call);
+void add_pull(Command& app, Context& context, Call* call);
+void add_follow(Command& app, Context& context, Call* call);
+void add_status(Command& app, Context& context, Call* call);
+void add_keygen(Command& app, Context& context, Call* call);
+void add_kernels(Command& app, Context& context, Call* call);
+void add_demo(Command& app, Context& context, Call* call);
+void add_completion(Command& app, Context& context, Call* call);
+void add_help(Command& app, Context& context, Call* call);
 
 // A subcommand with its examples and the flags that all verbs take.
 Command* make_verb(Command& app, Context& context, const std::string& name,

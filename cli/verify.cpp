@@ -75,7 +75,7 @@ int verify(const Context& context, const VerifyArguments& options) {
 
 }  // namespace
 
-void add_verify(Command& app, Context& context, Run* run) {
+void add_verify(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "verify",
                             "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
                             "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
@@ -84,8 +84,8 @@ void add_verify(Command& app, Context& context, Run* run) {
   verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
   verb->add_option("B", options->b, "another")->required();
   add_threads(verb, context);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return verify(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return verify(context, *options); };
   });
 }
 

@@ -44,10 +44,10 @@ void try_records(const std::string& text) {
       }
     }
   }
-  if (const auto edge = parse_edge(text, {}); edge.ok()) {
-    const auto again = serialise_edge(*edge, {});
-    const auto back = parse_edge(again.value(), {});
-    expect(back.ok() && serialise_edge(*back, {}).value() == *again);
+  if (const auto hop = parse_hop(text, {}); hop.ok()) {
+    const auto again = serialise_hop(*hop, {});
+    const auto back = parse_hop(again.value(), {});
+    expect(back.ok() && serialise_hop(*back, {}).value() == *again);
   }
   if (const auto heartbeat = parse_heartbeat(text); heartbeat.ok()) {
     expect(parse_heartbeat(serialise_heartbeat(*heartbeat)).value() == *heartbeat);
@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto schema = parse_schema(text); schema.ok()) {
     expect(parse_schema(serialise_schema(*schema)).value() == *schema);
   }
-  if (const auto edge = parse_edge_name(text)) expect(edge_name(*edge) == text);
+  if (const auto hop = parse_hop_name(text)) expect(hop_name(*hop) == text);
   if (const auto version = version_of_manifest(text)) expect(manifest_name(*version) == text);
   if (const auto version = version_of_pin(text)) {
     expect(text.starts_with(std::string(kPinPrefix) + number_name(*version)));

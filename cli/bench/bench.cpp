@@ -182,7 +182,7 @@ int bench(const Context& context, const BenchArguments& options) {
 
 }  // namespace
 
-void add_bench(Command& app, Context& context, Run* run) {
+void add_bench(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "bench", "Measure every codec, and what peers do, on this machine",
       "  deltawire bench                                       1 GB of simulated weights\n"
@@ -230,16 +230,16 @@ void add_bench(Command& app, Context& context, Run* run) {
                                   1, 1000000);
   copies->needs(device)->needs(old_path);
   add_threads(verb, context);
-  add_chain_bench(verb, context, run);
-  add_versions_bench(verb, context, run);
-  verb->callback([&context, run, options, verb] {
+  add_chain_bench(verb, context, call);
+  add_versions_bench(verb, context, call);
+  verb->callback([&context, call, options, verb] {
     if (verb->chosen() != nullptr) return;
     if (options->quick) options->params = kQuickParams;
     options->on_device.density = options->density;
     options->on_device.old_path = options->old_path;
     options->on_device.new_path = options->new_path;
     options->on_device.repeat = options->repeat;
-    *run = [&context, options] {
+    *call = [&context, options] {
       return options->device == "cuda" ? device_bench(context, options->on_device)
                                        : bench(context, *options);
     };

@@ -6,6 +6,6 @@
 
 namespace deltawire::cli {
 
-void add_chain_bench(Command* bench, Context& context, Run* run);
+void add_chain_bench(Command* bench, Context& context, Call* call);
 
 }  // namespace deltawire::cli

@@ -50,8 +50,8 @@ class DigestedTightPipeline final : public CodecPipeline {
     }
     Hasher hasher(DigestKind::kXxh3_128);
     const Codec& codec = *find_codec(CodecId::kTight);
-    DW_ASSIGN_OR_RETURN(Encoded encoded, codec.encode_followed(tensor.layout, tensor.before,
-                                                               tensor.after, {nullptr, &hasher}));
+    DW_ASSIGN_OR_RETURN(Encoded encoded, codec.encode_hashed(tensor.layout, tensor.before,
+                                                             tensor.after, {nullptr, &hasher}));
     wire->changed = encoded.num_changed != 0;
     wire->codec = codec.id();
     wire->payload = std::move(encoded.payload);
@@ -66,7 +66,7 @@ class DigestedTightPipeline final : public CodecPipeline {
     }
     Hasher hasher(wire.digest.kind);
     DW_RETURN_IF_ERROR(
-        find_codec(wire.codec)->apply_followed(tensor.layout, wire.payload, tensor.work, &hasher));
+        find_codec(wire.codec)->apply_hashed(tensor.layout, wire.payload, tensor.work, &hasher));
     return check_digest(wire, hasher.finish());
   }
 };

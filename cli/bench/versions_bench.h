@@ -7,6 +7,6 @@
 
 namespace deltawire::cli {
 
-void add_versions_bench(Command* bench, Context& context, Run* run);
+void add_versions_bench(Command* bench, Context& context, Call* call);
 
 }  // namespace deltawire::cli

@@ -316,7 +316,7 @@ int demo(const Context& context, const DemoArguments& options) {
 
 }  // namespace
 
-void add_demo(Command& app, Context& context, Run* run) {
+void add_demo(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "demo",
       "The main job in under a minute: a trainer, three replicas, a crash, and the proof",
@@ -329,8 +329,9 @@ void add_demo(Command& app, Context& context, Run* run) {
                    1000);
   verb->add_flag("--s3", options->s3, "over S3; needs Debian's ceph-mon, ceph-osd and radosgw");
   verb->add_option("--keep", options->keep, "work in this folder, and leave it there");
-  verb->callback(
-      [&context, run, options] { *run = [&context, options] { return demo(context, *options); }; });
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return demo(context, *options); };
+  });
 }
 
 }  // namespace deltawire::cli

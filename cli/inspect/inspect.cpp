@@ -14,7 +14,7 @@ int inspect(const Context& context, const InspectOptions& options) {
 
 }  // namespace
 
-void add_inspect(Command& app, Context& context, Run* run) {
+void add_inspect(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "inspect", "Show what is in a checkpoint or a delta",
                             "  deltawire inspect delta.safetensors\n"
                             "  deltawire inspect delta.safetensors --base step1.safetensors\n"
@@ -28,8 +28,8 @@ void add_inspect(Command& app, Context& context, Run* run) {
   verb->add_option("--tensor", options->tensor, "look at this tensor only");
   verb->add_flag("--all", options->all, "list every tensor, not just the 20 largest");
   add_threads(verb, context);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return inspect(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return inspect(context, *options); };
   });
 }
 

@@ -35,7 +35,7 @@ int publish(const Context& context, PublishVerbOptions& options) {
 
 }  // namespace
 
-void add_publish(Command& app, Context& context, Run* run) {
+void add_publish(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "publish", "Publish a checkpoint as the next version of a chain",
       "  deltawire publish step-100/ /mnt/shared/run7     first: the seed; later: what changed\n"
@@ -100,8 +100,8 @@ void add_publish(Command& app, Context& context, Run* run) {
   add_log_options(verb, &options->log);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return publish(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return publish(context, *options); };
   });
 }
 

@@ -100,7 +100,7 @@ int simulate(const Context& context, const SimulateArguments& options) {
 
 }  // namespace
 
-void add_simulate(Command& app, Context& context, Run* run) {
+void add_simulate(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "simulate", "Write checkpoints that change the way RL training changes them",
       "  deltawire simulate -o run/                            100M parameters, v0 and v1\n"
@@ -127,8 +127,8 @@ void add_simulate(Command& app, Context& context, Run* run) {
       ->required();
   verb->add_flag("--force", options->force, "replace versions that are there already");
   add_threads(verb, context);
-  verb->callback([&context, run, options] {
-    *run = [&context, options] { return simulate(context, *options); };
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return simulate(context, *options); };
   });
 }
 

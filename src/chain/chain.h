@@ -16,7 +16,7 @@ namespace deltawire {
 // What ChainOptions lead to.
 struct ChainKeys {
   Signer sign;           // signs what is written; null: nothing is signed
-  Truster trust;         // checks what is read; null: signatures are not looked at
+  Verifier trust;        // checks what is read; null: signatures are not looked at
   std::string key = {};  // the public key of `sign`, hex digits; empty: nothing is signed
   // `trust` is a list of keys that somebody chose, ours among them: any of them may follow another.
   bool keys_chosen = false;

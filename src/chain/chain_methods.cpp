@@ -2,9 +2,9 @@
 #include <map>
 
 #include "chain/chain.h"
-#include "chain/edges.h"
 #include "chain/gc.h"
 #include "chain/heartbeat.h"
+#include "chain/hop_records.h"
 #include "chain/part_reader.h"
 #include "chain/plan.h"
 #include "chain/retention.h"
@@ -37,9 +37,9 @@ Result<std::vector<TensorChanges>> Chain::changes(uint64_t number) const {
 }
 
 Result<std::vector<AddedHop>> Chain::added_hops(uint64_t first, uint64_t last) const {
-  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(*this, first, last, SIZE_MAX));
+  DW_ASSIGN_OR_RETURN(const auto names, list_hops(*this, first, last, SIZE_MAX));
   std::vector<AddedHop> hops;
-  for (const EdgeName& edge : edges) hops.push_back({edge.version, edge.base, edge.bytes});
+  for (const HopName& name : names) hops.push_back({name.version, name.base, name.bytes});
   return hops;
 }
 

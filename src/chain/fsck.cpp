@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
-#include "chain/edges.h"
 #include "chain/fsck_parts.h"
 #include "chain/heartbeat.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/retention.h"
 #include "chain/trash.h"
@@ -34,13 +34,13 @@ class Checker {
     DW_RETURN_IF_ERROR(check_notes());
     if (head) out_.report.head = *head;
     for (const uint64_t version : names_.versions) DW_RETURN_IF_ERROR(check_version(version));
-    for (const EdgeName& edge : names_.edges) DW_RETURN_IF_ERROR(check_edge(edge));
+    for (const HopName& hop : names_.hops) DW_RETURN_IF_ERROR(check_hop(hop));
     check_reachable();
     DW_RETURN_IF_ERROR(check_hint(head));
     DW_RETURN_IF_ERROR(check_small_objects());
     check_others(head);
     out_.report.num_versions = names_.versions.size();
-    out_.report.num_hops = names_.edges.size();
+    out_.report.num_hops = names_.hops.size();
     return std::move(out_.report);
   }
 
@@ -52,8 +52,8 @@ class Checker {
       objects_[object.name] = object;
       if (const auto version = version_of_manifest(object.name)) {
         names_.versions.insert(*version);
-      } else if (const auto edge = parse_edge_name(object.name)) {
-        names_.edges.push_back(*edge);
+      } else if (const auto hop = parse_hop_name(object.name)) {
+        names_.hops.push_back(*hop);
       }
       return true;
     });
@@ -153,32 +153,32 @@ class Checker {
     return nullptr;
   }
 
-  // ---- shortcuts
+  // ---- hop records
 
-  Status check_edge(const EdgeName& name) {
-    const std::string object = edge_name(name);
-    Result<Edge> edge = read_edge(chain_, name);
-    if (!edge.ok()) return out_.note(edge.status());
+  Status check_hop(const HopName& name) {
+    const std::string object = hop_name(name);
+    Result<HopRecord> hop = read_hop(chain_, name);
+    if (!hop.ok()) return out_.note(hop.status());
     DW_ASSIGN_OR_RETURN(const bool target_fits,
-                        check_end(object, name.version, edge->manifest, name.chain_bytes));
+                        check_end(object, name.version, hop->manifest, name.chain_bytes));
     bool base_fits = false;
     if (name.base) {
       DW_ASSIGN_OR_RETURN(
-          base_fits, check_end(object, *name.base, *edge->base_manifest, name.base_chain_bytes));
+          base_fits, check_end(object, *name.base, *hop->base_manifest, name.base_chain_bytes));
     }
     // Records again: there may be too many to keep them all.
     std::optional<VersionRecord> target, base;
     const Schema *target_schema = nullptr, *base_schema = nullptr;
     DW_RETURN_IF_ERROR(describe(target_fits, name.version, &target, &target_schema));
     if (name.base) DW_RETURN_IF_ERROR(describe(base_fits, *name.base, &base, &base_schema));
-    sound_edges_.push_back(name);
-    if (target && !name.base) parts_.check_copies(object, target->manifest.files, edge->parts);
-    return parts_.check_parts(object, !name.base, edge->parts,
+    sound_hops_.push_back(name);
+    if (target && !name.base) parts_.check_copies(object, target->manifest.files, hop->parts);
+    return parts_.check_parts(object, !name.base, hop->parts,
                               {base_schema, base ? &base->manifest : nullptr},
                               {target_schema, target ? &target->manifest : nullptr});
   }
 
-  // Whether the version at one end of a shortcut is the one it means.
+  // Whether the version at one end of a hop record is the one it means.
   Result<bool> check_end(const std::string& object, uint64_t version, const Digest& digest,
                          uint64_t chain_bytes) {
     const auto seen = seen_.find(version);
@@ -216,8 +216,8 @@ class Checker {
 
   // An anchor must lead to every version that nobody is about to remove.
   void check_reachable() {
-    std::multimap<uint64_t, EdgeName> edges;
-    for (const EdgeName& edge : sound_edges_) edges.emplace(edge.version, edge);
+    std::multimap<uint64_t, HopName> hops;
+    for (const HopName& hop : sound_hops_) hops.emplace(hop.version, hop);
     std::optional<uint64_t> unreached;  // the first of several in a row
     for (auto& [version, seen] : seen_) {
       const auto is_reached = [&](uint64_t base) {
@@ -225,7 +225,7 @@ class Checker {
         return found != seen_.end() && found->second.reachable;
       };
       seen.reachable = seen.sound && (seen.full || (version != 0 && is_reached(version - 1)));
-      const auto [begin, end] = edges.equal_range(version);
+      const auto [begin, end] = hops.equal_range(version);
       for (auto it = begin; it != end; ++it) {
         seen.reachable |= seen.sound && (!it->second.base || is_reached(*it->second.base));
       }
@@ -277,7 +277,7 @@ class Checker {
     for (const auto& [name, object] : objects_) {
       if (name == kRunName || name == kHeadName || parts_.is_named(name) ||
           name.starts_with(kTrashPrefix) || name.starts_with(kReplicaPrefix) ||
-          version_of_pin(name) || version_of_manifest(name) || parse_edge_name(name)) {
+          version_of_pin(name) || version_of_manifest(name) || parse_hop_name(name)) {
         continue;
       }
       if (schemas_.contains(name)) {
@@ -318,7 +318,7 @@ class Checker {
   std::map<uint64_t, Seen> seen_;
   std::optional<Previous> previous_;
   std::map<std::string, std::optional<Schema>> schemas_;  // by name
-  std::vector<EdgeName> sound_edges_;
+  std::vector<HopName> sound_hops_;
   std::set<std::string> noted_;  // objects that gc will delete
   std::vector<VersionRange> going_;
 };

@@ -25,8 +25,8 @@ struct ObjectCheck {
 // version; each part (size, sha-256) and that it fits the records (base, dtype, shape, digests);
 // the files beside the weights (size, sha-256), that each came with its version or with the one
 // before it, and that a version stored whole has copies of them and of nothing else;
-// shortcuts likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of gc;
-// and that there is nothing else. That payloads decode to the digests they promise takes the
+// hop records likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of
+// gc; and that there is nothing else. That payloads decode to the digests they promise takes the
 // weights: maintain/check_states.h.
 Result<FsckReport> check_chain(const Chain& chain, const ObjectCheck& options);
 

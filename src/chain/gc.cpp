@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/sync_point.h"
-#include "chain/edges.h"
 #include "chain/heartbeat.h"
+#include "chain/hop_records.h"
 #include "chain/named_objects.h"
 #include "chain/names.h"
 #include "chain/orphans.h"
@@ -46,7 +46,7 @@ class Collector {
     // A listing may be behind the head; nothing is newer than the head as far as this run goes.
     names_.versions.insert(*head);
     names_.versions.erase(names_.versions.upper_bound(*head), names_.versions.end());
-    std::erase_if(names_.edges, [&](const EdgeName& edge) { return edge.version > *head; });
+    std::erase_if(names_.hops, [&](const HopName& hop) { return hop.version > *head; });
     DW_ASSIGN_OR_RETURN(kept_, what_to_keep(chain_, names_, *head, options_.keep, claims_));
     report_.kept = kept_.ranges;
     report_.notes = kept_.notes;
@@ -73,8 +73,8 @@ class Collector {
   }
 
   bool is_kept(uint64_t version) const { return kept_.contains(version); }
-  bool is_kept(const EdgeName& edge) const {
-    return is_kept(edge.version) && (!edge.base || is_kept(*edge.base));
+  bool is_kept(const HopName& hop) const {
+    return is_kept(hop.version) && (!hop.base || is_kept(*hop.base));
   }
 
   // ---- what earlier runs noted
@@ -152,42 +152,42 @@ class Collector {
     for (const uint64_t version : names_.versions) {
       if (!is_kept(version)) versions.push_back(version);
     }
-    std::vector<EdgeName> edges;
-    for (const EdgeName& edge : names_.edges) {
-      if (!is_kept(edge)) edges.push_back(edge);
+    std::vector<HopName> hops;
+    for (const HopName& hop : names_.hops) {
+      if (!is_kept(hop)) hops.push_back(hop);
     }
-    // Each edge goes with the older of its ends that goes, so that none outlives a version it
+    // Each hop record goes with the older of its ends that goes, so that none outlives a version it
     // begins at or leads to.
-    const auto goes_with = [&](const EdgeName& edge) {
-      return edge.base && !is_kept(*edge.base) ? *edge.base : edge.version;
+    const auto goes_with = [&](const HopName& hop) {
+      return hop.base && !is_kept(*hop.base) ? *hop.base : hop.version;
     };
-    std::sort(edges.begin(), edges.end(),
-              [&](const EdgeName& a, const EdgeName& b) { return goes_with(a) < goes_with(b); });
-    auto edge = edges.begin();
-    for (size_t begin = 0; begin < versions.size() || edge != edges.end(); begin += kBatch) {
+    std::sort(hops.begin(), hops.end(),
+              [&](const HopName& a, const HopName& b) { return goes_with(a) < goes_with(b); });
+    auto hop = hops.begin();
+    for (size_t begin = 0; begin < versions.size() || hop != hops.end(); begin += kBatch) {
       const size_t end = std::min(begin + kBatch, versions.size());
       std::vector<uint64_t> batch;
       if (begin < end)
         batch.assign(versions.begin() + ptrdiff_t(begin), versions.begin() + ptrdiff_t(end));
-      auto last = edges.end();
+      auto last = hops.end();
       if (end < versions.size()) {
-        last = std::find_if(edge, edges.end(),
-                            [&](const EdgeName& e) { return goes_with(e) >= versions[end]; });
+        last = std::find_if(hop, hops.end(),
+                            [&](const HopName& e) { return goes_with(e) >= versions[end]; });
       }
-      DW_ASSIGN_OR_RETURN(const bool done, remove_batch(batch, {edge, last}));
+      DW_ASSIGN_OR_RETURN(const bool done, remove_batch(batch, {hop, last}));
       if (!done) return {};
-      edge = last;
+      hop = last;
     }
     return {};
   }
 
   // False when somebody has claimed one of them meanwhile.
   Result<bool> remove_batch(const std::vector<uint64_t>& versions,
-                            const std::vector<EdgeName>& edges) {
+                            const std::vector<HopName>& hops) {
     Trash trash;
     trash.created = now();  // of this batch: the run may have begun long ago
     trash.versions = ranges_of(versions);
-    DW_RETURN_IF_ERROR(note_objects(versions, edges, &trash));
+    DW_RETURN_IF_ERROR(note_objects(versions, hops, &trash));
     if (!options_.dry_run) {
       DW_ASSIGN_OR_RETURN(const std::string announced, put_trash(store_, trash));
       DW_SYNC_POINT("gc: announced");
@@ -200,12 +200,12 @@ class Collector {
     }
     count(trash);
     report_.num_versions += versions.size();
-    report_.num_hops += edges.size();
+    report_.num_hops += hops.size();
     if (options_.dry_run) return true;
     std::vector<std::string> names;
-    for (const EdgeName& edge : edges) names.push_back(edge_name(edge));
+    for (const HopName& hop : hops) names.push_back(hop_name(hop));
     DW_RETURN_IF_ERROR(remove_all(names));
-    DW_SYNC_POINT("gc: edges removed");
+    DW_SYNC_POINT("gc: hops removed");
     for (const uint64_t version : versions) {
       if (now() - trash.created > kRemoveSeconds) {
         report_.notes.push_back(
@@ -230,9 +230,9 @@ class Collector {
 
   // What the records of a batch name. One that cannot be read leaves its objects to the search for
   // orphans.
-  Status note_objects(const std::vector<uint64_t>& versions, const std::vector<EdgeName>& edges,
+  Status note_objects(const std::vector<uint64_t>& versions, const std::vector<HopName>& hops,
                       Trash* trash) {
-    DW_ASSIGN_OR_RETURN(const auto records, read_records(chain_, versions, edges, &report_.notes));
+    DW_ASSIGN_OR_RETURN(const auto records, read_records(chain_, versions, hops, &report_.notes));
     for (const ReadRecord& record : records) {
       DW_RETURN_IF_ERROR(check_may_remove(record.name, record.signed_by));
       for (const PartRef& part : record.parts) {
@@ -276,7 +276,7 @@ class Collector {
   Status note_orphans() {
     std::map<uint64_t, size_t> records;
     for (const uint64_t version : names_.versions) records[version] += is_kept(version);
-    for (const EdgeName& edge : names_.edges) records[edge.version] += is_kept(edge);
+    for (const HopName& hop : names_.hops) records[hop.version] += is_kept(hop);
     Trash trash;
     trash.created = now_;
     const auto take = [&](const ObjectInfo& object) -> Status {

@@ -6,10 +6,10 @@
 namespace deltawire {
 
 // First deletes what earlier runs noted and nobody needs any more, then notes what has become
-// unreferenced and removes its records: shortcuts, then manifests from the oldest up. May be killed
-// at any instant, and run beside publishers, readers and another gc: what it removes is older than
-// what they touch, announced before it goes, and outlives its records by the grace period. Schemas
-// are shared and small, and stay.
+// unreferenced and removes its records: hop records, then manifests from the oldest up. May be
+// killed at any instant, and run beside publishers, readers and another gc: what it removes is
+// older than what they touch, announced before it goes, and outlives its records by the grace
+// period. Schemas are shared and small, and stay.
 //
 // Readers without a lease must be done within the grace period, and so must compactions; clocks of
 // machines may differ by far less than it. Corruption, removing nothing, when no anchor leads to

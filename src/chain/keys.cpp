@@ -119,7 +119,7 @@ Status check_signature(std::string_view text, const Signature& signature, Public
   return {};
 }
 
-Truster truster_of(std::vector<PublicKey> keys) {
+Verifier verifier_of(std::vector<PublicKey> keys) {
   return [keys = std::move(keys)](std::string_view text,
                                   const std::optional<Signature>& signature) -> Status {
     if (!signature) return corruption("signature: expected one by a trusted key, got none");
@@ -158,19 +158,19 @@ Result<Signer> make_signer(const std::filesystem::path& private_key) {
   });
 }
 
-Result<Truster> make_truster(const std::filesystem::path& public_keys) {
+Result<Verifier> make_verifier(const std::filesystem::path& public_keys) {
   DW_ASSIGN_OR_RETURN(std::vector<PublicKey> keys, read_public_keys(public_keys));
-  return truster_of(std::move(keys));
+  return verifier_of(std::move(keys));
 }
 
-Result<Truster> truster_of_signer(const Signer& sign) {
+Result<Verifier> verifier_of_signer(const Signer& sign) {
   DW_ASSIGN_OR_RETURN(const Signature own, sign("deltawire"));
   PublicKey key;
   DW_RETURN_IF_ERROR(check_signature("deltawire", own, &key));
-  return truster_of({key});
+  return verifier_of({key});
 }
 
-Truster check_signatures_only() {
+Verifier check_signatures_only() {
   return [](std::string_view text, const std::optional<Signature>& signature) -> Status {
     PublicKey key;
     return signature ? check_signature(text, *signature, &key) : Status();
@@ -183,7 +183,7 @@ Result<ChainKeys> read_keys(const std::filesystem::path& sign_key,
   options.change_key = change_key;
   options.keys_chosen = !trust_key.empty();
   if (options.keys_chosen) {
-    DW_ASSIGN_OR_RETURN(options.trust, make_truster(trust_key));
+    DW_ASSIGN_OR_RETURN(options.trust, make_verifier(trust_key));
   }
   if (sign_key.empty()) return options;
   if (!options.trust) options.trust = check_signatures_only();

@@ -16,14 +16,14 @@ Result<Signer> make_signer(const std::filesystem::path& private_key);
 
 // Refuses, with Corruption, records that are unsigned, signed by a key that is not in the file, or
 // whose signature does not hold: what an untrusted store could have made up is damage.
-Result<Truster> make_truster(const std::filesystem::path& public_keys);
+Result<Verifier> make_verifier(const std::filesystem::path& public_keys);
 
 // The same for what this signer signs, and nothing else.
-Result<Truster> truster_of_signer(const Signer& sign);
+Result<Verifier> verifier_of_signer(const Signer& sign);
 
 // Accepts unsigned records and any key, but no signature that does not hold: for fsck without a
 // key.
-Truster check_signatures_only();
+Verifier check_signatures_only();
 
 // For either path that is empty: no signing, no checking; one who signs reads no signature that
 // does not hold. A publisher that signs with a key which its own readers would not trust is refused
@@ -36,7 +36,7 @@ Result<ChainKeys> read_keys(const std::filesystem::path& sign_key,
 // when the key may change. So nobody leaves signing, or makes replicas stop, by forgetting a flag,
 // and one who signs builds upon nothing that a stranger put there.
 Status check_key(const Chain& chain, const Manifest& upon);
-// Whether a shortcut that is signed so (empty: not at all) serves the readers of what `chain`
+// Whether a hop record that is signed so (empty: not at all) serves the readers of what `chain`
 // writes.
 bool is_signed_for(const Chain& chain, const std::string& signed_by);
 

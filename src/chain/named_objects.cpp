@@ -1,6 +1,6 @@
 #include "chain/named_objects.h"
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 
 namespace deltawire {
@@ -34,12 +34,12 @@ Result<const std::set<std::string>*> NamedObjects::parts_at(uint64_t version) {
   if (record.ok()) {
     for (const PartRef& part : record->manifest.parts) found.insert(part.name);
   }
-  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain_, version, version, SIZE_MAX));
-  for (const EdgeName& name : edges) {
-    const Result<Edge> edge = read_edge(chain_, name);
-    if (!edge.ok() && edge.status().code() == Code::kNotFound) continue;
-    if (!edge.ok()) return unread(edge.status());
-    for (const PartRef& part : edge->parts) found.insert(part.name);
+  DW_ASSIGN_OR_RETURN(const auto hops, list_hops(chain_, version, version, SIZE_MAX));
+  for (const HopName& name : hops) {
+    const Result<HopRecord> hop = read_hop(chain_, name);
+    if (!hop.ok() && hop.status().code() == Code::kNotFound) continue;
+    if (!hop.ok()) return unread(hop.status());
+    for (const PartRef& part : hop->parts) found.insert(part.name);
   }
   named = std::move(found);
   return &*named;

@@ -23,7 +23,7 @@ class NamedObjects {
   // Whether a record names this object, which an attempt at `version` has put, after all.
   Result<bool> is_needed(const TrashedObject& object, uint64_t version);
   // Parts that records of this version name; null when one cannot be read, so that nothing can be
-  // told. Asks the store again rather than a listing: an edge may just have come.
+  // told. Asks the store again rather than a listing: a hop record may just have come.
   Result<const std::set<std::string>*> parts_at(uint64_t version);
   // Whether a version names this object, a file beside the weights that `version` has put.
   Result<bool> is_named_side(std::string_view object, uint64_t version) {

@@ -92,32 +92,32 @@ std::optional<uint64_t> version_of_pin(std::string_view name) {
   return {};
 }
 
-std::string edge_name(const EdgeName& edge) {
-  return std::string(kEdgePrefix) + number_name(edge.version) + "-" +
-         (edge.base ? number_name(*edge.base) : std::string(kFull)) + "-" + hex_bytes(edge.bytes) +
-         "-" + hex_bytes(edge.base_chain_bytes) + "-" + hex_bytes(edge.chain_bytes) +
+std::string hop_name(const HopName& hop) {
+  return std::string(kHopPrefix) + number_name(hop.version) + "-" +
+         (hop.base ? number_name(*hop.base) : std::string(kFull)) + "-" + hex_bytes(hop.bytes) +
+         "-" + hex_bytes(hop.base_chain_bytes) + "-" + hex_bytes(hop.chain_bytes) +
          std::string(kJsonSuffix);
 }
 
-std::optional<EdgeName> parse_edge_name(const std::string_view whole) {
-  EdgeName edge;
+std::optional<HopName> parse_hop_name(const std::string_view whole) {
+  HopName hop;
   std::string_view name = whole;
-  if (!take(&name, kEdgePrefix) || !take(&name, kNumberDigits, 10, &edge.version)) return {};
+  if (!take(&name, kHopPrefix) || !take(&name, kNumberDigits, 10, &hop.version)) return {};
   if (!take(&name, "-full-")) {
     uint64_t base = 0;
     if (!take(&name, "-") || !take(&name, kNumberDigits, 10, &base) || !take(&name, "-")) return {};
-    if (base >= edge.version) return {};
-    edge.base = base;
+    if (base >= hop.version) return {};
+    hop.base = base;
   }
-  if (!take(&name, kBytesDigits, 16, &edge.bytes) || !take(&name, "-") ||
-      !take(&name, kBytesDigits, 16, &edge.base_chain_bytes) || !take(&name, "-") ||
-      !take(&name, kBytesDigits, 16, &edge.chain_bytes)) {
+  if (!take(&name, kBytesDigits, 16, &hop.bytes) || !take(&name, "-") ||
+      !take(&name, kBytesDigits, 16, &hop.base_chain_bytes) || !take(&name, "-") ||
+      !take(&name, kBytesDigits, 16, &hop.chain_bytes)) {
     return {};
   }
-  if (edge.base_chain_bytes > (edge.base ? edge.chain_bytes : 0)) return {};
-  // One edge has one name: no capital digits, nothing after it.
-  if (edge_name(edge) != whole) return {};
-  return edge;
+  if (hop.base_chain_bytes > (hop.base ? hop.chain_bytes : 0)) return {};
+  // One hop record has one name: no capital digits, nothing after it.
+  if (hop_name(hop) != whole) return {};
+  return hop;
 }
 
 }  // namespace deltawire

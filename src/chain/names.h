@@ -12,7 +12,7 @@ namespace deltawire {
 inline constexpr std::string_view kRunName = "run.json";
 inline constexpr std::string_view kHeadName = "HEAD";  // a hint, never trusted over manifests
 inline constexpr std::string_view kManifestPrefix = "manifests/";
-inline constexpr std::string_view kEdgePrefix = "edges/";
+inline constexpr std::string_view kHopPrefix = "hops/";
 inline constexpr std::string_view kPartPrefix = "parts/";
 inline constexpr std::string_view kFullPrefix = "full/";
 inline constexpr std::string_view kSchemaPrefix = "schemas/";
@@ -52,19 +52,19 @@ struct AttemptFolder {
 std::optional<AttemptFolder> attempt_folder(std::string_view name);
 std::optional<uint64_t> version_of_pin(std::string_view name);
 
-// Everything a plan needs to know of a shortcut stands in its name, so that one listing tells it:
-//   edges/<version>-<base or "full">-<bytes>-<chain_bytes at base>-<chain_bytes at version>.json
+// Everything a plan needs to know of a hop record stands in its name, so that one listing tells it:
+//   hops/<version>-<base or "full">-<bytes>-<chain_bytes at base>-<chain_bytes at version>.json
 // with byte counts as 14 hex digits.
-struct EdgeName {
+struct HopName {
   uint64_t version = 0;
   std::optional<uint64_t> base;
   uint64_t bytes = 0;
   uint64_t base_chain_bytes = 0, chain_bytes = 0;
 
-  bool operator==(const EdgeName&) const = default;
+  bool operator==(const HopName&) const = default;
 };
-std::string edge_name(const EdgeName& edge);
-// None when it is not the name of an edge, or when what it says cannot be.
-std::optional<EdgeName> parse_edge_name(std::string_view name);
+std::string hop_name(const HopName& hop);
+// None when it is not the name of a hop record, or when what it says cannot be.
+std::optional<HopName> parse_hop_name(std::string_view name);
 
 }  // namespace deltawire

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/plan_check.h"
 #include "chain/plan_records.h"
 #include "chain/requests.h"
@@ -12,7 +12,7 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kManyPages = 64;  // of shortcuts, where a plan needs them
+constexpr size_t kManyPages = 64;  // of hops, where a plan needs them
 constexpr size_t kFewPages = 4;    // where they are unlikely to beat an anchor
 constexpr unsigned kMostRounds = 256;
 constexpr unsigned kMostAnchors = 16;  // that are tried, newest first
@@ -65,7 +65,7 @@ class Planner {
 
   // ---- the search
 
-  // What one round of requests can tell: the held version and the shortcuts after it, or after the
+  // What one round of requests can tell: the held version and the hops after it, or after the
   // newest anchor that the target knows of.
   Status look_around() {
     const Manifest& m = target_.manifest;
@@ -76,13 +76,13 @@ class Planner {
         held_ && held_->version >= m.anchor && held_->version < target_number_;
     const uint64_t first = ahead_of_anchor ? held_->version + 1 : m.anchor;
     Result<VersionRecord> record = not_found("");
-    Result<std::vector<EdgeName>> names = std::vector<EdgeName>();
+    Result<std::vector<HopName>> names = std::vector<HopName>();
     request_in_parallel(held_ ? 2 : 1, [&](size_t i) {
-      if (i == 0) names = list_edges(chain_, first, target_number_, kManyPages);
+      if (i == 0) names = list_hops(chain_, first, target_number_, kManyPages);
       if (i == 1) record = chain_.version(held_->version);
     });
     DW_RETURN_IF_ERROR(Status(names.status()));
-    for (const EdgeName& name : *names) records_.add_shortcut(name);
+    for (const HopName& name : *names) records_.add_candidate(name);
     if (held_) DW_RETURN_IF_ERROR(look_at_held(record));
     if (ahead_of_anchor && start_) return {};
     DW_RETURN_IF_ERROR(look_at_anchor());
@@ -110,16 +110,16 @@ class Planner {
     return {};
   }
 
-  // Takes note of the anchor at `oldest_anchor_`: a shortcut that was listed, or a version.
+  // Takes note of the anchor at `oldest_anchor_`: a hop that was listed, or a version.
   Status look_at_anchor() {
     ++anchors_;
-    for (const EdgeName& name : records_.shortcuts()) {
+    for (const HopName& name : records_.hops()) {
       if (!name.base && name.version == oldest_anchor_) return {};
     }
     return records_.fetch_links({oldest_anchor_});
   }
 
-  // Shortcuts between the held version and the anchor. Where single deltas cost more than the
+  // Hops between the held version and the anchor. Where single deltas cost more than the
   // anchor, only merged ones can be cheaper, and a few pages show whether there are any.
   Status look_before_anchor() {
     const Manifest& m = target_.manifest;
@@ -127,8 +127,8 @@ class Planner {
     const size_t pages = all_deltas <= m.anchor_bytes ? kManyPages : kFewPages;
     if (oldest_anchor_ <= start_->version + 1) return {};
     DW_ASSIGN_OR_RETURN(const auto names,
-                        list_edges(chain_, start_->version + 1, oldest_anchor_ - 1, pages));
-    for (const EdgeName& name : names) records_.add_shortcut(name);
+                        list_hops(chain_, start_->version + 1, oldest_anchor_ - 1, pages));
+    for (const HopName& name : names) records_.add_candidate(name);
     return {};
   }
 
@@ -144,8 +144,8 @@ class Planner {
       if (link == nullptr) return false;
       oldest_anchor_ = link->anchor;
     }
-    DW_ASSIGN_OR_RETURN(const auto names, list_edges(chain_, oldest_anchor_, last, kManyPages));
-    for (const EdgeName& name : names) records_.add_shortcut(name);
+    DW_ASSIGN_OR_RETURN(const auto names, list_hops(chain_, oldest_anchor_, last, kManyPages));
+    for (const HopName& name : names) records_.add_candidate(name);
     DW_RETURN_IF_ERROR(look_at_anchor());
     return true;
   }
@@ -172,19 +172,19 @@ class Planner {
 
   Status fetch_path(const std::vector<PathStep>& path) {
     std::vector<uint64_t> versions;
-    std::vector<size_t> shortcuts;
+    std::vector<size_t> hops;
     for (const PathStep& step : path) {
-      if (step.shortcut && !records_.full_version(*step.shortcut)) {
-        shortcuts.push_back(*step.shortcut);
+      if (step.hop && !records_.full_version(*step.hop)) {
+        hops.push_back(*step.hop);
       }
-      for (uint64_t v = step.from ? step.from->version + 1 : 0;
-           !step.shortcut && v <= step.to.version; ++v) {
+      for (uint64_t v = step.from ? step.from->version + 1 : 0; !step.hop && v <= step.to.version;
+           ++v) {
         versions.push_back(v);
       }
     }
     ruled_out_ = records_.graph().num_ruled_out();
     DW_RETURN_IF_ERROR(records_.fetch_links(std::move(versions)));
-    return records_.fetch_edges(std::move(shortcuts));
+    return records_.fetch_hops(std::move(hops));
   }
 
   // Whether all records along the path are there and fit together. If not, what does not is ruled
@@ -198,16 +198,16 @@ class Planner {
 
   Result<Plan> finish(const std::vector<PathStep>& path) {
     for (const PathStep& step : path) {
-      if (!step.shortcut) {
+      if (!step.hop) {
         for (uint64_t v = step.from->version + 1; v <= step.to.version; ++v) {
           add_hop(HopKind::kVersion, v - 1, v, records_.link(v).parts);
         }
-      } else if (const auto full = records_.full_version(*step.shortcut)) {
+      } else if (const auto full = records_.full_version(*step.hop)) {
         add_hop(HopKind::kAnchor, {}, *full, records_.link(*full).parts);
       } else {
-        const Edge& edge = records_.edge(*step.shortcut);
-        add_hop(edge.base ? HopKind::kMerged : HopKind::kAnchor, edge.base, edge.version,
-                edge.parts);
+        const HopRecord& hop_record = records_.hop(*step.hop);
+        add_hop(hop_record.base ? HopKind::kMerged : HopKind::kAnchor, hop_record.base,
+                hop_record.version, hop_record.parts);
       }
     }
     const Manifest& m = target_.manifest;

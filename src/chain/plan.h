@@ -22,7 +22,7 @@ Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest
 
 // Shortest path by bytes over versions, merged deltas and anchors (a hop also costs a little, so
 // that ties go to the shorter path). Every link is checked: parent digests along single versions,
-// the edge's own along shortcuts. `held` is none for a new replica; only anchors begin its path.
+// the hop record's own along hops. `held` is none for a new replica; only anchors begin its path.
 // What was pruned meanwhile or is damaged is gone around where that is possible. NotFound when the
 // target is pruned or no path leads to it; Corruption when one would but for a damaged record;
 // BaseMismatch when `held` is not of this chain (its manifest's digest differs): a caller may then
@@ -31,7 +31,7 @@ Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest
 // `avoid` has names of parts that are known to be damaged or gone: what needs one of them is gone
 // around like a damaged record.
 //
-// What is looked at: all shortcuts from the held version (or, from nothing, from the target's
+// What is looked at: all hops from the held version (or, from nothing, from the target's
 // newest anchor) up to the target, unless they are very many; older anchors when those do not do.
 // `record`: the target's, if the caller has read it from the chain just now; null: it is read.
 Result<Plan> plan_catch_up(const Chain& chain, const std::optional<Held>& held, uint64_t target,

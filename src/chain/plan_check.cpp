@@ -5,7 +5,7 @@
 namespace deltawire {
 namespace {
 
-// The shortcut just taken; none: what came before was a manifest that was read.
+// The hop just taken; none: what came before was a manifest that was read.
 using Arrival = std::optional<size_t>;
 
 // Parent digests and sums along single versions, one after the other.
@@ -26,8 +26,8 @@ bool check_versions(const PathStep& step, Digest digest, Arrival arrived_by, Pla
               std::to_string(link.chain_bytes);
     }
     if (!wrong.empty() && arrived_by) {
-      records->rule_out_shortcut(*arrived_by,
-                                 "does not lead to version " + std::to_string(v) + ": " + wrong);
+      records->rule_out_hop(*arrived_by,
+                            "does not lead to version " + std::to_string(v) + ": " + wrong);
       return false;
     }
     if (!wrong.empty()) {
@@ -41,7 +41,7 @@ bool check_versions(const PathStep& step, Digest digest, Arrival arrived_by, Pla
   return true;
 }
 
-// A shortcut begins at another manifest of `version` than the path arrived with: the manifest
+// A hop begins at another manifest of `version` than the path arrived with: the manifest
 // itself says who is wrong.
 Status settle(uint64_t version, size_t leaving, const Digest& leaving_from, Arrival arriving,
               const Digest& arrived_at, PlanRecords* records) {
@@ -50,12 +50,10 @@ Status settle(uint64_t version, size_t leaving, const Digest& leaving_from, Arri
   const Digest* truth = !arriving ? &arrived_at : link == nullptr ? nullptr : &link->digest;
   const std::string own = "that of version " + std::to_string(version);
   if (truth == nullptr || leaving_from != *truth) {
-    records->rule_out_shortcut(leaving,
-                               "begins at manifest " + leaving_from.hex() + ", not at " + own);
+    records->rule_out_hop(leaving, "begins at manifest " + leaving_from.hex() + ", not at " + own);
   }
   if (arriving && (truth == nullptr || arrived_at != *truth)) {
-    records->rule_out_shortcut(*arriving,
-                               "leads to manifest " + arrived_at.hex() + ", not to " + own);
+    records->rule_out_hop(*arriving, "leads to manifest " + arrived_at.hex() + ", not to " + own);
   }
   return {};
 }
@@ -67,37 +65,36 @@ Result<bool> check_path(const std::vector<PathStep>& path, const Digest& held, c
   Arrival arrived_by;
   Digest digest = held;
   for (const PathStep& step : path) {
-    if (!step.shortcut) {
+    if (!step.hop) {
       if (!check_versions(step, digest, arrived_by, records)) return false;
       const PlanLink& end = records->link(step.to.version);
       if (end.chain_bytes != step.to.chain_bytes) {
-        const size_t next = *(&step + 1)->shortcut;  // only its name said so
-        records->rule_out_shortcut(next,
-                                   "its base has chain_bytes " + std::to_string(end.chain_bytes));
+        const size_t next = *(&step + 1)->hop;  // only its name said so
+        records->rule_out_hop(next, "its base has chain_bytes " + std::to_string(end.chain_bytes));
         return false;
       }
       digest = end.digest;
       arrived_by.reset();
       continue;
     }
-    if (const auto full = records->full_version(*step.shortcut)) {
+    if (const auto full = records->full_version(*step.hop)) {
       digest = records->link(*full).digest;
       arrived_by.reset();
       continue;
     }
-    const Edge& edge = records->edge(*step.shortcut);
-    if (edge.base && *edge.base_manifest != digest) {
+    const HopRecord& hop = records->hop(*step.hop);
+    if (hop.base && *hop.base_manifest != digest) {
       DW_RETURN_IF_ERROR(
-          settle(*edge.base, *step.shortcut, *edge.base_manifest, arrived_by, digest, records));
+          settle(*hop.base, *step.hop, *hop.base_manifest, arrived_by, digest, records));
       return false;
     }
-    digest = edge.manifest;
-    arrived_by = *step.shortcut;
+    digest = hop.manifest;
+    arrived_by = *step.hop;
   }
   if (digest == target) return true;
   if (!arrived_by) return internal_error("a path of manifests that ends at another one");
-  records->rule_out_shortcut(
-      *arrived_by, "leads to manifest " + digest.hex() + ", the version's is " + target.hex());
+  records->rule_out_hop(*arrived_by,
+                        "leads to manifest " + digest.hex() + ", the version's is " + target.hex());
   return false;
 }
 

@@ -12,11 +12,11 @@ constexpr int64_t kUnreached = std::numeric_limits<int64_t>::max();
 struct ArrivalCost {
   int64_t cost = kUnreached;
   std::optional<PathPoint> from;
-  std::optional<size_t> shortcut;
+  std::optional<size_t> hop;
 };
 
-// A run from u to v costs (v.chain_bytes - u.chain_bytes) and a hop for each version: a part that
-// depends on v alone, and this, which depends on u alone.
+// Version by version from u to v costs (v.chain_bytes - u.chain_bytes) and a hop for each version:
+// a part that depends on v alone, and this, which depends on u alone.
 int64_t departure_cost(const PathPoint& point, int64_t cost) {
   return cost - int64_t(point.chain_bytes) - int64_t(kHopCost * point.version);
 }
@@ -56,22 +56,22 @@ class Departures {
 
 }  // namespace
 
-size_t PlanGraph::add_shortcut(const EdgeName& shortcut) {
-  shortcuts_.push_back(shortcut);
-  return shortcuts_.size() - 1;
+size_t PlanGraph::add_hop(const HopName& hop) {
+  hops_.push_back(hop);
+  return hops_.size() - 1;
 }
 
 // All arrows point to newer versions, so one pass in order of versions settles every point.
 std::optional<std::vector<PathStep>> PlanGraph::cheapest(PathPoint target) const {
   std::map<PathPoint, ArrivalCost> points;
-  std::multimap<PathPoint, size_t> ending;  // shortcuts by where they lead
+  std::multimap<PathPoint, size_t> ending;  // hops by where they lead
   points[target];
-  for (size_t i = 0; i < shortcuts_.size(); ++i) {
-    const EdgeName& shortcut = shortcuts_[i];
-    if (dropped_.contains(i) || shortcut.version > target.version) continue;
-    const PathPoint to{shortcut.version, shortcut.chain_bytes};
+  for (size_t i = 0; i < hops_.size(); ++i) {
+    const HopName& hop = hops_[i];
+    if (dropped_.contains(i) || hop.version > target.version) continue;
+    const PathPoint to{hop.version, hop.chain_bytes};
     points[to];
-    if (shortcut.base) points[{*shortcut.base, shortcut.base_chain_bytes}];
+    if (hop.base) points[{*hop.base, hop.base_chain_bytes}];
     ending.emplace(to, i);
   }
   if (start_) points[*start_].cost = 0;
@@ -89,15 +89,15 @@ std::optional<std::vector<PathStep>> PlanGraph::cheapest(PathPoint target) const
       if (run.cost < arrival.cost) arrival = run;
       const auto [begin, end] = ending.equal_range(at->first);
       for (auto it = begin; it != end; ++it) {
-        const EdgeName& shortcut = shortcuts_[it->second];
+        const HopName& hop = hops_[it->second];
         std::optional<PathPoint> from;
         int64_t cost = 0;
-        if (shortcut.base) {
-          from = PathPoint{*shortcut.base, shortcut.base_chain_bytes};
+        if (hop.base) {
+          from = PathPoint{*hop.base, hop.base_chain_bytes};
           cost = points.at(*from).cost;
         }
         if (cost == kUnreached) continue;
-        cost += int64_t(shortcut.bytes + kHopCost);
+        cost += int64_t(hop.bytes + kHopCost);
         if (cost < arrival.cost) arrival = {cost, from, it->second};
       }
     }
@@ -111,7 +111,7 @@ std::optional<std::vector<PathStep>> PlanGraph::cheapest(PathPoint target) const
   std::vector<PathStep> path;
   for (std::optional<PathPoint> point = target; point && point != start_;) {
     const ArrivalCost& arrival = points.at(*point);
-    path.push_back({arrival.from, arrival.shortcut, *point});
+    path.push_back({arrival.from, arrival.hop, *point});
     point = arrival.from;
   }
   std::reverse(path.begin(), path.end());

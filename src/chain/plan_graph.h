@@ -13,8 +13,8 @@ namespace deltawire {
 // What a hop costs beside its bytes: of two paths with the same bytes the shorter one wins.
 inline constexpr uint64_t kHopCost = 4096;
 
-// A state of the chain on a path. The sum of all deltas up to it makes any run of plain versions a
-// subtraction. Names of shortcuts may lie about it: points that disagree are different points, and
+// A state of the chain on a path. The sum of all deltas up to it makes the cost of plain versions a
+// subtraction. Names of hops may lie about it: points that disagree are different points, and
 // the lie shows when the path is checked.
 struct PathPoint {
   uint64_t version = 0;
@@ -23,10 +23,10 @@ struct PathPoint {
   auto operator<=>(const PathPoint&) const = default;
 };
 
-// A piece of a path: a shortcut, or all versions one by one.
+// A piece of a path: a hop, or all versions one by one.
 struct PathStep {
-  std::optional<PathPoint> from;   // none: from nothing
-  std::optional<size_t> shortcut;  // none: a run
+  std::optional<PathPoint> from;  // none: from nothing
+  std::optional<size_t> hop;      // none: version by version
   PathPoint to;
 };
 
@@ -35,9 +35,9 @@ class PlanGraph {
   // Where the path may begin, beside nothing.
   void start_at(PathPoint point) { start_ = point; }
   // A merged delta or a state stored whole (no base). Returns its number.
-  size_t add_shortcut(const EdgeName& shortcut);
-  void drop(size_t shortcut) { dropped_.insert(shortcut); }
-  // No run leads into this version: it is missing, or stored whole.
+  size_t add_hop(const HopName& hop);
+  void drop(size_t hop) { dropped_.insert(hop); }
+  // No plain delta leads into this version: it is missing, or stored whole.
   void cut(uint64_t version) { cuts_.insert(version); }
   size_t num_ruled_out() const { return dropped_.size() + cuts_.size(); }
 
@@ -46,7 +46,7 @@ class PlanGraph {
 
  private:
   std::optional<PathPoint> start_;
-  std::vector<EdgeName> shortcuts_;
+  std::vector<HopName> hops_;
   std::set<size_t> dropped_;
   std::set<uint64_t> cuts_;
 };

@@ -1,6 +1,6 @@
 #include "chain/plan_records.h"
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/requests.h"
 
@@ -42,20 +42,20 @@ PathPoint PlanRecords::point_before(uint64_t version) const {
 void PlanRecords::add_full(uint64_t version) {
   const PlanLink& own = link(version);
   graph_.cut(version);
-  full_versions_[shortcuts_.size()] = version;
-  shortcuts_.push_back({version, {}, own.bytes, 0, own.chain_bytes});
-  graph_.add_shortcut(shortcuts_.back());
+  full_versions_[hops_.size()] = version;
+  hops_.push_back({version, {}, own.bytes, 0, own.chain_bytes});
+  graph_.add_hop(hops_.back());
 }
 
-std::optional<uint64_t> PlanRecords::full_version(size_t shortcut) const {
-  const auto found = full_versions_.find(shortcut);
+std::optional<uint64_t> PlanRecords::full_version(size_t hop) const {
+  const auto found = full_versions_.find(hop);
   return found == full_versions_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void PlanRecords::add_shortcut(const EdgeName& name) {
-  if (!known_.insert(edge_name(name)).second) return;
-  shortcuts_.push_back(name);
-  graph_.add_shortcut(name);
+void PlanRecords::add_candidate(const HopName& name) {
+  if (!known_.insert(hop_name(name)).second) return;
+  hops_.push_back(name);
+  graph_.add_hop(name);
 }
 
 Status PlanRecords::fetch_links(std::vector<uint64_t> versions) {
@@ -83,20 +83,19 @@ Status PlanRecords::fetch_links(std::vector<uint64_t> versions) {
   return {};
 }
 
-Status PlanRecords::fetch_edges(std::vector<size_t> shortcuts) {
-  std::erase_if(shortcuts, [&](size_t s) { return edges_.contains(s); });
-  std::vector<Result<Edge>> got(shortcuts.size(), Result<Edge>(Edge{}));
-  request_in_parallel(shortcuts.size(),
-                      [&](size_t i) { got[i] = read_edge(chain_, shortcuts_[shortcuts[i]]); });
-  for (size_t i = 0; i < shortcuts.size(); ++i) {
+Status PlanRecords::fetch_hops(std::vector<size_t> hops) {
+  std::erase_if(hops, [&](size_t s) { return hop_records_.contains(s); });
+  std::vector<Result<HopRecord>> got(hops.size(), Result<HopRecord>(HopRecord{}));
+  request_in_parallel(hops.size(), [&](size_t i) { got[i] = read_hop(chain_, hops_[hops[i]]); });
+  for (size_t i = 0; i < hops.size(); ++i) {
     if (got[i].ok()) {
       const Status usable = check_parts(got[i]->parts);
-      edges_[shortcuts[i]] = std::move(*got[i]);
-      if (!usable.ok()) rule_out_shortcut(shortcuts[i], usable);
+      hop_records_[hops[i]] = std::move(*got[i]);
+      if (!usable.ok()) rule_out_hop(hops[i], usable);
       continue;
     }
     if (!is_damage(got[i].status())) return got[i].status();
-    rule_out_shortcut(shortcuts[i], got[i].status());
+    rule_out_hop(hops[i], got[i].status());
   }
   return {};
 }
@@ -120,15 +119,14 @@ void PlanRecords::rule_out_version(uint64_t version, std::string_view why) {
                                        std::string(why)));
 }
 
-void PlanRecords::rule_out_shortcut(size_t shortcut, Status why) {
+void PlanRecords::rule_out_hop(size_t hop, Status why) {
   note(std::move(why));
-  graph_.drop(shortcut);
+  graph_.drop(hop);
 }
 
-void PlanRecords::rule_out_shortcut(size_t shortcut, std::string_view why) {
-  rule_out_shortcut(shortcut,
-                    corruption(chain_.store().url() + "/" + edge_name(shortcuts_[shortcut]) + ": " +
-                               std::string(why)));
+void PlanRecords::rule_out_hop(size_t hop, std::string_view why) {
+  rule_out_hop(
+      hop, corruption(chain_.store().url() + "/" + hop_name(hops_[hop]) + ": " + std::string(why)));
 }
 
 void PlanRecords::note(Status status) {

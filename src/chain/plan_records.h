@@ -39,21 +39,21 @@ class PlanRecords {
   const PlanLink* find(uint64_t version) const;  // null: not read
   PathPoint point_of(uint64_t version) const;
   PathPoint point_before(uint64_t version) const;
-  // A version that is stored whole begins paths and ends runs.
+  // A version that is stored whole begins paths; no plain delta leads into it.
   void add_full(uint64_t version);
-  // The version that a shortcut is, where add_full() made it one.
-  std::optional<uint64_t> full_version(size_t shortcut) const;
+  // The version that a hop is, where add_full() made it one.
+  std::optional<uint64_t> full_version(size_t hop) const;
 
-  // ---- shortcuts, numbered as in the graph
+  // ---- hops, numbered as in the graph
 
-  void add_shortcut(const EdgeName& name);  // unless it is known
-  const std::vector<EdgeName>& shortcuts() const noexcept { return shortcuts_; }
-  const Edge& edge(size_t shortcut) const { return edges_.at(shortcut); }
+  void add_candidate(const HopName& name);  // unless it is known
+  const std::vector<HopName>& hops() const noexcept { return hops_; }
+  const HopRecord& hop(size_t hop) const { return hop_records_.at(hop); }
 
   // ---- requests: what was read before is not asked for again, and damage is ruled out
 
   Status fetch_links(std::vector<uint64_t> versions);
-  Status fetch_edges(std::vector<size_t> shortcuts);
+  Status fetch_hops(std::vector<size_t> hops);
 
   // ---- what is of no use
 
@@ -61,8 +61,8 @@ class PlanRecords {
   Status check_parts(const std::vector<PartRef>& parts) const;
   void rule_out_version(uint64_t version, Status why);
   void rule_out_version(uint64_t version, std::string_view why);
-  void rule_out_shortcut(size_t shortcut, Status why);
-  void rule_out_shortcut(size_t shortcut, std::string_view why);
+  void rule_out_hop(size_t hop, Status why);
+  void rule_out_hop(size_t hop, std::string_view why);
   // Something to go around: the first one is the answer when there is no way around. What is gone
   // is nothing to tell.
   void note(Status status);
@@ -75,10 +75,10 @@ class PlanRecords {
   const Chain& chain_;
   const std::set<std::string>& avoid_;
   std::map<uint64_t, PlanLink> links_;  // manifests read
-  std::vector<EdgeName> shortcuts_;
+  std::vector<HopName> hops_;
   std::set<std::string> known_;               // their names
-  std::map<size_t, Edge> edges_;              // records read, by number
-  std::map<size_t, uint64_t> full_versions_;  // shortcuts that are versions themselves
+  std::map<size_t, HopRecord> hop_records_;   // records read, by number
+  std::map<size_t, uint64_t> full_versions_;  // hops that are versions themselves
   PlanGraph graph_;
   std::vector<std::string> notes_;
   Status first_obstacle_;

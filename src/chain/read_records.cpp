@@ -1,6 +1,6 @@
 #include "chain/read_records.h"
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/requests.h"
 
 namespace deltawire {
@@ -13,21 +13,21 @@ Result<ReadRecord> read_version(const Chain& chain, uint64_t version) {
                     std::move(m.files)};
 }
 
-Result<ReadRecord> read_one(const Chain& chain, const EdgeName& name) {
-  DW_ASSIGN_OR_RETURN(Edge edge, read_edge(chain, name));
-  return ReadRecord{edge_name(name), std::move(edge.signed_by), std::move(edge.parts), {}};
+Result<ReadRecord> read_one(const Chain& chain, const HopName& name) {
+  DW_ASSIGN_OR_RETURN(HopRecord hop, read_hop(chain, name));
+  return ReadRecord{hop_name(name), std::move(hop.signed_by), std::move(hop.parts), {}};
 }
 
 }  // namespace
 
 Result<std::vector<ReadRecord>> read_records(const Chain& chain,
                                              const std::vector<uint64_t>& versions,
-                                             const std::vector<EdgeName>& edges,
+                                             const std::vector<HopName>& hops,
                                              std::vector<std::string>* notes) {
-  std::vector<Result<ReadRecord>> got(versions.size() + edges.size(), ReadRecord());
+  std::vector<Result<ReadRecord>> got(versions.size() + hops.size(), ReadRecord());
   request_in_parallel(got.size(), [&](size_t i) {
     got[i] = i < versions.size() ? read_version(chain, versions[i])
-                                 : read_one(chain, edges[i - versions.size()]);
+                                 : read_one(chain, hops[i - versions.size()]);
   });
   std::vector<ReadRecord> records;
   for (Result<ReadRecord>& record : got) {

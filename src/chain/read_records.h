@@ -17,11 +17,11 @@ struct ReadRecord {
   std::vector<SideFile> files;  // of a version
 };
 
-// Of these versions, then of these edges. Damaged ones are left out and told to `notes`; those that
+// Of these versions, then of these hops. Damaged ones are left out and told to `notes`; those that
 // are gone are left out.
 Result<std::vector<ReadRecord>> read_records(const Chain& chain,
                                              const std::vector<uint64_t>& versions,
-                                             const std::vector<EdgeName>& edges,
+                                             const std::vector<HopName>& hops,
                                              std::vector<std::string>* notes);
 
 }  // namespace deltawire

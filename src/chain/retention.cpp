@@ -4,8 +4,8 @@
 
 #include "base/hex.h"
 #include "base/sync_point.h"
-#include "chain/edges.h"
 #include "chain/heartbeat.h"
+#include "chain/hop_records.h"
 
 namespace deltawire {
 namespace {
@@ -106,8 +106,8 @@ Result<ChainNames> list_names(const Chain& chain) {
     if (const auto version = version_of_manifest(object.name)) names.versions.insert(*version);
     return true;
   }));
-  DW_RETURN_IF_ERROR(list_all(chain.store(), kEdgePrefix, "", [&](const ObjectInfo& object) {
-    if (const auto edge = parse_edge_name(object.name)) names.edges.push_back(*edge);
+  DW_RETURN_IF_ERROR(list_all(chain.store(), kHopPrefix, "", [&](const ObjectInfo& object) {
+    if (const auto hop = parse_hop_name(object.name)) names.hops.push_back(*hop);
     return true;
   }));
   return names;
@@ -120,15 +120,15 @@ Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const Chai
     const Result<VersionRecord> record = chain.version(at);
     if (!record.ok() && !is_damage(record.status())) return record.status();
     if (!record.ok()) return std::optional<uint64_t>();  // nothing leads across a damaged one
-    // The newest by what the record knew, or by a shortcut made later.
+    // The newest by what the record knew, or by a hop record made later.
     uint64_t candidate = record->manifest.anchor;
-    for (const EdgeName& edge : names.edges) {
-      if (!edge.base && edge.version <= at) candidate = std::max(candidate, edge.version);
+    for (const HopName& hop : names.hops) {
+      if (!hop.base && hop.version <= at) candidate = std::max(candidate, hop.version);
     }
     if (candidate < begin) return std::optional<uint64_t>();
-    for (const EdgeName& edge : names.edges) {
-      if (edge.base || edge.version != candidate) continue;
-      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain, edge));
+    for (const HopName& hop : names.hops) {
+      if (hop.base || hop.version != candidate) continue;
+      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain, hop));
       if (usable) return std::optional(candidate);
     }
     const Result<VersionRecord> own = chain.version(candidate);

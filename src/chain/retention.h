@@ -29,17 +29,17 @@ Result<std::vector<uint64_t>> list_pins(Store& store);  // ascending, each versi
 
 // ---- the names in a store
 
-// The versions and shortcuts there are: names only, so it costs a request per thousand.
+// The versions and hop records there are: names only, so it costs a request per thousand.
 struct ChainNames {
   std::set<uint64_t> versions;
-  std::vector<EdgeName> edges;
+  std::vector<HopName> hops;
 
   // The versions around `version` that are there without a hole.
   uint64_t segment_begin(uint64_t version) const;
 };
 Result<ChainNames> list_names(const Chain& chain);
 
-// The newest version at or below `version` that is stored whole, by itself or as a shortcut, its
+// The newest version at or below `version` that is stored whole, by itself or as a hop record, its
 // objects all there, and from which every version up to `version` is there. None when there is no
 // such anchor.
 Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const ChainNames& names,

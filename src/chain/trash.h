@@ -19,7 +19,7 @@ std::vector<VersionRange> ranges_of(const std::vector<uint64_t>& versions);
 struct TrashedObject {
   std::string name;  // of an attempt to publish: under parts/, full/, files/ or pending/
   uint64_t size_bytes = 0;
-  std::string record;  // the manifest or edge that named it; empty: none did
+  std::string record;  // the manifest or hop record that named it; empty: none did
 
   bool operator==(const TrashedObject&) const = default;
 };

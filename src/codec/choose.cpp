@@ -40,10 +40,10 @@ Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, 
   return improve(std::move(tight), layout, old_bytes, new_bytes, pool);
 }
 
-Result<Choice> encode_smallest_followed(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                        const Followers& followers) {
+Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                      const Hashers& hashers) {
   DW_ASSIGN_OR_RETURN(Encoded tight,
-                      tight_codec().encode_followed(layout, old_bytes, new_bytes, followers));
+                      tight_codec().encode_hashed(layout, old_bytes, new_bytes, hashers));
   return improve(std::move(tight), layout, old_bytes, new_bytes, nullptr);
 }
 

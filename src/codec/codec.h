@@ -47,7 +47,7 @@ struct Encoded {
 // Hashers that are fed a codec's arrays from first to last byte while it works on them. A codec
 // that goes through an array in order does so while the bytes are in cache: hashing is then nearly
 // free.
-struct Followers {
+struct Hashers {
   Hasher* old_bytes = nullptr;
   Hasher* new_bytes = nullptr;
 };
@@ -63,15 +63,15 @@ class Codec {
 
   virtual Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                  ThreadPool* pool) const = 0;
-  // The same on one thread, feeding `followers`.
-  virtual Result<Encoded> encode_followed(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                          const Followers& followers) const;
+  // The same on one thread, feeding `hashers`.
+  virtual Result<Encoded> encode_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                        const Hashers& hashers) const;
   // Patches `data`, which holds the old array, in place. After an error its content is undefined:
   // callers patch a copy, or use decode() and keep a redo record.
   virtual Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const = 0;
   // The same on one thread; `patched` is fed the new array.
-  virtual Status apply_followed(Layout layout, Bytes payload, MutableBytes data,
-                                Hasher* patched) const;
+  virtual Status apply_hashed(Layout layout, Bytes payload, MutableBytes data,
+                              Hasher* patched) const;
   // The same as absolute pairs, with nothing written.
   virtual Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                                  ThreadPool* pool) const = 0;

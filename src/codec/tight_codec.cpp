@@ -28,9 +28,9 @@ Scratch& thread_scratch() {
 }
 
 // Neighbouring blocks go to one thread in a run: it can ask for the next one's weights in time.
-struct Runs {
+struct BlockRanges {
   size_t num_blocks, length, count;
-  Runs(size_t blocks, const ThreadPool* pool)
+  BlockRanges(size_t blocks, const ThreadPool* pool)
       : num_blocks(blocks),
         length(std::clamp<size_t>(blocks / (num_workers(pool) * 4), 1, 16)),
         count((blocks + length - 1) / length) {}
@@ -39,19 +39,19 @@ struct Runs {
 template <class T>
 class Encoder {
  public:
-  // With `followers` there is no pool: blocks are then taken in order.
-  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Followers followers)
+  // With `hashers` there is no pool: blocks are then taken in order.
+  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers)
       : layout_(layout),
         old_(old_bytes),
         new_(new_bytes),
         pool_(pool),
-        followers_(followers),
+        hashers_(hashers),
         n_(old_bytes.size() / sizeof(T)) {}
 
   Result<Encoded> run() {
     const KeyStats keys = sample_keys(layout_, old_, new_);
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
-    followers_ = {};  // they have seen it all
+    hashers_ = {};  // they have seen it all
     // Where tables could cost more than they save, the model without any gets its chance.
     if (num_blocks() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
       DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys));
@@ -76,10 +76,10 @@ class Encoder {
   }
 
   // A block that has just been scanned is still in cache.
-  void follow(size_t block) const {
+  void update_hashers(size_t block) const {
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
-    if (followers_.old_bytes != nullptr) followers_.old_bytes->update(old_.subspan(at, size));
-    if (followers_.new_bytes != nullptr) followers_.new_bytes->update(new_.subspan(at, size));
+    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update(old_.subspan(at, size));
+    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update(new_.subspan(at, size));
   }
 
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
@@ -132,14 +132,14 @@ class Encoder {
   Result<Encoded> encode_blocks(const Coder& coder, const ChangesOf& changes_of) {
     std::vector<std::vector<uint8_t>> blocks(num_blocks());
     std::vector<uint32_t> changed(num_blocks());
-    const Runs runs(num_blocks(), pool_);
+    const BlockRanges ranges(num_blocks(), pool_);
     DW_RETURN_IF_ERROR(
-        parallel_try("encoding", pool_, runs.count, [&](size_t run, unsigned) -> Status {
-          const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+        parallel_try("encoding", pool_, ranges.count, [&](size_t range, unsigned) -> Status {
+          const size_t end = std::min(ranges.num_blocks, (range + 1) * ranges.length);
           const size_t end_byte = (block_start(end - 1) + block_size(end - 1)) * sizeof(T);
-          for (size_t block = run * runs.length; block < end; ++block) {
+          for (size_t block = range * ranges.length; block < end; ++block) {
             const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
-            follow(block);
+            update_hashers(block);
             const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
             const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte,
                                    new_.data() + next_byte);
@@ -169,7 +169,7 @@ class Encoder {
   const Layout layout_;
   const Bytes old_, new_;
   ThreadPool* const pool_;
-  Followers followers_;
+  Hashers hashers_;
   const size_t n_;
 };
 
@@ -188,16 +188,16 @@ Result<Parsed> parse(Layout layout, Bytes payload, size_t n) {
 
 template <class T>
 Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
-                    Hasher* follower) {
+                    Hasher* hasher) {
   const size_t n = data.size() / sizeof(T);
   DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
-  const Runs runs(parsed.blocks.size(), pool);
-  return parallel_try("decoding", pool, runs.count, [&](size_t run, unsigned) -> Status {
+  const BlockRanges ranges(parsed.blocks.size(), pool);
+  return parallel_try("decoding", pool, ranges.count, [&](size_t range, unsigned) -> Status {
     DecodeScratch& scratch = thread_scratch<DecodeScratch>();
-    const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+    const size_t end = std::min(ranges.num_blocks, (range + 1) * ranges.length);
     const uint8_t* data_end = data.data() + std::min(n, end * block_elements) * sizeof(T);
-    for (size_t block = run * runs.length; block < end; ++block) {
+    for (size_t block = range * ranges.length; block < end; ++block) {
       const size_t start = block * block_elements;
       uint8_t* const own = data.data() + start * sizeof(T);
       DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block], own,
@@ -206,8 +206,8 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
                              .at("block " + std::to_string(block)));
       kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(),
                                                 scratch.values.data(), scratch.count);
-      if (follower != nullptr) {
-        follower->update({own, std::min(block_elements, n - start) * sizeof(T)});
+      if (hasher != nullptr) {
+        hasher->update({own, std::min(block_elements, n - start) * sizeof(T)});
       }
     }
     return {};
@@ -252,13 +252,13 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
   DW_ASSIGN_OR_RETURN(const Parsed parsed, parse(layout, payload, n));
   const size_t block_elements = size_t{1} << parsed.coder->model.block_log2;
   std::vector<ChunkChanges> chunks(parsed.blocks.size());
-  const Runs runs(parsed.blocks.size(), pool);
+  const BlockRanges ranges(parsed.blocks.size(), pool);
   DW_RETURN_IF_ERROR(
-      parallel_try("decoding", pool, runs.count, [&](size_t run, unsigned) -> Status {
+      parallel_try("decoding", pool, ranges.count, [&](size_t range, unsigned) -> Status {
         DecodeScratch& scratch = thread_scratch<DecodeScratch>();
-        const size_t end = std::min(runs.num_blocks, (run + 1) * runs.length);
+        const size_t end = std::min(ranges.num_blocks, (range + 1) * ranges.length);
         const uint8_t* data_end = old_bytes.data() + std::min(n, end * block_elements) * sizeof(T);
-        for (size_t block = run * runs.length; block < end; ++block) {
+        for (size_t block = range * ranges.length; block < end; ++block) {
           const size_t start = block * block_elements;
           const size_t length = std::min(block_elements, n - start);
           DW_RETURN_IF_ERROR(decode_block(sizeof(T))(*parsed.coder, parsed.blocks[block],
@@ -288,18 +288,18 @@ class TightCodec final : public Codec {
     return encode_blocks(layout, old_bytes, new_bytes, pool, {});
   }
 
-  Result<Encoded> encode_followed(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                  const Followers& followers) const override {
-    return encode_blocks(layout, old_bytes, new_bytes, nullptr, followers);
+  Result<Encoded> encode_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                const Hashers& hashers) const override {
+    return encode_blocks(layout, old_bytes, new_bytes, nullptr, hashers);
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
     return apply_blocks(layout, payload, data, pool, nullptr);
   }
 
-  Status apply_followed(Layout layout, Bytes payload, MutableBytes data,
-                        Hasher* patched) const override {
-    if (payload.empty()) return Codec::apply_followed(layout, payload, data, patched);
+  Status apply_hashed(Layout layout, Bytes payload, MutableBytes data,
+                      Hasher* patched) const override {
+    if (payload.empty()) return Codec::apply_hashed(layout, payload, data, patched);
     return apply_blocks(layout, payload, data, nullptr, patched);
   }
 
@@ -316,24 +316,23 @@ class TightCodec final : public Codec {
 
  private:
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                       ThreadPool* pool, const Followers& followers) {
+                                       ThreadPool* pool, const Hashers& hashers) {
     return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
       if (old_bytes.empty()) return Encoded{};
       return with_element(layout.width, [&](auto element) {
-        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, followers)
-            .run();
+        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers).run();
       });
     });
   }
 
   static Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
-                             Hasher* follower) {
+                             Hasher* hasher) {
     return guard_memory("decoding", [&]() -> Status {
       DW_RETURN_IF_ERROR(check_array(layout, data.size()));
       if (payload.empty()) return {};
       return with_element(layout.width, [&](auto element) {
-        return tight::apply_blocks<decltype(element)>(layout, payload, data, pool, follower);
+        return tight::apply_blocks<decltype(element)>(layout, payload, data, pool, hasher);
       });
     });
   }

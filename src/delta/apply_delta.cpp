@@ -42,7 +42,7 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
     if (pool == nullptr) {
       Hasher hasher(entry.new_digest.kind);
       DW_RETURN_IF_ERROR(
-          codec.apply_followed(layout, item->payload, contents, &hasher).at(item->place));
+          codec.apply_hashed(layout, item->payload, contents, &hasher).at(item->place));
       got = hasher.finish();
     } else {
       DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));

@@ -43,9 +43,9 @@ struct PartFile {
   std::filesystem::path path;
   std::string name;
 };
-// The parts of one version of a chain, or of one shortcut: there is no index, a manifest or an edge
-// has named them and vouched for their bytes. Checked like those of a folder, but for size and
-// sha-256, which are the caller's to check. No parts are a delta without entries.
+// The parts of one version of a chain, or of one hop record: there is no index, a manifest or a hop
+// record has named them and vouched for their bytes. Checked like those of a folder, but for size
+// and sha-256, which are the caller's to check. No parts are a delta without entries.
 Result<Delta> open_delta_parts(const std::vector<PartFile>& parts);
 
 // Whether `path` looks like a delta rather than a checkpoint, without checking it. So does a

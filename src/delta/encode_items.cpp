@@ -32,14 +32,14 @@ Result<Choice> encode_change(const TensorChange& change, const Codec* codec, Thr
   return choice;
 }
 
-Result<Choice> encode_followed(const TensorChange& change, const Codec* codec,
-                               const Followers& followers) {
+Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec,
+                             const Hashers& hashers) {
   const Layout layout = layout_of(change.dtype);
   const Bytes before = change.old_bytes, after = change.new_bytes;
-  if (codec == nullptr) return encode_smallest_followed(layout, before, after, followers);
+  if (codec == nullptr) return encode_smallest_hashed(layout, before, after, hashers);
   Choice choice;
   choice.codec = codec->id();
-  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_followed(layout, before, after, followers));
+  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers));
   return choice;
 }
 
@@ -69,7 +69,7 @@ Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, Diges
   Hasher old_hasher(kind), new_hasher(kind);
   DW_ASSIGN_OR_RETURN(
       Choice choice,
-      encode_followed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}));
+      encode_hashed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}));
   out->entry.new_digest = new_hasher.finish();
   out->new_state = tensor_state_digest(out->entry.new_digest, item.change.new_bytes);
   if (hash_old) {

@@ -73,16 +73,16 @@ class Batch {
     DW_ASSIGN_OR_RETURN(const Stream chain, impl_.workspace.stream(0));
     DW_RETURN_IF_ERROR(sum_blocks(work_, 0, sums_[0], stream_));
     for (uint64_t turn = 0; turn < turns_; ++turn) {
-      DW_RETURN_IF_ERROR(follow(chain, stream_));
+      DW_RETURN_IF_ERROR(order_after(chain, stream_));
       if (turn + 1 < turns_) {
         // Over the sums of the turn before this one, which must have been chained.
-        DW_RETURN_IF_ERROR(follow(stream_, chain));
+        DW_RETURN_IF_ERROR(order_after(stream_, chain));
         DW_RETURN_IF_ERROR(sum_blocks(work_, turn + 1, sums_[(turn + 1) % 2], stream_));
       }
       DW_RETURN_IF_ERROR(chain_blocks(work_, turn, sums_[turn % 2], chain));
     }
     DW_RETURN_IF_ERROR(copy_tails(work_, stream_));
-    return follow(stream_, chain);
+    return order_after(stream_, chain);
   }
 
   Status finish(Digest* out) {

@@ -197,7 +197,7 @@ Status Lanes::for_each_group(std::span<const DevicePair> pairs, uint8_t* memory,
     strands_.push_back(std::move(strand));
   }
   for (const std::unique_ptr<Strand>& strand : strands_) {
-    DW_RETURN_IF_ERROR(follow(strand->work.get(), stream));
+    DW_RETURN_IF_ERROR(order_after(strand->work.get(), stream));
   }
   Call call(sizes_, memory, encode);
   // Groups are begun in order: those before one that fails have been, and tell if they fail too.

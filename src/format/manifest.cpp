@@ -10,7 +10,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kManifestFormat = "manifest/1";
-constexpr std::string_view kEdgeFormat = "edge/1";
+constexpr std::string_view kHopFormat = "hop/1";
 
 std::string part_json(const PartRef& part) {
   return "{\"bytes\":" + std::to_string(part.size_bytes) +
@@ -186,7 +186,7 @@ Status check_manifest(const Manifest& m) {
 }  // namespace
 
 uint64_t Manifest::part_bytes() const { return sum_of(parts); }
-uint64_t Edge::part_bytes() const { return sum_of(parts); }
+uint64_t HopRecord::part_bytes() const { return sum_of(parts); }
 
 Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   RecordWriter record(kManifestFormat);
@@ -216,7 +216,7 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   return std::move(record).finish(sign);
 }
 
-Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
+Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(RecordReader fields, RecordReader::open(text, kManifestFormat, trust));
   Manifest m;
   m.run = fields.run();
@@ -255,8 +255,8 @@ Result<Manifest> parse_manifest(std::string_view text, const Truster& trust) {
   return m;
 }
 
-Result<std::string> serialise_edge(const Edge& e, const Signer& sign) {
-  RecordWriter record(kEdgeFormat);
+Result<std::string> serialise_hop(const HopRecord& e, const Signer& sign) {
+  RecordWriter record(kHopFormat);
   record.text("run", e.run);
   record.number("version", e.version);
   record.number("base", e.base);
@@ -267,9 +267,9 @@ Result<std::string> serialise_edge(const Edge& e, const Signer& sign) {
   return std::move(record).finish(sign);
 }
 
-Result<Edge> parse_edge(std::string_view text, const Truster& trust) {
-  DW_ASSIGN_OR_RETURN(RecordReader fields, RecordReader::open(text, kEdgeFormat, trust));
-  Edge e;
+Result<HopRecord> parse_hop(std::string_view text, const Verifier& trust) {
+  DW_ASSIGN_OR_RETURN(RecordReader fields, RecordReader::open(text, kHopFormat, trust));
+  HopRecord e;
   e.run = fields.run();
   e.version = fields.number("version");
   e.base = fields.optional_number("base");

@@ -19,12 +19,12 @@ namespace deltawire {
 
 // Limits on what is read from a store that is not trusted.
 inline constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
-inline constexpr uint64_t kMaxEdgeBytes = uint64_t{16} << 20;
+inline constexpr uint64_t kMaxHopBytes = uint64_t{16} << 20;
 
-// A shortcut: another way to reach `version`: from nothing (an anchor) or from an older version (a
-// merged delta). Vouches for the manifests at both ends, so that a path through it needs none of
+// A hop record: another way to reach `version`: from nothing (an anchor) or from an older version
+// (a merged delta). Vouches for the manifests at both ends, so that a path through it needs none of
 // those between.
-struct Edge {
+struct HopRecord {
   std::string run;
   uint64_t version = 0;
   std::optional<uint64_t> base;         // none: an anchor, kind full
@@ -38,11 +38,11 @@ struct Edge {
 };
 
 Result<std::string> serialise_manifest(const Manifest& manifest, const Signer& sign);
-Result<std::string> serialise_edge(const Edge& edge, const Signer& sign);
+Result<std::string> serialise_hop(const HopRecord& hop, const Signer& sign);
 // Checks everything that can be checked without other objects: format, canonical form, checksum,
 // counts, kind against base, and `trust` when given.
-Result<Manifest> parse_manifest(std::string_view json, const Truster& trust);
-Result<Edge> parse_edge(std::string_view json, const Truster& trust);
+Result<Manifest> parse_manifest(std::string_view json, const Verifier& trust);
+Result<HopRecord> parse_hop(std::string_view json, const Verifier& trust);
 
 Digest boxes_digest(const std::vector<BoxDigest>& boxes);
 // The state that schema and digests describe; Corruption when the counts differ.

@@ -81,7 +81,7 @@ Result<RecordReader> RecordReader::open(std::string_view text, std::string_view 
 }
 
 Result<RecordReader> RecordReader::open(std::string_view text, std::string_view format,
-                                        const Truster& trust) {
+                                        const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(RecordReader record, open(text, format));
   DW_RETURN_IF_ERROR(record.check_whole());
   if (trust) DW_RETURN_IF_ERROR(record.check_trusted(trust));
@@ -119,7 +119,7 @@ std::string RecordReader::signed_by() const {
   return inside(json(kSignature)).text("key");
 }
 
-Status RecordReader::check_trusted(const Truster& trust) const {
+Status RecordReader::check_trusted(const Verifier& trust) const {
   std::optional<Signature> signature;
   if (json(kSignature) != "null") {
     RecordReader own = inside(json(kSignature));

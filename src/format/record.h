@@ -25,7 +25,7 @@ struct Signature {
 // Makes a signature of a text; null where nothing is signed.
 using Signer = std::function<Result<Signature>(std::string_view text)>;
 // Ok, or why a record that carries this signature (or none) is refused.
-using Truster =
+using Verifier =
     std::function<Status(std::string_view text, const std::optional<Signature>& signature)>;
 
 inline constexpr size_t kRunDigits = 32;
@@ -62,7 +62,7 @@ class RecordReader {
   static Result<RecordReader> open(std::string_view text, std::string_view format);
   // The same, whole (its checksum holds) and trusted.
   static Result<RecordReader> open(std::string_view text, std::string_view format,
-                                   const Truster& trust);
+                                   const Verifier& trust);
   // An object inside a record.
   static RecordReader inside(std::string_view object);
 
@@ -92,7 +92,7 @@ class RecordReader {
   };
   Status read(std::string_view text);
   Status check_whole() const;
-  Status check_trusted(const Truster& trust) const;
+  Status check_trusted(const Verifier& trust) const;
 
   std::vector<Member> members_;
   Status status_;

@@ -1,15 +1,15 @@
 #include "format/tensor_digest.h"
 
-#include "tensor/box_runs.h"
+#include "tensor/box_rows.h"
 
 namespace deltawire {
 
 Digest box_digest(DigestKind kind, DType dtype, const Shape& shape, Bytes tensor, const Box& box) {
   if (box.whole()) return digest_of(kind, tensor);
-  const BoxRuns runs(box, dtype, shape);
+  const BoxRows rows(box, dtype, shape);
   Hasher hasher(kind);
-  for (uint64_t run = 0; run < runs.count(); ++run) {
-    hasher.update(tensor.subspan(runs.position(run), runs.run_bytes()));
+  for (uint64_t row = 0; row < rows.count(); ++row) {
+    hasher.update(tensor.subspan(rows.position(row), rows.row_bytes()));
   }
   return hasher.finish();
 }

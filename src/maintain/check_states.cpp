@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/thread_pool.h"
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/trash.h"
 #include "maintain/walk_parts.h"
@@ -45,8 +45,8 @@ class Walk {
   Status list() {
     DW_RETURN_IF_ERROR(list_all(store_, "", "", [&](const ObjectInfo& object) {
       if (const auto version = version_of_manifest(object.name)) versions_.insert(*version);
-      if (const auto edge = parse_edge_name(object.name)) {
-        (edge->base ? merged_ : anchors_).emplace(edge->base.value_or(edge->version), *edge);
+      if (const auto hop = parse_hop_name(object.name)) {
+        (hop->base ? merged_ : anchors_).emplace(hop->base.value_or(hop->version), *hop);
       }
       return true;
     }));
@@ -125,9 +125,8 @@ class Walk {
   Status go_around(const Manifest& manifest, const Schema& schema) {
     const uint64_t version = manifest.version;
     const bool gap = !manifest.base || !versions_.contains(*manifest.base);
-    const bool merged = std::any_of(merged_.begin(), merged_.end(), [&](const auto& edge) {
-      return edge.second.version == version;
-    });
+    const bool merged = std::any_of(merged_.begin(), merged_.end(),
+                                    [&](const auto& hop) { return hop.second.version == version; });
     if (!gap && !merged) return {};
     state_.clear();
     Result<MemoryState> state = fetch_state(chain_, version, &pool_, options_.progress, allocate_);
@@ -139,14 +138,14 @@ class Walk {
   }
 
   // The same in memory of its own, file by file. Taken where the walk has lost its way.
-  Status check_anchor(const EdgeName& name, const VersionRecord& record, const Schema& schema) {
-    const Result<Edge> edge = read_edge(chain_, name);
-    if (!edge.ok()) return note("", FailedStep{edge.status(), true});
+  Status check_anchor(const HopName& name, const VersionRecord& record, const Schema& schema) {
+    const Result<HopRecord> hop = read_hop(chain_, name);
+    if (!hop.ok()) return note("", FailedStep{hop.status(), true});
     const bool lost = at_ != name.version;
     MemoryState found;
     TensorNames seen;
     WalkStep step;
-    for (const PartRef& part : edge->parts) {
+    for (const PartRef& part : hop->parts) {
       if (step) break;
       MemoryState own;
       step = parts_.add_files({part}, &own);
@@ -158,7 +157,7 @@ class Walk {
       step = FailedStep{corruption("expected " + std::to_string(schema.tensors.size()) +
                                    " tensors, got " + std::to_string(seen.size()))};
     }
-    if (!step) ++report_.num_edges;
+    if (!step) ++report_.num_hops;
     if (!step && lost) {
       state_ = std::move(found);
       at_ = name.version;
@@ -183,12 +182,12 @@ class Walk {
   }
 
   // From the state where the walk is, which stays as it is.
-  Status check_merged(const EdgeName& name) {
-    const Result<Edge> edge = read_edge(chain_, name);
+  Status check_merged(const HopName& name) {
+    const Result<HopRecord> hop = read_hop(chain_, name);
     const Result<VersionRecord> target = chain_.version(name.version);
     const Result<Schema> schema =
         target.ok() ? chain_.schema(target->manifest) : Result<Schema>(target.status());
-    for (const Status& status : {edge.status(), schema.status()}) {
+    for (const Status& status : {hop.status(), schema.status()}) {
       if (!status.ok()) return note("", FailedStep{status, true});
     }
     const Manifest& manifest = target->manifest;
@@ -214,10 +213,10 @@ class Walk {
       const WalkStep checked = check_some(manifest, *schema, one);
       return checked ? checked->status : Status();
     };
-    WalkStep step = parts_.apply_parts(edge->parts, &touched, apply, [](const std::string&) {});
+    WalkStep step = parts_.apply_parts(hop->parts, &touched, apply, [](const std::string&) {});
     if (!step) step = check_some(manifest, *schema, scratch);
     if (!step) step = untouched_are_same(manifest, *schema, touched);
-    if (!step) ++report_.num_edges;
+    if (!step) ++report_.num_hops;
     return note(
         "merged delta from " + version_text(*name.base) + " to " + version_text(name.version),
         step);
@@ -287,8 +286,8 @@ class Walk {
   WalkParts parts_{store_, allocate_, options_.progress};
 
   std::set<uint64_t> versions_;
-  std::multimap<uint64_t, EdgeName> anchors_, merged_;  // by version; by base
-  std::optional<uint64_t> at_;                          // the version that `state_` is
+  std::multimap<uint64_t, HopName> anchors_, merged_;  // by version; by base
+  std::optional<uint64_t> at_;                         // the version that `state_` is
   MemoryState state_;
   std::map<std::string, Digest, std::less<>> digests_;  // of the version that `state_` is
   std::vector<uint64_t> unreached_;

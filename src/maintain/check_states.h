@@ -12,8 +12,8 @@
 namespace deltawire {
 
 struct StateCheckReport {
-  uint64_t num_versions = 0, num_edges = 0;  // that were decoded, and are right
-  std::vector<std::string> problems;         // naming version and tensor
+  uint64_t num_versions = 0, num_hops = 0;  // that were decoded, and are right
+  std::vector<std::string> problems;        // naming version and tensor
 };
 
 // Walks from every version that is stored whole along the deltas, and compares the digest of each

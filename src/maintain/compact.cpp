@@ -5,11 +5,11 @@
 #include "base/hex.h"
 #include "base/sync_point.h"
 #include "base/thread_pool.h"
-#include "chain/edges.h"
+#include "chain/ensure_hop.h"
+#include "chain/hop_records.h"
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/plan.h"
-#include "chain/shortcut.h"
 #include "deltawire/maintain.h"
 #include "maintain/chain_state.h"
 #include "maintain/merge.h"
@@ -92,20 +92,20 @@ class Compaction {
   // says neither that its parts are there nor who made it.
   using Span = std::pair<uint64_t, uint64_t>;
   Result<std::set<Span>> find_there(uint64_t upto, const std::vector<uint64_t>& spans) {
-    DW_ASSIGN_OR_RETURN(auto edges, list_edges(chain_, options_.from, upto, SIZE_MAX));
-    std::erase_if(edges, [&](const EdgeName& edge) {
-      return !edge.base || std::none_of(spans.begin(), spans.end(), [&](uint64_t span) {
-        return edge.version - *edge.base == span && *edge.base % span == 0;
+    DW_ASSIGN_OR_RETURN(auto hops, list_hops(chain_, options_.from, upto, SIZE_MAX));
+    std::erase_if(hops, [&](const HopName& hop) {
+      return !hop.base || std::none_of(spans.begin(), spans.end(), [&](uint64_t span) {
+        return hop.version - *hop.base == span && *hop.base % span == 0;
       });
     });
-    std::vector<Result<bool>> usable(edges.size(), false);
+    std::vector<Result<bool>> usable(hops.size(), false);
     ThreadPool pool(kChecksAtOnce);
-    pool.parallel_for(edges.size(),
-                      [&](size_t i, unsigned) { usable[i] = is_usable(chain_, edges[i]); });
+    pool.parallel_for(hops.size(),
+                      [&](size_t i, unsigned) { usable[i] = is_usable(chain_, hops[i]); });
     std::set<Span> there;
-    for (size_t i = 0; i < edges.size(); ++i) {
+    for (size_t i = 0; i < hops.size(); ++i) {
       DW_RETURN_IF_ERROR(Status(usable[i].status()));
-      if (*usable[i]) there.emplace(*edges[i].base, edges[i].version);
+      if (*usable[i]) there.emplace(*hops[i].base, hops[i].version);
     }
     return there;
   }
@@ -130,7 +130,7 @@ class Compaction {
       merged.skipped = "version " + std::to_string(end == &from ? base : version) + " was pruned";
       return merged;
     }
-    for (const Result<End>* end : {&from, &to}) {  // an edge vouches for both of its ends
+    for (const Result<End>* end : {&from, &to}) {  // a hop record vouches for both of its ends
       if (Status status = check_key(chain_, (*end)->record.manifest); !status.ok()) {
         merged.skipped = status.message();
         return merged;
@@ -153,9 +153,9 @@ class Compaction {
       return merged;
     }
     DW_SYNC_POINT("compact: parts put");
-    DW_ASSIGN_OR_RETURN(const Shortcut shortcut,
-                        add_shortcut(chain_, &from->record, to->record, stream.parts()));
-    merged.made = shortcut == Shortcut::kAdded;
+    DW_ASSIGN_OR_RETURN(const EnsuredHop ensured,
+                        ensure_hop(chain_, &from->record, to->record, stream.parts()));
+    merged.made = ensured == EnsuredHop::kAdded;
     if (!merged.made) {
       stream.abandon();
       merged.skipped = "another made it meanwhile";

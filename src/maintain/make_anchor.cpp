@@ -1,6 +1,6 @@
 // Anchors that are made afterwards.
 #include "base/guard.h"
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
@@ -31,23 +31,23 @@ Result<bool> are_sound(Store& store, const std::vector<PartRef>& parts, const Pr
   return true;
 }
 
-// By itself, or by a shortcut from nothing.
-// Shortcuts that have damaged parts, though all their sizes are right, are added to `damaged`.
+// By itself, or by a hop record from nothing.
+// Hop records that have damaged parts, though all their sizes are right, are added to `damaged`.
 Result<bool> is_stored_whole(const Chain& chain, const VersionRecord& record,
-                             const Progress& progress, std::vector<EdgeName>* damaged) {
+                             const Progress& progress, std::vector<HopName>* damaged) {
   const uint64_t version = record.manifest.version;
   if (record.manifest.kind == VersionKind::kFull) {
     DW_ASSIGN_OR_RETURN(const bool sound,
                         are_sound(chain.store(), record.manifest.parts, progress));
     if (sound) return true;
   }
-  DW_ASSIGN_OR_RETURN(const auto edges, list_edges(chain, version, version, SIZE_MAX));
-  for (const EdgeName& name : edges) {
+  DW_ASSIGN_OR_RETURN(const auto hops, list_hops(chain, version, version, SIZE_MAX));
+  for (const HopName& name : hops) {
     if (name.base) continue;
     DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain, name));
     if (!usable) continue;
-    DW_ASSIGN_OR_RETURN(const Edge edge, read_edge(chain, name));
-    DW_ASSIGN_OR_RETURN(const bool sound, are_sound(chain.store(), edge.parts, progress));
+    DW_ASSIGN_OR_RETURN(const HopRecord hop, read_hop(chain, name));
+    DW_ASSIGN_OR_RETURN(const bool sound, are_sound(chain.store(), hop.parts, progress));
     if (sound) return true;
     damaged->push_back(name);
   }
@@ -96,7 +96,7 @@ Result<AnchorReport> make_anchor(const Chain& chain, std::optional<uint64_t> ver
   AnchorReport report;
   report.run = chain.run();
   report.version = *version;
-  std::vector<EdgeName> damaged;
+  std::vector<HopName> damaged;
   DW_ASSIGN_OR_RETURN(const bool there, is_stored_whole(chain, record, options.progress, &damaged));
   if (!there) {
     DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
@@ -116,8 +116,8 @@ Result<AnchorReport> make_anchor(const Chain& chain, std::optional<uint64_t> ver
     DW_ASSIGN_OR_RETURN(report.bytes, add_anchor(chain, record, std::move(files), *sides, clock,
                                                  options.progress, prove, true));
     report.made = true;
-    for (const EdgeName& name : damaged) {
-      if (name.bytes != report.bytes) DW_RETURN_IF_ERROR(store->remove(edge_name(name)));
+    for (const HopName& name : damaged) {
+      if (name.bytes != report.bytes) DW_RETURN_IF_ERROR(store->remove(hop_name(name)));
     }
   }
   report.seconds = clock.now();

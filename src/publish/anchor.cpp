@@ -2,24 +2,24 @@
 
 #include "base/hex.h"
 #include "base/sync_point.h"
-#include "chain/edges.h"
+#include "chain/ensure_hop.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
-#include "chain/shortcut.h"
 
 namespace deltawire {
 namespace {
 
-constexpr size_t kPages = 4;  // of edges since the last anchor that the head knows
+constexpr size_t kPages = 4;  // of hop records since the last anchor that the head knows
 
 }  // namespace
 
 Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head) {
   AnchorPoint point{head.anchor, head.anchor_bytes, head.chain_bytes};
   if (head.anchor == head.version) return point;
-  DW_ASSIGN_OR_RETURN(const std::vector<EdgeName> edges,
-                      list_edges(chain, head.anchor + 1, head.version, kPages));
-  for (const EdgeName& edge : edges) {
-    if (!edge.base) point = {edge.version, edge.bytes, edge.chain_bytes};
+  DW_ASSIGN_OR_RETURN(const std::vector<HopName> hops,
+                      list_hops(chain, head.anchor + 1, head.version, kPages));
+  for (const HopName& hop : hops) {
+    if (!hop.base) point = {hop.version, hop.bytes, hop.chain_bytes};
   }
   if (point.version != head.anchor) return point;
   const Result<VersionRecord> record = chain.version(head.anchor);
@@ -52,9 +52,9 @@ Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
     return status;
   }
   DW_SYNC_POINT("anchor: files put");
-  DW_ASSIGN_OR_RETURN(const Shortcut shortcut,
-                      add_shortcut(chain, nullptr, version, parts, replace));
-  if (shortcut == Shortcut::kThere) upload.abandon();
+  DW_ASSIGN_OR_RETURN(const EnsuredHop ensured,
+                      ensure_hop(chain, nullptr, version, parts, replace));
+  if (ensured == EnsuredHop::kThere) upload.abandon();
   return bytes;
 }
 

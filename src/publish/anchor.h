@@ -24,9 +24,9 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 // Whether `head`, a delta, is due to be stored whole.
 bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
 
-// Puts the files of a committed version, copies of `sides` among them, and an edge that leads to it
-// from nothing; `replace`: in place of one that is of no use. Returns their bytes. `prove` is asked
-// meanwhile whether what the files are made of is that version.
+// Puts the files of a committed version, copies of `sides` among them, and a hop record that leads
+// to it from nothing; `replace`: in place of one that is of no use. Returns their bytes. `prove` is
+// asked meanwhile whether what the files are made of is that version.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
                             const Progress& progress, const std::function<Status()>& prove,

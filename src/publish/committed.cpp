@@ -69,7 +69,7 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
   return {};
 }
 
-// The version stands whatever happens here; a snapshot that could not follow is read again.
+// The version stands whatever happens here; a snapshot that could not be advanced is read again.
 void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock clock,
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
@@ -77,7 +77,7 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
   if (!snapshot && (options.full || version != 0)) return;
   const double begin = clock.now();
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
-  const auto follow = [&]() -> Status {
+  const auto advance = [&]() -> Status {
     if (!snapshot && !folder.empty()) {
       DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
                                                        draft.at_hand()));
@@ -87,13 +87,14 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
     return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept, device.get()});
   };
   const Status status =
-      guard_memory("the snapshot", follow);  // out of memory is no reason to fail either
+      guard_memory("the snapshot", advance);  // out of memory is no reason to fail either
   DW_SYNC_POINT("publish: snapshot advanced");
   report->phases.push_back({"advance", begin, clock.now()});
   if (status.ok()) return;
   snapshot = nullptr;
   report->warnings.push_back(
-      "the snapshot could not follow and is read from the chain next time: " + status.to_string());
+      "the snapshot could not be advanced and is read from the chain next time: " +
+      status.to_string());
 }
 
 // The version stands without it; if it cannot be made now it is still due next time.

@@ -69,7 +69,7 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
   return std::make_unique<PartStream>(*store, parts, clock, keep_going);
 }
 
-// A device's snapshot follows by the changes: there is no cheaper way to write only those.
+// A device's snapshot is advanced by the changes: there is no cheaper way to write only those.
 Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   Draft draft;
   draft.stream = open_stream(tensors, clock);

@@ -8,7 +8,7 @@
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
 #include "store/steady_body.h"
-#include "tensor/box_runs.h"
+#include "tensor/box_rows.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -36,7 +36,7 @@ class ShardBody final : public Body {
       Placed placed{body->size_, size, {}};
       for (WholeTensor::Piece& piece : tensor.pieces) {
         placed.pieces.push_back(
-            {BoxRuns(piece.box, tensor.spec.dtype, tensor.spec.shape), std::move(piece.contents)});
+            {BoxRows(piece.box, tensor.spec.dtype, tensor.spec.shape), std::move(piece.contents)});
       }
       body->tensors_.push_back(std::move(placed));
       body->size_ += size;
@@ -71,7 +71,7 @@ class ShardBody final : public Body {
 
  private:
   struct PlacedPiece {
-    BoxRuns runs;
+    BoxRows rows;
     std::shared_ptr<const Body> contents;
   };
   struct Placed {
@@ -81,13 +81,13 @@ class ShardBody final : public Body {
 
   // What the piece has of the tensor's bytes from `begin` on.
   static Status read_piece(const PlacedPiece& piece, uint64_t begin, MutableBytes out) {
-    const uint64_t end = begin + out.size(), run_bytes = piece.runs.run_bytes();
-    for (uint64_t run = piece.runs.first_behind(begin); run < piece.runs.count(); ++run) {
-      const uint64_t position = piece.runs.position(run);
+    const uint64_t end = begin + out.size(), row_bytes = piece.rows.row_bytes();
+    for (uint64_t row = piece.rows.first_behind(begin); row < piece.rows.count(); ++row) {
+      const uint64_t position = piece.rows.position(row);
       if (position >= end) break;
-      const uint64_t from = std::max(begin, position), to = std::min(end, position + run_bytes);
+      const uint64_t from = std::max(begin, position), to = std::min(end, position + row_bytes);
       DW_RETURN_IF_ERROR(
-          piece.contents->read(run * run_bytes + (from - position),
+          piece.contents->read(row * row_bytes + (from - position),
                                out.subspan(size_t(from - begin), size_t(to - from))));
     }
     return {};

@@ -89,7 +89,7 @@ struct Publisher::Impl {
   RankKeys rank_keys;
   uint64_t last_step = 0;
   std::optional<std::pair<uint64_t, ranks::Leader::Open>> open_attempt;  // of rank 0; its version
-  std::optional<ranks::Follower::Before> attempt_before;                 // of the others
+  std::optional<ranks::Reporter::Before> attempt_before;                 // of the others
   std::optional<std::string> unreadable_begin;  // that was there when this process came
   std::set<std::string> reported_attempts;      // since the last publish that succeeded
 
@@ -159,12 +159,12 @@ struct Publisher::Impl {
   Result<ranks::Decision> decide_delta(Lead* lead);
   Result<ranks::Decision> decide_full(Lead* lead);
 
-  // follow.cpp: the other ranks
-  struct Follow;
+  // report_to_lead.cpp: the other ranks
+  struct Reporting;
   Status remember_attempts();
-  Result<PublishReport> follow(const RankTask& task);
-  ranks::Follower answer(ranks::Follower follower, Follow* follow);
-  Status say(Follow* follow);
+  Result<PublishReport> report_to_lead(const RankTask& task);
+  ranks::Reporter answer(ranks::Reporter reporter, Reporting* reporting);
+  Status say(Reporting* reporting);
   Result<RankReport> report_delta(Tensors tensors, PublishClock clock, Draft* draft,
                                   PublishReport* report);
   Result<RankReport> report_full(Tensors tensors, const RankBegin& begin, PublishClock clock,

@@ -1,5 +1,5 @@
-// What a publish changed, kept until it is committed: with it a snapshot can follow without the
-// tensors, which may have gone on by then.
+// What a publish changed, kept until it is committed: with it a snapshot can be advanced without
+// the tensors, which may have gone on by then.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,7 @@ Status Publisher::Impl::open() {
   DW_ASSIGN_OR_RETURN(keys, read_keys(options.sign_key, options.trust_key, options.change_key));
   if (keys.sign) {
     rank_keys.sign = keys.sign;
-    DW_ASSIGN_OR_RETURN(rank_keys.trust, truster_of_signer(keys.sign));
+    DW_ASSIGN_OR_RETURN(rank_keys.trust, verifier_of_signer(keys.sign));
   }
   DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
   if (!can.put_if_absent && !options.single_writer) {

@@ -1,6 +1,6 @@
 // The rules by which ranks agree on a version: values in, values out, no I/O.
 //
-// Rank 0 leads, the others follow. Each is a small machine: `ask` says what it wants to know or to
+// Rank 0 leads, the others report. Each is a small machine: `ask` says what it wants to know or to
 // have done next, and the answer goes to the function of that name, which gives the machine's next
 // state. with_ranks.cpp asks the store; a test asks a model of one, and explores every order of
 // events, with crashes, lost answers, late writes and stale reads.
@@ -107,7 +107,7 @@ Leader failed(Leader leader, Status status);
 
 // ---- the others
 
-struct Follower {
+struct Reporter {
   enum class Ask : uint8_t {
     kReadBegin,
     kReadManifest,
@@ -143,15 +143,15 @@ struct Follower {
   Status failure;
 };
 
-Follower start_following(uint64_t version, uint64_t step, unsigned rank,
-                         std::optional<Follower::Before> before, std::set<std::string> reported);
-Follower read_begin(Follower follower, const std::optional<AttemptSeen>& seen);
+Reporter start_reporting(uint64_t version, uint64_t step, unsigned rank,
+                         std::optional<Reporter::Before> before, std::set<std::string> reported);
+Reporter read_begin(Reporter reporter, const std::optional<AttemptSeen>& seen);
 // `attempt`: the one that the manifest names, empty when it names none.
-Follower read_manifest(Follower follower, const std::optional<std::string>& attempt);
-Follower read_end(Follower follower, const std::optional<EndSeen>& end);
-Follower found_end(Follower follower, const std::optional<EndSeen>& end);
-Follower reported(Follower follower);
-Follower paused(Follower follower, Pause how, double seconds);
-Follower failed(Follower follower, Status status);
+Reporter read_manifest(Reporter reporter, const std::optional<std::string>& attempt);
+Reporter read_end(Reporter reporter, const std::optional<EndSeen>& end);
+Reporter found_end(Reporter reporter, const std::optional<EndSeen>& end);
+Reporter reported(Reporter reporter);
+Reporter paused(Reporter reporter, Pause how, double seconds);
+Reporter failed(Reporter reporter, Status status);
 
 }  // namespace deltawire::ranks

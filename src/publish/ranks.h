@@ -18,7 +18,7 @@ namespace deltawire {
 // Every rank has the key: what one signs the others check. Null: the run is not signed.
 struct RankKeys {
   Signer sign;
-  Truster trust;
+  Verifier trust;
 };
 
 // The records of ranks about one version. None: there is no such record. Corruption, with the

@@ -148,7 +148,7 @@ Result<std::string> serialise_begin(const RankBegin& begin, const Signer& sign) 
   return std::move(record).finish(sign);
 }
 
-Result<RankBegin> parse_begin(std::string_view json, const Truster& trust) {
+Result<RankBegin> parse_begin(std::string_view json, const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kBeginFormat, trust));
   RankBegin begin;
   begin.of = read_attempt(&record);
@@ -178,7 +178,7 @@ Result<std::string> serialise_report(const RankReport& report, const Signer& sig
   return std::move(record).finish(sign);
 }
 
-Result<RankReport> parse_report(std::string_view json, const Truster& trust) {
+Result<RankReport> parse_report(std::string_view json, const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kReportFormat, trust));
   RankReport report;
   report.of = read_attempt(&record);
@@ -219,7 +219,7 @@ Result<std::string> serialise_done(const RankDone& done, const Signer& sign) {
   return std::move(record).finish(sign);
 }
 
-Result<RankDone> parse_done(std::string_view json, const Truster& trust) {
+Result<RankDone> parse_done(std::string_view json, const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(json, kDoneFormat, trust));
   RankDone done;
   done.of = read_attempt(&record);

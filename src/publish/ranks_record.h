@@ -72,11 +72,11 @@ std::string boxes_name(const RankAttempt& of, unsigned rank);
 std::string done_name(uint64_t version, std::string_view attempt);
 
 Result<std::string> serialise_begin(const RankBegin& begin, const Signer& sign);
-Result<RankBegin> parse_begin(std::string_view json, const Truster& trust);
+Result<RankBegin> parse_begin(std::string_view json, const Verifier& trust);
 Result<std::string> serialise_report(const RankReport& report, const Signer& sign);
-Result<RankReport> parse_report(std::string_view json, const Truster& trust);
+Result<RankReport> parse_report(std::string_view json, const Verifier& trust);
 Result<std::string> serialise_done(const RankDone& done, const Signer& sign);
-Result<RankDone> parse_done(std::string_view json, const Truster& trust);
+Result<RankDone> parse_done(std::string_view json, const Verifier& trust);
 
 // Corruption, with both values, when a record says that it belongs elsewhere than it was found.
 Status check_belongs(const RankAttempt& got, const RankAttempt& expected);

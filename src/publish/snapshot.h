@@ -96,14 +96,14 @@ class MemorySnapshot final : public Snapshot {
   Piece* find_piece(const TensorView& form, const Box& box) {
     return const_cast<Piece*>(std::as_const(*this).find_piece(form, box));
   }
-  Status follow_tensor(const PublishTensor& tensor, bool changed, PublishDevice* device,
-                       Piece* piece);
-  Status follow_changes(std::span<const KeptChange> changes, const PieceRecord& record,
+  Status advance_tensor(const PublishTensor& tensor, bool changed, PublishDevice* device,
                         Piece* piece);
+  Status advance_changes(std::span<const KeptChange> changes, const PieceRecord& record,
+                         Piece* piece);
   Status prove(const Advance& next, const std::vector<size_t>& which,
                const std::vector<Piece*>& pieces);
-  Status follow_on_device(const Advance& next, const std::vector<size_t>& which,
-                          const std::vector<Piece*>& pieces);
+  Status advance_on_device(const Advance& next, const std::vector<size_t>& which,
+                           const std::vector<Piece*>& pieces);
 
   ThreadPool* pool_;
   std::map<std::string, Tensor, std::less<>> tensors_;

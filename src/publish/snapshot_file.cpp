@@ -6,7 +6,7 @@
 #include "base/sync_point.h"
 #include "publish/diff.h"
 #include "store/bodies.h"
-#include "tensor/box_runs.h"
+#include "tensor/box_rows.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -94,12 +94,12 @@ Result<std::optional<OldPiece>> FileSnapshot::find(const TensorView& form, const
   }
   const Bytes all = tensor->view.bytes;
   if (box.whole()) return std::optional(OldPiece{all, nullptr});
-  const BoxRuns runs(box, form.dtype, form.shape);
-  if (runs.count() <= 1) {  // in one piece
-    const uint64_t begin = runs.count() == 0 ? 0 : runs.position(0);
-    return std::optional(OldPiece{all.subspan(begin, runs.count() * runs.run_bytes()), nullptr});
+  const BoxRows rows(box, form.dtype, form.shape);
+  if (rows.count() <= 1) {  // in one piece
+    const uint64_t begin = rows.count() == 0 ? 0 : rows.position(0);
+    return std::optional(OldPiece{all.subspan(begin, rows.count() * rows.row_bytes()), nullptr});
   }
-  const uint64_t size = runs.count() * runs.run_bytes();
+  const uint64_t size = rows.count() * rows.row_bytes();
   DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
   copy_box_out(box, form.dtype, form.shape, all, {owner.get(), size});
   return std::optional(OldPiece{{owner.get(), size}, owner});

@@ -45,7 +45,7 @@ void copy_all(Bytes from, MutableBytes to, ThreadPool* pool) {
   });
 }
 
-Status check_followed(const PieceRecord& record, const Digest& got) {
+Status check_advanced(const PieceRecord& record, const Digest& got) {
   if (got == record.digest) return {};
   return internal_error("tensor " + quote(record.tensor) + ": expected " + record.digest.hex() +
                         ", got " + got.hex());
@@ -147,8 +147,8 @@ SnapshotMemory MemorySnapshot::memory() const {
   return memory;
 }
 
-Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed,
-                                     PublishDevice* device, Piece* piece) {
+Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
+                                      PublishDevice* device, Piece* piece) {
   if (!changed) return {};
   if (on_device(tensor)) {
     piece->on_device = nullptr;  // first, so that both need not fit
@@ -172,8 +172,8 @@ Status MemorySnapshot::follow_tensor(const PublishTensor& tensor, bool changed,
 }
 
 // Nobody waits for this one: there is time to prove that the codec led where the tensors were.
-Status MemorySnapshot::follow_changes(std::span<const KeptChange> changes,
-                                      const PieceRecord& record, Piece* piece) {
+Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
+                                       const PieceRecord& record, Piece* piece) {
   if (changes.empty()) return {};
   if (!piece->held) {
     const Bytes contents = changes[0].payload.bytes;
@@ -186,12 +186,12 @@ Status MemorySnapshot::follow_changes(std::span<const KeptChange> changes,
                                      piece->bytes.subspan(change.begin, change.size_bytes), pool_));
     }
   }
-  return check_followed(record, digest_of(record.digest.kind, piece->bytes));
+  return check_advanced(record, digest_of(record.digest.kind, piece->bytes));
 }
 
 // All of them in one go.
-Status MemorySnapshot::follow_on_device(const Advance& next, const std::vector<size_t>& which,
-                                        const std::vector<Piece*>& pieces) {
+Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<size_t>& which,
+                                         const std::vector<Piece*>& pieces) {
   std::vector<PublishDevice::Step> steps;
   std::vector<const PublishDevice::Held*> held;
   std::vector<const PieceRecord*> records;
@@ -214,7 +214,7 @@ Status MemorySnapshot::follow_on_device(const Advance& next, const std::vector<s
   DW_RETURN_IF_ERROR(next.device->advance(steps));
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
                       next.device->digests(records[0]->digest.kind, held));
-  for (size_t i = 0; i < held.size(); ++i) DW_RETURN_IF_ERROR(check_followed(*records[i], got[i]));
+  for (size_t i = 0; i < held.size(); ++i) DW_RETURN_IF_ERROR(check_advanced(*records[i], got[i]));
   return {};
 }
 
@@ -235,7 +235,7 @@ Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& whi
   }
   const auto check = [&](size_t n, ThreadPool*) {
     const PieceRecord& record = next.pieces[here[n]];
-    return check_followed(record, digest_of(record.digest.kind, pieces[here[n]]->bytes));
+    return check_advanced(record, digest_of(record.digest.kind, pieces[here[n]]->bytes));
   };
   DW_RETURN_IF_ERROR(
       Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check, [](size_t) {
@@ -245,7 +245,7 @@ Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& whi
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
                       next.device->digests(next.pieces[there[0]].digest.kind, held));
   for (size_t n = 0; n < there.size(); ++n) {
-    DW_RETURN_IF_ERROR(check_followed(next.pieces[there[n]], got[n]));
+    DW_RETURN_IF_ERROR(check_advanced(next.pieces[there[n]], got[n]));
   }
   return {};
 }
@@ -263,16 +263,16 @@ Status MemorySnapshot::advance(const Advance& committed) {
     Piece& piece = pieces.back();
     all.push_back(&piece);
     if (!committed.kept) {
-      const bool follows = committed.pieces[i].changed || !piece.held;
-      DW_RETURN_IF_ERROR(follow_tensor(tensors[i], follows, committed.device, &piece));
-      if (follows) written.push_back(i);
+      const bool advances = committed.pieces[i].changed || !piece.held;
+      DW_RETURN_IF_ERROR(advance_tensor(tensors[i], advances, committed.device, &piece));
+      if (advances) written.push_back(i);
     } else if (on_device(tensors[i])) {
       on_devices.push_back(i);
     } else {
-      DW_RETURN_IF_ERROR(follow_changes(committed.kept->of(i), committed.pieces[i], &piece));
+      DW_RETURN_IF_ERROR(advance_changes(committed.kept->of(i), committed.pieces[i], &piece));
     }
   }
-  if (committed.kept) DW_RETURN_IF_ERROR(follow_on_device(committed, on_devices, all));
+  if (committed.kept) DW_RETURN_IF_ERROR(advance_on_device(committed, on_devices, all));
   DW_RETURN_IF_ERROR(prove(committed, written, all));
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& view = tensors[i].view;

@@ -1,4 +1,4 @@
-// One rank of several: rank 0 leads, the others follow. publish/rank_rules.h has the rules.
+// One rank of several: rank 0 leads, the others report. publish/rank_rules.h has the rules.
 #include <algorithm>
 
 #include "base/hex.h"
@@ -88,7 +88,7 @@ struct Publisher::Impl::Lead {
 };
 
 Result<PublishReport> Publisher::Impl::publish_with_others(const RankTask& task) {
-  return options.rank == 0 ? lead(task) : follow(task);
+  return options.rank == 0 ? lead(task) : report_to_lead(task);
 }
 
 Status Publisher::Impl::prepare_delta(Lead* lead) {

@@ -11,7 +11,7 @@
 #include "replica/box_cut.h"
 #include "replica/scratch_copy.h"
 #include "replica/stage.h"
-#include "tensor/box_runs.h"
+#include "tensor/box_rows.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -199,10 +199,10 @@ Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
   const MutableBytes all = tensor.next->bytes();
   copy_bytes(contents, all, pool_);
   for (const Piece& piece : tensor.pieces) {
-    const BoxRuns runs(piece.box, tensor.form.dtype, tensor.form.shape);
+    const BoxRows rows(piece.box, tensor.form.dtype, tensor.form.shape);
     Bytes own;
-    if (runs.count() == 1) {
-      own = all.subspan(runs.position(0), runs.run_bytes());
+    if (rows.count() == 1) {
+      own = all.subspan(rows.position(0), rows.row_bytes());
     } else {
       DW_ASSIGN_OR_RETURN(const MutableBytes room, spill_->take(box_bytes(tensor.form, piece.box)));
       copy_box_out(piece.box, tensor.form.dtype, tensor.form.shape, all, room);
@@ -236,14 +236,14 @@ Status BoxedTensors::settle() {
     changed.push_back(&tensor);
     sizes.push_back(tensor.size_bytes);
   }
-  const auto follow = [&](size_t i, ThreadPool* inner) -> Status {
+  const auto advance = [&](size_t i, ThreadPool* inner) -> Status {
     for (const ArrayChange& change : changed[i]->changes) {
       DW_RETURN_IF_ERROR(
           apply_change(changed[i]->form.dtype, change, changed[i]->backing->bytes(), inner));
     }
     return {};
   };
-  Status status = Waves(std::move(sizes), Waves::Inside::kShared, pool_, {}).run(follow);
+  Status status = Waves(std::move(sizes), Waves::Inside::kShared, pool_, {}).run(advance);
   drop();
   if (!status.ok()) forget();
   return status;

@@ -7,7 +7,7 @@
 #include "codec/codec.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
-#include "tensor/box_runs.h"
+#include "tensor/box_rows.h"
 #include "tensor/boxes.h"
 #include "tensor/text.h"
 
@@ -97,10 +97,10 @@ Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* po
     const DeltaEntry& entry = item->entry;
     const Codec& codec = *find_codec(entry.codec);
     const Layout layout = layout_of(entry.dtype);
-    const BoxRuns runs(entry.box, entry.dtype, entry.shape);
-    if (entry.box.whole() || runs.count() == 1) {  // lies together
+    const BoxRows rows(entry.box, entry.dtype, entry.shape);
+    if (entry.box.whole() || rows.count() == 1) {  // lies together
       const MutableBytes own =
-          data.subspan(runs.count() == 0 ? 0 : runs.position(0), runs.count() * runs.run_bytes());
+          data.subspan(rows.count() == 0 ? 0 : rows.position(0), rows.count() * rows.row_bytes());
       DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, own, pool).at(item->place));
       continue;
     }

@@ -262,7 +262,7 @@ def forged_record(world):
     if rng.random() < 0.4:
         world.must("compact", world.store, "--span", "2", *sign)
     whole = world.copy_store("whole")
-    records = [p for p in world.objects() if p.suffix == ".json" and p.parent.name in ("manifests", "edges", "schemas")
+    records = [p for p in world.objects() if p.suffix == ".json" and p.parent.name in ("manifests", "hops", "schemas")
                or p.name == "run.json"]
     for _ in range(rng.randrange(1, 3)):
         victim = rng.choice(records)

@@ -166,7 +166,7 @@ TEST(Fsck, StrangersAreReportedAsOrphans) {
   fill_for_fsck(real);
   for (const char* name : {"parts/0000000002-ff/part-00000.safetensors", "full/0000000001-ff/x",
                            "pending/0000000001-ff/rank-00000.json", "schemas/x.json", "notes.txt",
-                           "edges/x", "manifests/x", "parts/x", "pins/x"}) {
+                           "hops/x", "manifests/x", "parts/x", "pins/x"}) {
     ASSERT_TRUE(real.memory->put(name, MemoryBody(std::string_view("xyz"))).ok());
     const FsckReport report = check(real);
     EXPECT_TRUE(report.problems.empty());

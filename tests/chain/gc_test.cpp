@@ -301,7 +301,7 @@ TEST(Gc, ANotedOrphanThatARecordNamesAfterAllIsKept) {
                      record_digest(bytes)};
   ASSERT_TRUE(real.memory->put(part.name, MemoryBody(bytes)).ok());
   EXPECT_EQ(collect(real, 100, now += kGrace + 5).num_orphans, 1U);
-  ASSERT_TRUE(add_edge(real.chain, &real.records[12], real.records[13], {part}).ok());
+  ASSERT_TRUE(add_hop(real.chain, &real.records[12], real.records[13], {part}).ok());
   EXPECT_EQ(collect(real, 100, now += kGrace + 5).num_deleted, 0U);
   EXPECT_TRUE(real.memory->stat(part.name).ok());
   EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U);
@@ -319,9 +319,9 @@ TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
 TEST(Gc, AnAnchorWithoutItsObjectsIsNotReliedUpon) {
   RealChain real;
   fill(real);
-  const auto edges = list_edges(real.chain, 15, 15, 1).value();
-  ASSERT_FALSE(edges.empty());
-  const Edge anchor = read_edge(real.chain, edges[0]).value();
+  const auto hops = list_hops(real.chain, 15, 15, 1).value();
+  ASSERT_FALSE(hops.empty());
+  const HopRecord anchor = read_hop(real.chain, hops[0]).value();
   ASSERT_FALSE(anchor.base.has_value());
   ASSERT_TRUE(real.memory->remove(anchor.parts[0].name).ok());
   EXPECT_EQ(collect(real, 3, unix_now()).kept, (std::vector<VersionRange>{{11, 19}}));

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/plan.h"
 #include "made_chain.h"
 #include "test_files.h"
@@ -51,11 +51,11 @@ TEST(Keys, FilesThatAreNotKeysAreNamed) {
     return path;
   };
   EXPECT_EQ(make_signer(folder.path() / "none").status().code(), Code::kNotFound);
-  EXPECT_EQ(make_truster(folder.path() / "none").status().code(), Code::kNotFound);
+  EXPECT_EQ(make_verifier(folder.path() / "none").status().code(), Code::kNotFound);
   for (const char* text : {"", "x", "deltawire-private 12", "deltawire-private "}) {
     const fs::path path = file("bad", text);
     EXPECT_TRUE(is_failure(make_signer(path).status(), Code::kInvalidArgument, path.string()));
-    EXPECT_TRUE(is_failure(make_truster(path).status(), Code::kInvalidArgument, path.string()));
+    EXPECT_TRUE(is_failure(make_verifier(path).status(), Code::kInvalidArgument, path.string()));
   }
   for (const int mode : {0644, 0600}) {  // what others may read is beside the point
     fs::permissions(folder.path() / "k.pub", fs::perms(mode));
@@ -63,7 +63,7 @@ TEST(Keys, FilesThatAreNotKeysAreNamed) {
                            "k.pub", "this is a public key"));
   }
   EXPECT_TRUE(
-      is_failure(make_truster(folder.path() / "k").status(), Code::kInvalidArgument, "private"));
+      is_failure(make_verifier(folder.path() / "k").status(), Code::kInvalidArgument, "private"));
 }
 
 // RFC 8032, section 7.1, test 3.
@@ -143,31 +143,31 @@ TEST_F(SignedChain, APublisherDoesNotSignWhatItsReadersWouldRefuse) {
   EXPECT_TRUE(read_keys(path("mine"), both_).ok());
 }
 
-TEST_F(SignedChain, EdgesAreSignedAndCheckedToo) {
+TEST_F(SignedChain, HopRecordsAreSignedAndCheckedToo) {
   const Chain chain = open_with_keys(store_, options("mine", "mine.pub")).value();
   const VersionRecord zero = chain.version(0).value();
   ASSERT_TRUE(store_->put("full/0000000000-cc/x", MemoryBody(std::string_view("abc"))).ok());
   ASSERT_TRUE(
-      add_edge(chain, nullptr, zero, {{"full/0000000000-cc/x", 3, record_digest("abc")}}).ok());
-  const auto names = list_edges(chain, 0, 9, 1).value();
+      add_hop(chain, nullptr, zero, {{"full/0000000000-cc/x", 3, record_digest("abc")}}).ok());
+  const auto names = list_hops(chain, 0, 9, 1).value();
   ASSERT_EQ(names.size(), 1U);
-  EXPECT_TRUE(read_edge(chain, names[0]).ok());
+  EXPECT_TRUE(read_hop(chain, names[0]).ok());
   const Chain other = open_with_keys(store_, options("", "yours.pub")).value();
-  EXPECT_TRUE(is_failure(read_edge(other, names[0]).status(), Code::kCorruption, "not trusted"));
+  EXPECT_TRUE(is_failure(read_hop(other, names[0]).status(), Code::kCorruption, "not trusted"));
 }
 
-TEST_F(SignedChain, AnEdgeNeedsItsPartsInTheStore) {
+TEST_F(SignedChain, AHopRecordNeedsItsPartsInTheStore) {
   const Chain chain = open_with_keys(store_, options("mine", "")).value();
   const VersionRecord zero = chain.version(0).value();
   PartRef part{"full/0000000000-cc/x", 3, record_digest("abc")};
-  EXPECT_EQ(add_edge(chain, nullptr, zero, {part}).code(), Code::kNotFound);
+  EXPECT_EQ(add_hop(chain, nullptr, zero, {part}).code(), Code::kNotFound);
   ASSERT_TRUE(store_->put(part.name, MemoryBody(std::string_view("abcd"))).ok());
-  EXPECT_TRUE(is_failure(add_edge(chain, nullptr, zero, {part}), Code::kCorruption, part.name));
+  EXPECT_TRUE(is_failure(add_hop(chain, nullptr, zero, {part}), Code::kCorruption, part.name));
   part.size_bytes = 4;
-  EXPECT_TRUE(add_edge(chain, nullptr, zero, {part}).ok());
-  EXPECT_EQ(add_edge(chain, nullptr, zero, {part}).code(), Code::kConflict);
+  EXPECT_TRUE(add_hop(chain, nullptr, zero, {part}).ok());
+  EXPECT_EQ(add_hop(chain, nullptr, zero, {part}).code(), Code::kConflict);
   part.name = "parts/x";
-  EXPECT_EQ(add_edge(chain, nullptr, zero, {part}).code(), Code::kCorruption);
+  EXPECT_EQ(add_hop(chain, nullptr, zero, {part}).code(), Code::kCorruption);
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ const MadeChain& long_chain() {
     auto* chain = new MadeChain;
     for (uint64_t v = 0; v < kVersions; ++v) {
       chain->add(v == 0 ? kWhole : kDelta);
-      if (v % 256 == 0 && v != 0) chain->add_edge({}, v, kWhole);
+      if (v % 256 == 0 && v != 0) chain->add_hop({}, v, kWhole);
       for (const uint64_t span : {4, 16, 64}) {
-        if (v != 0 && v % span == 0) chain->add_edge(v - span, v, kDelta * span * 3 / 4);
+        if (v != 0 && v % span == 0) chain->add_hop(v - span, v, kDelta * span * 3 / 4);
       }
     }
     return chain;

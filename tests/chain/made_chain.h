@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "chain/chain.h"
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "counting_store.h"
 #include "store/memory_store.h"
@@ -22,7 +22,7 @@ struct MadeVersion {
   uint64_t bytes = 0, chain_bytes = 0, anchor = 0, anchor_bytes = 0;
   Digest digest;
 };
-struct MadeEdge {
+struct MadeHop {
   std::optional<uint64_t> base;
   uint64_t version = 0, bytes = 0;
 };
@@ -72,13 +72,13 @@ class MadeChain {
                         m.anchor_bytes, committed.digest});
   }
 
-  // A shortcut; from nothing without a base. Versions published later know of anchors.
-  EdgeName add_edge(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) {
-    Edge edge = made_edge(base, version, bytes);
-    const EdgeName name{version, base, bytes, base ? versions[*base].chain_bytes : 0,
-                        versions[version].chain_bytes};
-    put_edge(name, edge);
-    edges.push_back({base, version, bytes});
+  // A hop record; from nothing without a base. Versions published later know of anchors.
+  HopName add_hop(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) {
+    HopRecord hop = made_hop(base, version, bytes);
+    const HopName name{version, base, bytes, base ? versions[*base].chain_bytes : 0,
+                       versions[version].chain_bytes};
+    put_hop(name, hop);
+    hops.push_back({base, version, bytes});
     if (!base && version >= anchor_) {
       anchor_ = version;
       anchor_bytes_ = bytes;
@@ -86,28 +86,28 @@ class MadeChain {
     return name;
   }
 
-  Edge made_edge(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) const {
-    Edge edge;
-    edge.run = chain.run();
-    edge.version = version;
-    edge.base = base;
-    edge.manifest = versions[version].digest;
-    if (base) edge.base_manifest = versions[*base].digest;
-    edge.created = "2026-11-15T05:36:24Z";
+  HopRecord made_hop(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) const {
+    HopRecord hop;
+    hop.run = chain.run();
+    hop.version = version;
+    hop.base = base;
+    hop.manifest = versions[version].digest;
+    if (base) hop.base_manifest = versions[*base].digest;
+    hop.created = "2026-11-15T05:36:24Z";
     const std::string folder = base ? part_folder(version, "bb") : full_folder(version, "bb");
-    edge.parts = {{folder + "part-00000.safetensors", bytes, record_digest("edge")}};
-    return edge;
+    hop.parts = {{folder + "part-00000.safetensors", bytes, record_digest("hop")}};
+    return hop;
   }
 
-  void put_edge(const EdgeName& name, const Edge& edge) {
-    ASSERT_TRUE(memory->put(edge_name(name), MemoryBody(serialise_edge(edge, {}).value())).ok());
+  void put_hop(const HopName& name, const HopRecord& hop) {
+    ASSERT_TRUE(memory->put(hop_name(name), MemoryBody(serialise_hop(hop, {}).value())).ok());
   }
 
   std::shared_ptr<MemoryStore> memory;
   std::shared_ptr<CountingStore> store;
   Chain chain;
   std::vector<MadeVersion> versions;
-  std::vector<MadeEdge> edges;
+  std::vector<MadeHop> hops;
 
  private:
   PartRef schema_;

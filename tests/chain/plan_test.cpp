@@ -15,7 +15,7 @@ namespace {
 
 using testing::is_failure;
 using testing::MadeChain;
-using testing::MadeEdge;
+using testing::MadeHop;
 using testing::MadeVersion;
 
 constexpr uint64_t kInfinite = std::numeric_limits<uint64_t>::max();
@@ -50,8 +50,8 @@ void expect_sound(const MadeChain& made, const Plan& plan, std::optional<uint64_
   EXPECT_EQ(plan.schema.tensors.size(), 1U);
 }
 
-// The cheapest cost to each version by looking at every version and edge there is; whole states and
-// edges only as far as `visible` says.
+// The cheapest cost to each version by looking at every version and hop record there is; whole
+// states and hop records only as far as `visible` says.
 uint64_t cheapest_cost(const MadeChain& made, std::optional<uint64_t> held, uint64_t target,
                        const std::function<bool(uint64_t version, bool full_version)>& visible) {
   std::vector<uint64_t> cost(target + 1, kInfinite);
@@ -62,10 +62,10 @@ uint64_t cheapest_cost(const MadeChain& made, std::optional<uint64_t> held, uint
     if (!version.full && cost[v - 1] != kInfinite) {
       cost[v] = std::min(cost[v], cost[v - 1] + version.bytes + kHopCost);
     }
-    for (const MadeEdge& edge : made.edges) {
-      if (edge.version != v || !visible(v, false)) continue;
-      const uint64_t before = edge.base ? cost[*edge.base] : 0;
-      if (before != kInfinite) cost[v] = std::min(cost[v], before + edge.bytes + kHopCost);
+    for (const MadeHop& hop : made.hops) {
+      if (hop.version != v || !visible(v, false)) continue;
+      const uint64_t before = hop.base ? cost[*hop.base] : 0;
+      if (before != kInfinite) cost[v] = std::min(cost[v], before + hop.bytes + kHopCost);
     }
   }
   return cost[target];
@@ -82,11 +82,11 @@ MadeChain random_chain(std::mt19937_64& random, const Shape& shape) {
   for (int v = 0; v < shape.versions; ++v) {
     made.add(size(5), int(random() % 100) < shape.full_percent);
     const bool anchored = int(random() % 100) < shape.anchor_percent;
-    if (anchored && !made.versions.back().full) made.add_edge({}, uint64_t(v), size(20));
+    if (anchored && !made.versions.back().full) made.add_hop({}, uint64_t(v), size(20));
   }
   for (int i = 0; i < shape.merged; ++i) {
     const uint64_t version = 1 + random() % uint64_t(shape.versions - 1);
-    made.add_edge(random() % version, version, size(8));
+    made.add_hop(random() % version, version, size(8));
   }
   return made;
 }
@@ -110,7 +110,7 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
       for (const Hop& hop : plan->hops) {
         ++(hop.kind == HopKind::kMerged ? merged : hop.kind == HopKind::kAnchor ? anchored : plain);
       }
-      // What a plan looks at: shortcuts from the held version on, or from the newest anchor that
+      // What a plan looks at: hops from the held version on, or from the newest anchor that
       // the target knows of, whichever is older; of whole versions the target and that anchor.
       const uint64_t anchor = made.versions[target].anchor;
       const uint64_t first = held ? std::min(*held + 1, anchor) : anchor;
@@ -195,7 +195,7 @@ TEST(Plan, WhatWasPrunedIsGoneAround) {
   MadeChain made;
   for (int i = 0; i < 30; ++i) {
     made.add(i == 0 ? 100'000 : 10);
-    if (i == 20) made.add_edge({}, 20, 100'000);
+    if (i == 20) made.add_hop({}, 20, 100'000);
   }
   for (uint64_t v = 0; v < 20; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
   // Held by nobody, pruned long ago, pruned just now.
@@ -218,13 +218,13 @@ TEST(Plan, WhatWasPrunedIsGoneAround) {
 
 TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
   MadeChain made;
-  std::vector<EdgeName> anchors;
+  std::vector<HopName> anchors;
   for (uint64_t i = 0; i < 40; ++i) {
     made.add(i == 0 ? 50 : 10);
-    if (i % 10 == 5) anchors.push_back(made.add_edge({}, i, 50));
+    if (i % 10 == 5) anchors.push_back(made.add_hop({}, i, 50));
   }
   for (int gone = int(anchors.size()) - 1; gone >= 0; --gone) {
-    ASSERT_TRUE(made.memory->remove(edge_name(anchors[size_t(gone)])).ok());
+    ASSERT_TRUE(made.memory->remove(hop_name(anchors[size_t(gone)])).ok());
     const Plan plan = plan_catch_up(made.chain, {}, 39).value();
     EXPECT_EQ(plan.hops[0].version, gone == 0 ? 0U : anchors[size_t(gone) - 1].version);
     expect_sound(made, plan, {}, 39);
@@ -237,7 +237,7 @@ TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
 TEST(Plan, AHoleIsGoneAroundByAMergedDelta) {
   MadeChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
-  made.add_edge(4, 12, 500);
+  made.add_hop(4, 12, 500);
   ASSERT_TRUE(made.memory->remove(manifest_name(8)).ok());
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
   expect_sound(made, plan, 2, 19);
@@ -256,8 +256,8 @@ TEST(Plan, PartsToAvoidAreGoneAround) {
   MadeChain made;
   made.add(1'000'000);
   for (int i = 0; i < 4; ++i) made.add(10'000);
-  made.add_edge({}, 4, 1'000'000);
-  made.add_edge(2, 4, 100'000);
+  made.add_hop({}, 4, 1'000'000);
+  made.add_hop(2, 4, 100'000);
   const auto part_of = [](uint64_t version, const char* attempt) {
     return part_folder(version, attempt) + "part-00000.safetensors";
   };
@@ -282,11 +282,11 @@ TEST(Plan, PartsToAvoidAreGoneAround) {
 TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
   MadeChain made;
   for (const bool full : {true, false, true, false}) made.add(full ? 1000 : 10, full);
-  made.add_edge(0, 3, 50);
+  made.add_hop(0, 3, 50);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 1), 3, nullptr,
                                   {full_folder(2, "aa") + "part-00000.safetensors"})
                         .value();
-  ASSERT_EQ(plan.hops.size(), 2U);  // from the seed, by the shortcut
+  ASSERT_EQ(plan.hops.size(), 2U);  // from the seed, by the hop
   EXPECT_EQ(plan.hops[0].version, 0U);
   EXPECT_EQ(plan.hops[1].kind, HopKind::kMerged);
 }
@@ -325,7 +325,7 @@ TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
     EXPECT_TRUE(is_failure(plan_catch_up(made.chain, held_at(made, 2), 19).status(),
                            Code::kCorruption, "manifests/0000000010.json"));
     // With a way around the plan takes it, and says why.
-    made.add_edge(8, 12, 50'000);
+    made.add_hop(8, 12, 50'000);
     const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
     expect_sound(made, plan, 2, 19);
     ASSERT_EQ(plan.notes.size(), 1U);
@@ -333,89 +333,89 @@ TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
   }
 }
 
-TEST(Plan, HostileEdgesAreNotFollowed) {
+TEST(Plan, HostileHopsAreNotFollowed) {
   const auto fresh = [] {
     auto made = std::make_unique<MadeChain>();
     for (int i = 0; i < 20; ++i) made->add(i == 0 ? 1'000'000 : 10'000);
-    made->add_edge(4, 12, 30'000);  // an honest one, that must stay in use
+    made->add_hop(4, 12, 30'000);  // an honest one, that must stay in use
     return made;
   };
   const uint64_t honest = 20'000 + 30'000 + 70'000;
   struct Attack {
     const char* what;
-    std::function<void(EdgeName*, Edge*)> forge;
+    std::function<void(HopName*, HopRecord*)> forge;
   };
   const Attack attacks[] = {
-      {"says less in its name", [](EdgeName* name, Edge*) { name->bytes = 1; }},
-      {"sums below", [](EdgeName* name, Edge*) { name->base_chain_bytes -= 9; }},
-      {"sums above", [](EdgeName* name, Edge*) { name->chain_bytes += 9; }},
-      {"another base", [](EdgeName* name, Edge*) { name->base = 3; }},
-      {"another version", [](EdgeName* name, Edge*) { name->version = 17; }},
-      {"another run", [](EdgeName*, Edge* edge) { edge->run = std::string(32, '0'); }},
-      {"another manifest", [](EdgeName*, Edge* edge) { edge->manifest = record_digest("x"); }},
+      {"says less in its name", [](HopName* name, HopRecord*) { name->bytes = 1; }},
+      {"sums below", [](HopName* name, HopRecord*) { name->base_chain_bytes -= 9; }},
+      {"sums above", [](HopName* name, HopRecord*) { name->chain_bytes += 9; }},
+      {"another base", [](HopName* name, HopRecord*) { name->base = 3; }},
+      {"another version", [](HopName* name, HopRecord*) { name->version = 17; }},
+      {"another run", [](HopName*, HopRecord* hop) { hop->run = std::string(32, '0'); }},
+      {"another manifest", [](HopName*, HopRecord* hop) { hop->manifest = record_digest("x"); }},
       {"another base manifest",
-       [](EdgeName*, Edge* edge) { edge->base_manifest = record_digest("x"); }},
-      {"parts elsewhere", [](EdgeName*, Edge* edge) { edge->parts[0].name = "full/x"; }},
-      {"parts outside", [](EdgeName*, Edge* edge) { edge->parts[0].name = "parts/../../x"; }},
+       [](HopName*, HopRecord* hop) { hop->base_manifest = record_digest("x"); }},
+      {"parts elsewhere", [](HopName*, HopRecord* hop) { hop->parts[0].name = "full/x"; }},
+      {"parts outside", [](HopName*, HopRecord* hop) { hop->parts[0].name = "parts/../../x"; }},
   };
   for (const Attack& attack : attacks) {
     const auto made = fresh();
-    Edge edge = made->made_edge(5, 16, 100);
-    EdgeName name{16, 5, 100, made->versions[5].chain_bytes, made->versions[16].chain_bytes};
-    attack.forge(&name, &edge);
-    made->put_edge(name, edge);
+    HopRecord hop = made->made_hop(5, 16, 100);
+    HopName name{16, 5, 100, made->versions[5].chain_bytes, made->versions[16].chain_bytes};
+    attack.forge(&name, &hop);
+    made->put_hop(name, hop);
     const Result<Plan> plan = plan_catch_up(made->chain, held_at(*made, 2), 19);
     ASSERT_TRUE(plan.ok()) << attack.what << ": " << plan.status().to_string();
     expect_sound(*made, *plan, 2, 19);
     EXPECT_EQ(plan->bytes, honest) << attack.what;
     EXPECT_EQ(plan->notes.size(), 1U) << attack.what;
   }
-  // Without an attack the same edge is taken: the attacks above were worth refusing.
+  // Without an attack the same hop record is taken: the attacks above were worth refusing.
   const auto made = fresh();
-  made->add_edge(5, 16, 100);
+  made->add_hop(5, 16, 100);
   EXPECT_EQ(plan_catch_up(made->chain, held_at(*made, 2), 19)->bytes, 30'000 + 100 + 30'000U);
 }
 
-TEST(Plan, ShortcutsThatDisagreeAreSettledByTheManifest) {
+TEST(Plan, HopsThatDisagreeAreSettledByTheManifest) {
   MadeChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10'000);
-  made.add_edge(2, 8, 100);
-  Edge edge = made.made_edge(8, 14, 100);
-  edge.base_manifest = record_digest("x");
-  made.put_edge({14, 8, 100, made.versions[8].chain_bytes, made.versions[14].chain_bytes}, edge);
+  made.add_hop(2, 8, 100);
+  HopRecord hop = made.made_hop(8, 14, 100);
+  hop.base_manifest = record_digest("x");
+  made.put_hop({14, 8, 100, made.versions[8].chain_bytes, made.versions[14].chain_bytes}, hop);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
   expect_sound(made, plan, 2, 19);
   EXPECT_EQ(plan.bytes, 100 + 110'000U);
   ASSERT_EQ(plan.notes.size(), 1U);
-  EXPECT_NE(plan.notes[0].find("edges/0000000014"), std::string::npos);
+  EXPECT_NE(plan.notes[0].find("hops/0000000014"), std::string::npos);
 }
 
-TEST(Plan, NamesThatAreNotEdgesArePassedOver) {
+TEST(Plan, NamesThatAreNotHopsArePassedOver) {
   for (const char* name :
-       {"edges/", "edges/x", "edges/0000000016.json", "edges/0000000016-0000000005.json",
-        "edges/0000000016-0000000005-00000000000064-00000000000000-0000000000000.json",
-        "edges/0000000016-0000000016-00000000000064-00000000000000-00000000000000.json",
-        "edges/0000000016-0000000020-00000000000064-00000000000000-00000000000000.json",
-        "edges/0000000016-0000000005-00000000000064-00000000000001-00000000000000.json",
-        "edges/0000000016-full-00000000000064-00000000000001-00000000000001.json",
-        "edges/0000000016-0000000005-0000000000006A-00000000000000-00000000000000.json",
-        "edges/0000000016-0000000005-00000000000064-00000000000000-00000000000000.json.json",
-        "edges/-000000016-0000000005-00000000000064-00000000000000-00000000000000.json",
-        "edges/+000000016-0000000005-00000000000064-00000000000000-00000000000000.json",
-        "edges/0000000016-0000000005--0000000000064-00000000000000-00000000000000.json"}) {
-    EXPECT_FALSE(parse_edge_name(name).has_value()) << name;
+       {"hops/", "hops/x", "hops/0000000016.json", "hops/0000000016-0000000005.json",
+        "hops/0000000016-0000000005-00000000000064-00000000000000-0000000000000.json",
+        "hops/0000000016-0000000016-00000000000064-00000000000000-00000000000000.json",
+        "hops/0000000016-0000000020-00000000000064-00000000000000-00000000000000.json",
+        "hops/0000000016-0000000005-00000000000064-00000000000001-00000000000000.json",
+        "hops/0000000016-full-00000000000064-00000000000001-00000000000001.json",
+        "hops/0000000016-0000000005-0000000000006A-00000000000000-00000000000000.json",
+        "hops/0000000016-0000000005-00000000000064-00000000000000-00000000000000.json.json",
+        "hops/-000000016-0000000005-00000000000064-00000000000000-00000000000000.json",
+        "hops/+000000016-0000000005-00000000000064-00000000000000-00000000000000.json",
+        "hops/0000000016-0000000005--0000000000064-00000000000000-00000000000000.json"}) {
+    EXPECT_FALSE(parse_hop_name(name).has_value()) << name;
   }
   MadeChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
-  ASSERT_TRUE(made.memory->put("edges/zzz", MemoryBody(std::string_view())).ok());
-  ASSERT_TRUE(made.memory->put("edges/0000000007", MemoryBody(std::string_view())).ok());
+  ASSERT_TRUE(made.memory->put("hops/zzz", MemoryBody(std::string_view())).ok());
+  ASSERT_TRUE(made.memory->put("hops/0000000007", MemoryBody(std::string_view())).ok());
   EXPECT_EQ(plan_catch_up(made.chain, held_at(made, 2), 19)->bytes, 170U);
 }
 
 TEST(Plan, AFailingStoreIsReportedAsSuch) {
   MadeChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
-  made.add_edge(4, 12, 20);
+  made.add_hop(4, 12, 20);
   made.store->requests = 0;
   const uint64_t without_schema = [&] {
     const Chain chain = Chain::open(made.store, {}).value();
@@ -436,16 +436,16 @@ TEST(Plan, AFailingStoreIsReportedAsSuch) {
 TEST(Plan, ThePathDoesNotDependOnTheGraphsOrder) {
   PlanGraph graph;
   graph.start_at({5, 100});
-  graph.add_shortcut({9, 7, 10, 140, 180});
-  graph.add_shortcut({7, {}, 10, 0, 140});
+  graph.add_hop({9, 7, 10, 140, 180});
+  graph.add_hop({7, {}, 10, 0, 140});
   const auto path = graph.cheapest({9, 180});
   ASSERT_TRUE(path.has_value());
   ASSERT_EQ(path->size(), 2U);
-  EXPECT_EQ((*path)[0].shortcut, 1U);
-  EXPECT_EQ((*path)[1].shortcut, 0U);
+  EXPECT_EQ((*path)[0].hop, 1U);
+  EXPECT_EQ((*path)[1].hop, 0U);
   graph.drop(1);
   ASSERT_EQ(graph.cheapest({9, 180})->size(), 2U);
-  EXPECT_FALSE(graph.cheapest({9, 180})->front().shortcut.has_value());
+  EXPECT_FALSE(graph.cheapest({9, 180})->front().hop.has_value());
   graph.cut(6);
   EXPECT_FALSE(graph.cheapest({9, 180}).has_value());
 }

@@ -12,7 +12,7 @@
 
 #include "base/hex.h"
 #include "chain/chain.h"
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
 #include "chain/plan.h"
@@ -95,7 +95,7 @@ class RealChain {
 
   void add_anchor(uint64_t version) {
     auto parts = put_whole(version, states[version], files_of[version]);
-    const Status status = add_edge(chain, nullptr, records[version], parts);
+    const Status status = add_hop(chain, nullptr, records[version], parts);
     ASSERT_TRUE(status.ok()) << status.to_string();
     if (version >= anchor_) {
       anchor_ = version;
@@ -106,7 +106,7 @@ class RealChain {
 
   void add_merged(uint64_t base, uint64_t version) {
     auto parts = put_delta(version, records[base].manifest.state, states[base], states[version]);
-    const Status status = add_edge(chain, &records[base], records[version], parts);
+    const Status status = add_hop(chain, &records[base], records[version], parts);
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
 

@@ -60,7 +60,7 @@ void expect_round_trip(const Codec& codec, Layout layout, const ArrayPair& pair)
 void expect_followed(const Codec& codec, Layout layout, const ArrayPair& pair) {
   const Bytes before = pair.old_bytes.span(), after = pair.new_bytes.span();
   Hasher old_hasher(DigestKind::kXxh3_128), new_hasher(DigestKind::kXxh3_128);
-  const auto encoded = codec.encode_followed(layout, before, after, {&old_hasher, &new_hasher});
+  const auto encoded = codec.encode_hashed(layout, before, after, {&old_hasher, &new_hasher});
   ASSERT_TRUE(encoded.ok()) << encoded.status().to_string();
   EXPECT_TRUE(same_bytes(encoded->payload, codec.encode(layout, before, after, nullptr)->payload));
   EXPECT_EQ(old_hasher.finish(), digest_of(DigestKind::kXxh3_128, before));
@@ -68,7 +68,7 @@ void expect_followed(const Codec& codec, Layout layout, const ArrayPair& pair) {
 
   WalledBuffer patched(before);
   Hasher hasher(DigestKind::kXxh3_128);
-  const Status applied = codec.apply_followed(layout, encoded->payload, patched.span(), &hasher);
+  const Status applied = codec.apply_hashed(layout, encoded->payload, patched.span(), &hasher);
   ASSERT_TRUE(applied.ok()) << applied.to_string();
   EXPECT_TRUE(same_bytes(after, patched.span()));
   EXPECT_EQ(hasher.finish(), digest_of(DigestKind::kXxh3_128, after));

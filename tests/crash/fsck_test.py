@@ -89,7 +89,7 @@ def damage_one(chain, store, name, stride):
     path.unlink()
     if name != "run.json":
         # A record may have been removed by gc, but its parts are then noted: here they are orphans.
-        record = name.startswith(("edges/", "manifests/"))
+        record = name.startswith(("hops/", "manifests/"))
         expect("gone", not name.startswith(MAY_GO), not name.startswith(NO_DAMAGE) and not record)
     path.write_bytes(good)
     expect("whole again", False)
@@ -114,7 +114,7 @@ def main():
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             count = sum(pool.map(work, range(len(names))))
-        for stranger in ("notes.txt", "parts/0000000001-ff/x", "manifests/x", "edges/x"):
+        for stranger in ("notes.txt", "parts/0000000001-ff/x", "manifests/x", "hops/x"):
             path = chain.store / stranger
             path.parent.mkdir(exist_ok=True)
             path.write_text("xyz")

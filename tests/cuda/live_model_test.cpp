@@ -79,7 +79,7 @@ class LiveModelTest : public ::testing::Test {
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
     return std::move(*publisher);
   }
-  TensorReplica follow(const DeviceModel& device, bool check_commit = true) {
+  TensorReplica order_after(const DeviceModel& device, bool check_commit = true) {
     TensorReplicaOptions options;
     options.threads = 2;
     options.heartbeat = false;
@@ -343,7 +343,7 @@ TEST_F(LiveModelTest, AReplicaFollowsAndCatchesUp) {
   Model empty = model;
   for (TestTensor& tensor : empty.tensors) tensor.bytes.assign(tensor.bytes.size(), 0);
   DeviceModel device(empty);
-  TensorReplica replica = follow(device);
+  TensorReplica replica = order_after(device);
   const auto pull = [&] {
     const auto report = replica.pull();
     ASSERT_TRUE(report.ok()) << report.status().to_string();
@@ -372,7 +372,7 @@ TEST_F(LiveModelTest, PrepareWritesNothing) {
   publish(&publisher, model.views());
   DeviceModel device(model);
   const Model before = model;
-  TensorReplica replica = follow(device);
+  TensorReplica replica = order_after(device);
   ASSERT_TRUE(replica.pull().ok());
   model.step();
   publish(&publisher, model.views());
@@ -387,7 +387,7 @@ TEST_F(LiveModelTest, WeightsThatAreNotTheBaseAreFoundAndRepaired) {
   Publisher publisher = open();
   publish(&publisher, model.views());
   DeviceModel device(model);
-  TensorReplica replica = follow(device);
+  TensorReplica replica = order_after(device);
   ASSERT_TRUE(replica.pull().ok());
   const auto live = device.live(model);
   const uint8_t wrong[2] = {0x12, 0x34};  // somebody writes into the weights
@@ -407,7 +407,7 @@ TEST_F(LiveModelTest, ADamagedPartLeavesTheWeightsAlone) {
   publish(&publisher, model.views());
   DeviceModel device(model);
   const Model before = model;
-  TensorReplica replica = follow(device);
+  TensorReplica replica = order_after(device);
   ASSERT_TRUE(replica.pull().ok());
   model.step();
   publish(&publisher, model.views());
@@ -444,7 +444,7 @@ TEST_F(LiveModelTest, TensorsOfRanksComeInBoxes) {
   };
   publish(&publisher, boxes());
   DeviceModel replica_device(model);
-  TensorReplica replica = follow(replica_device);
+  TensorReplica replica = order_after(replica_device);
   for (int i = 0; i < 3; ++i) {
     model.step();
     device.become(model);

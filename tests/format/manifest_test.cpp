@@ -40,7 +40,7 @@ Manifest sample() {
   return m;
 }
 
-Edge sample_edge() {
+HopRecord sample_hop() {
   return {.run = std::string(32, 'b'),
           .version = 12,
           .base = 8,
@@ -113,16 +113,16 @@ TEST(Manifest, TheTextIsPinned) {
 
 TEST(Manifest, EveryFlippedBitIsFound) {
   const std::string manifest = serialise_manifest(sample(), {}).value();
-  const std::string edge = serialise_edge(sample_edge(), {}).value();
+  const std::string hop = serialise_hop(sample_hop(), {}).value();
   for (size_t at = 0; at < manifest.size() * 8; ++at) {
     std::string bad = manifest;
     bad[at / 8] = char(bad[at / 8] ^ (1 << at % 8));
     EXPECT_FALSE(parse_manifest(bad, {}).ok()) << "bit " << at;
   }
-  for (size_t at = 0; at < edge.size() * 8; ++at) {
-    std::string bad = edge;
+  for (size_t at = 0; at < hop.size() * 8; ++at) {
+    std::string bad = hop;
     bad[at / 8] = char(bad[at / 8] ^ (1 << at % 8));
-    EXPECT_FALSE(parse_edge(bad, {}).ok()) << "bit " << at;
+    EXPECT_FALSE(parse_hop(bad, {}).ok()) << "bit " << at;
   }
 }
 
@@ -180,34 +180,34 @@ TEST(Manifest, ASignatureIsOverTheRecordWithoutIt) {
   const std::string text = serialise_manifest(sample(), sign).value();
   EXPECT_EQ(signed_text, serialise_manifest(sample(), {}).value());
   bool asked = false;
-  const Truster trust = [&](std::string_view own, const std::optional<Signature>& signature) {
+  const Verifier trust = [&](std::string_view own, const std::optional<Signature>& signature) {
     asked = own == signed_text && signature && signature->key == std::string(64, '1') &&
             signature->bytes == std::string(128, '2');
     return Status();
   };
   EXPECT_TRUE(parse_manifest(text, trust).ok());
   EXPECT_TRUE(asked);
-  const Truster refuse = [](std::string_view, const std::optional<Signature>&) {
+  const Verifier refuse = [](std::string_view, const std::optional<Signature>&) {
     return corruption("no");
   };
   EXPECT_TRUE(is_failure(parse_manifest(text, refuse).status(), Code::kCorruption, "no"));
   EXPECT_TRUE(parse_manifest(text, {}).ok());
 }
 
-TEST(Edge, ComesBackAsItWent) {
-  const Edge e = sample_edge();
-  const Result<Edge> back = parse_edge(serialise_edge(e, {}).value(), {});
+TEST(HopRecord, ComesBackAsItWent) {
+  const HopRecord e = sample_hop();
+  const Result<HopRecord> back = parse_hop(serialise_hop(e, {}).value(), {});
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(back->version, 12U);
   EXPECT_EQ(back->base, 8U);
   EXPECT_EQ(back->manifest, e.manifest);
   EXPECT_EQ(back->base_manifest, e.base_manifest);
   EXPECT_EQ(back->parts, e.parts);
-  const std::string good = serialise_edge(e, {}).value();
+  const std::string good = serialise_hop(e, {}).value();
   for (const auto& [from, to] :
        {std::pair("\"base\":8", "\"base\":12"), {"\"base\":8", "\"base\":null"}}) {
     EXPECT_TRUE(
-        is_failure(parse_edge(forge(good, from, to), {}).status(), Code::kCorruption, "base"));
+        is_failure(parse_hop(forge(good, from, to), {}).status(), Code::kCorruption, "base"));
   }
 }
 

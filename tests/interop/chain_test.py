@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A second reader of chains, written from docs/format.md alone, section 4: records, links, parts, shortcuts.
+"""A second reader of chains, written from docs/format.md alone, section 4: records, links, parts, hop records.
 
 usage: chain_test.py DELTAWIRE
 
 It follows a chain in a folder version by version, makes every state of the parts alone and compares it with
-what was published; then it takes the shortcuts. xxh3-128 is left to others.
+what was published; then it takes the hop records. xxh3-128 is left to others.
 """
 import base64
 import hashlib
@@ -135,22 +135,22 @@ def plain(files):
     return {name: data for name, data in files.items() if re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9._-]*", name)}
 
 
-def check_edges(store, digests, sums, states):
+def check_hops(store, digests, sums, states):
     kinds = set()
-    for path in sorted((store / "edges").iterdir()):
+    for path in sorted((store / "hops").iterdir()):
         version, base, size, base_sum, own_sum = path.stem.split("-")
-        edge, _ = read_record(path, "edge/1")
+        hop, _ = read_record(path, "hop/1")
         anchor = base == "full"
-        assert edge["version"] == int(version) and edge["manifest"] == digests[int(version)]
-        assert edge["base"] == (None if anchor else int(base))
-        assert edge["base_manifest"] == (None if anchor else digests[int(base)])
-        assert int(size, 16) == sum(ref["bytes"] for ref in edge["parts"])
+        assert hop["version"] == int(version) and hop["manifest"] == digests[int(version)]
+        assert hop["base"] == (None if anchor else int(base))
+        assert hop["base_manifest"] == (None if anchor else digests[int(base)])
+        assert int(size, 16) == sum(ref["bytes"] for ref in hop["parts"])
         assert int(base_sum, 16) == (0 if anchor else sums[int(base)]) and int(own_sum, 16) == sums[int(version)]
         reader = Reader(store)
-        state = reader.whole(edge["parts"]) if anchor else reader.patched(states[int(base)], edge["parts"])
+        state = reader.whole(hop["parts"]) if anchor else reader.patched(states[int(base)], hop["parts"])
         assert state == states[int(version)], path.name
         if anchor:
-            assert reader.copies(edge["parts"]) == plain(reader.files(reader.manifest(int(version))[0]))
+            assert reader.copies(hop["parts"]) == plain(reader.files(reader.manifest(int(version))[0]))
         kinds.add("anchor" if anchor else "merged")
     return kinds
 
@@ -175,7 +175,7 @@ def main():
             run("publish", path, store, "--codec", codec, "--part-size", "8KiB")
         run("anchor", store, 3)
         run("compact", store, "--span", "2", "--codec", "tight")
-        found = check_edges(store, *check_chain(store, published))
+        found = check_hops(store, *check_chain(store, published))
         assert found == {"anchor", "merged"}, found
     print(f"a chain of {len(published)} versions, its anchors and merged deltas read by docs/format.md alone")
 

@@ -68,10 +68,10 @@ class CheckStatesTest : public ::testing::Test {
     const auto checked = check_states(chain.chain(), options);
     EXPECT_TRUE(checked.ok()) << checked.status().to_string();
     num_versions_ = checked->num_versions;
-    num_edges_ = checked->num_edges;
+    num_hops_ = checked->num_hops;
     return checked->problems;
   }
-  uint64_t seed_ = 0, num_versions_ = 0, num_edges_ = 0;
+  uint64_t seed_ = 0, num_versions_ = 0, num_hops_ = 0;
 };
 
 ::testing::AssertionResult has(const std::string& text, const std::string& word) {
@@ -79,7 +79,7 @@ class CheckStatesTest : public ::testing::Test {
   return ::testing::AssertionFailure() << text;
 }
 
-TEST_F(CheckStatesTest, ASoundChainWithShortcuts) {
+TEST_F(CheckStatesTest, ASoundChainWithHopRecords) {
   chain.publish_full(tensors, 2);
   for (int i = 0; i < 4; ++i) {
     step();
@@ -94,7 +94,7 @@ TEST_F(CheckStatesTest, ASoundChainWithShortcuts) {
   chain.add_merged(2, 5);
   EXPECT_TRUE(problems().empty());
   EXPECT_EQ(num_versions_, 6U);
-  EXPECT_EQ(num_edges_, 3U);
+  EXPECT_EQ(num_hops_, 3U);
   const TempFolder work;
   WorkOptions in_folder;
   in_folder.folder = work.path();

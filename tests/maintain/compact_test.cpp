@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "deltawire/delta.h"
@@ -209,7 +209,7 @@ TEST_F(CompactTest, AnyFailedPutLeavesTheChainAsItWas) {
     store->before_put = nullptr;
     EXPECT_TRUE(holds(store, 4, states[4]));
     if (report.ok()) break;
-    EXPECT_TRUE(objects_of(*store, kEdgePrefix).empty());
+    EXPECT_TRUE(objects_of(*store, kHopPrefix).empty());
     EXPECT_LE(objects_of(*store, "").size(), before + 1);
   }
   expect_one_hop(0, 4);
@@ -235,9 +235,9 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
       is_failure(make_anchor(Chain::open(store).value(), 9, work).status(), Code::kNotFound));
 }
 
-// ---- shortcuts that are there by name only
+// ---- hop records that are there by name only
 
-// What may have become of the parts of a shortcut.
+// What may have become of the parts of a hop record.
 enum class Damage : uint8_t { kGone, kCutOff, kFlipped };
 
 Status damage_part(Store& store, const PartRef& part, Damage damage) {
@@ -256,9 +256,9 @@ TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
       states.clear();
       make_chain(4, codec);
       ASSERT_TRUE(compact({2, 4}).ok());
-      for (const EdgeName& name : list_edges(chain(), 0, 4, SIZE_MAX).value()) {
-        const Edge edge = read_edge(chain(), name).value();
-        ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
+      for (const HopName& name : list_hops(chain(), 0, 4, SIZE_MAX).value()) {
+        const HopRecord hop = read_hop(chain(), name).value();
+        ASSERT_TRUE(damage_part(*store, hop.parts[0], damage).ok());
       }
       const auto report = compact({2, 4});
       ASSERT_TRUE(report.ok()) << report.status().to_string();
@@ -282,14 +282,14 @@ TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
     make_chain(3, "auto");
     ASSERT_TRUE(make_anchor(Chain::open(store).value(), 3, options)->made);
     EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->made);
-    const auto edges = list_edges(chain(), 3, 3, SIZE_MAX).value();
-    ASSERT_EQ(edges.size(), 1U);
-    const Edge edge = read_edge(chain(), edges[0]).value();
-    ASSERT_TRUE(damage_part(*store, edge.parts[0], damage).ok());
+    const auto hops = list_hops(chain(), 3, 3, SIZE_MAX).value();
+    ASSERT_EQ(hops.size(), 1U);
+    const HopRecord hop = read_hop(chain(), hops[0]).value();
+    ASSERT_TRUE(damage_part(*store, hop.parts[0], damage).ok());
     const auto report = make_anchor(Chain::open(store).value(), 3, options);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_TRUE(report->made) << int(damage);
-    EXPECT_EQ(list_edges(chain(), 3, 3, SIZE_MAX)->size(), 1U);
+    EXPECT_EQ(list_hops(chain(), 3, 3, SIZE_MAX)->size(), 1U);
     EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->made);
     EXPECT_TRUE(holds(store, 3, states[3]));
   }

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/plan.h"
@@ -71,25 +71,26 @@ class SignedChainTest : public ::testing::Test {
     return Chain::open(store, {})->version(version).value().manifest.signed_by;
   }
   std::string key(const std::string& name) const { return read_keys(path(name), {}).value().key; }
-  // Whether one who trusts the key gets there from nothing, by way of edges alone or not.
+  // Whether one who trusts the key gets there from nothing, by way of hop records alone or not.
   Status plan_with(const std::string& trust, uint64_t version,
                    std::optional<Held> held = {}) const {
     const Chain chain = open_with_keys(store, read_keys({}, path(trust)).value()).value();
     return plan_catch_up(chain, held, version).status();
   }
-  // Puts an unsigned twin of every edge in its place, as anybody can who may write to the store.
-  void forge_edges() const {
+  // Puts an unsigned twin of every hop record in its place, as anybody can who may write to the
+  // store.
+  void forge_hops() const {
     const Chain chain = Chain::open(store, {}).value();
-    for (const std::string& name : objects_of(*store, kEdgePrefix)) {
-      const Edge edge = read_edge(chain, *parse_edge_name(name)).value();
-      ASSERT_TRUE(store->put(name, MemoryBody(serialise_edge(edge, {}).value())).ok());
+    for (const std::string& name : objects_of(*store, kHopPrefix)) {
+      const HopRecord hop = read_hop(chain, *parse_hop_name(name)).value();
+      ASSERT_TRUE(store->put(name, MemoryBody(serialise_hop(hop, {}).value())).ok());
     }
   }
-  Status read_edges_with(const std::string& trust) const {
+  Status read_hops_with(const std::string& trust) const {
     const Chain chain = open_with_keys(store, read_keys({}, path(trust)).value()).value();
-    const auto edges = list_edges(chain, 0, 100, SIZE_MAX).value();
-    for (const EdgeName& name : edges) DW_RETURN_IF_ERROR(read_edge(chain, name).status());
-    return edges.empty() ? not_found("no edge") : Status();
+    const auto hops = list_hops(chain, 0, 100, SIZE_MAX).value();
+    for (const HopName& name : hops) DW_RETURN_IF_ERROR(read_hop(chain, name).status());
+    return hops.empty() ? not_found("no hop") : Status();
   }
 
   TempFolder folder;
@@ -113,7 +114,7 @@ TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
   EXPECT_EQ(objects_of(*store, ""), before);
   ASSERT_TRUE(compact("mine").ok());
   ASSERT_TRUE(anchor_at({}, "mine").ok());
-  EXPECT_TRUE(read_edges_with("mine.pub").ok());
+  EXPECT_TRUE(read_hops_with("mine.pub").ok());
 }
 
 TEST_F(SignedChainTest, KeysChangeWhenSomebodySaysSo) {
@@ -157,13 +158,13 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
   EXPECT_TRUE(is_failure(publish("mine").status(), Code::kCorruption, "does not hold"));
 }
 
-TEST_F(SignedChainTest, AStrangersShortcutDoesNotBlockOurs) {
+TEST_F(SignedChainTest, AStrangersHopRecordDoesNotBlockOurs) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
   ASSERT_TRUE(compact("mine").ok());
   ASSERT_TRUE(anchor_at({}, "mine").ok());
   for (const char* trust : {"", "mine.pub"}) {
-    forge_edges();
-    EXPECT_TRUE(is_failure(read_edges_with("mine.pub"), Code::kCorruption, "signature"));
+    forge_hops();
+    EXPECT_TRUE(is_failure(read_hops_with("mine.pub"), Code::kCorruption, "signature"));
     const auto report = compact("mine", trust);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_EQ(report->num_there, 0U);
@@ -171,7 +172,7 @@ TEST_F(SignedChainTest, AStrangersShortcutDoesNotBlockOurs) {
     const auto anchor = anchor_at({}, "mine", trust);
     ASSERT_TRUE(anchor.ok()) << anchor.status().to_string();
     EXPECT_TRUE(anchor->made);
-    EXPECT_TRUE(read_edges_with("mine.pub").ok());
+    EXPECT_TRUE(read_hops_with("mine.pub").ok());
     EXPECT_EQ(compact("mine", trust)->num_there, 2U);
     EXPECT_FALSE(anchor_at({}, "mine", trust)->made);
   }
@@ -188,23 +189,23 @@ TEST_F(SignedChainTest, AStrangersAnchorDoesNotBlockAPublishers) {
   ASSERT_TRUE(publisher.publish(model.views()).ok());
   bool forged = false;
   store->before_put = [&](std::string_view name) -> Status {
-    if (!name.starts_with(kEdgePrefix) || forged) return {};
+    if (!name.starts_with(kHopPrefix) || forged) return {};
     forged = true;
-    Edge edge;
-    edge.run = publisher.run();
-    edge.version = 1;
-    edge.manifest = Chain::open(store, {})->version(1).value().digest;
-    edge.created = utc_now();
-    edge.parts = {{full_folder(1, "dead") + "model.safetensors", parse_edge_name(name)->bytes,
-                   record_digest("x")}};
-    return store->put(name, MemoryBody(serialise_edge(edge, {}).value()));
+    HopRecord hop;
+    hop.run = publisher.run();
+    hop.version = 1;
+    hop.manifest = Chain::open(store, {})->version(1).value().digest;
+    hop.created = utc_now();
+    hop.parts = {{full_folder(1, "dead") + "model.safetensors", parse_hop_name(name)->bytes,
+                  record_digest("x")}};
+    return store->put(name, MemoryBody(serialise_hop(hop, {}).value()));
   };
   model.step();
   const auto report = publisher.publish(model.views());
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(forged);
   EXPECT_TRUE(report->anchored);
-  EXPECT_TRUE(read_edges_with("mine.pub").ok());
+  EXPECT_TRUE(read_hops_with("mine.pub").ok());
   EXPECT_TRUE(holds(store, 1, model));
 }
 

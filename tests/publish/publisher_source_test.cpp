@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/publisher.h"
 #include "maintain/check_states.h"
@@ -147,7 +147,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
   EXPECT_FALSE(report->warnings.empty());
   EXPECT_TRUE(holds(store, report->version, committed));
   const auto chain = Chain::open(store, {});
-  EXPECT_TRUE(list_edges(*chain, 0, 10, SIZE_MAX)->empty());
+  EXPECT_TRUE(list_hops(*chain, 0, 10, SIZE_MAX)->empty());
   publish(&publisher);
   check();
 }

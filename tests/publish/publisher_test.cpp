@@ -251,7 +251,7 @@ TEST_F(PublisherTest, EveryNthVersionIsStoredWholeToo) {
   EXPECT_EQ(manifest(4).anchor, 3);
   EXPECT_EQ(manifest(7).anchor, 6);
   EXPECT_GT(manifest(7).anchor_bytes, 0);
-  EXPECT_EQ(objects_of(*store, kEdgePrefix).size(), 2);
+  EXPECT_EQ(objects_of(*store, kHopPrefix).size(), 2);
 }
 
 TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {

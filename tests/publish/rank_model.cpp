@@ -43,7 +43,7 @@ void add_process(std::string* key, const Process& p) {
   add(key, l.verdict, l.open.has_value(), names(l.why), names(l.failure.message()));
   for (const unsigned rank : l.missing) add(key, rank);
   add_text(key, l.about);
-  const Follower& f = p.follower;
+  const Reporter& f = p.reporter;
   add(key, f.ask, f.version, f.full, f.verdict, f.reported.size(), names(f.failure.message()));
   for (const std::string& attempt : f.reported) add_text(key, attempt);
   add_seen(key, f.seen);
@@ -156,8 +156,8 @@ std::string describe(const World& world) {
     text += "rank " + std::to_string(rank) + ": life " + std::to_string(p.life) + " call " +
             std::to_string(p.call) + " phase " + std::to_string(int(p.phase)) + " head " +
             std::to_string(p.head) + (p.uncertain ? " uncertain" : "") + " asks " +
-            std::to_string(rank == 0 ? int(p.leader.ask) : int(p.follower.ask)) + " in " +
-            (rank == 0 ? p.leader.attempt : p.follower.attempt) + " outcomes";
+            std::to_string(rank == 0 ? int(p.leader.ask) : int(p.reporter.ask)) + " in " +
+            (rank == 0 ? p.leader.attempt : p.reporter.attempt) + " outcomes";
     for (const Outcome& outcome : p.outcomes) text += " " + std::to_string(int(outcome.result));
     text += "\n";
   }

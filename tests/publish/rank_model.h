@@ -71,9 +71,9 @@ struct Process {
   int8_t head = -1;
   Content held = 0;  // the snapshot
   Leader leader;
-  Follower follower;
+  Reporter reporter;
   std::optional<std::pair<uint64_t, Leader::Open>> open;  // and its version
-  std::optional<Follower::Before> before;
+  std::optional<Reporter::Before> before;
   std::set<std::string> reported;
   std::array<Report, kRanks> heard{};
   std::array<Outcome, kMaxCalls> outcomes{};

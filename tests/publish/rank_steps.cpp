@@ -48,7 +48,7 @@ class Stepper {
           if (!p->uncertain) start(p);
         });
       case Phase::kCall:
-        return rank_ == 0 ? lead() : follow();
+        return rank_ == 0 ? lead() : report();
     }
   }
 
@@ -108,7 +108,7 @@ class Stepper {
     if (rank_ == 0) {
       p->leader = failed(p->leader, status);
     } else {
-      p->follower = failed(p->follower, status);
+      p->reporter = failed(p->reporter, status);
     }
   }
 
@@ -119,7 +119,7 @@ class Stepper {
   std::optional<AttemptSeen> stale_begin() const {
     const uint64_t version =
         process(world_).phase == Phase::kCall
-            ? (rank_ == 0 ? process(world_).leader.version : process(world_).follower.version)
+            ? (rank_ == 0 ? process(world_).leader.version : process(world_).reporter.version)
             : uint64_t(process(world_).head + 1);
     const auto found = world_.store.old_begins.find(version);
     return found == world_.store.old_begins.end() ? std::nullopt : std::optional(found->second);
@@ -157,7 +157,7 @@ class Stepper {
       p->heard = {};
       p->leader = start_leading(version, step_number(), kRanks, attempt_of(*p), false, open);
     } else {
-      p->follower = start_following(version, step_number(), rank_, p->before, p->reported);
+      p->reporter = start_reporting(version, step_number(), rank_, p->before, p->reported);
     }
   }
 
@@ -330,60 +330,60 @@ class Stepper {
 
   // ---- the others
 
-  void follow() {
-    const Follower& f = process(world_).follower;
+  void report() {
+    const Reporter& f = process(world_).reporter;
     switch (f.ask) {
-      case Follower::Ask::kReadBegin:
+      case Reporter::Ask::kReadBegin:
         return read<AttemptSeen>(begin_at(world_.store, f.version), stale_begin(),
                                  [](Process* p, const std::optional<AttemptSeen>& seen) {
-                                   p->follower = read_begin(p->follower, seen);
+                                   p->reporter = read_begin(p->reporter, seen);
                                  });
-      case Follower::Ask::kReadManifest:
+      case Reporter::Ask::kReadManifest:
         return read<Manifest>(manifest_at(f.version), std::nullopt,
                               [](Process* p, const std::optional<Manifest>& manifest) {
                                 std::optional<std::string> attempt;
                                 if (manifest) attempt = manifest->attempt;
-                                p->follower = read_manifest(p->follower, attempt);
+                                p->reporter = read_manifest(p->reporter, attempt);
                               });
-      case Follower::Ask::kReadEnd:
+      case Reporter::Ask::kReadEnd:
         return read<End>(
             end_of(f.about), std::nullopt, [this](Process* p, const std::optional<End>& end) {
               std::optional<EndSeen> seen;
               if (end) {
                 seen = EndSeen{end->ending, end->nonces[rank_] == nonce_of(*p), end->why};
               }
-              p->follower = read_end(p->follower, seen);
+              p->reporter = read_end(p->reporter, seen);
             });
-      case Follower::Ask::kFindEnd:
+      case Reporter::Ask::kFindEnd:
         return read<End>(end_of_step(f.version, f.step), std::nullopt,
                          [](Process* p, const std::optional<End>& end) {
                            std::optional<EndSeen> seen;
                            if (end) seen = EndSeen{end->ending, false, end->why};
-                           p->follower = found_end(p->follower, seen);
+                           p->reporter = found_end(p->reporter, seen);
                          });
-      case Follower::Ask::kReport:
+      case Reporter::Ask::kReport:
         return report();
-      case Follower::Ask::kPause:
+      case Reporter::Ask::kPause:
         return pause(
-            [](Process* p, Pause how) { p->follower = paused(p->follower, how, kSeconds); });
-      case Follower::Ask::kOver:
+            [](Process* p, Pause how) { p->reporter = paused(p->reporter, how, kSeconds); });
+      case Reporter::Ask::kOver:
         return;  // settled
     }
   }
 
   void report() {
     const Process& own = process(world_);
-    const ReportName name{own.follower.attempt, rank_, own.follower.full};
-    Report report{own.follower.version, own.follower.step, content(), content() != own.held, false,
+    const ReportName name{own.reporter.attempt, rank_, own.reporter.full};
+    Report report{own.reporter.version, own.reporter.step, content(), content() != own.held, false,
                   nonce_of(own)};
     const auto write = [&](const Report& r) {
       return Put([name, r](Objects* o) { o->reports[name] = r; });
     };
-    put("report" + std::get<0>(name) + char('0' + rank_) + (own.follower.full ? "f" : "d") +
+    put("report" + std::get<0>(name) + char('0' + rank_) + (own.reporter.full ? "f" : "d") +
             char('0' + report.nonce),
         write(report), [this](Process* p, const Status& status) {
           if (!status.ok()) return fail(p, status);
-          p->follower = reported(p->follower);
+          p->reporter = reported(p->reporter);
         });
     if (world_.breaks == limits_.breaks) return;
     report.broken = true;
@@ -396,15 +396,15 @@ class Stepper {
   }
 
   void end_of_follow(const World& world, Process* p) const {
-    const Follower f = p->follower;
+    const Reporter f = p->reporter;
     p->reported = f.reported;
-    p->follower = {};
-    if (f.verdict == Follower::Verdict::kMoved) {
+    p->reporter = {};
+    if (f.verdict == Reporter::Verdict::kMoved) {
       p->phase = Phase::kHead;
       return;
     }
     Outcome& outcome = p->outcomes[p->call];
-    if (f.verdict == Follower::Verdict::kCommitted) {
+    if (f.verdict == Reporter::Verdict::kCommitted) {
       if (world.store.manifests[f.version].contents[rank_] != content()) {
         violated("succeeds, and the version is not what it published");
       }
@@ -412,7 +412,7 @@ class Stepper {
       p->held = content();
       p->reported.clear();
       outcome.result = Result::kCommitted;
-    } else if (f.verdict == Follower::Verdict::kUnchanged) {
+    } else if (f.verdict == Reporter::Verdict::kUnchanged) {
       if (content() != p->held) violated("hears unchanged, and is not");
       p->reported.clear();
       outcome.result = Result::kUnchanged;
@@ -433,7 +433,7 @@ class Stepper {
       Leader& l = own->leader;
       if (l.ask == Leader::Ask::kPrepare && world->breaks == limits_.breaks) l = prepared(l);
       if (l.ask == Leader::Ask::kOver) end_of_lead(world, own);
-    } else if (own->phase == Phase::kCall && own->follower.ask == Follower::Ask::kOver) {
+    } else if (own->phase == Phase::kCall && own->reporter.ask == Reporter::Ask::kOver) {
       end_of_follow(*world, own);
     }
     for (const Process& p : world->processes) {

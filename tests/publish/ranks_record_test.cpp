@@ -170,7 +170,7 @@ TEST(RankRecords, SignedOnesAreTakenFromTheSameKeyOnly) {
     return make_signer(folder.path() / name).value();
   };
   const Signer ours = signer("ours"), theirs = signer("theirs");
-  const Truster trust = truster_of_signer(ours).value();
+  const Verifier trust = verifier_of_signer(ours).value();
   const RankBegin begin{kOf, false, ""};
   const RankDone done{kOf, ranks::Ending::kFailed, "", {}};
   const auto check = [&](const auto& serialise, const auto& parse, const auto& record) {

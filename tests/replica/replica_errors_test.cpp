@@ -390,8 +390,8 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
     EXPECT_EQ(report->num_hops, 3U);  // the seed, version 1, the merged delta
   }
   // The merged delta is bad too: nothing leads to version 3, and the first one is named.
-  const auto edges = list_edges(chain_.chain(), 0, 3, 4);
-  const PartRef merged = read_edge(chain_.chain(), edges->at(0))->parts[0];
+  const auto hops = list_hops(chain_.chain(), 0, 3, 4);
+  const PartRef merged = read_hop(chain_.chain(), hops->at(0))->parts[0];
   flip(object(merged), merged.size_bytes / 2);
   fs::remove_all(local());
   ASSERT_TRUE(pull(2).ok());

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/hex.h"
 #include "chain/chain.h"
-#include "chain/edges.h"
+#include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/side_objects.h"
 #include "checkpoints.h"
@@ -91,12 +91,12 @@ class TestChain {
   }
 
   void add_anchor(uint64_t version) {
-    const Status status = add_edge(chain_, nullptr, records_[version], put_files(version));
+    const Status status = add_hop(chain_, nullptr, records_[version], put_files(version));
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
   void add_merged(uint64_t base, uint64_t version) {
-    const Status status = add_edge(chain_, &records_[base], records_[version],
-                                   put_delta(base, version, "auto", kDefaultPartBytes));
+    const Status status = add_hop(chain_, &records_[base], records_[version],
+                                  put_delta(base, version, "auto", kDefaultPartBytes));
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
 

@@ -1,10 +1,10 @@
-// Slices and runs of boxes: every byte of a tensor exactly once, in order.
+// Slices and rows of boxes: every byte of a tensor exactly once, in order.
 #include "tensor/split_rows.h"
 
 #include <gtest/gtest.h>
 
 #include "checkpoints.h"
-#include "tensor/box_runs.h"
+#include "tensor/box_rows.h"
 
 namespace deltawire {
 namespace {
@@ -60,26 +60,26 @@ TEST(SplitRowsTest, WhatIsSmallOrCannotBeCutStaysWhole) {
   EXPECT_EQ(split_rows({}, DType::kF4, {64, 7}, 50).size(), 1);
 }
 
-TEST(BoxRunsTest, RunsAreTheBoxesBytes) {
+TEST(BoxRowsTest, RowsAreTheBoxesBytes) {
   const Shape shape = {4, 6, 10};
   const TestTensor tensor = make_tensor("t", DType::kBF16, shape, 3);
   for (const Box& box : {Box{}, Box{{1, 0, 0}, {2, 6, 10}}, Box{{1, 2, 0}, {3, 3, 10}},
                          Box{{0, 1, 4}, {4, 5, 3}}, Box{{3, 5, 9}, {1, 1, 1}}}) {
     std::vector<uint8_t> contents(tensor_size_bytes(DType::kBF16, box_shape(box, shape)).value());
     copy_box_out(box, DType::kBF16, shape, tensor.bytes, contents);
-    const BoxRuns runs(box, DType::kBF16, shape);
-    ASSERT_EQ(runs.count() * runs.run_bytes(), contents.size());
-    for (uint64_t run = 0; run < runs.count(); ++run) {
-      EXPECT_TRUE(std::equal(contents.begin() + ptrdiff_t(run * runs.run_bytes()),
-                             contents.begin() + ptrdiff_t((run + 1) * runs.run_bytes()),
-                             tensor.bytes.begin() + ptrdiff_t(runs.position(run))));
-      EXPECT_EQ(runs.first_behind(runs.position(run)), run);
-      EXPECT_EQ(runs.first_behind(runs.position(run) + runs.run_bytes()), run + 1);
+    const BoxRows rows(box, DType::kBF16, shape);
+    ASSERT_EQ(rows.count() * rows.row_bytes(), contents.size());
+    for (uint64_t row = 0; row < rows.count(); ++row) {
+      EXPECT_TRUE(std::equal(contents.begin() + ptrdiff_t(row * rows.row_bytes()),
+                             contents.begin() + ptrdiff_t((row + 1) * rows.row_bytes()),
+                             tensor.bytes.begin() + ptrdiff_t(rows.position(row))));
+      EXPECT_EQ(rows.first_behind(rows.position(row)), row);
+      EXPECT_EQ(rows.first_behind(rows.position(row) + rows.row_bytes()), row + 1);
     }
   }
-  EXPECT_EQ(BoxRuns({}, DType::kBF16, {4, 6, 10}).count(), 1);
-  EXPECT_EQ(BoxRuns({}, DType::kBF16, {0, 6}).count(), 0);
-  EXPECT_EQ(BoxRuns({}, DType::kF32, {}).run_bytes(), 4);
+  EXPECT_EQ(BoxRows({}, DType::kBF16, {4, 6, 10}).count(), 1);
+  EXPECT_EQ(BoxRows({}, DType::kBF16, {0, 6}).count(), 0);
+  EXPECT_EQ(BoxRows({}, DType::kF32, {}).row_bytes(), 4);
 }
 
 }  // namespace

@@ -450,7 +450,7 @@ int chain_bench(const Context& context, const ChainBenchArguments& options) {
 
 }  // namespace
 
-void add_chain_bench(Command* bench, Context& context, Run* run) {
+void add_chain_bench(Command* bench, Context& context, Call* call) {
   Command* verb =
       bench->add_verb("chain", "Measure publish-to-applied over a folder, S3 and a wide-area link");
   verb->set_footer(
@@ -477,8 +477,8 @@ void add_chain_bench(Command* bench, Context& context, Run* run) {
   add_threads(verb, context);
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
-  verb->final_callback([&context, run, options] {
-    *run = [&context, options] { return chain_bench(context, *options); };
+  verb->final_callback([&context, call, options] {
+    *call = [&context, options] { return chain_bench(context, *options); };
   });
 }
 

@@ -48,32 +48,32 @@ class Maker {
     return committed.status;
   }
 
-  Status add_shortcuts(uint64_t version, MadeChain* made) {
+  Status add_hops(uint64_t version, MadeChain* made) {
     if (version == 0) return {};
     for (const uint64_t span : kSpans) {
       if (version % span != 0) continue;
-      DW_RETURN_IF_ERROR(add_edge(version - span, version, kDeltaBytes * span * 3 / 4, made));
+      DW_RETURN_IF_ERROR(add_hop(version - span, version, kDeltaBytes * span * 3 / 4, made));
     }
     if (version % kAnchorEvery != 0) return {};
     anchor_ = version;
-    return add_edge({}, version, kWholeBytes, made);
+    return add_hop({}, version, kWholeBytes, made);
   }
 
  private:
   static uint64_t chain_bytes(uint64_t version) { return kWholeBytes + version * kDeltaBytes; }
 
-  Status add_edge(std::optional<uint64_t> base, uint64_t version, uint64_t bytes, MadeChain* made) {
-    Edge edge;
-    edge.run = chain_.run();
-    edge.version = version;
-    edge.base = base;
-    edge.manifest = made->manifests[version];
-    if (base) edge.base_manifest = made->manifests[*base];
-    edge.created = kCreated;
-    edge.parts = one_part(base ? part_folder(version, "bb") : full_folder(version, "bb"), bytes);
-    const EdgeName name{version, base, bytes, base ? chain_bytes(*base) : 0, chain_bytes(version)};
-    DW_ASSIGN_OR_RETURN(const std::string text, serialise_edge(edge, {}));
-    return made->memory->put(edge_name(name), MemoryBody(text));
+  Status add_hop(std::optional<uint64_t> base, uint64_t version, uint64_t bytes, MadeChain* made) {
+    HopRecord hop;
+    hop.run = chain_.run();
+    hop.version = version;
+    hop.base = base;
+    hop.manifest = made->manifests[version];
+    if (base) hop.base_manifest = made->manifests[*base];
+    hop.created = kCreated;
+    hop.parts = one_part(base ? part_folder(version, "bb") : full_folder(version, "bb"), bytes);
+    const HopName name{version, base, bytes, base ? chain_bytes(*base) : 0, chain_bytes(version)};
+    DW_ASSIGN_OR_RETURN(const std::string text, serialise_hop(hop, {}));
+    return made->memory->put(hop_name(name), MemoryBody(text));
   }
 
   const Chain chain_;
@@ -93,7 +93,7 @@ Result<MadeChain> make_chain(uint64_t versions, const Progress& progress) {
       return cancelled("stopped on request");
     }
     DW_RETURN_IF_ERROR(maker.add_version(version, &made));
-    DW_RETURN_IF_ERROR(maker.add_shortcuts(version, &made));
+    DW_RETURN_IF_ERROR(maker.add_hops(version, &made));
   }
   return made;
 }

@@ -202,7 +202,7 @@ int versions_bench(const Context& context, const VersionsBenchArguments& options
 
 }  // namespace
 
-void add_versions_bench(Command* bench, Context& context, Run* run) {
+void add_versions_bench(Command* bench, Context& context, Call* call) {
   Command* verb =
       bench->add_verb("versions", "Measure what the age of a chain and the number of tensors cost");
   verb->set_footer(
@@ -221,8 +221,8 @@ void add_versions_bench(Command* bench, Context& context, Run* run) {
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
-  verb->final_callback([&context, run, options] {
-    *run = [&context, options] { return versions_bench(context, *options); };
+  verb->final_callback([&context, call, options] {
+    *call = [&context, options] { return versions_bench(context, *options); };
   });
 }
 

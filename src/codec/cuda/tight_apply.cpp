@@ -63,7 +63,7 @@ class TightApplier {
       slot.memory = memory + s * plan.slot_bytes;
       DW_ASSIGN_OR_RETURN(slot.streams.scans, workspace_.stream(s));
       DW_ASSIGN_OR_RETURN(slot.streams.chains, workspace_.stream(Workspace::kChains + s));
-      DW_RETURN_IF_ERROR(follow(slot.streams.chains, stream_));
+      DW_RETURN_IF_ERROR(order_after(slot.streams.chains, stream_));
     }
     return {};
   }
@@ -78,7 +78,7 @@ class TightApplier {
     for (size_t i = 0; i < chunks.size(); ++i) {
       DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[i % slots_.size()], pass));
     }
-    for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(follow(stream_, slot.streams.chains));
+    for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(order_after(stream_, slot.streams.chains));
     return {};
   }
 

@@ -107,7 +107,7 @@ class BlockCoder {
     }
     DW_RETURN_IF_ERROR(
         copy(device_arrays_, arrays_, pairs_.size() * sizeof(TightEncodeArray), stream_));
-    for (size_t s = 0; s < kNumSlots; ++s) DW_RETURN_IF_ERROR(follow(streams_[s], stream_));
+    for (size_t s = 0; s < kNumSlots; ++s) DW_RETURN_IF_ERROR(order_after(streams_[s], stream_));
     DW_RETURN_IF_ERROR(make_host_room(names));
     std::deque<size_t> busy;
     size_t next_slot = 0;
@@ -127,7 +127,7 @@ class BlockCoder {
       DW_RETURN_IF_ERROR(fetch(slot, payloads, again));
       payloads->write_complete();
     }
-    for (size_t s = 0; s < kNumSlots; ++s) DW_RETURN_IF_ERROR(follow(stream_, streams_[s]));
+    for (size_t s = 0; s < kNumSlots; ++s) DW_RETURN_IF_ERROR(order_after(stream_, streams_[s]));
     return {};
   }
 
@@ -330,7 +330,7 @@ Result<std::vector<Encoded>> encode_tight(std::span<const DevicePair> pairs,
   for (const DevicePair& pair : pairs) (is_large(pair) ? large : small).push_back(pair);
   std::vector<Encoded> of_large, of_small;
   DW_ASSIGN_OR_RETURN(const Stream beside, options.workspace->stream(Workspace::kSmallArrays));
-  DW_RETURN_IF_ERROR(follow(beside, stream));
+  DW_RETURN_IF_ERROR(order_after(beside, stream));
   const auto encode_small = [&]() -> Status {
     if (small.empty()) return {};
     DW_ASSIGN_OR_RETURN(of_small, encode_on_host(small, options, beside));

@@ -109,7 +109,7 @@ Status wait(Stream stream) {
   return {};
 }
 
-Status follow(Stream later, Stream earlier) {
+Status order_after(Stream later, Stream earlier) {
   cudaEvent_t event = nullptr;
   DW_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   const auto pass = [&]() -> Status {

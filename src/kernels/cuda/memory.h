@@ -95,7 +95,7 @@ Status copy(void* to, const void* from, size_t num_bytes, Stream stream);
 Status fill_zero(void* device, size_t num_bytes, Stream stream);
 Status wait(Stream stream);
 // `later` goes on only when `earlier` has done what it was given so far.
-Status follow(Stream later, Stream earlier);
+Status order_after(Stream later, Stream earlier);
 
 // Milliseconds between two points of a stream; for benches.
 class Stopwatch {

@@ -7,9 +7,9 @@ namespace {
 
 template <class Scan>
 Status scan_between(TightDecodeStreams streams, const Scan& scan) {
-  DW_RETURN_IF_ERROR(follow(streams.scans, streams.chains));
+  DW_RETURN_IF_ERROR(order_after(streams.scans, streams.chains));
   DW_RETURN_IF_ERROR(scan(streams.scans));
-  return follow(streams.chains, streams.scans);
+  return order_after(streams.chains, streams.scans);
 }
 
 Status decode_coded(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams) {

@@ -10,7 +10,7 @@
 
 namespace deltawire {
 
-struct Publisher::Impl::Follow {
+struct Publisher::Impl::Reporting {
   const RankTask& task;
   RankExchange exchange;
   Pacer pacer;
@@ -106,57 +106,58 @@ Status Publisher::Impl::remember_attempts() {
   return {};
 }
 
-Status Publisher::Impl::say(Follow* follow) {
-  const RankBegin& begin = *follow->begin;
+Status Publisher::Impl::say(Reporting* reporting) {
+  const RankBegin& begin = *reporting->begin;
   const auto make = [&]() -> Result<RankReport> {
-    DW_RETURN_IF_ERROR(Status(follow->unfit));
+    DW_RETURN_IF_ERROR(Status(reporting->unfit));
     if (begin.of.world != options.world) {
       return invalid_argument("rank " + std::to_string(options.rank) + " expects " +
                               std::to_string(options.world) + " ranks, rank 0 announces " +
                               std::to_string(begin.of.world));
     }
-    const RankTask& task = follow->task;
+    const RankTask& task = reporting->task;
     if (begin.full) {
-      return report_full(task.tensors, begin, task.clock, &follow->draft, &follow->report);
+      return report_full(task.tensors, begin, task.clock, &reporting->draft, &reporting->report);
     }
-    if (!follow->delta) {
-      follow->delta = report_delta(task.tensors, task.clock, &follow->draft, &follow->report);
+    if (!reporting->delta) {
+      reporting->delta =
+          report_delta(task.tensors, task.clock, &reporting->draft, &reporting->report);
     }
-    return *follow->delta;
+    return *reporting->delta;
   };
   Result<RankReport> own = make();
   const Status failure = own.ok() ? Status() : own.status();
-  follow->reported = own.ok() ? std::move(*own) : RankReport{};
-  RankReport& report = follow->reported;
+  reporting->reported = own.ok() ? std::move(*own) : RankReport{};
+  RankReport& report = reporting->reported;
   report.failure = failure.ok() ? "" : failure.to_string();
   report.of = begin.of;
   report.rank = options.rank;
   report.full = begin.full;
-  report.nonce = follow->nonce;
+  report.nonce = reporting->nonce;
   report.publisher = process_name();
-  const Status told = follow->exchange.put_report(report);
+  const Status told = reporting->exchange.put_report(report);
   // From here on rank 0 may use the parts: they stay, whatever this rank hears or misses.
-  if (failure.ok()) follow->draft.stream.reset();
+  if (failure.ok()) reporting->draft.stream.reset();
   return failure.ok() ? told : failure;
 }
 
-ranks::Follower Publisher::Impl::answer(ranks::Follower follower, Follow* follow) {
-  using Ask = ranks::Follower::Ask;
-  const RankExchange& exchange = follow->exchange;
+ranks::Reporter Publisher::Impl::answer(ranks::Reporter reporter, Reporting* reporting) {
+  using Ask = ranks::Reporter::Ask;
+  const RankExchange& exchange = reporting->exchange;
   const auto failed = [&](const auto& result) {
-    return ranks::failed(std::move(follower), Status(result.status()));
+    return ranks::failed(std::move(reporter), Status(result.status()));
   };
   const auto end_of = [&](const std::optional<RankDone>& done) {
     std::optional<ranks::EndSeen> end;
     if (!done) return end;
     const auto& nonces = done->nonces;
-    const bool heard = nonces.size() > options.rank && nonces[options.rank] == follow->nonce;
+    const bool heard = nonces.size() > options.rank && nonces[options.rank] == reporting->nonce;
     end = {done->ending, heard, done->failure};
     return end;
   };
-  switch (follower.ask) {
+  switch (reporter.ask) {
     case Ask::kReadBegin: {
-      follow->begin.reset();
+      reporting->begin.reset();
       const Result<std::optional<std::string>> text = exchange.begin_text();
       if (!text.ok()) return failed(text);
       std::optional<ranks::AttemptSeen> seen;
@@ -164,78 +165,78 @@ ranks::Follower Publisher::Impl::answer(ranks::Follower follower, Follow* follow
         Result<RankBegin> begin = exchange.read_begin(**text);
         if (!begin.ok()) return failed(begin);
         seen = {begin->of.attempt, begin->of.step, begin->full};
-        follow->begin = std::move(*begin);
+        reporting->begin = std::move(*begin);
       }
-      return read_begin(std::move(follower), seen);
+      return read_begin(std::move(reporter), seen);
     }
     case Ask::kReadManifest: {
       Result<std::optional<VersionRecord>> record = exchange.read_manifest();
       if (!record.ok()) return failed(record);
       std::optional<std::string> attempt;
       if (*record) attempt = (*record)->manifest.attempt;
-      follow->there = std::move(*record);
-      return read_manifest(std::move(follower), attempt);
+      reporting->there = std::move(*record);
+      return read_manifest(std::move(reporter), attempt);
     }
     case Ask::kReadEnd: {
-      const Result<std::optional<RankDone>> done = exchange.read_done(follower.about);
-      return done.ok() ? read_end(std::move(follower), end_of(*done)) : failed(done);
+      const Result<std::optional<RankDone>> done = exchange.read_done(reporter.about);
+      return done.ok() ? read_end(std::move(reporter), end_of(*done)) : failed(done);
     }
     case Ask::kFindEnd: {
-      const Result<std::optional<RankDone>> done = exchange.find_failure(follower.step);
-      return done.ok() ? found_end(std::move(follower), end_of(*done)) : failed(done);
+      const Result<std::optional<RankDone>> done = exchange.find_failure(reporter.step);
+      return done.ok() ? found_end(std::move(reporter), end_of(*done)) : failed(done);
     }
     case Ask::kReport: {
-      Status status = say(follow);
-      follow->pacer.start_over();
-      return status.ok() ? reported(std::move(follower))
-                         : ranks::failed(std::move(follower), std::move(status));
+      Status status = say(reporting);
+      reporting->pacer.start_over();
+      return status.ok() ? reported(std::move(reporter))
+                         : ranks::failed(std::move(reporter), std::move(status));
     }
     case Ask::kPause:
-      return paused(std::move(follower), follow->pacer.pause(), options.rank_timeout_seconds);
+      return paused(std::move(reporter), reporting->pacer.pause(), options.rank_timeout_seconds);
     case Ask::kOver:
       break;
   }
-  return follower;
+  return reporter;
 }
 
-Result<PublishReport> Publisher::Impl::follow(const RankTask& task) {
-  using Verdict = ranks::Follower::Verdict;
-  Follow follow{task, RankExchange(*chain, next_version(), options.world, rank_keys),
-                Pacer(options), task.unfit, random_hex(kAttemptDigits)};
-  PublishReport& report = follow.report;
-  if (follow.unfit.ok() && head && !options.full) {  // while rank 0 may not even have begun
-    follow.delta = report_delta(task.tensors, task.clock, &follow.draft, &report);
+Result<PublishReport> Publisher::Impl::report_to_lead(const RankTask& task) {
+  using Verdict = ranks::Reporter::Verdict;
+  Reporting reporting{task, RankExchange(*chain, next_version(), options.world, rank_keys),
+                      Pacer(options), task.unfit, random_hex(kAttemptDigits)};
+  PublishReport& report = reporting.report;
+  if (reporting.unfit.ok() && head && !options.full) {  // while rank 0 may not even have begun
+    reporting.delta = report_delta(task.tensors, task.clock, &reporting.draft, &report);
   }
-  ranks::Follower follower = ranks::start_following(next_version(), task.step, options.rank,
+  ranks::Reporter reporter = ranks::start_reporting(next_version(), task.step, options.rank,
                                                     attempt_before, reported_attempts);
-  while (follower.ask != ranks::Follower::Ask::kOver) {
-    follower = answer(std::move(follower), &follow);
+  while (reporter.ask != ranks::Reporter::Ask::kOver) {
+    reporter = answer(std::move(reporter), &reporting);
   }
-  reported_attempts = follower.reported;
-  switch (follower.verdict) {
+  reported_attempts = reporter.reported;
+  switch (reporter.verdict) {
     case Verdict::kFailed:
-      if (!follow.unfit.ok()) return follow.unfit;
-      if (follower.failure.code() == Code::kConflict && follow.there) {
-        const Manifest& other = follow.there->manifest;
-        return conflict(store->url() + ": " + follower.failure.message() + ": " + other.publisher +
+      if (!reporting.unfit.ok()) return reporting.unfit;
+      if (reporter.failure.code() == Code::kConflict && reporting.there) {
+        const Manifest& other = reporting.there->manifest;
+        return conflict(store->url() + ": " + reporter.failure.message() + ": " + other.publisher +
                         " at " + other.created);
       }
-      return std::move(follower.failure);
+      return std::move(reporter.failure);
     case Verdict::kMoved:  // by what this rank had reported before: on to the next version
       DW_RETURN_IF_ERROR(read_head());
-      return this->follow(task);
+      return this->report_to_lead(task);
     case Verdict::kUnchanged:
       report.committed = false;
       report.version = head->manifest.version;
       break;
     case Verdict::kCommitted:
-      DW_RETURN_IF_ERROR(follow.exchange.check_manifest(*follow.there));
-      DW_RETURN_IF_ERROR(take_over(std::move(*follow.there), follow.reported.record.pieces));
+      DW_RETURN_IF_ERROR(reporting.exchange.check_manifest(*reporting.there));
+      DW_RETURN_IF_ERROR(take_over(std::move(*reporting.there), reporting.reported.record.pieces));
       describe_head(&report);
       report.num_tensors = schema.tensors.size();
       report.num_elements = head->manifest.elements;
       report.num_changed = head->manifest.changed;
-      advance(task.tensors, follow.draft, task.clock, &report);
+      advance(task.tensors, reporting.draft, task.clock, &report);
       break;
   }
   reported_attempts.clear();
