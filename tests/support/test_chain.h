@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/hex.h"
+#include "base/process.h"
 #include "chain/chain.h"
 #include "chain/hop_records.h"
 #include "chain/names.h"
