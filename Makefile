@@ -32,7 +32,7 @@ test:    ## build and run every test
 wheel:   ## the Python package with all it needs, in build/wheel
 	@scripts/setup build python && scripts/venv build/venv build wheel
 	@cmake --preset release -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_CUDA=$(if $(NVCC),ALL,OFF) >/dev/null
-	@cmake --build --preset release -j$(JOBS) --target deltawire_stub deltawire_cli
+	@cmake --build --preset release -j$(JOBS) --target deltawire_stub deltawire_package_cli
 	@scripts/wheel build build/wheel
 
 deb:     ## a Debian package of the program and the library, in build/
@@ -86,10 +86,10 @@ format:  ## rewrite every source file in the house style
 	@scripts/setup format
 	@scripts/format
 
-tidy:    ## clang-tidy over the library and the CLI; slow, advice only
+tidy:    ## clang-tidy over the library and the programs; slow, advice only
 	@scripts/setup build test format
 	@cmake --preset release >/dev/null
-	@run-clang-tidy-14 -quiet -p build '/(src|cli)/.*\.cpp$$'
+	@run-clang-tidy-14 -quiet -p build '/(src|cli|lab)/.*\.cpp$$'
 
 clean:
 	rm -rf build build-asan build-tsan build-dev build-emulated

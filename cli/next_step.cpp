@@ -27,6 +27,7 @@ constexpr Known kKnown[] = {
     {"such as ", ""},
     {"; write ", ""},
     {"; try ", ""},
+    {"a clone: make build", ""},
     {"readers need the .pub", ""},
     {"signing needs the private one", ""},
     {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},

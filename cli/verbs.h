@@ -1,4 +1,5 @@
-// Every verb of the CLI: a file, or a folder of its name; registered here.
+// Every verb of daily use: a file, or a folder of its name; registered here. Those to try it out
+// and measure are in lab/.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,6 @@ void add_inspect(Command& app, Context& context, Call* call);
 void add_publish(Command& app, Context& context, Call* call);
 void add_anchor(Command& app, Context& context, Call* call);
 void add_compact(Command& app, Context& context, Call* call);
-void add_bench(Command& app, Context& context, Call* call);
-void add_simulate(Command& app, Context& context, Call* call);
 void add_log(Command& app, Context& context, Call* call);
 void add_show(Command& app, Context& context, Call* call);
 void add_plan(Command& app, Context& context, Call* call);
@@ -33,7 +32,6 @@ void add_follow(Command& app, Context& context, Call* call);
 void add_status(Command& app, Context& context, Call* call);
 void add_keygen(Command& app, Context& context, Call* call);
 void add_kernels(Command& app, Context& context, Call* call);
-void add_demo(Command& app, Context& context, Call* call);
 void add_completion(Command& app, Context& context, Call* call);
 void add_help(Command& app, Context& context, Call* call);
 

@@ -1,4 +1,4 @@
-# cmake --install: headers, the static library, find_package(deltawire); cli/ adds the binary.
+# cmake --install: headers, the static library, find_package(deltawire); lab/ adds the binary.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/deltawire)
 

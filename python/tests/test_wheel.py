@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -71,3 +72,37 @@ def test_it_brings_the_command_line(bare: Path, tmp_path: Path) -> None:
     for command in [bare / "bin/deltawire"], [bare / "bin/python", "-m", "deltawire"]:
         assert run(*command, "--version", folder=tmp_path).split()[-1] == dw.__version__
         assert json.loads(run(*command, "log", "store", "--json", folder=tmp_path))["head"] == 1
+
+
+def test_verbs_to_try_and_measure_are_elsewhere(bare: Path, tmp_path: Path) -> None:
+    program = bare / "bin/deltawire"
+    verbs = ["demo", "simulate", "bench"]
+    shown = run(program, "--help", folder=tmp_path).splitlines()
+    assert any(line.startswith("  follow ") for line in shown)
+    assert not [line for line in shown if line.startswith(tuple(f"  {verb} " for verb in verbs))]
+    first_words = subprocess.run([program], cwd=tmp_path, stdout=subprocess.PIPE, text=True).stdout
+    assert "deltawire follow" in first_words
+    assert not [verb for verb in verbs if f"deltawire {verb}" in first_words]
+    for verb in verbs:
+        refused = subprocess.run([program, verb], cwd=tmp_path, capture_output=True, text=True)
+        assert (refused.returncode, refused.stdout) == (3, "")
+        [line] = refused.stderr.splitlines()
+        assert "the Debian package has it" in line
+        assert f"make build && build/deltawire {verb}" in line
+
+
+def test_nothing_to_try_measure_or_test_is_compiled(tmp_path: Path) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    defines = settings["cmake"]["define"] | {
+        "CMAKE_UNITY_BUILD": "OFF",  # every source by its name
+        "DELTAWIRE_CUDA": "OFF",
+        "Python_EXECUTABLE": sys.executable,
+    }
+    set_to = [f"-D{name}={value}" for name, value in defines.items()]
+    run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *set_to, folder=ROOT)
+    commands = run("ninja", "-t", "commands", *settings["build"]["targets"], folder=tmp_path)
+    compiled = {Path(word) for word in commands.split() if word.startswith(f"{ROOT}/") and word.endswith((".cpp", ".cu"))}
+    sources = {str(path.relative_to(ROOT)) for path in compiled}
+    assert {"cli/main.cpp", "cli/follow.cpp", "src/store/directory_store.cpp", "python/bindings/module.cpp"} <= sources
+    assert not [name for name in sources if name.startswith(("lab/", "bench/", "tests/", "src/store/fault"))]
+    assert "DELTAWIRE_FAULTS 0" in (tmp_path / "generated/deltawire_faults.h").read_text()

@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#if DELTAWIRE_FAULTS
 #include "store/fault_spec.h"
 #include "store/faulty_store.h"
+#endif
 
 namespace deltawire {
 

@@ -1,0 +1,7 @@
+// The program with every verb: build/deltawire, and what the Debian package brings.
+#include "cli/program.h"
+#include "lab/verbs.h"
+
+int main(int argc, char** argv) {
+  return deltawire::cli::run_program(argc, argv, deltawire::cli::lab_verbs());
+}

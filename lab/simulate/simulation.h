@@ -1,0 +1,66 @@
+// Checkpoints that look like RL: realistic tensors, and steps whose changes follow the measured
+// law.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deltawire/tensor.h"
+#include "lab/simulate/random.h"
+
+namespace deltawire::cli {
+
+struct SimulatedTensor {
+  std::string name;
+  Shape shape;       // of BF16 elements
+  double scale = 0;  // standard deviation of the weights; 0: norm weights around one
+
+  uint64_t num_elements() const noexcept;
+};
+
+// The tensors of a decoder-only transformer with about `params` parameters, at least 1000, in
+// checkpoint order.
+std::vector<SimulatedTensor> simulated_model(uint64_t params);
+
+// The step size that makes `density` of the model's elements change per step; density in (0, 0.5].
+double calibrate_step_size(const std::vector<SimulatedTensor>& model, double density);
+
+// What a step of a given size does to a weight of each exponent. Adam moves every weight by about
+// the same amount, so this moves each by an exponentially distributed amount, either way, and
+// rounds to a neighbour in BF16 by chance, as far as the hidden remainder of a trainer's FP32
+// weights would. Counted in units of the weight's last place, that is: no change with probability 1
+// - p, else 1 + a geometric number of places.
+struct StepLaw {
+  explicit StepLaw(double step_size);
+
+  struct Class {
+    double hit = 0;        // p: how likely a weight changes
+    double again = 0;      // how likely each further place is
+    float unit = 0;        // the last place
+    bool blurred = false;  // the step is far larger than the place: the unit is not the place
+  };
+  std::array<Class, 256> classes;  // by the exponent's bits
+};
+
+// One tensor through time. The same arguments give the same bits on every machine; the name is one
+// of them, so tensors of one seed differ.
+class TensorSimulation {
+ public:
+  TensorSimulation(const SimulatedTensor& tensor, double step_size, uint64_t seed);
+
+  std::span<const uint16_t> values() const noexcept { return values_; }
+  uint64_t step();  // how many elements changed
+
+ private:
+  uint16_t changed(uint16_t value, Random& random) const;
+
+  std::vector<uint16_t> values_;
+  StepLaw law_;
+  std::array<uint32_t, 256> thresholds_;  // StepLaw::Class::hit of 2^32
+  Random random_;
+};
+
+}  // namespace deltawire::cli
