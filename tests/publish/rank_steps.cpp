@@ -48,7 +48,7 @@ class Stepper {
           if (!p->uncertain) start(p);
         });
       case Phase::kCall:
-        return rank_ == 0 ? lead() : report();
+        return rank_ == 0 ? lead() : report_to_lead();
     }
   }
 
@@ -330,7 +330,7 @@ class Stepper {
 
   // ---- the others
 
-  void report() {
+  void report_to_lead() {
     const Reporter& f = process(world_).reporter;
     switch (f.ask) {
       case Reporter::Ask::kReadBegin:
