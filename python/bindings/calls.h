@@ -11,18 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "gil.h"
 #include "raised.h"
 #include "status.h"
 #include "watcher.h"
 
 namespace deltawire::python {
-
-// Runs `body`, which touches nothing of Python's, and lets other Python threads run meanwhile.
-template <class Body>
-auto without_gil(Body&& body) {
-  const nb::gil_scoped_release released;
-  return body();
-}
 
 // What Python raised during a call comes before the Cancelled that it caused.
 template <class Outcome>

@@ -46,12 +46,14 @@ LogSink sink_of(nb::object object) {
   // The last copy may go without the GIL.
   const std::shared_ptr<nb::object> listener(new nb::object(std::move(object)),
                                              [](nb::object* own) {
-                                               const nb::gil_scoped_acquire gil;
-                                               delete own;
+                                               const GilTaken gil;
+                                               if (gil.taken()) delete own;
                                              });
   return [listener](const LogRecord& record) {
-    const nb::gil_scoped_acquire gil;
-    tell(*listener, record);
+    with_gil(false, [&] {
+      tell(*listener, record);
+      return true;
+    });
   };
 }
 

@@ -5,6 +5,7 @@
 #include "bind.h"
 #include "deltawire/cuda.h"
 #include "deltawire/version.h"
+#include "gil.h"
 #include "status.h"
 #include "stores.h"
 #include "tensors.h"
@@ -15,6 +16,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The C++ library. The package `deltawire` is what people use.";
   module.def("version", &deltawire::version);
   module.def("has_cuda", [] { return deltawire::cuda::available().ok(); });
+  watch_for_the_end(module);
   bind_status(module);
   bind_tensors(module);
   bind_stores(module);

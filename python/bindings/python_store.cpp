@@ -41,10 +41,7 @@ nb::bytes bytes_of(const Body& body, uint64_t offset, uint64_t size) {
   nb::bytes bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(size)));
   if (!bytes.is_valid()) throw nb::python_error();
   auto* const data = reinterpret_cast<uint8_t*>(PyBytes_AsString(bytes.ptr()));
-  Status status = [&] {
-    const nb::gil_scoped_release released;
-    return body.read(offset, {data, size_t(size)});
-  }();
+  Status status = without_gil([&] { return body.read(offset, {data, size_t(size)}); });
   if (!status.ok()) throw StatusError(std::move(status));
   return bytes;
 }
@@ -88,12 +85,12 @@ class PythonStore final : public Store {
         streams_(overrides_put_stream(object_)) {}
 
   ~PythonStore() override {
-    if (!Py_IsInitialized()) {
+    const GilTaken gil;
+    if (gil.taken()) {
+      object_.reset();
+    } else {
       static_cast<void>(object_.release());
-      return;
     }
-    const nb::gil_scoped_acquire gil;
-    object_.reset();
   }
 
   std::string url() const override { return url_; }
@@ -181,19 +178,21 @@ class PythonStore final : public Store {
             int64_t(nb::cast<double>(info.attr("modified")))};
   }
 
-  // body() -> T, with the GIL.
+  // body() -> T, with the GIL. Cancelled when the interpreter is ending.
   template <class T, class Body>
   Result<T> ask(std::string_view name, const Body& body) const {
-    const nb::gil_scoped_acquire gil;
-    try {
-      return body();
-    } catch (const nb::python_error& error) {
-      return note_raised(error.value()).at(place(name));
-    } catch (const nb::cast_error&) {
-      return internal_error(place(name) + ": the store's answer has the wrong type");
-    } catch (StatusError& error) {
-      return error.status();
-    }
+    return with_gil<Result<T>>(
+        cancelled(place(name) + ": the Python interpreter is ending"), [&]() -> Result<T> {
+          try {
+            return body();
+          } catch (const nb::python_error& error) {
+            return note_raised(error.value()).at(place(name));
+          } catch (const nb::cast_error&) {
+            return internal_error(place(name) + ": the store's answer has the wrong type");
+          } catch (StatusError& error) {
+            return error.status();
+          }
+        });
   }
 
   Status put(const char* method, std::string_view name, const Body& body) {

@@ -56,9 +56,10 @@ class Watch {
     std::optional<nb::python_error> raised;
     without_gil([&] {
       watch_.wait(seconds, [&] {
-        const nb::gil_scoped_acquire gil;
-        if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
-        return raised.has_value();
+        return with_gil(true, [&] {
+          if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
+          return raised.has_value();
+        });
       });
     });
     if (raised) throw nb::python_error(std::move(*raised));

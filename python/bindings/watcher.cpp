@@ -1,5 +1,7 @@
 #include "watcher.h"
 
+#include "gil.h"
+
 namespace deltawire::python {
 namespace {
 
@@ -14,15 +16,16 @@ bool Watcher::ask(uint64_t done, uint64_t total) {
   if (now - last_ < kInterval && !just_done) return true;
   last_ = now;
   last_done_ = done;
-  const nb::gil_scoped_acquire gil;
-  if (raised_) return false;
-  try {
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    return callback_.is_none() || !callback_(done, total).is(nb::bool_(false));
-  } catch (nb::python_error& error) {
-    raised_.emplace(std::move(error));
-    return false;
-  }
+  return with_gil(false, [&] {
+    if (raised_) return false;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      return callback_.is_none() || !callback_(done, total).is(nb::bool_(false));
+    } catch (nb::python_error& error) {
+      raised_.emplace(std::move(error));
+      return false;
+    }
+  });
 }
 
 void Watcher::rethrow() {

@@ -15,7 +15,8 @@ namespace nb = nanobind;
 // Lives as long as the object whose calls it watches. Calls come one at a time.
 class Watcher {
  public:
-  // `callback(done, total)`, or None. Returning False cancels.
+  // `callback(done, total)`, or None. Returning False cancels, and so does the end of the
+  // interpreter.
   explicit Watcher(nb::object callback) : callback_(std::move(callback)) {}
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;

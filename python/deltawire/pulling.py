@@ -86,21 +86,24 @@ class Pulling(Generic[Core]):
         """Pull whenever there is something new, and say so each time.
 
         In a local folder a new version is seen at once, elsewhere after about `interval` seconds. Outages are waited out and
-        logged (logger "deltawire"), and so is a run that is not there yet. Ends after version `until`, or after `timeout`
-        seconds without a new one. Never goes back: a store that has lost versions is an outage like any other.
+        logged (logger "deltawire"), and so is a run that is not there yet. Ends after version `until`, after `timeout` seconds
+        without a new one, or when the interpreter does. Never goes back: a store that has lost versions is an outage like any
+        other.
 
             for pulled in replica.follow():
                 engine.reload(pulled.path, version=pulled.version)
         """
         watch = _core.Watch(self._store)
         failures, last_new = 0, time.monotonic()
-        while True:
+        while not _core.is_ending():
             try:
                 pulled, wait = self._pull_newest(until), _core.follow_jitter(interval)
                 failures = 0
             except _FINAL:
                 raise
             except Error as error:
+                if _core.is_ending():
+                    return  # a daemon thread's: nothing can be pulled any more
                 if until is not None and self.version is not None and self.version >= until:
                     raise  # what was wanted is there: nothing is left to wait for
                 pulled, wait = None, _core.follow_backoff(failures, interval)

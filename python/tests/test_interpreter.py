@@ -278,6 +278,47 @@ publisher.publish({{"w": np.ones(1000)}}, wait=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+# Each ends while a thread that nobody waits for is inside the library: in its own code, or in Python code that it called.
+DAEMONS = {
+    "follow": "for _ in dw.Replica(store, 'replica').follow(interval=0.001): inside.set()",
+    "follow tensors": "for _ in dw.TensorReplica(store, mine).follow(interval=0.001): inside.set()",
+    "pull": "while True: dw.TensorReplica(store, mine, progress=heard).pull()",
+    "publish": "while True: weights['w'] ^= 1; publisher.publish(); inside.set()",
+}
+
+
+@pytest.mark.parametrize("kind", ["folder", "python"])
+@pytest.mark.parametrize("work", DAEMONS)
+def test_exits_do_not_wait_for_daemons_and_do_not_crash(work: str, kind: str, tmp_path: Path) -> None:
+    done = run(
+        f"""
+import logging, threading, time
+sys.path.append({str(Path(__file__).parent)!r})
+from test_stores import DictStore
+logging.getLogger("deltawire.events").setLevel(logging.DEBUG)
+store = DictStore() if {kind == "python"} else "store"
+weights = {{"w": np.arange(1_000_000, dtype=np.uint32)}}
+mine = {{"w": np.zeros(1_000_000, np.uint32)}}
+publisher = dw.Publisher(store, weights)
+publisher.publish()
+inside = threading.Event()
+def heard(done, total):
+    inside.set()
+def work():
+    {DAEMONS[work]}
+threading.Thread(target=work, daemon=True).start()
+inside.wait()
+time.sleep({0.06 if kind == "folder" else 0})
+""",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    if work.startswith("follow"):
+        assert done.stderr == ""
+    elif done.stderr:  # the thread was told so while it still could speak
+        assert "Cancelled: " in done.stderr.splitlines()[-1]
+
+
 def test_torch_is_not_imported() -> None:
     assert run("print(sorted({'torch', 'matplotlib', 'fsspec'} & set(sys.modules)))", Path.cwd()).stdout.strip() == "[]"
 

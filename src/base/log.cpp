@@ -20,8 +20,8 @@ constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warni
 std::atomic<LogLevel> threshold{LogLevel::kOff};
 std::mutex sink_mutex;
 LogSink& sink() {
-  static LogSink the_sink;
-  return the_sink;
+  static LogSink* const the_sink = new LogSink;  // never destroyed: threads may outlive main()
+  return *the_sink;
 }
 
 template <class... Cases>

@@ -137,8 +137,8 @@ std::string Metrics::render() const {
 }
 
 Metrics& metrics() {
-  static Metrics the_metrics;
-  return the_metrics;
+  static Metrics* const the_metrics = new Metrics;  // never destroyed: threads may outlive main()
+  return *the_metrics;
 }
 
 }  // namespace deltawire

@@ -32,8 +32,8 @@ std::string make_tag() {
 }
 
 const std::string& tag() {
-  static const std::string kTag = make_tag();
-  return kTag;
+  static const std::string* const kTag = new std::string(make_tag());  // threads may outlive main()
+  return *kTag;
 }
 
 bool take_number(std::string_view* text, long* number) {

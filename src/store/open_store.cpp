@@ -16,10 +16,11 @@
 namespace deltawire {
 namespace {
 
-// Kept for the life of the process: a name means the same store whenever it is opened.
+// Kept for the life of the process, to its very end: a name means the same store whenever it is
+// opened, and threads may outlive main().
 std::shared_ptr<Store> named_memory(const std::string& name) {
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<Store>> stores;
+  static auto& stores = *new std::map<std::string, std::shared_ptr<Store>>;
   const std::lock_guard lock(mutex);
   std::shared_ptr<Store>& store = stores[name];
   if (store == nullptr) store = std::make_shared<MemoryStore>(name);

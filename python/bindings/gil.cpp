@@ -1,0 +1,82 @@
+#include "gil.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace deltawire::python {
+namespace {
+
+// Calls of Python code that have not ended. Less than none in a forked child, where a call goes on
+// that began in its parent.
+std::atomic<int> calls{0};
+std::atomic<bool> ending{false};
+// The thread that ends the interpreter: it may call Python to the last.
+std::atomic<std::thread::id> last_thread;
+
+// How long a call of Python code (a store's method, say) may hold up the end.
+constexpr auto kPatience = std::chrono::seconds(5);
+
+bool may_call_python() {
+  return Py_IsInitialized() && (!ending || last_thread.load() == std::this_thread::get_id());
+}
+
+// An exit function of Python's: threads that are no daemons have ended, daemons still run.
+void end() {
+  last_thread = std::this_thread::get_id();
+  ending = true;
+  // What threads hold that never come back is no leak of ours.
+  const nb::object threads = nb::module_::import_("threading").attr("active_count")();
+  if (nb::cast<int>(threads) > 1) nb::set_leak_warnings(false);
+  const GilReleased released;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (calls > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+void sleep_for_ever() noexcept {
+  for (;;) pause();
+}
+
+GilReleased::~GilReleased() {
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (...) {  // the unwinding itself, which may not be stopped but need not go on
+    sleep_for_ever();
+  }
+}
+
+GilTaken::GilTaken() {
+  ++calls;  // before asking: end() waits for those who were let in
+  if (!may_call_python()) {
+    --calls;
+    return;
+  }
+  try {
+    state_ = PyGILState_Ensure();
+    taken_ = true;
+  } catch (...) {
+    sleep_for_ever();
+  }
+}
+
+GilTaken::~GilTaken() {
+  if (!taken_) return;
+  PyGILState_Release(state_);
+  --calls;
+}
+
+void watch_for_the_end(nb::module_& module) {
+  module.def("_end", &end);
+  module.def("is_ending", [] { return ending.load(); });
+  nb::module_::import_("atexit").attr("register")(module.attr("_end"));
+  pthread_atfork(nullptr, nullptr, [] { calls = 0; });
+}
+
+}  // namespace deltawire::python
