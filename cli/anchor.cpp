@@ -14,7 +14,7 @@ struct AnchorArguments {
   std::string store;
   std::optional<uint64_t> version;
   StoreOptions store_options;
-  ChainOptions keys;
+  Keys keys;
   WorkOptions work;
 };
 

@@ -13,7 +13,7 @@ void add_chain_args(Command* verb, ChainArgs* args) {
 
 Result<Chain> open_chain(const ChainArgs& args) {
   DW_ASSIGN_OR_RETURN(auto store, open_store(args.store, args.store_options));
-  return Chain::open(std::move(store), {.trust_key = args.trust});
+  return Chain::open(std::move(store), {.trust = args.trust});
 }
 
 Result<uint64_t> head_of(const Chain& chain) {

@@ -140,6 +140,11 @@ Option* Command::add_flag(const std::string& names, bool& value, const std::stri
   return keep(app_->add_flag(names, value, description));
 }
 
+Option* Command::add_flag(const std::string& names, std::function<void()> when_given,
+                          const std::string& description) {
+  return keep(app_->add_flag_callback(names, std::move(when_given), description));
+}
+
 void Command::callback(std::function<void()> when_chosen) {
   app_->callback(std::move(when_chosen));
 }

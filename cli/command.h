@@ -83,6 +83,8 @@ class Command {
                      const std::string& description);
   // "!--no-x" clears it.
   Option* add_flag(const std::string& names, bool& value, const std::string& description);
+  Option* add_flag(const std::string& names, std::function<void()> when_given,
+                   const std::string& description);
 
   void callback(std::function<void()> when_chosen);
   void final_callback(std::function<void()> when_chosen);  // after those of the verbs around it

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 struct CompactArguments {
   std::string store;
   StoreOptions store_options;
-  ChainOptions keys;
+  Keys keys;
   CompactOptions compact;
 };
 

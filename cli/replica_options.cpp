@@ -53,16 +53,13 @@ Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& o
   DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
                       open_store(options.store, options.store_options));
   ReplicaOptions how;
-  how.threads = context.threads;
+  how.limits.threads = context.threads;
   how.repair = !options.no_repair;
-  how.copy_on_write = options.copy_on_write;
-  how.keep_versions = options.keep_versions;
+  if (options.copy_on_write) how.copy_on_write = CopyOnWrite{options.keep_versions};
   how.verify_all = options.verify;
   how.heartbeat = !options.no_heartbeat;
   how.name = options.name;
-  how.trust_key = options.trust;
-  how.run = options.run;
-  how.at_least = options.at_least.value_or(0);
+  how.accept = {options.trust, options.run, options.at_least.value_or(0)};
   how.progress = std::move(progress);
   return Replica::open(std::move(store), options.local, std::move(how));
 }

@@ -18,7 +18,7 @@ struct ReplicaVerbOptions {
   std::string store, local;
   StoreOptions store_options;
   bool copy_on_write = false, no_repair = false, verify = false, no_heartbeat = false;
-  unsigned keep_versions = ReplicaOptions().keep_versions;
+  unsigned keep_versions = CopyOnWrite().keep;
   std::string trust, run, name;
   std::optional<uint64_t> at_least;
   NotifyOptions notify;

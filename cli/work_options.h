@@ -6,12 +6,11 @@
 
 namespace deltawire::cli {
 
-// --sign-key, --trust, --change-key and --unsigned of what adds to a chain. The places must live
-// until the command line is parsed.
-void add_key_options(Command* verb, std::filesystem::path* sign_key,
-                     std::filesystem::path* trust_key, bool* change_key);
+// --sign-key, --trust, --change-key and --unsigned of what adds to a chain. `keys` must live until
+// the command line is parsed.
+void add_key_options(Command* verb, Keys* keys);
 
 // --work, and the options of keys.
-void add_work_options(Command* verb, WorkOptions* work, ChainOptions* keys);
+void add_work_options(Command* verb, WorkOptions* work, Keys* keys);
 
 }  // namespace deltawire::cli

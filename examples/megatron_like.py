@@ -132,7 +132,7 @@ def main() -> None:
     shards = [megatron_weights(model, args.ranks, seed) for seed in range(args.ranks)]
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(args.ranks) as pool:
         store = f"{work}/run"
-        publishers = [dw.Publisher(store, rank=rank, world=args.ranks) for rank in range(args.ranks)]
+        publishers = [dw.Publisher(store, ranks=dw.Ranks(rank=rank, world=args.ranks)) for rank in range(args.ranks)]
 
         def publish(rank: int) -> dw.Version:
             return publishers[rank].publish(hf_tensors(shards[rank], model, rank, args.ranks))

@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   }
 
   const std::shared_ptr<Store> store = value(open_store("memory:native", {}));
-  Publisher publisher = value(Publisher::open(store, {}, {}));
+  Publisher publisher = value(Publisher::open(store));
   value(publisher.publish(states[0].tensors));
   TensorReplica replica = value(TensorReplica::open(store, live, {}));
   value(replica.pull());

@@ -27,30 +27,33 @@ Status PublishVerbOptions::complete(const Context& context) {
                             "\" does not prove a version; use xxh3-128 or blake3");
   }
   publish.digest = *kind;
-  publish.full = mode == "full";
-  if (no_anchors) {
-    publish.anchor_every = 0;
-    publish.anchor_by_bytes = false;
+  if (mode == "full") {
+    if (anchors.every != 0 || no_anchors) {
+      return invalid_argument(std::string("--mode full stores every version whole: leave out ") +
+                              (no_anchors ? "--no-anchors" : "--anchor-every"));
+    }
+    publish.anchors = OnlyAnchors{};
+  } else {
+    publish.anchors = no_anchors ? Anchors{.every = 0, .by_bytes = false} : anchors;
   }
-  publish.threads = context.threads;
-  publish.snapshot_per_run = snapshot.empty();
+  publish.limits.threads = context.threads;
+  SnapshotInFolder place{snapshot, snapshot.empty()};
+  if (place.per_run) {
+    DW_ASSIGN_OR_RETURN(place.folder, snapshots_folder());
+  }
+  publish.snapshot = std::move(place);
   return {};
 }
 
-Result<std::filesystem::path> PublishVerbOptions::snapshot_of(const std::string& run) const {
-  if (!snapshot.empty()) return std::filesystem::path(snapshot);
-  DW_ASSIGN_OR_RETURN(const std::filesystem::path folder, snapshots_folder());
-  return folder / run;
+std::filesystem::path PublishVerbOptions::snapshot_of(const std::string& run) const {
+  const auto& place = std::get<SnapshotInFolder>(publish.snapshot);
+  return place.per_run ? place.folder / run : place.folder;
 }
 
 Result<Publisher> open_publisher(const PublishVerbOptions& options) {
-  std::filesystem::path snapshot = options.snapshot;
-  if (snapshot.empty()) {
-    DW_ASSIGN_OR_RETURN(snapshot, snapshots_folder());
-  }
   DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
                       open_store(options.store, options.store_options));
-  return Publisher::open(std::move(store), std::move(snapshot), options.publish);
+  return Publisher::open(std::move(store), options.publish);
 }
 
 }  // namespace deltawire::cli

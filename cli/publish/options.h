@@ -15,6 +15,7 @@ struct PublishVerbOptions {
   std::string checkpoint, store, snapshot;
   std::string digest = "xxh3-128", mode = "delta";
   bool no_anchors = false;
+  Anchors anchors;
   StoreOptions store_options;
   PublishOptions publish;
   LogOptions log;
@@ -25,8 +26,8 @@ struct PublishVerbOptions {
 
   // What is left to do after parsing.
   Status complete(const Context& context);
-  // The folder of this run's snapshot.
-  Result<std::filesystem::path> snapshot_of(const std::string& run) const;
+  // The folder of this run's snapshot; after complete().
+  std::filesystem::path snapshot_of(const std::string& run) const;
 };
 
 Result<Publisher> open_publisher(const PublishVerbOptions& options);

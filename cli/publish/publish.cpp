@@ -58,28 +58,27 @@ void add_publish(Command& app, Context& context, Call* call) {
              "delta (default), or full: every version whole, without a snapshot",
              {"delta", "full"});
   add_bytes(verb, "--part-size", &publish_options.part_bytes, "of one part (default 64MiB)");
-  add_bytes(verb, "--memory-limit", &publish_options.memory_limit,
+  add_bytes(verb, "--memory-limit", &publish_options.limits.memory_bytes,
             "memory for publishing, without the snapshot; 32MiB or more (default 2GiB)");
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
   verb->add_flag("--new-run", publish_options.new_run,
                  "begin a new run, though the snapshot is of a run that the store does not have");
-  auto* every = add_whole_number(verb, "--anchor-every", &publish_options.anchor_every,
+  auto* every = add_whole_number(verb, "--anchor-every", &options->anchors.every,
                                  "also store every N-th version whole", 0, 9'999'999'999);
   auto* by_bytes =
-      verb->add_flag("--anchor-by-bytes,!--no-anchor-by-bytes", publish_options.anchor_by_bytes,
+      verb->add_flag("--anchor-by-bytes,!--no-anchor-by-bytes", options->anchors.by_bytes,
                      "also store a version whole when the deltas since the last anchor are larger "
                      "than one (default)");
   verb->add_flag("--no-anchors", options->no_anchors, "never store a version whole beside the seed")
       ->excludes(every)
       ->excludes(by_bytes);
-  add_key_options(verb, &publish_options.sign_key, &publish_options.trust_key,
-                  &publish_options.change_key);
-  verb->add_option("--hook-before-commit", publish_options.hook_before_commit,
+  add_key_options(verb, &publish_options.keys);
+  verb->add_option("--hook-before-commit", publish_options.hook_before_commit.command,
                    "shell command to call when all parts are uploaded; if it does not exit with 0, "
                    "nothing is committed (DELTAWIRE_VERSION, _STORE, _RUN)");
-  add_seconds(verb, "--hook-timeout", &publish_options.hook_timeout_seconds,
+  add_seconds(verb, "--hook-timeout", &publish_options.hook_before_commit.timeout_seconds,
               "limit of the hook (default 600)", 0.001, 86400);
   verb->add_flag("--single-writer", publish_options.single_writer,
                  "there is no other publisher: allow a store without conditional put");

@@ -90,8 +90,7 @@ class Watcher {
   // Beside the snapshot: both say how far this run has come.
   Status remember_by_run() {
     if (remembers_) return {};
-    DW_ASSIGN_OR_RETURN(const std::filesystem::path folder,
-                        options_.snapshot_of(publisher_->run()));
+    const std::filesystem::path folder = options_.snapshot_of(publisher_->run());
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());

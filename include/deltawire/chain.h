@@ -10,20 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "deltawire/keys.h"
 #include "deltawire/manifest.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 
 namespace deltawire {
-
-// Key files of `deltawire keygen`; empty: none.
-struct ChainOptions {
-  std::filesystem::path trust_key =
-      {};                               // public keys: records that none of them signed are refused
-  std::filesystem::path sign_key = {};  // a private key: signs what is added to the chain
-  // What is added may be signed otherwise (or not at all) than what it builds upon.
-  bool change_key = false;
-};
 
 // Versions first ... last.
 struct VersionRange {
@@ -154,14 +146,15 @@ struct FsckReport {
 // A handle; copies share the store. Thread-safe.
 class Chain {
  public:
-  // NotFound when the store holds no run. InvalidArgument when a key file is none, or when the sign
-  // key is not among the trusted ones. One who signs reads no signature that does not hold.
-  static Result<Chain> open(std::shared_ptr<Store> store, const ChainOptions& options = {});
+  // NotFound when the store holds no run. InvalidArgument when a key file is none, when the key
+  // that signs is not among the trusted ones, or when a change of it does not go with what is
+  // given. One who signs reads no signature that does not hold.
+  static Result<Chain> open(std::shared_ptr<Store> store, const Keys& keys = {});
 
   const std::string& run() const noexcept;
   Store& store() const noexcept;
   const std::shared_ptr<Store>& shared_store() const noexcept;
-  const ChainOptions& options() const noexcept;
+  const Keys& keys() const noexcept;
 
   // The newest version; none when nothing was published yet. A bounded number of requests: the
   // hint, a listing from there, and probes at growing distances, should the listing be behind.

@@ -1,8 +1,8 @@
 // Work on a chain that needs no trainer: merged deltas, anchors, the proof of every version.
 //
 // Needs nothing but the chain, any number of publishers and replicas may be at work meanwhile, and
-// it may be killed at any instant. What is added is signed with the chain's `sign_key`;
-// InvalidArgument when that is not how the version that it is for is signed, unless `change_key`.
+// it may be killed at any instant. What is added is signed with the chain's key;
+// InvalidArgument when that is not how the version that it is for is signed, unless keys change.
 #pragma once
 
 #include <cstdint>

@@ -10,50 +10,13 @@
 #include <vector>
 
 #include "deltawire/box.h"
-#include "deltawire/digest.h"
 #include "deltawire/progress.h"
+#include "deltawire/publish_options.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 #include "deltawire/tensor.h"
 
-struct CUstream_st;  // a cudaStream_t
-
 namespace deltawire {
-
-// For tensors in a GPU's memory.
-struct PublishCudaOptions {
-  CUstream_st* stream = nullptr;  // what the tensors are made on; work goes there too
-  bool pinned_snapshot = false;   // in the host's memory instead of the GPU's
-  uint64_t scratch_bytes = uint64_t{256} << 20;  // of the GPU's memory, beyond the snapshot
-};
-
-struct PublishOptions {
-  std::string codec = "auto";
-  DigestKind digest = DigestKind::kXxh3_128;  // of a new run; later versions keep it
-  unsigned threads = 0;                       // 0: one per core
-  uint64_t part_bytes = uint64_t{64} << 20;
-  uint64_t memory_limit = uint64_t{2} << 30;  // beyond the snapshot
-  bool full = false;                          // every version whole, and no snapshot
-  // A version is also stored whole every so many versions (0: never), and, if by_bytes, when the
-  // deltas since the last anchor have grown larger than it. Ranks leave that to `deltawire anchor`.
-  uint64_t anchor_every = 0;
-  bool anchor_by_bytes = true;
-  bool snapshot_per_run = false;  // the snapshot is a folder of snapshots, by run id
-  bool new_run = false;           // begin one though the snapshot says that the store held another
-  bool single_writer = false;     // allow a store without conditional put
-  std::filesystem::path sign_key, trust_key;  // key files; empty: none
-  // A version is signed as the one before it is. With this it may be signed with another key, for
-  // the first time or, without a key, no more: replicas that do not trust it stop.
-  bool change_key = false;
-  std::string hook_before_commit;  // a shell command, run when all parts are in the store
-  double hook_timeout_seconds = 600;
-  // Ranks of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the
-  // run is signed every rank has the sign key.
-  unsigned rank = 0, world = 1;
-  double rank_timeout_seconds = 600;
-  PublishCudaOptions cuda;
-  Progress progress;
-};
 
 struct PublishReport {
   std::string run;
@@ -103,14 +66,11 @@ struct SnapshotMemory {
 // with a snapshot in a folder, or in a build without CUDA; a digest that the build does not have.
 class Publisher {
  public:
-  // Opens the chain at `store`, or makes a run there at the first publish. `snapshot` is a folder
-  // that keeps the last committed state on disk, so that a restarted trainer resumes without
-  // fetching anything; empty: in memory. A snapshot that is missing, stale or damaged is rebuilt
-  // from the chain; one of another run is refused (BaseMismatch). A store that holds no run, though
-  // the snapshot is of one that was published there, is refused too (NotFound) unless `new_run`: it
-  // may be a folder whose disk is not mounted.
-  static Result<Publisher> open(std::shared_ptr<Store> store, std::filesystem::path snapshot,
-                                PublishOptions options);
+  // Opens the chain at `store`, or makes a run there at the first publish. A snapshot in a folder
+  // that is of another run is refused (BaseMismatch). A store that holds no run, though the
+  // snapshot is of one that was published there, is refused too (NotFound) unless `new_run`: it may
+  // be a folder whose disk is not mounted. InvalidArgument for options that do not go together.
+  static Result<Publisher> open(std::shared_ptr<Store> store, PublishOptions options = {});
   ~Publisher();
   Publisher(Publisher&&) noexcept;
   Publisher& operator=(Publisher&&) noexcept;

@@ -8,24 +8,33 @@
 #include <string>
 #include <vector>
 
+#include "deltawire/limits.h"
 #include "deltawire/progress.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 
 namespace deltawire {
 
+// What a replica takes from a store.
+struct Accept {
+  std::filesystem::path trust = {};  // public keys: records that none of them signed are refused
+  std::string run = {};              // from no other run; empty: whichever the store holds
+  uint64_t at_least = 0;             // no version below this one
+};
+
+// Versions are in LOCAL/v0000000123/, and LOCAL/current points to the newest.
+struct CopyOnWrite {
+  unsigned keep = 2;  // of the older ones
+};
+
 struct ReplicaOptions {
-  unsigned threads = 0;
-  bool repair = true;  // start again from an anchor when the local state is not what it says
-  bool copy_on_write = false;  // versions in LOCAL/v0000000123/, LOCAL/current points to the newest
-  unsigned keep_versions = 2;  // of those
-  bool verify_all = false;     // hash every tensor before patching, not only those that change
-  bool heartbeat = true;       // leave LOCAL's version in the store, as far as that can be written
-  std::string name;            // of this replica; empty: host, path and an id of LOCAL
-  std::filesystem::path trust_key;
-  std::string run;        // the only run to take anything from; empty: whichever the store holds
-  uint64_t at_least = 0;  // never go to a version below this one
-  uint64_t memory_limit = uint64_t{2} << 30;  // beside mapped files
+  Accept accept;
+  Limits limits;
+  std::optional<CopyOnWrite> copy_on_write;  // none: files are patched in place
+  bool repair = true;       // start again from an anchor when the local state is not what it says
+  bool verify_all = false;  // hash every tensor before patching, not only those that change
+  bool heartbeat = true;    // leave LOCAL's version in the store, as far as that can be written
+  std::string name;         // of this replica; empty: host, path and an id of LOCAL
   Progress progress;
 };
 
@@ -87,7 +96,7 @@ class Replica {
   // and commit()'s to finish. BaseMismatch when LOCAL belongs to another run, or another one than
   // the store's was asked for.
   static Result<Replica> open(std::shared_ptr<Store> store, std::filesystem::path local,
-                              ReplicaOptions options);
+                              ReplicaOptions options = {});
   ~Replica();
   Replica(Replica&&) noexcept;
   Replica& operator=(Replica&&) noexcept;

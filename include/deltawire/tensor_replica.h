@@ -10,37 +10,31 @@
 #include <string>
 #include <vector>
 
+#include "deltawire/limits.h"
 #include "deltawire/live_tensor.h"
 #include "deltawire/progress.h"
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 
-struct CUstream_st;  // a cudaStream_t
-
 namespace deltawire {
 
 struct TensorReplicaOptions {
-  unsigned threads = 0;
+  Accept accept;
+  // Whatever the model: what differs waits in memory as far as half of the limit is enough, the
+  // rest in a file in `scratch`.
+  Limits limits;
+  CudaOptions cuda;
   // Load a version whole when the tensors hold none of the chain, or not what they should.
   bool repair = true;
   bool verify_all = false;   // hash every tensor in prepare(), not only those that change
   bool check_commit = true;  // hash what commit() has patched: one pass over it, in the pause
   bool heartbeat = true;     // leave the version in the store, as far as that can be written
   std::string name;          // of this replica; empty: host, process, a random id
-  // Beside the tensors and mapped files, whatever the model. What differs waits in memory as far as
-  // half of this is enough, the rest in a file in `scratch`.
-  uint64_t memory_limit = uint64_t{2} << 30;
   // A folder on a disk, where parts lie while they are worked on, whole versions until commit(),
   // and all of every tensor of which only boxes are held; empty: the system's folder for temporary
   // files.
   std::filesystem::path scratch;
-  std::filesystem::path trust_key;
-  std::string run;        // the only run to take anything from; empty: whichever the store holds
-  uint64_t at_least = 0;  // never go to a version below this one
-  // For tensors in a GPU's memory: where work on them goes, and the memory there that it may take.
-  CUstream_st* cuda_stream = nullptr;
-  uint64_t cuda_scratch_bytes = uint64_t{256} << 20;
   Progress progress;
 };
 
@@ -58,7 +52,7 @@ class TensorReplica {
   // hold at first can be found out only where they are all of their tensors; else a whole version
   // is loaded.
   static Result<TensorReplica> open(std::shared_ptr<Store> store, std::vector<LiveTensor> tensors,
-                                    TensorReplicaOptions options);
+                                    TensorReplicaOptions options = {});
   ~TensorReplica();
   TensorReplica(TensorReplica&&) noexcept;
   TensorReplica& operator=(TensorReplica&&) noexcept;

@@ -14,6 +14,7 @@
 #include "bind.h"
 #include "calls.h"
 #include "deltawire/maintain.h"
+#include "options.h"
 #include "reports.h"
 #include "stores.h"
 
@@ -337,17 +338,15 @@ void bind_chain(nb::module_& module) {
   nb::class_<ChainHandle> type = bind_owned<WatchedChain>(module, "Chain");
   type.def(
       "__init__",
-      [](ChainHandle* self, const StoreHandle& store, const std::filesystem::path& trust_key,
-         const std::filesystem::path& sign_key, bool change_key, nb::object progress) {
-        const ChainOptions options{trust_key, sign_key, change_key};
-        new (self) ChainHandle(
-            "the chain", std::move(progress), [&](Progress watch) -> Result<WatchedChain> {
-              DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(store.get(), options));
-              return WatchedChain{std::move(chain), std::move(watch)};
-            });
+      [](ChainHandle* self, const StoreHandle& store, nb::object keys, nb::object progress) {
+        const Keys files = to_keys(keys);
+        new (self) ChainHandle("the chain", std::move(progress),
+                               [&](Progress watch) -> Result<WatchedChain> {
+                                 DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(store.get(), files));
+                                 return WatchedChain{std::move(chain), std::move(watch)};
+                               });
       },
-      nb::arg("store"), nb::arg("trust_key"), nb::arg("sign_key"), nb::arg("change_key"),
-      nb::arg("progress").none());
+      nb::arg("store"), nb::arg("keys"), nb::arg("progress").none());
   bind_reading(type);
   bind_keeping(type);
   bind_maintaining(type);

@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "calls.h"
 #include "digests.h"
+#include "options.h"
 #include "reports.h"
 #include "stores.h"
 #include "tensors.h"
@@ -19,40 +20,28 @@ using Paths = std::vector<std::filesystem::path>;
 using PublisherHandle = Owned<Publisher>;
 
 void open_publisher(PublisherHandle* self, const StoreHandle& store,
-                    const std::filesystem::path& snapshot, const std::string& codec,
-                    const std::string& digest, unsigned threads, uint64_t part_bytes,
-                    uint64_t memory_limit, bool full, uint64_t anchor_every, bool anchor_by_bytes,
-                    bool new_run, bool single_writer, const std::filesystem::path& sign_key,
-                    const std::filesystem::path& trust_key, bool change_key,
-                    const std::string& hook_before_commit, double hook_timeout_seconds,
-                    unsigned rank, unsigned world, double rank_timeout_seconds,
-                    uintptr_t cuda_stream, bool pinned_snapshot, uint64_t cuda_scratch_bytes,
-                    nb::object progress) {
+                    const std::optional<std::filesystem::path>& folder, bool pinned,
+                    nb::object anchors, nb::object keys, nb::object ranks,
+                    nb::object hook_before_commit, nb::object limits, nb::object cuda,
+                    const std::string& codec, const std::string& digest, uint64_t part_bytes,
+                    bool new_run, bool single_writer, nb::object progress) {
   PublishOptions options;
+  options.snapshot =
+      folder ? SnapshotPlace(SnapshotInFolder{*folder}) : SnapshotPlace(SnapshotInMemory{pinned});
+  options.anchors = to_anchors(anchors);
+  options.keys = to_keys(keys);
+  options.ranks = to_ranks(ranks);
+  options.hook_before_commit = to_hook(hook_before_commit);
+  options.limits = to_limits(limits);
+  options.cuda = to_cuda(cuda);
   options.codec = codec;
   options.digest = digest_kind(digest);
-  options.threads = threads;
   options.part_bytes = part_bytes;
-  options.memory_limit = memory_limit;
-  options.full = full;
-  options.anchor_every = anchor_every;
-  options.anchor_by_bytes = anchor_by_bytes;
   options.new_run = new_run;
   options.single_writer = single_writer;
-  options.sign_key = sign_key;
-  options.trust_key = trust_key;
-  options.change_key = change_key;
-  options.hook_before_commit = hook_before_commit;
-  options.hook_timeout_seconds = hook_timeout_seconds;
-  options.rank = rank;
-  options.world = world;
-  options.rank_timeout_seconds = rank_timeout_seconds;
-  options.cuda.stream = reinterpret_cast<CUstream_st*>(cuda_stream);
-  options.cuda.pinned_snapshot = pinned_snapshot;
-  options.cuda.scratch_bytes = cuda_scratch_bytes;
   new (self) PublisherHandle("the publisher", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
-    return Publisher::open(store.get(), snapshot, options);
+    return Publisher::open(store.get(), options);
   });
 }
 
@@ -60,14 +49,11 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
 
 void bind_publisher(nb::module_& module) {
   bind_owned<Publisher>(module, "Publisher")
-      .def("__init__", &open_publisher, nb::arg("store"), nb::arg("snapshot"), nb::kw_only(),
-           nb::arg("codec"), nb::arg("digest"), nb::arg("threads"), nb::arg("part_bytes"),
-           nb::arg("memory_limit"), nb::arg("full"), nb::arg("anchor_every"),
-           nb::arg("anchor_by_bytes"), nb::arg("new_run"), nb::arg("single_writer"),
-           nb::arg("sign_key"), nb::arg("trust_key"), nb::arg("change_key"),
-           nb::arg("hook_before_commit"), nb::arg("hook_timeout_seconds"), nb::arg("rank"),
-           nb::arg("world"), nb::arg("rank_timeout_seconds"), nb::arg("cuda_stream"),
-           nb::arg("pinned_snapshot"), nb::arg("cuda_scratch_bytes"), nb::arg("progress").none())
+      .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
+           nb::arg("pinned"), nb::arg("anchors"), nb::arg("keys"), nb::arg("ranks"),
+           nb::arg("hook_before_commit").none(), nb::arg("limits"), nb::arg("cuda"),
+           nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"), nb::arg("new_run"),
+           nb::arg("single_writer"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

@@ -7,6 +7,7 @@
 #include "bind.h"
 #include "calls.h"
 #include "goal.h"
+#include "options.h"
 #include "replica/follow_watch.h"
 #include "reports.h"
 #include "stores.h"
@@ -18,22 +19,16 @@ using ReplicaHandle = Owned<Replica>;
 using MaybeVersion = std::optional<uint64_t>;
 
 void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::filesystem::path& local,
-                  unsigned threads, bool repair, bool copy_on_write, unsigned keep_versions,
-                  bool verify_all, bool heartbeat, const std::string& name,
-                  const std::filesystem::path& trust_key, const std::string& run, uint64_t at_least,
-                  uint64_t memory_limit, nb::object progress) {
+                  nb::object accept, nb::object limits, nb::object copy_on_write, bool repair,
+                  bool verify_all, bool heartbeat, const std::string& name, nb::object progress) {
   ReplicaOptions options;
-  options.threads = threads;
+  options.accept = to_accept(accept);
+  options.limits = to_limits(limits);
+  options.copy_on_write = to_copy_on_write(copy_on_write);
   options.repair = repair;
-  options.copy_on_write = copy_on_write;
-  options.keep_versions = keep_versions;
   options.verify_all = verify_all;
   options.heartbeat = heartbeat;
   options.name = name;
-  options.trust_key = trust_key;
-  options.run = run;
-  options.at_least = at_least;
-  options.memory_limit = memory_limit;
   new (self) ReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return Replica::open(store.get(), local, options);
@@ -75,10 +70,8 @@ class Watch {
 void bind_replica(nb::module_& module) {
   bind_owned<Replica>(module, "Replica")
       .def("__init__", &open_replica, nb::arg("store"), nb::arg("local"), nb::kw_only(),
-           nb::arg("threads"), nb::arg("repair"), nb::arg("copy_on_write"),
-           nb::arg("keep_versions"), nb::arg("verify_all"), nb::arg("heartbeat"), nb::arg("name"),
-           nb::arg("trust_key"), nb::arg("run"), nb::arg("at_least"), nb::arg("memory_limit"),
-           nb::arg("progress").none())
+           nb::arg("accept"), nb::arg("limits"), nb::arg("copy_on_write").none(), nb::arg("repair"),
+           nb::arg("verify_all"), nb::arg("heartbeat"), nb::arg("name"), nb::arg("progress").none())
       .def_prop_ro("state", &state_of)
       .def("head",
            [](ReplicaHandle& self) {

@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "calls.h"
 #include "goal.h"
+#include "options.h"
 #include "reports.h"
 #include "stores.h"
 #include "tensors.h"
@@ -19,27 +20,20 @@ using TensorReplicaHandle = Owned<TensorReplica>;
 using MaybeVersion = std::optional<uint64_t>;
 
 void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
-                         const std::vector<const Tensor*>& tensors, unsigned threads, bool repair,
-                         bool verify_all, bool check_commit, bool heartbeat,
-                         const std::string& name, uint64_t memory_limit,
-                         const std::filesystem::path& scratch,
-                         const std::filesystem::path& trust_key, const std::string& run,
-                         uint64_t at_least, uintptr_t cuda_stream, uint64_t cuda_scratch_bytes,
-                         nb::object progress) {
+                         const std::vector<const Tensor*>& tensors, nb::object accept,
+                         nb::object limits, nb::object cuda, bool repair, bool verify_all,
+                         bool check_commit, bool heartbeat, const std::string& name,
+                         const std::filesystem::path& scratch, nb::object progress) {
   TensorReplicaOptions options;
-  options.threads = threads;
+  options.accept = to_accept(accept);
+  options.limits = to_limits(limits);
+  options.cuda = to_cuda(cuda);
   options.repair = repair;
   options.verify_all = verify_all;
   options.check_commit = check_commit;
   options.heartbeat = heartbeat;
   options.name = name;
-  options.memory_limit = memory_limit;
   options.scratch = scratch;
-  options.trust_key = trust_key;
-  options.run = run;
-  options.at_least = at_least;
-  options.cuda_stream = reinterpret_cast<CUstream_st*>(cuda_stream);
-  options.cuda_scratch_bytes = cuda_scratch_bytes;
   const std::vector<LiveTensor> wanted = to_patch(tensors);
   new (self) TensorReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
@@ -53,10 +47,9 @@ void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
 void bind_tensor_replica(nb::module_& module) {
   bind_owned<TensorReplica>(module, "TensorReplica")
       .def("__init__", &open_tensor_replica, nb::arg("store"), nb::arg("tensors"), nb::kw_only(),
-           nb::arg("threads"), nb::arg("repair"), nb::arg("verify_all"), nb::arg("check_commit"),
-           nb::arg("heartbeat"), nb::arg("name"), nb::arg("memory_limit"), nb::arg("scratch"),
-           nb::arg("trust_key"), nb::arg("run"), nb::arg("at_least"), nb::arg("cuda_stream"),
-           nb::arg("cuda_scratch_bytes"), nb::arg("progress").none(), nb::keep_alive<1, 3>())
+           nb::arg("accept"), nb::arg("limits"), nb::arg("cuda"), nb::arg("repair"),
+           nb::arg("verify_all"), nb::arg("check_commit"), nb::arg("heartbeat"), nb::arg("name"),
+           nb::arg("scratch"), nb::arg("progress").none(), nb::keep_alive<1, 3>())
       .def_prop_ro("version",
                    [](TensorReplicaHandle& self) {
                      return self.call([](TensorReplica& replica) { return replica.version(); });

@@ -56,6 +56,7 @@ from deltawire.maintenance import (
     Plan,
     ReplicaStatus,
 )
+from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Ranks, Select
 from deltawire.publisher import Publisher
 from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import (
@@ -89,7 +90,9 @@ def __getattr__(name: str) -> _Any:
 
 
 __all__ = [
+    "Accept",
     "Anchored",
+    "Anchors",
     "Applied",
     "BaseMismatch",
     "Cancelled",
@@ -98,17 +101,22 @@ __all__ = [
     "Collected",
     "Compacted",
     "Conflict",
+    "CopyOnWrite",
     "Corruption",
+    "Cuda",
     "Delta",
     "DeviceError",
     "Diffed",
     "Difference",
     "Entry",
     "Error",
+    "Hook",
     "Hop",
     "InternalError",
     "InvalidArgument",
     "IoError",
+    "Keys",
+    "Limits",
     "Manifest",
     "MergedDelta",
     "NotFound",
@@ -119,9 +127,11 @@ __all__ = [
     "Plan",
     "Publisher",
     "Pull",
+    "Ranks",
     "Replica",
     "ReplicaState",
     "ReplicaStatus",
+    "Select",
     "SideFile",
     "SnapshotMemory",
     "Store",

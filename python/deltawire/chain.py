@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltawire import _core
+from deltawire.explain import explained
 from deltawire.maintenance import Anchored, Checked, Collected, Compacted, Part, Plan, ReplicaStatus
+from deltawire.options import Keys
 from deltawire.progress import Progress, callback_of
 from deltawire.stores import StoreLike, store_handle
 from deltawire.units import human_bytes, percent, plural
@@ -108,24 +110,15 @@ class Chain:
     (3, 2, 1, 1, {'w': 0.01})
     """
 
-    def __init__(
-        self,
-        store: StoreLike,
-        *,
-        trust_key: str | os.PathLike[str] = "",
-        sign_key: str | os.PathLike[str] = "",
-        change_key: bool = False,
-        progress: Progress = False,
-    ) -> None:
-        """Open the chain at `store`; `NotFound` when there is none. With `trust_key` its records must be signed.
+    @explained
+    def __init__(self, store: StoreLike, *, keys: Keys | None = None, progress: Progress = False) -> None:
+        """Open the chain at `store`; `NotFound` when there is none.
 
-        `sign_key` signs what `compact` and `anchor` add. It must be the key that the versions are signed with, unless
-        `change_key`. `progress` is told of what takes long: `compact`, `anchor` and `fsck`.
+        `keys` checks the records that are read, and signs what `compact` and `anchor` add. `progress` is told of what takes
+        long: `compact`, `anchor` and `fsck`.
         """
         self._store = store_handle(store)
-        self._core = _core.Chain(
-            self._store, os.fspath(trust_key), os.fspath(sign_key), change_key, callback_of(progress, "chain")
-        )
+        self._core = _core.Chain(self._store, keys or Keys(), callback_of(progress, "chain"))
 
     @property
     def run(self) -> str:
@@ -197,7 +190,7 @@ class Chain:
         """Remove all but the newest `keep` versions, what is pinned, what is being read, and what leads to them.
 
         Records go now, their objects at a later call, `grace_seconds` afterwards: call it now and then. It may run beside
-        publishers and replicas. In a signed chain it needs `trust_key`, unless `signed_too` says that it is no longer signed.
+        publishers and replicas. In a signed chain it needs keys to trust, unless `signed_too` says that it is no longer signed.
         """
         return Collected.of(self._core.gc(keep, grace_seconds, dry_run, signed_too))
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from deltawire.errors import InvalidArgument
-
-Names = str | Sequence[str] | Callable[[str], bool]
-"""Some of a model's names: patterns as the shell has them (`"*.lora_?.*"`), or what says yes to a name."""
-
-Rename = Callable[[str], str]
-"""From a name in the model to the one in the chain."""
+from deltawire.options import Names, Select
 
 # What weights may be published as; the names that numpy and torch have for it.
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
@@ -23,24 +18,23 @@ _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 class Choice:
     """What the caller said of a model's tensors. Names are the model's own; renaming comes last."""
 
-    include: Names | None = None
-    exclude: Names | None = None
-    rename: Rename | None = None
+    select: Select
     cast: str | None = None
-    trainable_only: bool = False
 
     def has(self, name: str) -> bool:
         """Whether a tensor of the model is meant."""
-        wanted = self.include is None or _named(self.include, name)
-        return wanted and not (self.exclude is not None and _named(self.exclude, name))
+        include, exclude = self.select.include, self.select.exclude
+        wanted = include is None or _named(include, name)
+        return wanted and not (exclude is not None and _named(exclude, name))
 
     def renamed(self, pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """The pairs under their names in the chain. One may come several times, for boxes of a tensor, but not by accident."""
         origin: dict[str, str] = {}
+        rename = self.select.rename
         for name, value in pairs:
             if not isinstance(name, str):
                 raise InvalidArgument(f"names of tensors are str, and {name!r} is {type(name).__name__}")
-            new = name if self.rename is None else self.rename(name)
+            new = name if rename is None else rename(name)
             if not isinstance(new, str):
                 raise InvalidArgument(f'tensor "{name}": rename gave {new!r}, no name')
             if origin.setdefault(new, name) != name:

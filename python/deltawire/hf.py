@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +28,8 @@ from transformers.utils import logging as transformers_logging
 
 from deltawire.choice import cast_name
 from deltawire.errors import Cancelled, InvalidArgument, IoError, Unavailable, Unsupported
+from deltawire.explain import check_options
+from deltawire.options import Ranks
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike
@@ -43,6 +47,10 @@ log = logging.getLogger("deltawire")
 
 _MAY_PASS = (Unavailable, IoError, Cancelled)
 """What the next attempt may not meet again: an outage, a full disk, a hook that said no."""
+
+
+_OPTIONS = [name for name in signature(Publisher).parameters if name not in ("store", "tensors", "dtype")]
+"""Those of `Publisher` that a callback hands on."""
 
 
 class PublishCallback(TrainerCallback):
@@ -87,6 +95,10 @@ class PublishCallback(TrainerCallback):
         if on_error not in ("raise", "warn"):
             raise InvalidArgument(f'PublishCallback: on_error is {on_error!r}, and must be "raise" or "warn"')
         cast_name(dtype)  # says what it may be
+        check_options("PublishCallback", _OPTIONS, options)
+        ranks = options.get("ranks") or Ranks()
+        if ranks.rank is not None or ranks.group is not None:
+            raise InvalidArgument("PublishCallback: the ranks are the trainer's; write ranks=dw.Ranks(timeout_seconds=...)")
         self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
         self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
         self._options, self._patient = options, on_error == "warn"
@@ -106,8 +118,8 @@ class PublishCallback(TrainerCallback):
         if not first and not sharded:
             return
         self.close()
-        group = torch.distributed.group.WORLD if sharded else None
-        self._publisher = Publisher(self._store, dtype=self._dtype, group=group, **self._options)
+        ranks = replace(self._options.get("ranks") or Ranks(), group=torch.distributed.group.WORLD if sharded else None)
+        self._publisher = Publisher(self._store, dtype=self._dtype, **{**self._options, "ranks": ranks})
         self._folder = tempfile.TemporaryDirectory(prefix="deltawire-")
         saved = save_files(model, self._folder.name, kwargs.get("processing_class"), dtype=self._dtype) if first else []
         self._files = [*saved, *self._extra_files]

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from deltawire.choice import Choice
+from deltawire.errors import InvalidArgument
 from deltawire.tensors import Source, named_tensors
 
 
@@ -15,6 +16,8 @@ class Live:
     cuda_stream = 0
 
     def __init__(self, source: Source, choice: Choice) -> None:
+        if choice.select.trainable_only:
+            raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
         chosen = ((name, value) for name, value in named_tensors(source) if choice.has(name))
         self.pairs: list[tuple[str, Any]] = list(choice.renamed(chosen))
 

@@ -6,13 +6,16 @@ import os
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from deltawire import _core
-from deltawire.choice import Choice, Names, Rename, cast_name
+from deltawire.choice import Choice, cast_name
 from deltawire.errors import InvalidArgument
+from deltawire.explain import explained
 from deltawire.flight import Flight
+from deltawire.options import Anchors, Cuda, Hook, Keys, Limits, Ranks, Select
 from deltawire.progress import Progress, callback_of
 from deltawire.reader import reader_for
 from deltawire.reports import SnapshotMemory, Version
@@ -40,101 +43,75 @@ class Publisher:
     (0, True, 1, 1, 0.0625)
     """
 
+    @explained
     def __init__(
         self,
         store: StoreLike,
         tensors: Source | None = None,
         *,
         dtype: Any = None,
-        include: Names | None = None,
-        exclude: Names | None = None,
-        rename: Rename | None = None,
-        trainable_only: bool = False,
+        select: Select | None = None,
         tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
+        anchors: Anchors | Literal["only"] | None = None,
+        keys: Keys | None = None,
+        ranks: Ranks | None = None,
+        hook_before_commit: Hook | None = None,
+        limits: Limits | None = None,
+        cuda: Cuda | None = None,
         codec: str = "auto",
         digest: str = "xxh3-128",
-        threads: int = 0,
         part_bytes: int = 64 << 20,
-        memory_limit: int = 2 << 30,
-        full: bool = False,
-        anchor_every: int = 0,
-        anchor_by_bytes: bool = True,
         new_run: bool = False,
         single_writer: bool = False,
-        sign_key: str | os.PathLike[str] = "",
-        trust_key: str | os.PathLike[str] = "",
-        change_key: bool = False,
-        hook_before_commit: str = "",
-        hook_timeout_seconds: float = 600,
-        rank: int = 0,
-        world: int = 1,
-        rank_timeout_seconds: float = 600,
-        group: Any = None,
-        cuda_stream: int = 0,
-        cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
     ) -> None:
         """Open the chain at `store`, or make a run there at the first publish.
 
         `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, a torch module, or a callable that
-        gives one (an iterable of pairs will do). `include` and `exclude` choose by name (patterns as the shell has them, or what
-        says yes to a name), `trainable_only` what an optimizer could train; `rename` gives the names in the chain. `dtype` is
-        what floating point weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
+        gives one (an iterable of pairs will do); `select` chooses among them and renames them. `dtype` is what floating point
+        weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
         With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
 
         `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
         that are there); where the tensors are if it is not given. `memory()` says what it takes.
 
-        `full` stores every version whole; else a version is also stored whole every
-        `anchor_every` versions and, with `anchor_by_bytes`, when the deltas since have outgrown it. `single_writer` allows a
-        store without conditional put. A store that holds no run, though the snapshot is of one, is refused (`NotFound`: its disk
-        may not be mounted) unless `new_run`. `memory_limit` bounds what publishing takes beside the snapshot.
+        `anchors` says which versions are stored whole beside their deltas. With "only", all are: there are no deltas, and no
+        snapshot (a folder then holds a note of the store). `keys` signs versions. `hook_before_commit` is called when all parts
+        are in the store.
 
-        `sign_key` is a private key of `deltawire keygen`, `trust_key` a file of public ones. A version is signed as the one
-        before it is, or refused: with `change_key` it may be signed with another key, for the first time or (without `sign_key`)
-        no more, which stops replicas that do not trust that.
+        Ranks of a sharded trainer each publish boxes, see `Tensor`: `ranks` says which one this is, if the model does not.
 
-        Ranks of a sharded trainer (`rank` of `world`) each publish boxes, see `Tensor`; rank 0 commits when all are in. A torch
-        model with `DTensor`s says that itself, if all processes hold it; else `group` is the process group of those that do.
-
-        Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number; for torch the one that is current),
-        and may take `cuda_scratch_bytes` there.
+        `single_writer` allows a store without conditional put. A store that holds no run, though the snapshot is of one, is
+        refused (`NotFound`: its disk may not be mounted) unless `new_run`.
         """
         if isinstance(tensors, Iterator):
             raise InvalidArgument("Publisher: an iterator can be read only once; give a list, or a callable that gives one")
+        anchors, ranks, cuda = anchors or Anchors(), ranks or Ranks(), cuda or Cuda()
+        folder = _snapshot_folder(snapshot)
+        if anchors == "only" and snapshot in ("pinned", "device"):
+            raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
         self._tensors = tensors
         self._store = store_handle(store)
-        choice = Choice(include, exclude, rename, cast_name(dtype), trainable_only)
-        self._reader = reader_for(
-            tensors, choice, rank=rank, world=world, group=group, tracker=tracker, on_host=snapshot == "memory"
-        )
+        choice = Choice(select or Select(), cast_name(dtype))
+        self._reader = reader_for(tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory")
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
             self._store,
-            "" if snapshot in (None, "memory", "pinned", "device") else os.fspath(snapshot),
+            folder=folder,
+            pinned=snapshot == "pinned",
+            anchors=anchors,
+            keys=keys or Keys(),
+            ranks=replace(ranks, rank=self._reader.rank, world=self._reader.world, group=None),
+            hook_before_commit=hook_before_commit,
+            limits=limits or Limits(),
+            cuda=replace(cuda, stream=cuda.stream or self._reader.cuda_stream),
             codec=codec,
             digest=digest,
-            threads=threads,
             part_bytes=part_bytes,
-            memory_limit=memory_limit,
-            full=full,
-            anchor_every=anchor_every,
-            anchor_by_bytes=anchor_by_bytes,
             new_run=new_run,
             single_writer=single_writer,
-            sign_key=os.fspath(sign_key),
-            trust_key=os.fspath(trust_key),
-            change_key=change_key,
-            hook_before_commit=hook_before_commit,
-            hook_timeout_seconds=hook_timeout_seconds,
-            rank=self._reader.rank,
-            world=self._reader.world,
-            rank_timeout_seconds=rank_timeout_seconds,
-            cuda_stream=cuda_stream or self._reader.cuda_stream,
-            pinned_snapshot=snapshot == "pinned",
-            cuda_scratch_bytes=cuda_scratch_bytes,
             progress=callback_of(progress, "publish"),
         )
 
@@ -250,3 +227,13 @@ class Publisher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _snapshot_folder(snapshot: str | os.PathLike[str] | None) -> str | None:
+    """None: in memory."""
+    if snapshot is None or snapshot in ("memory", "pinned", "device"):
+        return None
+    folder = os.fspath(snapshot)
+    if not folder:
+        raise InvalidArgument('snapshot: is empty; leave it out, or say "memory"')
+    return folder

@@ -11,6 +11,7 @@ from typing import Any
 from deltawire import _core
 from deltawire.choice import Choice
 from deltawire.errors import InvalidArgument
+from deltawire.options import Ranks
 from deltawire.tensors import Source, Tensor, named_tensors, readable
 
 
@@ -20,11 +21,13 @@ class Reader:
     cuda_stream = 0
     step: int | None = None  # what ranks of a group agreed on
 
-    def __init__(self, choice: Choice, *, rank: int, world: int) -> None:
-        if choice.trainable_only:
+    def __init__(self, choice: Choice, ranks: Ranks) -> None:
+        if choice.select.trainable_only:
             raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
+        if ranks.group is not None:
+            raise InvalidArgument("Ranks: group is a process group of torch; others give rank and world")
         self._choice = choice
-        self.rank, self.world = rank, world
+        self.rank, self.world = ranks.rank or 0, 1 if ranks.world is None else ranks.world
 
     def read(self, source: Source) -> list[_core.Tensor]:
         """The tensors as they are now."""
@@ -60,10 +63,10 @@ def cast(value: Any, dtype: str | None) -> Any:
     return replace(tensor, cast=dtype) if name in ("float64", "float32", "float16", "bfloat16") else value
 
 
-def reader_for(source: Source | None, choice: Choice, **options: Any) -> Reader:
+def reader_for(source: Source | None, choice: Choice, ranks: Ranks, **options: Any) -> Reader:
     """One for torch where torch is in use; it is not imported to find out."""
     if "torch" not in sys.modules:
-        return Reader(choice, rank=options["rank"], world=options["world"])
+        return Reader(choice, ranks)
     from deltawire.torch.reader import TorchReader
 
-    return TorchReader(choice, source, **options)
+    return TorchReader(choice, ranks, source, **options)

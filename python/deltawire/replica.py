@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from deltawire import _core
+from deltawire.explain import explained
+from deltawire.options import Accept, CopyOnWrite, Limits
 from deltawire.progress import Progress, callback_of
 from deltawire.pulling import Pulling
 from deltawire.reports import ReplicaState
@@ -26,31 +28,27 @@ class Replica(Pulling[_core.Replica]):
     (0, ['.deltawire', 'model.safetensors'])
     """
 
+    @explained
     def __init__(
         self,
         store: StoreLike,
         local: str | os.PathLike[str],
         *,
-        threads: int = 0,
+        accept: Accept | None = None,
+        limits: Limits | None = None,
+        copy_on_write: CopyOnWrite | None = None,
         repair: bool = True,
-        copy_on_write: bool = False,
-        keep_versions: int = 2,
         verify_all: bool = False,
         heartbeat: bool = True,
         name: str = "",
-        trust_key: str | os.PathLike[str] = "",
-        run: str = "",
-        at_least: int = 0,
-        memory_limit: int = 2 << 30,
         progress: Progress = False,
     ) -> None:
         """Open the folder `local` (as soon as the store has a run), dropping what an earlier process had not finished preparing.
 
-        `repair` starts again from a version stored whole when the files are not what they should be. `copy_on_write` keeps the
-        newest `keep_versions` in folders of their own, with `current` pointing to the newest. `verify_all` hashes every
-        tensor before patching, not only those that change. `heartbeat` leaves the version in the store under `name`.
-        With `trust_key` (a file of public keys) unsigned versions are refused, with `run` (an id) any other run, with
-        `at_least` any version below that one.
+        `accept` says what is taken from the store: whose signatures, which run. Files are patched in place; with
+        `copy_on_write` each version has a folder of its own. `repair` starts again from a version stored whole when the files
+        are not what they should be. `verify_all` hashes every tensor before patching, not only those that change. `heartbeat`
+        leaves the version in the store under `name`.
         """
         self.local = Path(local)
         handle = store_handle(store)
@@ -59,17 +57,13 @@ class Replica(Pulling[_core.Replica]):
             lambda: _core.Replica(
                 handle,
                 self.local,
-                threads=threads,
-                repair=repair,
+                accept=accept or Accept(),
+                limits=limits or Limits(),
                 copy_on_write=copy_on_write,
-                keep_versions=keep_versions,
+                repair=repair,
                 verify_all=verify_all,
                 heartbeat=heartbeat,
                 name=name,
-                trust_key=os.fspath(trust_key),
-                run=run,
-                at_least=at_least,
-                memory_limit=memory_limit,
                 progress=callback_of(progress, "pull"),
             ),
         )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from deltawire import _core
-from deltawire.choice import Choice, Names, Rename
+from deltawire.choice import Choice
 from deltawire.errors import InvalidArgument
+from deltawire.explain import explained
 from deltawire.live import live_tensors
+from deltawire.options import Accept, Cuda, Limits, Select
 from deltawire.progress import Progress, callback_of
 from deltawire.pulling import Pulling
 from deltawire.reports import Pull
@@ -35,44 +38,37 @@ class TensorReplica(Pulling[_core.TensorReplica]):
     (np.float64(6.0), 0)
     """
 
+    @explained
     def __init__(
         self,
         store: StoreLike,
         tensors: Source,
         *,
-        include: Names | None = None,
-        exclude: Names | None = None,
-        rename: Rename | None = None,
-        threads: int = 0,
+        select: Select | None = None,
+        accept: Accept | None = None,
+        limits: Limits | None = None,
+        cuda: Cuda | None = None,
         repair: bool = True,
         verify_all: bool = False,
         check_commit: bool = True,
         heartbeat: bool = True,
         name: str = "",
-        memory_limit: int = 2 << 30,
         scratch: str | os.PathLike[str] = "",
-        trust_key: str | os.PathLike[str] = "",
-        run: str = "",
-        at_least: int = 0,
-        cuda_stream: int = 0,
-        cuda_scratch_bytes: int = 256 << 20,
         progress: Progress = False,
     ) -> None:
-        """Watch over `tensors`: all of the model, arrays or a torch module, less what `include` and `exclude` leave out.
+        """Watch over `tensors`: all of the model, arrays or a torch module; `select` chooses among them and renames them.
 
-        `rename` gives the names in the chain for those that they have here.
-        `check_commit` hashes what `commit` has patched, in the pause. `memory_limit` bounds what is taken beside the arrays: what
-        differs waits for `commit` in half of it, the rest in a file. Parts and such files lie in the folder `scratch`, on a disk
-        (default: the system's).
+        `check_commit` hashes what `commit` has patched, in the pause. What differs waits for `commit` in half of the memory that
+        `limits` allows, the rest in a file. Parts and such files lie in the folder `scratch`, on a disk (default: the system's).
 
         Arrays may be boxes of tensors: `Tensor(array, shape=..., offset=...)`, or the shards of a model's `DTensor`s. They are
         proven like whole tensors, of which copies are kept in `scratch` for it: the model's size on disk. Each process of a
         sharded model has a replica of its own; docs/trainers.md shows how they go to a version together.
 
-        Work on tensors in a GPU's memory goes to `cuda_stream` (a `cudaStream_t` as a number: torch's
-        `stream.cuda_stream`), and may take `cuda_scratch_bytes` there. The rest is as in `Replica`.
+        The rest is as in `Replica`.
         """
-        live = live_tensors(tensors, Choice(include, exclude, rename))
+        live = live_tensors(tensors, Choice(select or Select()))
+        gpu = cuda or Cuda()
         writable(live.pairs)  # says what cannot be patched, even if there is no run yet
         handle, self._live = store_handle(store), live
         super().__init__(
@@ -80,19 +76,15 @@ class TensorReplica(Pulling[_core.TensorReplica]):
             lambda: _core.TensorReplica(
                 handle,
                 writable(live.pairs),
-                threads=threads,
+                accept=accept or Accept(),
+                limits=limits or Limits(),
+                cuda=replace(gpu, stream=gpu.stream or live.cuda_stream),
                 repair=repair,
                 verify_all=verify_all,
                 check_commit=check_commit,
                 heartbeat=heartbeat,
                 name=name,
-                memory_limit=memory_limit,
                 scratch=os.fspath(scratch),
-                trust_key=os.fspath(trust_key),
-                run=run,
-                at_least=at_least,
-                cuda_stream=cuda_stream or live.cuda_stream,
-                cuda_scratch_bytes=cuda_scratch_bytes,
                 progress=callback_of(progress, "pull"),
             ),
         )

@@ -23,7 +23,7 @@ import deltawire as dw
 
 FOLDER = Path(sys.argv[1])
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-QUICK: dict[str, Any] = {"threads": 1, "rank_timeout_seconds": 20}
+QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1), "ranks": dw.Ranks(timeout_seconds=20)}
 
 
 class Net(nn.Module):
@@ -57,7 +57,7 @@ def same(store: Path, state: dict[str, torch.Tensor], version: int | None = None
 def train_and_compare(case: str, model: nn.Module, **options: Any) -> dw.Publisher:
     """Every version is what one process alone publishes of the gathered model."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    alone = dw.Publisher(str(FOLDER / f"{case}-alone"), threads=1) if RANK == 0 else None
+    alone = dw.Publisher(str(FOLDER / f"{case}-alone"), limits=dw.Limits(threads=1)) if RANK == 0 else None
     publisher = dw.Publisher(str(FOLDER / case), model, **QUICK, **options)
     cast = options.get("dtype", torch.float32)
     for step in range(3):
@@ -120,10 +120,10 @@ def fsdp_and_tensor_parallel() -> None:
 def follow_and_compare(case: str, server: nn.Module) -> None:
     """A sharded server follows an unsharded trainer: each rank patches its own shards, all go to a version together."""
     store, trainer = FOLDER / f"{case}-trainer", Net(12)
-    publisher = dw.Publisher(str(store), trainer, threads=1) if RANK == 0 else None
+    publisher = dw.Publisher(str(store), trainer, limits=dw.Limits(threads=1)) if RANK == 0 else None
     optimizer = torch.optim.AdamW(trainer.parameters(), lr=0.01)
     x = torch.rand(4, 8, generator=torch.Generator().manual_seed(5))
-    replica = dw.TensorReplica(str(store), server, threads=1)
+    replica = dw.TensorReplica(str(store), server, limits=dw.Limits(threads=1))
     for step in range(4):
         if publisher is not None:
             publisher.publish()
@@ -178,7 +178,7 @@ def replica_of_any_placement() -> None:
     mesh = init_device_mesh("cpu", (WORLD,))
     others = {"rows": Shard(1), "columns": Shard(0), "depth": Shard(0), "replicated": Shard(0), "few": Shard(0)}
     mine = {name: distribute_tensor(torch.zeros(tensor.shape), mesh, [others[name]]) for name, tensor in shards_of(0).items()}
-    replica = dw.TensorReplica(str(store), mine, threads=1)
+    replica = dw.TensorReplica(str(store), mine, limits=dw.Limits(threads=1))
     for step in range(3):
         state = shards_of(step)
         publisher.publish(state)
@@ -265,7 +265,7 @@ def failure_before_the_store() -> None:
             raise RuntimeError("no names today")
         return name
 
-    publisher = dw.Publisher(str(FOLDER / "before"), shards_of(0), rename=rename, **QUICK)
+    publisher = dw.Publisher(str(FOLDER / "before"), shards_of(0), select=dw.Select(rename=rename), **QUICK)
     started = time.monotonic()
     failure = failure_of(publisher.publish)
     assert isinstance(failure, RuntimeError if LAST else dw.Cancelled)

@@ -43,7 +43,7 @@ def test_slices_of_columns_follow(store: str, memory_limit: int) -> None:
     publisher = dw.Publisher(store, weights)
     publisher.publish()
     ranks = [cut(weights, rank) for rank in range(2)]
-    replicas = [dw.TensorReplica(store, held, memory_limit=memory_limit) for held in ranks]
+    replicas = [dw.TensorReplica(store, held, limits=dw.Limits(memory_bytes=memory_limit)) for held in ranks]
     for _ in range(3):
         for replica, held in zip(replicas, ranks, strict=True):
             pulled = replica.pull()

@@ -96,7 +96,7 @@ def test_keys(tmp_path: Path, store: str) -> None:
         pytest.skip("the command line tool is not built")
     subprocess.run([PROGRAM, "keygen", "-o", tmp_path / "key"], check=True, capture_output=True)
     subprocess.run([PROGRAM, "keygen", "-o", tmp_path / "other"], check=True, capture_output=True)
-    dw.Publisher(store, {"w": np.zeros(3)}, sign_key=tmp_path / "key").publish()
-    assert len(dw.Chain(store, trust_key=tmp_path / "key.pub")) == 1
+    dw.Publisher(store, {"w": np.zeros(3)}, keys=dw.Keys(sign=tmp_path / "key")).publish()
+    assert len(dw.Chain(store, keys=dw.Keys(trust=tmp_path / "key.pub"))) == 1
     with pytest.raises(dw.Corruption):
-        dw.Chain(store, trust_key=tmp_path / "other.pub")[0]
+        dw.Chain(store, keys=dw.Keys(trust=tmp_path / "other.pub"))[0]

@@ -256,6 +256,13 @@ def test_what_it_refuses(tmp_path: Path, store: str) -> None:
         PublishCallback(store, on_error="ignore")
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)
+    # Options of the publisher, before the training begins.
+    with pytest.raises(TypeError, match=r"PublishCallback has no option 'threads': write limits=dw\.Limits\(threads"):
+        PublishCallback(store, threads=1)
+    with pytest.raises(TypeError, match=r"must be dw\.Ranks\(rank"):
+        PublishCallback(store, ranks=2)
+    with pytest.raises(dw.InvalidArgument, match=r"the ranks are the trainer's; write ranks=dw\.Ranks\(timeout_seconds"):
+        PublishCallback(store, ranks=dw.Ranks(rank=0, world=2))
     model = tiny("llama")
     model.peft_config = {}
     with pytest.raises(dw.Unsupported, match="need `tensors`"):

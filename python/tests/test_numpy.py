@@ -125,10 +125,10 @@ def test_a_store_that_lost_versions_takes_nobody_back(tmp_path: Path, caplog: py
         run = files.state.run
     fresh = {"w": np.zeros(1000)}
     with pytest.raises(dw.BaseMismatch):
-        dw.TensorReplica(store, fresh, run="0" * 32)
+        dw.TensorReplica(store, fresh, accept=dw.Accept(run="0" * 32))
     with pytest.raises(dw.NotFound):
-        dw.TensorReplica(store, fresh, run=run, at_least=2).pull()
-    assert dw.TensorReplica(store, fresh, run=run, at_least=1).pull().version == 1
+        dw.TensorReplica(store, fresh, accept=dw.Accept(run=run, at_least=2)).pull()
+    assert dw.TensorReplica(store, fresh, accept=dw.Accept(run=run, at_least=1)).pull().version == 1
 
 
 @pytest.mark.parametrize("dtype", ARRAY_DTYPES)
@@ -298,7 +298,7 @@ masters = {f"layer.{i}": np.zeros((4096, 2048), np.float32) for i in range(6)}  
 with open("/proc/self/status") as status:
     taken = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (taken + 80 * MIB, -1))
-publisher = dw.Publisher(store, masters, dtype="bfloat16", snapshot=snapshot, memory_limit=32 * MIB, threads=2)
+publisher = dw.Publisher(store, masters, dtype="bfloat16", snapshot=snapshot, limits=dw.Limits(threads=2, memory_bytes=32 * MIB))
 assert publisher.publish().full
 for array in masters.values():
     array[::64, ::64] = 1

@@ -134,7 +134,7 @@ def test_meta_tensors_are_named(store: str) -> None:
 
 def test_parameters_that_come_later(store: str) -> None:
     model = small()
-    with dw.Publisher(store, model, anchor_every=1) as publisher:
+    with dw.Publisher(store, model, anchors=dw.Anchors(every=1)) as publisher:
         publisher.publish()
         model.add_module("head", nn.Linear(3, 2))
         publisher.publish()
@@ -171,25 +171,27 @@ def test_dtypes_that_weights_are_not_published_as() -> None:
 
 def test_choosing_and_renaming(store: str) -> None:
     model = small()
-    dw.Publisher(f"{store}-a", model, include="0.*", rename=lambda name: f"model.{name}").publish()
+    dw.Publisher(f"{store}-a", model, select=dw.Select(include="0.*", rename=lambda name: f"model.{name}")).publish()
     assert published(f"{store}-a").keys() == {"model.0.weight", "model.0.bias"}
-    dw.Publisher(f"{store}-b", model, exclude=["*.bias", "0.*"]).publish()
+    dw.Publisher(f"{store}-b", model, select=dw.Select(exclude=["*.bias", "0.*"])).publish()
     assert published(f"{store}-b").keys() == {"2.weight"}
-    dw.Publisher(f"{store}-c", {"a": np.ones(2), "b": np.ones(2)}, include=lambda name: name < "b", dtype=np.float32).publish()
+    dw.Publisher(
+        f"{store}-c", {"a": np.ones(2), "b": np.ones(2)}, select=dw.Select(include=lambda name: name < "b"), dtype=np.float32
+    ).publish()
     assert published(f"{store}-c")["a"].dtype == torch.float32
     with pytest.raises(dw.InvalidArgument, match='tensor "x": both "0.weight" and "0.bias" are renamed to it'):
-        dw.Publisher(store, model, rename=lambda name: "x").publish()
+        dw.Publisher(store, model, select=dw.Select(rename=lambda name: "x")).publish()
     with pytest.raises(dw.InvalidArgument, match="none was chosen"):
-        dw.Publisher(store, model, include="nothing").publish()
+        dw.Publisher(store, model, select=dw.Select(include="nothing")).publish()
 
 
 def test_what_is_trainable(store: str) -> None:
     model = small()
     model[0].requires_grad_(False)
-    dw.Publisher(store, model, trainable_only=True).publish()
+    dw.Publisher(store, model, select=dw.Select(trainable_only=True)).publish()
     assert published(store).keys() == {"2.weight", "2.bias"}
     with pytest.raises(dw.InvalidArgument, match="trainable_only: a module"):
-        dw.Publisher(store, model.state_dict(), trainable_only=True).publish()
+        dw.Publisher(store, model.state_dict(), select=dw.Select(trainable_only=True)).publish()
 
 
 class Lora(nn.Module):
@@ -208,7 +210,7 @@ class Lora(nn.Module):
 def test_adapters_on_their_own_and_merged(store: str) -> None:
     model = Lora(nn.Linear(5, 7))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    adapters = dw.Publisher(f"{store}-adapters", model, trainable_only=True)
+    adapters = dw.Publisher(f"{store}-adapters", model, select=dw.Select(trainable_only=True))
     merged = dw.Publisher(f"{store}-merged", model.merged, dtype=torch.bfloat16)
     for _ in range(2):
         adapters.publish()
@@ -223,9 +225,9 @@ def test_what_is_no_tensor(store: str) -> None:
         def get_extra_state(self) -> dict[str, int]:
             return {"steps": 3}
 
-    with pytest.raises(dw.InvalidArgument, match='"_extra_state" is a dict, no tensor: leave it out with exclude='):
+    with pytest.raises(dw.InvalidArgument, match='"_extra_state" is a dict, no tensor: leave it out with dw.Select'):
         dw.Publisher(store, Extra(2, 2)).publish()
-    dw.Publisher(store, Extra(2, 2), exclude="*_extra_state").publish()
+    dw.Publisher(store, Extra(2, 2), select=dw.Select(exclude="*_extra_state")).publish()
 
 
 def test_a_live_model_follows(store: str) -> None:
@@ -249,8 +251,8 @@ def test_a_live_model_follows(store: str) -> None:
 
 def test_a_server_with_other_names(store: str) -> None:
     trainer, server = small(), small()
-    dw.Publisher(store, trainer, rename=lambda name: f"model.{name}").publish()
-    dw.TensorReplica(store, server, rename=lambda name: f"model.{name}").pull()
+    dw.Publisher(store, trainer, select=dw.Select(rename=lambda name: f"model.{name}")).publish()
+    dw.TensorReplica(store, server, select=dw.Select(rename=lambda name: f"model.{name}")).pull()
     assert state_bits(server.state_dict()) == state_bits(trainer.state_dict())
     with pytest.raises(dw.InvalidArgument, match='tensor "0.bias"'):
         dw.TensorReplica(store, server).pull()

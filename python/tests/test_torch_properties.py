@@ -88,9 +88,9 @@ def test_replicas_equal_their_trainer(
     tracker = dw.torch.track(steps) if tracking else None
     if cast is not None:
         server = server.to(cast)
-    with dw.Publisher(store, trainer, dtype=cast, tracker=tracker, threads=1) as publisher:
+    with dw.Publisher(store, trainer, dtype=cast, tracker=tracker, limits=dw.Limits(threads=1)) as publisher:
         publisher.publish()
-        with dw.TensorReplica(store, server, threads=1, heartbeat=False) as replica:
+        with dw.TensorReplica(store, server, limits=dw.Limits(threads=1), heartbeat=False) as replica:
             for event in ["nothing", *events]:
                 happen(event, trainer, steps)
                 publisher.publish()

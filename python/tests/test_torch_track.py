@@ -198,7 +198,7 @@ def test_in_the_background_too(store: str) -> None:
 def test_skipped_tensors_are_in_versions_that_are_stored_whole(store: str) -> None:
     model = half_frozen()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    publisher = dw.Publisher(store, model, tracker=dw.torch.track(optimizer), anchor_every=2)
+    publisher = dw.Publisher(store, model, tracker=dw.torch.track(optimizer), anchors=dw.Anchors(every=2))
     for _ in range(5):
         train(model, optimizer)
         publisher.publish()

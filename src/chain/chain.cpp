@@ -49,14 +49,14 @@ bool is_damage(const Status& status) {
 }
 
 struct Chain::Impl {
-  Impl(std::shared_ptr<Store> store_, ChainOptions options_, ChainKeys keys_, std::string run_)
+  Impl(std::shared_ptr<Store> store_, Keys files_, ChainKeys keys_, std::string run_)
       : store(std::move(store_)),
-        options(std::move(options_)),
+        files(std::move(files_)),
         keys(std::move(keys_)),
         run(std::move(run_)) {}
 
   const std::shared_ptr<Store> store;
-  const ChainOptions options;
+  const Keys files;
   const ChainKeys keys;
   const std::string run;
 
@@ -68,9 +68,8 @@ struct Chain::Impl {
 
 struct ChainInternals {
   static const Chain::Impl& of(const Chain& chain) { return *chain.impl_; }
-  static Chain make(std::shared_ptr<Store> store, ChainOptions options, ChainKeys keys,
-                    std::string run) {
-    return Chain(std::make_shared<const Chain::Impl>(std::move(store), std::move(options),
+  static Chain make(std::shared_ptr<Store> store, Keys files, ChainKeys keys, std::string run) {
+    return Chain(std::make_shared<const Chain::Impl>(std::move(store), std::move(files),
                                                      std::move(keys), std::move(run)));
   }
 };
@@ -95,11 +94,10 @@ Result<std::string> read_run(Store& store) {
 
 Chain::Chain(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Result<Chain> Chain::open(std::shared_ptr<Store> store, const ChainOptions& options) {
-  DW_ASSIGN_OR_RETURN(ChainKeys keys,
-                      read_keys(options.sign_key, options.trust_key, options.change_key));
+Result<Chain> Chain::open(std::shared_ptr<Store> store, const Keys& files) {
+  DW_ASSIGN_OR_RETURN(ChainKeys keys, read_keys(files));
   DW_ASSIGN_OR_RETURN(std::string run, read_run(*store));
-  return ChainInternals::make(std::move(store), options, std::move(keys), std::move(run));
+  return ChainInternals::make(std::move(store), files, std::move(keys), std::move(run));
 }
 
 Result<Chain> open_with_keys(std::shared_ptr<Store> store, ChainKeys keys) {
@@ -108,7 +106,7 @@ Result<Chain> open_with_keys(std::shared_ptr<Store> store, ChainKeys keys) {
 }
 
 Chain with_other_keys(const Chain& chain, ChainKeys keys) {
-  return ChainInternals::make(chain.shared_store(), chain.options(), std::move(keys), chain.run());
+  return ChainInternals::make(chain.shared_store(), chain.keys(), std::move(keys), chain.run());
 }
 
 Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool single_writer) {
@@ -129,7 +127,7 @@ Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool si
 const std::string& Chain::run() const noexcept { return impl_->run; }
 Store& Chain::store() const noexcept { return *impl_->store; }
 const std::shared_ptr<Store>& Chain::shared_store() const noexcept { return impl_->store; }
-const ChainOptions& Chain::options() const noexcept { return impl_->options; }
+const Keys& Chain::keys() const noexcept { return impl_->files; }
 const ChainKeys& keys_of(const Chain& chain) { return ChainInternals::of(chain).keys; }
 
 Result<std::optional<uint64_t>> Chain::head() const { return find_head(store()); }

@@ -13,7 +13,7 @@
 
 namespace deltawire {
 
-// What ChainOptions lead to.
+// What Keys lead to.
 struct ChainKeys {
   Signer sign;           // signs what is written; null: nothing is signed
   Verifier trust;        // checks what is read; null: signatures are not looked at
@@ -26,7 +26,7 @@ struct ChainKeys {
 
 const ChainKeys& keys_of(const Chain& chain);
 
-// Chain::open() with keys that were read before. options() of it are empty.
+// Chain::open() with keys that were read before. keys() of it are empty.
 Result<Chain> open_with_keys(std::shared_ptr<Store> store, ChainKeys keys);
 // The same chain, and nothing known of it yet.
 Chain with_other_keys(const Chain& chain, ChainKeys keys);

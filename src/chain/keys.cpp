@@ -177,23 +177,33 @@ Verifier check_signatures_only() {
   };
 }
 
-Result<ChainKeys> read_keys(const std::filesystem::path& sign_key,
-                            const std::filesystem::path& trust_key, bool change_key) {
-  ChainKeys options;
-  options.change_key = change_key;
-  options.keys_chosen = !trust_key.empty();
-  if (options.keys_chosen) {
-    DW_ASSIGN_OR_RETURN(options.trust, make_verifier(trust_key));
+Result<ChainKeys> read_keys(const Keys& files) {
+  // So that no missing key ends the signing.
+  if (files.change == KeyChange::kNewKey && files.sign.empty()) {
+    return invalid_argument(
+        "the key is to change, and there is none to sign with: give the new one, or say "
+        "\"unsigned\" if nothing is to be signed any more");
   }
-  if (sign_key.empty()) return options;
+  if (files.change == KeyChange::kUnsigned && !files.sign.empty()) {
+    return invalid_argument(files.sign.string() +
+                            ": a key to sign with, and nothing is to be signed any more: say one "
+                            "or the other");
+  }
+  ChainKeys options;
+  options.change_key = files.change != KeyChange::kNone;
+  options.keys_chosen = !files.trust.empty();
+  if (options.keys_chosen) {
+    DW_ASSIGN_OR_RETURN(options.trust, make_verifier(files.trust));
+  }
+  if (files.sign.empty()) return options;
   if (!options.trust) options.trust = check_signatures_only();
-  DW_ASSIGN_OR_RETURN(options.sign, make_signer(sign_key));
+  DW_ASSIGN_OR_RETURN(options.sign, make_signer(files.sign));
   const std::string_view probe = "deltawire";
   DW_ASSIGN_OR_RETURN(const Signature own, options.sign(probe));
   options.key = own.key;
   if (!options.trust(probe, own).ok()) {
-    return invalid_argument(sign_key.string() + ": its public key is not among those in " +
-                            trust_key.string());
+    return invalid_argument(files.sign.string() + ": its public key is not among those in " +
+                            files.trust.string());
   }
   return options;
 }

@@ -26,10 +26,9 @@ Result<Verifier> verifier_of_signer(const Signer& sign);
 Verifier check_signatures_only();
 
 // For either path that is empty: no signing, no checking; one who signs reads no signature that
-// does not hold. A publisher that signs with a key which its own readers would not trust is refused
-// (InvalidArgument).
-Result<ChainKeys> read_keys(const std::filesystem::path& sign_key,
-                            const std::filesystem::path& trust_key, bool change_key = false);
+// does not hold. InvalidArgument for a publisher that signs with a key which its own readers would
+// not trust, and for a change that does not go with the key that is given or missing.
+Result<ChainKeys> read_keys(const Keys& files);
 
 // A chain stays signed: InvalidArgument unless what `chain` writes is signed like `upon`, the
 // version that it builds upon; by another key only if both are among the trusted ones; in any way

@@ -6,10 +6,9 @@ namespace fs = std::filesystem;
 Result<ChainState> ChainState::open(const Chain& chain, fs::path folder,
                                     const WorkOptions& options) {
   ReplicaOptions replica;
-  replica.threads = options.threads;
+  replica.limits.threads = options.threads;
   replica.heartbeat = false;
-  replica.run = chain.run();
-  replica.trust_key = chain.options().trust_key;
+  replica.accept = {.trust = chain.keys().trust, .run = chain.run()};
   replica.progress = options.progress;
   std::error_code error;
   fs::create_directories(folder, error);

@@ -194,7 +194,7 @@ class Compaction {
     PublishOptions options;
     options.codec = options_.codec;
     options.part_bytes = options_.part_bytes;
-    options.memory_limit = options_.memory_limit;
+    options.limits.memory_bytes = options_.memory_limit;
     options.progress = options_.work.progress;
     const CheckpointSnapshot snapshot(before);
     DW_ASSIGN_OR_RETURN(

@@ -17,22 +17,22 @@ struct Publisher::Impl::Attempt {
   bool over = false;            // all is done: the report says how it went
 };
 
-Publisher::Impl::Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_,
-                      PublishOptions options_)
+Publisher::Impl::Impl(std::shared_ptr<Store> store_, PublishOptions options_)
     : store(std::move(store_)),
-      folder(std::move(folder_)),
       options(std::move(options_)),
+      on_disk(std::get_if<SnapshotInFolder>(&options.snapshot)),
+      anchors(std::get_if<Anchors>(&options.anchors)),
       pool(publish_threads(options)) {}
 Publisher::Impl::~Impl() = default;
 
 Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
-  if (given.empty() && options.world == 1) {  // a rank may hold nothing, all of them may not
+  if (given.empty() && options.ranks.world == 1) {  // a rank may hold nothing, all of them may not
     return invalid_argument("there are no tensors to publish");
   }
   DW_ASSIGN_OR_RETURN(attempt->tensors, check_tensors(given));
   const auto& tensors = attempt->tensors;
   if (!device && std::any_of(tensors.begin(), tensors.end(), on_device)) {
-    if (!folder.empty()) {
+    if (on_disk != nullptr) {
       return unsupported("a snapshot in a folder is compared on the host: keep it in memory, or " +
                          std::string("give tensors in the host's memory"));
     }
@@ -50,18 +50,18 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSourc
   if (attempt.unfit.ok() && source->extra_files) {
     attempt.unfit = SideFiles::check(*source->extra_files);
   }
-  if (options.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
+  if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   DW_RETURN_IF_ERROR(ensure_chain());
   if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
   if (attempt.unfit.ok()) attempt.unfit = put_sides(source);
-  if (options.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
+  if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;
 }
 
 // Files that change from here on do not matter: what was read is in the store. Rank 0's are the
 // version's.
 Status Publisher::Impl::put_sides(FullSource* source) {
-  const bool own = options.rank == 0;
+  const bool own = options.ranks.rank == 0;
   DW_ASSIGN_OR_RETURN(source->sides, SideFiles::gather(own ? source->extra_files : std::nullopt,
                                                        parent().manifest, store));
   return source->sides->put(next_version(),
@@ -80,7 +80,7 @@ Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
 Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt* attempt) {
   const Tensors tensors = attempt->tensors;
   attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
-  std::string full_reason = !head ? "seed" : options.full ? "mode" : "";
+  std::string full_reason = !head ? "seed" : anchors == nullptr ? "mode" : "";
   if (full_reason.empty()) {
     DW_ASSIGN_OR_RETURN(attempt->draft,
                         draft_delta_or_rebuild(tensors, source, keep, attempt->clock, &full_reason,
@@ -132,7 +132,7 @@ PublishReport Publisher::Impl::report_of(Attempt attempt) const {
 }
 
 Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* attempt) {
-  if (options.world == 1) {
+  if (options.ranks.world == 1) {
     Status made = make_draft(source, false, attempt);
     if (!made.ok()) {  // what went wrong may be the reader's view of a file that was written to
       DW_RETURN_IF_ERROR(source.check());
@@ -159,12 +159,12 @@ bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
   Manifest next;
   next.version = next_version();
   next.chain_bytes = head->manifest.chain_bytes + attempt.draft.stream->payload_bytes();
-  return anchor_due(options, next, anchor);
+  return anchors != nullptr && anchor_due(*anchors, next, anchor);
 }
 
 Status Publisher::Impl::capture_once(Tensors tensors, FullSource source, Step step) {
   DW_ASSIGN_OR_RETURN(Attempt attempt, begin(tensors, &source, step));
-  attempt.over = options.world != 1;
+  attempt.over = options.ranks.world != 1;
   if (attempt.over) {
     DW_RETURN_IF_ERROR(publish_in_one_go(source, &attempt));
   } else {

@@ -29,11 +29,9 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head) {
   return record.status();
 }
 
-bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest) {
-  const bool by_number =
-      options.anchor_every != 0 && head.version - newest.version >= options.anchor_every;
-  const bool by_bytes =
-      options.anchor_by_bytes && head.chain_bytes - newest.chain_bytes > newest.bytes;
+bool anchor_due(const Anchors& rule, const Manifest& head, const AnchorPoint& newest) {
+  const bool by_number = rule.every != 0 && head.version - newest.version >= rule.every;
+  const bool by_bytes = rule.by_bytes && head.chain_bytes - newest.chain_bytes > newest.bytes;
   return by_number || by_bytes;
 }
 

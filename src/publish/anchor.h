@@ -22,7 +22,7 @@ struct AnchorPoint {
 Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 
 // Whether `head`, a delta, is due to be stored whole.
-bool anchor_due(const PublishOptions& options, const Manifest& head, const AnchorPoint& newest);
+bool anchor_due(const Anchors& rule, const Manifest& head, const AnchorPoint& newest);
 
 // Puts the files of a committed version, copies of `sides` among them, and a hop record that leads
 // to it from nothing; `replace`: in place of one that is of no use. Returns their bytes. `prove` is

@@ -11,13 +11,14 @@ bool keep_going(const Manifest& manifest, const PublishOptions& options) {
 }
 
 Status run_hook(const Chain& chain, const Manifest& manifest, const PublishOptions& options) {
-  if (options.hook_before_commit.empty()) return {};
-  Status status = run_command(options.hook_before_commit,
-                              {{{"DELTAWIRE_VERSION", std::to_string(manifest.version)},
-                                {"DELTAWIRE_STORE", chain.store().url()},
-                                {"DELTAWIRE_RUN", chain.run()}},
-                               options.hook_timeout_seconds,
-                               [&] { return !keep_going(manifest, options); }});
+  const Hook& hook = options.hook_before_commit;
+  if (hook.command.empty()) return {};
+  Status status =
+      run_command(hook.command, {{{"DELTAWIRE_VERSION", std::to_string(manifest.version)},
+                                  {"DELTAWIRE_STORE", chain.store().url()},
+                                  {"DELTAWIRE_RUN", chain.run()}},
+                                 hook.timeout_seconds,
+                                 [&] { return !keep_going(manifest, options); }});
   if (status.ok() && !keep_going(manifest, options)) status = cancelled("stopped on request");
   if (status.ok()) return {};
   // A hook that says no is not another publisher's doing.

@@ -74,11 +74,11 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
   // What was not needed to publish is not made now, but for the seed: it is what comes next.
-  if (!snapshot && (options.full || version != 0)) return;
+  if (!snapshot && (anchors == nullptr || version != 0)) return;
   const double begin = clock.now();
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
   const auto advance = [&]() -> Status {
-    if (!snapshot && !folder.empty()) {
+    if (!snapshot && on_disk != nullptr) {
       DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
                                                        draft.at_hand()));
       return {};
@@ -102,7 +102,8 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
                                         const FullSource& source, PublishClock clock,
                                         PublishReport* report) {
   const Manifest& manifest = head->manifest;
-  if (manifest.kind == VersionKind::kFull || !anchor_due(options, manifest, anchor)) return;
+  if (manifest.kind == VersionKind::kFull || anchors == nullptr) return;
+  if (!anchor_due(*anchors, manifest, anchor)) return;
   const double begin = clock.now();
   const auto add = [&]() -> Result<uint64_t> {
     const Contents contents = contents_of(tensors, device.get());

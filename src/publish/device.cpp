@@ -35,12 +35,12 @@ uint64_t published_bytes(const PublishTensor& tensor) {
   return tensor_size_bytes(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)).value();
 }
 
-PublishDevice::PublishDevice(cuda::Context context, const PublishOptions& options)
+PublishDevice::PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned)
     : context_(std::move(context)),
-      snapshot_(&context_, options.cuda.pinned_snapshot ? cuda::DeviceSnapshot::Placement::kPinned
-                                                        : cuda::DeviceSnapshot::Placement::kDevice),
-      stream_(options.cuda.stream),
-      pinned_(options.cuda.pinned_snapshot) {}
+      snapshot_(&context_, pinned ? cuda::DeviceSnapshot::Placement::kPinned
+                                  : cuda::DeviceSnapshot::Placement::kDevice),
+      stream_(stream),
+      pinned_(pinned) {}
 
 Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions& options,
                                                            std::span<const PublishTensor> tensors) {
@@ -48,9 +48,12 @@ Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions&
     return on_device(tensor) && !tensor.view.bytes.empty();
   });
   const void* const memory = first == tensors.end() ? nullptr : first->view.bytes.data();
-  DW_ASSIGN_OR_RETURN(cuda::Context context,
-                      cuda::Context::create({options.cuda.scratch_bytes, options.threads, memory}));
-  return std::shared_ptr<PublishDevice>(new PublishDevice(std::move(context), options));
+  DW_ASSIGN_OR_RETURN(
+      cuda::Context context,
+      cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads, memory}));
+  const auto* const in_memory = std::get_if<SnapshotInMemory>(&options.snapshot);
+  return std::shared_ptr<PublishDevice>(new PublishDevice(
+      std::move(context), options.cuda.stream, in_memory != nullptr && in_memory->pinned));
 }
 
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(

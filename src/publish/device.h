@@ -65,7 +65,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   std::shared_ptr<const Body> body(const PublishTensor& tensor);
 
  private:
-  PublishDevice(cuda::Context context, const PublishOptions& options);
+  PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);
   Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
   void release(cuda::DeviceSnapshot::Slot slot) noexcept;
 

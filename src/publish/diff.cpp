@@ -184,8 +184,8 @@ MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
 
 unsigned publish_threads(const PublishOptions& options) {
   constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec where everything changes
-  const uint64_t wanted = options.threads == 0 ? usable_cores() : options.threads;
-  return unsigned(std::clamp<uint64_t>(options.memory_limit / 2 / kThreadBytes, 1, wanted));
+  const uint64_t wanted = options.limits.threads == 0 ? usable_cores() : options.limits.threads;
+  return unsigned(std::clamp<uint64_t>(options.limits.memory_bytes / 2 / kThreadBytes, 1, wanted));
 }
 
 Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors) {
@@ -232,7 +232,7 @@ std::optional<Digest> known_digest(const ParentState& version, const TensorView&
 }
 
 Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream) {
-  const MemoryShares shares = share_memory(job.options.memory_limit, job.options.part_bytes);
+  const MemoryShares shares = share_memory(job.options.limits.memory_bytes, job.options.part_bytes);
   StateDiff diff;
   Work work;
   DW_RETURN_IF_ERROR(plan_work(job, shares.item_bytes, &work, &diff));

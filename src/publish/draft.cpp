@@ -53,7 +53,7 @@ std::vector<ObjectAtHand> Draft::at_hand() const {
 }
 
 std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, PublishClock clock) {
-  const MemoryShares shares = share_memory(options.memory_limit, options.part_bytes);
+  const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
   PartStreamOptions parts;
   parts.folder = part_folder(next_version(), random_hex(kAttemptDigits));
   parts.digest_kind = digest_kind();
@@ -73,7 +73,7 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
 Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   Draft draft;
   draft.stream = open_stream(tensors, clock);
-  if (keep || device) draft.kept.emplace(options.memory_limit / kKeptShare);
+  if (keep || device) draft.kept.emplace(options.limits.memory_bytes / kKeptShare);
   return draft;
 }
 
@@ -113,7 +113,8 @@ Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const Ful
                                                       PublishReport* report) {
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
   Result<Draft> draft = draft_delta(tensors, source, keep, clock, full_reason, report);
-  if (draft.ok() || draft.status().code() != Code::kBaseMismatch || folder.empty()) return draft;
+  if (draft.ok() || draft.status().code() != Code::kBaseMismatch || on_disk == nullptr)
+    return draft;
   report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +
                              draft.status().message());
   snapshot = nullptr;
@@ -131,7 +132,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  if (head && options.full) {  // it may turn out that nothing changed
+  if (head && anchors == nullptr) {  // it may turn out that nothing changed
     DW_ASSIGN_OR_RETURN(records[0],
                         hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));

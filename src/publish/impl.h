@@ -67,12 +67,13 @@ struct RankTask {
 };
 
 struct Publisher::Impl {
-  Impl(std::shared_ptr<Store> store_, std::filesystem::path folder_, PublishOptions options_);
+  Impl(std::shared_ptr<Store> store_, PublishOptions options_);
   ~Impl();
 
   const std::shared_ptr<Store> store;
-  const std::filesystem::path folder;  // of the snapshot; empty: in memory
   const PublishOptions options;
+  const SnapshotInFolder* const on_disk;  // of the options; null: the snapshot is in memory
+  const Anchors* const anchors;           // of the options; null: every version is stored whole
   ChainKeys keys;
   ThreadPool pool;
 
@@ -115,8 +116,8 @@ struct Publisher::Impl {
   Status ensure_chain();
   Status wait_for_chain();
   Status ensure_snapshot(Tensors tensors);
-  std::filesystem::path snapshot_folder() const {
-    return options.snapshot_per_run ? folder / chain->run() : folder;
+  std::filesystem::path snapshot_folder() const {  // where it is on disk
+    return on_disk->per_run ? on_disk->folder / chain->run() : on_disk->folder;
   }
   Status check_run() const;
   Status check_free() const;

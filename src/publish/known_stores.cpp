@@ -27,10 +27,10 @@ bool holds_snapshot(const fs::path& folder) {
   return fs::exists(folder / "checkpoint/.deltawire/state.json", error);
 }
 
-std::vector<fs::path> snapshots_of(const Store& store, const fs::path& folder, bool per_run) {
+std::vector<fs::path> snapshots_of(const Store& store, const SnapshotInFolder& place) {
+  const fs::path& folder = place.folder;
   std::vector<fs::path> found;
-  if (folder.empty()) return found;
-  if (!per_run) {
+  if (!place.per_run) {
     std::error_code error;
     if (holds_snapshot(folder) || fs::exists(folder / kNoteName, error)) found.push_back(folder);
     return found;
@@ -54,19 +54,19 @@ void remember_store(const Store& store, const fs::path& snapshot) {
   if (!error) (void)write_text_file(snapshot / kNoteName, text);
 }
 
-Status check_no_run_was_here(const Store& store, const fs::path& folder, bool per_run) {
-  const std::vector<fs::path> found = snapshots_of(store, folder, per_run);
+Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place) {
+  const std::vector<fs::path> found = snapshots_of(store, place);
   if (found.empty()) return {};
-  return not_found(store.url() + ": holds no run, but " + found[0].string() +
-                   " is the snapshot of one that was published " + (per_run ? "here" : "before") +
-                   ": is the store mounted? To begin a new run say --new-run, or remove the " +
-                   "snapshot");
+  return not_found(
+      store.url() + ": holds no run, but " + found[0].string() +
+      " is the snapshot of one that was published " + (place.per_run ? "here" : "before") +
+      ": is the store mounted? To begin a new run say --new-run, or remove the " + "snapshot");
 }
 
-Status forget_runs(const Store& store, const fs::path& folder, bool per_run) {
-  for (const fs::path& snapshot : snapshots_of(store, folder, per_run)) {
+Status forget_runs(const Store& store, const SnapshotInFolder& place) {
+  for (const fs::path& snapshot : snapshots_of(store, place)) {
     // A folder per run has room for both.
-    if (!per_run) DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot));
+    if (!place.per_run) DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot));
     std::error_code error;
     fs::remove(snapshot / kNoteName, error);
     if (error) return io_error((snapshot / kNoteName).string() + ": " + error.message());

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "deltawire/publish_options.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 
@@ -12,11 +13,11 @@ namespace deltawire {
 // store is not noticed, and nothing else is lost.
 void remember_store(const Store& store, const std::filesystem::path& snapshot);
 
-// For a store that holds no run. NotFound when the snapshot is of a run; where `per_run`, when one
-// of the snapshots in the folder is of a run in this very store.
-Status check_no_run_was_here(const Store& store, const std::filesystem::path& folder, bool per_run);
+// For a store that holds no run. NotFound when the snapshot is of a run; with a snapshot per run,
+// when one of the snapshots in the folder is of a run in this very store.
+Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place);
 
 // Lets go of what would be refused: the notes, and the snapshot where there is one for all runs.
-Status forget_runs(const Store& store, const std::filesystem::path& folder, bool per_run);
+Status forget_runs(const Store& store, const SnapshotInFolder& place);
 
 }  // namespace deltawire

@@ -14,18 +14,32 @@
 namespace deltawire {
 namespace {
 
-Status check_options(const PublishOptions& options, bool has_folder) {
+Status check_snapshot(const PublishOptions& options) {
+  if (const auto* const in_memory = std::get_if<SnapshotInMemory>(&options.snapshot)) {
+    if (!in_memory->pinned || std::holds_alternative<Anchors>(options.anchors)) return {};
+    return invalid_argument(
+        "every version is stored whole, so there is no snapshot to keep in pinned memory");
+  }
+  if (std::get<SnapshotInFolder>(options.snapshot).folder.empty()) {
+    return invalid_argument("the snapshot's folder has no name");
+  }
+  if (options.ranks.world > 1) {
+    return invalid_argument("ranks keep their boxes of the snapshot in memory, not in a folder");
+  }
+  return {};
+}
+
+Status check_options(const PublishOptions& options) {
+  DW_RETURN_IF_ERROR(check_snapshot(options));
   if (options.part_bytes == 0) return invalid_argument("a part must have a size");
-  if (options.memory_limit < kLeastMemory) {
+  if (options.limits.memory_bytes < kLeastMemory) {
     return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
                             " MiB or more");
   }
-  if (options.world > 1 && has_folder) {
-    return invalid_argument("ranks keep their boxes of the snapshot in memory, not in a folder");
-  }
-  if (options.world == 0 || options.rank >= options.world) {
-    return invalid_argument("rank " + std::to_string(options.rank) + " of " +
-                            std::to_string(options.world) + ": ranks count from 0");
+  const auto& [rank, world, timeout] = options.ranks;
+  if (world == 0 || rank >= world) {
+    return invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(world) +
+                            ": ranks count from 0");
   }
   if (state_digest_kind(options.digest) != options.digest) {
     return invalid_argument(std::string(digest_name(options.digest)) +
@@ -51,8 +65,8 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
 }  // namespace
 
 Status Publisher::Impl::open() {
-  DW_RETURN_IF_ERROR(check_options(options, !folder.empty()));
-  DW_ASSIGN_OR_RETURN(keys, read_keys(options.sign_key, options.trust_key, options.change_key));
+  DW_RETURN_IF_ERROR(check_options(options));
+  DW_ASSIGN_OR_RETURN(keys, read_keys(options.keys));
   if (keys.sign) {
     rank_keys.sign = keys.sign;
     DW_ASSIGN_OR_RETURN(rank_keys.trust, verifier_of_signer(keys.sign));
@@ -65,16 +79,17 @@ Status Publisher::Impl::open() {
   }
   Result<Chain> opened = open_with_keys(store, keys);
   if (!opened.ok() && opened.status().code() == Code::kNotFound) {
-    return options.new_run ? forget_runs(*store, folder, options.snapshot_per_run)
-                           : check_no_run_was_here(*store, folder, options.snapshot_per_run);
+    if (on_disk == nullptr) return {};
+    return options.new_run ? forget_runs(*store, *on_disk)
+                           : check_no_run_was_here(*store, *on_disk);
   }
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
-  if (!folder.empty()) remember_store(*store, snapshot_folder());
+  if (on_disk != nullptr) remember_store(*store, snapshot_folder());
   DW_RETURN_IF_ERROR(read_head());
-  if (options.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
+  if (options.ranks.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
   // Ranks learn which boxes they hold when they publish.
-  return head && !options.full && options.world == 1 ? ensure_snapshot({}) : Status();
+  return head && anchors != nullptr && options.ranks.world == 1 ? ensure_snapshot({}) : Status();
 }
 
 Status Publisher::Impl::read_head() {
@@ -89,7 +104,7 @@ Status Publisher::Impl::read_head() {
   if (version) {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
     // Rank 0 alone commits.
-    if (options.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
+    if (options.ranks.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
   }
   const bool same = head && found && head->digest == found->digest;
   if (!same) {
@@ -116,7 +131,7 @@ Status Publisher::Impl::find_head_again() {
 
 Status Publisher::Impl::ensure_chain() {
   if (chain) return {};
-  if (options.rank != 0) return wait_for_chain();
+  if (options.ranks.rank != 0) return wait_for_chain();
   Result<Chain> made = create_chain(store, keys, options.single_writer);
   // Another publisher may have made it meanwhile; who of us publishes the seed is then decided by
   // the commit.
@@ -126,7 +141,7 @@ Status Publisher::Impl::ensure_chain() {
   DW_RETURN_IF_ERROR(Status(made.status()));
   DW_SYNC_POINT("publish: run made");
   chain = std::move(*made);
-  if (!folder.empty()) remember_store(*store, snapshot_folder());
+  if (on_disk != nullptr) remember_store(*store, snapshot_folder());
   return read_head();
 }
 
@@ -142,7 +157,7 @@ Status Publisher::Impl::wait_for_chain() {
     if (opened.status().code() != Code::kNotFound) return opened.status();
     if (how == ranks::Pause::kStopped) return cancelled("stopped on request");
   }
-  return unavailable(store->url() + ": rank " + std::to_string(options.rank) +
+  return unavailable(store->url() + ": rank " + std::to_string(options.ranks.rank) +
                      " waits for rank 0 to make a run here, in vain");
 }
 
@@ -156,7 +171,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
     snapshot = nullptr;
   }
   if (snapshot) return snapshot->place(tensors, device.get());
-  if (!folder.empty()) {
+  if (on_disk != nullptr) {
     DW_ASSIGN_OR_RETURN(
         snapshot, FileSnapshot::open(store, snapshot_folder(), head->manifest.version, options));
     return snapshot->place(tensors, device.get());
@@ -166,7 +181,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
   auto made = std::make_unique<MemorySnapshot>(std::move(state), &pool);
   const bool boxes = std::any_of(tensors.begin(), tensors.end(),
                                  [](const PublishTensor& tensor) { return !tensor.box.whole(); });
-  if (boxes || options.world > 1) DW_RETURN_IF_ERROR(made->narrow(tensors));
+  if (boxes || options.ranks.world > 1) DW_RETURN_IF_ERROR(made->narrow(tensors));
   snapshot = std::move(made);
   return snapshot->place(tensors, device.get());
 }
@@ -196,9 +211,8 @@ Status Publisher::Impl::check_free() const {
                   other->manifest.created);
 }
 
-Result<Publisher> Publisher::open(std::shared_ptr<Store> store, std::filesystem::path snapshot,
-                                  PublishOptions options) {
-  auto impl = std::make_unique<Impl>(std::move(store), std::move(snapshot), std::move(options));
+Result<Publisher> Publisher::open(std::shared_ptr<Store> store, PublishOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
   DW_RETURN_IF_ERROR(impl->open());
   return Publisher(std::move(impl));
 }

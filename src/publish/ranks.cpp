@@ -167,7 +167,7 @@ void RankExchange::remove_pending(const std::string& version,
 }
 
 void Pacer::start_over() {
-  end_ = steady_seconds() + options_.rank_timeout_seconds;
+  end_ = steady_seconds() + options_.ranks.timeout_seconds;
   pause_ = kFirstPause;
 }
 

@@ -59,7 +59,7 @@ Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin
   DW_SYNC_POINT("ranks: before boxes");
   const JoinedBody joined(std::move(boxes));
   SealingBody sealing(joined, own.record.pieces);
-  DW_RETURN_IF_ERROR(store->put(boxes_name(begin.of, options.rank), sealing));
+  DW_RETURN_IF_ERROR(store->put(boxes_name(begin.of, options.ranks.rank), sealing));
   DW_ASSIGN_OR_RETURN(own.boxes, sealing.seal());
   report->phases.push_back({"upload", uploading, clock.now()});
   return own;
@@ -83,7 +83,7 @@ Status Publisher::Impl::take_over(VersionRecord record, const std::vector<PieceR
     if (!piece.changed && before && before == tensor_digest_in(now, form)) continue;
     return conflict(store->url() + ": version " + std::to_string(manifest.version) + " of " +
                     manifest.publisher + " at " + manifest.created + " does not have tensor " +
-                    quote(piece.tensor) + " as rank " + std::to_string(options.rank) +
+                    quote(piece.tensor) + " as rank " + std::to_string(options.ranks.rank) +
                     " published it");
   }
   head = std::move(record);
@@ -93,7 +93,7 @@ Status Publisher::Impl::take_over(VersionRecord record, const std::vector<PieceR
 
 // What an attempt that was announced when this process came says of itself.
 Status Publisher::Impl::remember_attempts() {
-  const RankExchange exchange(*chain, next_version(), options.world, rank_keys);
+  const RankExchange exchange(*chain, next_version(), options.ranks.world, rank_keys);
   DW_ASSIGN_OR_RETURN(const std::optional<std::string> text, exchange.begin_text());
   if (!text) return {};
   const Result<RankBegin> begin = exchange.read_begin(*text);
@@ -110,9 +110,9 @@ Status Publisher::Impl::say(Reporting* reporting) {
   const RankBegin& begin = *reporting->begin;
   const auto make = [&]() -> Result<RankReport> {
     DW_RETURN_IF_ERROR(Status(reporting->unfit));
-    if (begin.of.world != options.world) {
-      return invalid_argument("rank " + std::to_string(options.rank) + " expects " +
-                              std::to_string(options.world) + " ranks, rank 0 announces " +
+    if (begin.of.world != options.ranks.world) {
+      return invalid_argument("rank " + std::to_string(options.ranks.rank) + " expects " +
+                              std::to_string(options.ranks.world) + " ranks, rank 0 announces " +
                               std::to_string(begin.of.world));
     }
     const RankTask& task = reporting->task;
@@ -131,7 +131,7 @@ Status Publisher::Impl::say(Reporting* reporting) {
   RankReport& report = reporting->reported;
   report.failure = failure.ok() ? "" : failure.to_string();
   report.of = begin.of;
-  report.rank = options.rank;
+  report.rank = options.ranks.rank;
   report.full = begin.full;
   report.nonce = reporting->nonce;
   report.publisher = process_name();
@@ -151,7 +151,8 @@ ranks::Reporter Publisher::Impl::answer(ranks::Reporter reporter, Reporting* rep
     std::optional<ranks::EndSeen> end;
     if (!done) return end;
     const auto& nonces = done->nonces;
-    const bool heard = nonces.size() > options.rank && nonces[options.rank] == reporting->nonce;
+    const bool heard =
+        nonces.size() > options.ranks.rank && nonces[options.ranks.rank] == reporting->nonce;
     end = {done->ending, heard, done->failure};
     return end;
   };
@@ -192,7 +193,7 @@ ranks::Reporter Publisher::Impl::answer(ranks::Reporter reporter, Reporting* rep
                          : ranks::failed(std::move(reporter), std::move(status));
     }
     case Ask::kPause:
-      return paused(std::move(reporter), reporting->pacer.pause(), options.rank_timeout_seconds);
+      return paused(std::move(reporter), reporting->pacer.pause(), options.ranks.timeout_seconds);
     case Ask::kOver:
       break;
   }
@@ -201,13 +202,13 @@ ranks::Reporter Publisher::Impl::answer(ranks::Reporter reporter, Reporting* rep
 
 Result<PublishReport> Publisher::Impl::report_to_lead(const RankTask& task) {
   using Verdict = ranks::Reporter::Verdict;
-  Reporting reporting{task, RankExchange(*chain, next_version(), options.world, rank_keys),
+  Reporting reporting{task, RankExchange(*chain, next_version(), options.ranks.world, rank_keys),
                       Pacer(options), task.unfit, random_hex(kAttemptDigits)};
   PublishReport& report = reporting.report;
-  if (reporting.unfit.ok() && head && !options.full) {  // while rank 0 may not even have begun
+  if (reporting.unfit.ok() && head && anchors != nullptr) {  // while rank 0 may not even have begun
     reporting.delta = report_delta(task.tensors, task.clock, &reporting.draft, &report);
   }
-  ranks::Reporter reporter = ranks::start_reporting(next_version(), task.step, options.rank,
+  ranks::Reporter reporter = ranks::start_reporting(next_version(), task.step, options.ranks.rank,
                                                     attempt_before, reported_attempts);
   while (reporter.ask != ranks::Reporter::Ask::kOver) {
     reporter = answer(std::move(reporter), &reporting);

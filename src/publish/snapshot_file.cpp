@@ -60,10 +60,10 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> 
   auto overlay = std::make_shared<OverlayStore>(std::move(store));
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(std::move(folder), overlay));
   ReplicaOptions replica;
-  replica.threads = publish_threads(options);
+  replica.limits.threads = publish_threads(options);
   replica.heartbeat = false;  // it serves nobody
-  replica.trust_key = options.trust_key;
-  replica.memory_limit = options.memory_limit;
+  replica.limits.memory_bytes = options.limits.memory_bytes;
+  replica.accept.trust = options.keys.trust;
   replica.progress = options.progress;
   DW_ASSIGN_OR_RETURN(
       snapshot->replica_,

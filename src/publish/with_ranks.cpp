@@ -88,7 +88,7 @@ struct Publisher::Impl::Lead {
 };
 
 Result<PublishReport> Publisher::Impl::publish_with_others(const RankTask& task) {
-  return options.rank == 0 ? lead(task) : report_to_lead(task);
+  return options.ranks.rank == 0 ? lead(task) : report_to_lead(task);
 }
 
 Status Publisher::Impl::prepare_delta(Lead* lead) {
@@ -155,7 +155,8 @@ Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
   Draft& draft = lead->draft;
   const RankTask& task = lead->task;
   std::vector<Contents> contents = {lead->contents};
-  const auto cache = std::make_shared<BlockCache>(*store, options.memory_limit / kCacheShare);
+  const auto cache =
+      std::make_shared<BlockCache>(*store, options.limits.memory_bytes / kCacheShare);
   for (const RankReport& other : lead->others) {
     contents.push_back(boxes_in_object(other.record.pieces,
                                        {boxes_name(other.of, other.rank), other.boxes}, cache));
@@ -248,8 +249,8 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
       Status status = lead->task.unfit;
       if (status.ok()) status = lead->begin.full ? prepare_full(lead) : prepare_delta(lead);
       if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
-      lead->others.assign(options.world - 1, {});
-      lead->nonces.assign(options.world, lead->begin.of.attempt);
+      lead->others.assign(options.ranks.world - 1, {});
+      lead->nonces.assign(options.ranks.world, lead->begin.of.attempt);
       lead->waiting = lead->task.clock.now();
       lead->rounds = 0;
       lead->pacer.start_over();
@@ -270,7 +271,7 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
       const ranks::Pause how = lead->pacer.pause();
       Status status = how == ranks::Pause::kGoOn ? look_around(lead) : Status();
       if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
-      return paused(std::move(leader), how, options.rank_timeout_seconds);
+      return paused(std::move(leader), how, options.ranks.timeout_seconds);
     }
     case Ask::kDecide: {
       lead->report.phases.push_back({"wait for ranks", lead->waiting, lead->task.clock.now()});
@@ -294,9 +295,10 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
 Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
   DW_RETURN_IF_ERROR(check_free());
   const uint64_t version = next_version();
-  const bool full = !head || options.full;
-  const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step, options.world};
-  Lead lead{task, RankExchange(*chain, version, options.world, rank_keys),
+  const bool full = !head || anchors == nullptr;
+  const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step,
+                       options.ranks.world};
+  Lead lead{task, RankExchange(*chain, version, options.ranks.world, rank_keys),
             RankBegin{of, full,
                       !head  ? "seed"
                       : full ? "mode"
@@ -305,7 +307,7 @@ Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
   std::optional<ranks::Leader::Open> open;
   if (open_attempt && open_attempt->first == version) open = open_attempt->second;
   ranks::Leader leader =
-      ranks::start_leading(version, task.step, options.world, of.attempt, full, open);
+      ranks::start_leading(version, task.step, options.ranks.world, of.attempt, full, open);
   while (leader.ask != ranks::Leader::Ask::kOver) leader = answer(std::move(leader), &lead);
   open_attempt.reset();
   if (leader.open) open_attempt = {version, *leader.open};

@@ -48,10 +48,10 @@ Result<std::unique_ptr<DeviceTensors>> DeviceTensors::open(const TensorReplicaOp
                                                            ThreadPool* pool,
                                                            std::filesystem::path scratch,
                                                            StageMemory memory, SpillSpace* spill) {
-  DW_ASSIGN_OR_RETURN(
-      cuda::Context context,
-      cuda::Context::create({options.cuda_scratch_bytes, options.threads, first.bytes.data()}));
-  return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda_stream,
+  DW_ASSIGN_OR_RETURN(cuda::Context context,
+                      cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads,
+                                             first.bytes.data()}));
+  return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda.stream,
                                                           pool, std::move(scratch), memory, spill));
 }
 

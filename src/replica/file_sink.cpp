@@ -167,7 +167,7 @@ Status FileSink::stage(const ReadySteps& ready) {
 Status FileSink::build(FetchedVersion version) {
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   const bool from_whole = version.whole.has_value();
-  const bool apart = replica_.options.copy_on_write;
+  const bool apart = replica_.options.copy_on_write.has_value();
   const Target target = attempt_.route.target();
   const BuildContext build = context(target, from_whole ? *version.whole : *held_, version.steps,
                                      from_whole || verify_all_);

@@ -41,7 +41,7 @@ class FileSink final : public CatchUpSink {
   std::filesystem::path redo_folder() const { return replica_.layout.new_journal() / "redo"; }
   std::filesystem::path held_folder() const;
   std::filesystem::path sides_folder() const;
-  StageMemory memory() const { return share_stage_memory(replica_.options.memory_limit); }
+  StageMemory memory() const { return share_stage_memory(replica_.options.limits.memory_bytes); }
 
   // file_sink.cpp
   Result<Checkpoint> open_checkpoint() const;

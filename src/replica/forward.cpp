@@ -37,12 +37,12 @@ Status lost_versions(const Chain& chain, const std::optional<uint64_t>& head, ui
 
 }  // namespace
 
-Result<Chain> open_chain(const std::shared_ptr<Store>& store,
-                         const std::filesystem::path& trust_key, const std::string& run) {
+Result<Chain> open_chain(const std::shared_ptr<Store>& store, const Accept& accept) {
+  const std::string& run = accept.run;
   if (!run.empty() && !is_run_id(run)) {
     return invalid_argument("run " + quote(run) + ": a run's id has 32 hex digits");
   }
-  DW_ASSIGN_OR_RETURN(ChainKeys options, read_keys({}, trust_key));
+  DW_ASSIGN_OR_RETURN(ChainKeys options, read_keys({.trust = accept.trust}));
   DW_ASSIGN_OR_RETURN(Chain chain, open_with_keys(store, std::move(options)));
   if (run.empty() || run == chain.run()) return chain;
   return base_mismatch(store->url() + ": holds run " + chain.run() + ", and the run asked for is " +

@@ -23,8 +23,7 @@ struct AttemptGoal {
 
 // Opens the chain that a replica reads. BaseMismatch unless it is of the run that was asked for;
 // empty: any.
-Result<Chain> open_chain(const std::shared_ptr<Store>& store,
-                         const std::filesystem::path& trust_key, const std::string& run);
+Result<Chain> open_chain(const std::shared_ptr<Store>& store, const Accept& accept);
 
 // The newest version, seen from what is held. None: nothing was published yet; NotFound when the
 // store does not even hold the run any more.

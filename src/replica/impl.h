@@ -59,11 +59,11 @@ struct ReplicaCore : ReplicaBase {
 
   ReplicaCore(std::shared_ptr<Store> the_store, std::filesystem::path local,
               ReplicaOptions the_options)
-      : ReplicaBase(std::move(the_store), {local.string(), the_options.repair, the_options.at_least,
-                                           the_options.progress}),
+      : ReplicaBase(std::move(the_store), {local.string(), the_options.repair,
+                                           the_options.accept.at_least, the_options.progress}),
         layout{std::move(local)},
         options(std::move(the_options)),
-        pool(options.threads) {}
+        pool(options.limits.threads) {}
   ~ReplicaCore() override;
 
   // replica.cpp
@@ -87,7 +87,7 @@ struct ReplicaCore : ReplicaBase {
   Status drop_journal();
   void give_up(const Status& status);
   Status save(LocalState next);
-  void remove_old_versions() const;
+  void remove_old_versions(unsigned keep) const;
 
   // prepare.cpp
   Result<PullReport> prepare(const PullGoal& goal);

@@ -51,8 +51,9 @@ Result<PullReport> ReplicaCore::prepare(const PullGoal& goal) {
 
 // Nothing is fetched for it: the files themselves say which version they are.
 Status ReplicaCore::recover_lost_state(uint64_t newest, PullReport* report) {
-  DW_ASSIGN_OR_RETURN(std::optional<LocalState> found,
-                      find_lost_state(*chain, layout, options.copy_on_write, newest, &pool));
+  DW_ASSIGN_OR_RETURN(
+      std::optional<LocalState> found,
+      find_lost_state(*chain, layout, options.copy_on_write.has_value(), newest, &pool));
   if (!found) return {};
   log_event(LogLevel::kWarning, "replica.repair",
             {{"local", layout.root}, {"reason", damage}, {"version", found->replica.version}});

@@ -69,7 +69,7 @@ Status ReplicaCore::open_folder() {
                      : unfinished
                          ? unfinished->kind == JournalKind::kSwitch
                          : is_there(layout.current()) || !versions_side_by_side(layout).empty();
-  if ((state || unfinished || state_lost) && apart != options.copy_on_write) {
+  if ((state || unfinished || state_lost) && apart != options.copy_on_write.has_value()) {
     return invalid_argument(layout.root.string() + ": is kept " +
                             (apart ? "copy-on-write" : "in place") +
                             "; the other way needs a folder of its own");
@@ -79,7 +79,7 @@ Status ReplicaCore::open_folder() {
 
 Status ReplicaCore::open() {
   DW_RETURN_IF_ERROR(open_folder());
-  DW_ASSIGN_OR_RETURN(Chain opened, open_chain(store, options.trust_key, options.run));
+  DW_ASSIGN_OR_RETURN(Chain opened, open_chain(store, options.accept));
   chain.emplace(std::move(opened));
   const std::string run = state ? state->replica.run : unfinished ? unfinished->run : chain->run();
   if (run != chain->run()) {

@@ -58,7 +58,7 @@ Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
     DW_RETURN_IF_ERROR(check_tensor(tensor).at(place_of(tensor)));
     tensor.box = normalise_box(std::move(tensor.box), tensor.shape);
   }
-  DW_ASSIGN_OR_RETURN(Chain opened, open_chain(store, options.trust_key, options.run));
+  DW_ASSIGN_OR_RETURN(Chain opened, open_chain(store, options.accept));
   chain.emplace(std::move(opened));
   DW_ASSIGN_OR_RETURN(WorkFolder folder, WorkFolder::make(options.scratch));
   scratch.emplace(std::move(folder));
@@ -67,7 +67,7 @@ Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
   const bool boxes = std::any_of(tensors.begin(), tensors.end(), [](const LiveTensor& tensor) {
     return !tensor.box.whole() && !tensor.bytes.empty();
   });
-  memory = share_tensor_memory(options.memory_limit);
+  memory = share_tensor_memory(options.limits.memory_bytes);
   if (boxes) memory.waiting_bytes /= 2;  // one half for arrays, one for backings
   spill = std::make_unique<SpillSpace>(scratch->path(), memory.waiting_bytes);
   if (boxes) boxed = std::make_unique<BoxedTensors>(&pool, scratch->path(), memory, spill.get());

@@ -25,10 +25,10 @@ inline constexpr const char* kGivenTensors = "the tensors given";
 
 struct TensorReplicaCore : ReplicaBase {
   TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
-      : ReplicaBase(std::move(the_store), {kGivenTensors, the_options.repair, the_options.at_least,
-                                           the_options.progress}),
+      : ReplicaBase(std::move(the_store), {kGivenTensors, the_options.repair,
+                                           the_options.accept.at_least, the_options.progress}),
         options(std::move(the_options)),
-        pool(options.threads) {}
+        pool(options.limits.threads) {}
 
   const TensorReplicaOptions options;
   ThreadPool pool;

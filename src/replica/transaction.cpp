@@ -233,7 +233,7 @@ Status ReplicaCore::settle(PullReport* report) {
   }
   unfinished.reset();
   DW_RETURN_IF_ERROR(drop_journal());
-  if (state->copy_on_write) remove_old_versions();
+  if (options.copy_on_write) remove_old_versions(options.copy_on_write->keep);
   if (report == nullptr) return {};
   if (step.files) report->phases.push_back({"sync", sync_begin, check_begin});
   if (read) report->phases.push_back({"check", check_begin, record_begin});
@@ -249,10 +249,10 @@ ReplicaCore::~ReplicaCore() {
 }
 
 // Best effort: what cannot be removed now is tried again after the next version.
-void ReplicaCore::remove_old_versions() const {
+void ReplicaCore::remove_old_versions(unsigned keep) const {
   std::vector<uint64_t> versions = versions_side_by_side(layout);
   std::erase(versions, state->replica.version);
-  for (size_t i = 0; i + options.keep_versions < versions.size(); ++i) {
+  for (size_t i = 0; i + keep < versions.size(); ++i) {
     const Status status = remove_tree(layout.version(versions[i]));
     if (!status.ok()) log_event(LogLevel::kWarning, "replica.cannot_remove", {{"error", status}});
     DW_SYNC_POINT("replica: old version removed");

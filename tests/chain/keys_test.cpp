@@ -95,9 +95,10 @@ class SignedChain : public ::testing::Test {
 
   fs::path path(const std::string& name) const { return folder_.path() / name; }
   ChainKeys options(const std::string& sign, const std::string& trust) const {
-    return read_keys(sign.empty() ? fs::path() : path(sign),
-                     trust.empty() ? fs::path() : path(trust))
-        .value();
+    const auto file = [&](const std::string& name) {
+      return name.empty() ? fs::path() : path(name);
+    };
+    return read_keys({.sign = file(sign), .trust = file(trust)}).value();
   }
   Status read_with(const std::string& trust) const {
     return open_with_keys(store_, options("", trust)).value().version(0).status();
@@ -138,9 +139,9 @@ TEST_F(SignedChain, AForgedRecordIsRefusedThoughItsChecksumHolds) {
 }
 
 TEST_F(SignedChain, APublisherDoesNotSignWhatItsReadersWouldRefuse) {
-  EXPECT_TRUE(is_failure(read_keys(path("mine"), path("yours.pub")).status(),
+  EXPECT_TRUE(is_failure(read_keys({.sign = path("mine"), .trust = path("yours.pub")}).status(),
                          Code::kInvalidArgument, "mine", "yours.pub"));
-  EXPECT_TRUE(read_keys(path("mine"), both_).ok());
+  EXPECT_TRUE(read_keys({.sign = path("mine"), .trust = both_}).ok());
 }
 
 TEST_F(SignedChain, HopRecordsAreSignedAndCheckedToo) {

@@ -74,14 +74,14 @@ class LiveModelTest : public ::testing::Test {
   std::vector<OnDevice> halves_;
 
   Publisher open(PublishOptions options = {}) {
-    options.threads = 2;
-    auto publisher = Publisher::open(store, {}, options);
+    options.limits.threads = 2;
+    auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
     return std::move(*publisher);
   }
   TensorReplica order_after(const DeviceModel& device, bool check_commit = true) {
     TensorReplicaOptions options;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.heartbeat = false;
     options.check_commit = check_commit;
     auto replica = TensorReplica::open(store, device.live(model), options);
@@ -108,7 +108,8 @@ class LiveModelTest : public ::testing::Test {
     EXPECT_FALSE(publish(&publisher, device.views(model)).committed);  // the snapshot has followed
     const SnapshotMemory memory = publisher.memory();
     EXPECT_EQ(memory.host, 0);
-    EXPECT_NE(options.cuda.pinned_snapshot ? memory.pinned : memory.device, 0);
+    const bool pinned = std::get<SnapshotInMemory>(options.snapshot).pinned;
+    EXPECT_NE(pinned ? memory.pinned : memory.device, 0);
   }
 };
 
@@ -120,7 +121,7 @@ TEST_F(LiveModelTest, PublishesWithASnapshotOnTheDevice) {
 TEST_F(LiveModelTest, PublishesWithASnapshotInPinnedMemory) {
   SKIP_WITHOUT_GPU();
   PublishOptions options;
-  options.cuda.pinned_snapshot = true;
+  options.snapshot = SnapshotInMemory{.pinned = true};
   publish_steps(options);
 }
 
@@ -140,7 +141,7 @@ TEST_F(LiveModelTest, WritesWhatTheCpuWrites) {
   PublishOptions options;
   options.codec = "tight";
   const auto other = std::make_shared<HookedStore>();
-  Publisher here = open(options), there = Publisher::open(other, {}, options).value();
+  Publisher here = open(options), there = Publisher::open(other, options).value();
   DeviceModel device(model);
   for (int i = 0; i < 3; ++i) {
     const PublishReport a = publish(&here, device.views(model));
@@ -241,7 +242,7 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
       std::function<void()> meddle;
       PublishOptions options;
       options.codec = codec;
-      options.cuda.pinned_snapshot = pinned;
+      options.snapshot = SnapshotInMemory{.pinned = pinned};
       options.progress = [&](uint64_t done, uint64_t total) {
         if (done != 0 && done < total && meddle) std::exchange(meddle, nullptr)();
         return true;

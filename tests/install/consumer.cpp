@@ -19,7 +19,7 @@ namespace {
 dw::Status use_a_chain() {
   DW_ASSIGN_OR_RETURN(const std::shared_ptr<dw::Store> store,
                       dw::open_store("memory:consumer", {}));
-  DW_ASSIGN_OR_RETURN(dw::Publisher publisher, dw::Publisher::open(store, {}, {}));
+  DW_ASSIGN_OR_RETURN(dw::Publisher publisher, dw::Publisher::open(store));
   std::vector<uint8_t> weights(100000);
   for (uint8_t step = 0; step < 5; ++step) {
     weights[step] = 1;

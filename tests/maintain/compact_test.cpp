@@ -35,9 +35,9 @@ class CompactTest : public ::testing::Test {
                   const std::function<void(uint64_t, Model*)>& alter = {}) {
     PublishOptions options;
     options.codec = codec;
-    options.threads = 2;
-    options.anchor_by_bytes = false;
-    auto publisher = Publisher::open(store, {}, options);
+    options.limits.threads = 2;
+    options.anchors = Anchors{.by_bytes = false};
+    auto publisher = Publisher::open(store, options);
     Model model = Model::make();
     for (uint64_t version = 0; version <= last; ++version) {
       const auto report = publisher->publish(model.views());
@@ -67,7 +67,7 @@ class CompactTest : public ::testing::Test {
     EXPECT_EQ(plan->hops[0].kind, HopKind::kMerged);
     ReplicaOptions options;
     options.heartbeat = false;
-    options.threads = 1;
+    options.limits.threads = 1;
     const auto local =
         folder.path() / ("replica-" + std::to_string(from) + "-" + std::to_string(to));
     std::filesystem::remove_all(local);

@@ -29,10 +29,10 @@ class PublicChainTest : public ::testing::Test {
   // Versions 0 ... num - 1; each changes one element of "w" and none of "still".
   Status publish(uint64_t num, const fs::path& sign_key = {}) {
     PublishOptions options;
-    options.threads = 1;
-    options.anchor_by_bytes = false;
-    options.sign_key = sign_key;
-    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, {}, options));
+    options.limits.threads = 1;
+    options.anchors = Anchors{.by_bytes = false};
+    options.keys.sign = sign_key;
+    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, options));
     std::vector<uint8_t> weights(kElements), still(kElements);
     const Publisher::Paths files{folder / "config.json"};
     for (uint64_t i = 0; i < num; ++i) {
@@ -44,9 +44,7 @@ class PublicChainTest : public ::testing::Test {
     }
     return {};
   }
-  Chain chain(const ChainOptions& options = {}) const {
-    return Chain::open(store, options).value();
-  }
+  Chain chain(const Keys& keys = {}) const { return Chain::open(store, keys).value(); }
   WorkOptions work() const { return {.folder = folder / "work", .threads = 1}; }
   // Another byte at the end of an object, its size as it was.
   void damage(const std::string& object) {
@@ -62,7 +60,7 @@ class PublicChainTest : public ::testing::Test {
 
 TEST_F(PublicChainTest, NoRunIsNotFound) {
   EXPECT_EQ(Chain::open(store).status().code(), Code::kNotFound);
-  EXPECT_EQ(Chain::open(store, {.trust_key = folder / "missing"}).status().code(), Code::kNotFound);
+  EXPECT_EQ(Chain::open(store, {.trust = folder / "missing"}).status().code(), Code::kNotFound);
 }
 
 TEST_F(PublicChainTest, VersionsAreRead) {
@@ -163,20 +161,18 @@ TEST_F(PublicChainTest, KeysDecideWhatIsReadAndAdded) {
   for (const char* name : {"mine", "other"}) ASSERT_TRUE(make_key_files(folder / name).ok());
   EXPECT_EQ(make_key_files(folder / "mine").status().code(), Code::kConflict);
   ASSERT_TRUE(publish(3, folder / "mine").ok());
-  EXPECT_TRUE(chain({.trust_key = folder / "mine.pub"}).version(1).ok());
-  EXPECT_EQ(chain({.trust_key = folder / "other.pub"}).version(1).status().code(),
-            Code::kCorruption);
-  EXPECT_EQ(Chain::open(store, {.trust_key = folder / "mine.pub", .sign_key = folder / "other"})
-                .status()
-                .code(),
-            Code::kInvalidArgument);
+  EXPECT_TRUE(chain({.trust = folder / "mine.pub"}).version(1).ok());
+  EXPECT_EQ(chain({.trust = folder / "other.pub"}).version(1).status().code(), Code::kCorruption);
+  EXPECT_EQ(
+      Chain::open(store, {.sign = folder / "other", .trust = folder / "mine.pub"}).status().code(),
+      Code::kInvalidArgument);
   EXPECT_EQ(make_anchor(chain(), 2, work()).status().code(), Code::kInvalidArgument)
       << "an anchor of a signed version is signed";
-  const ChainOptions mine{.trust_key = folder / "mine.pub", .sign_key = folder / "mine"};
+  const Keys mine{.sign = folder / "mine", .trust = folder / "mine.pub"};
   EXPECT_TRUE(make_anchor(chain(mine), 2, work())->made);
   const GcOptions keep_one{.keep = 1};
   EXPECT_EQ(chain().collect_garbage(keep_one).status().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(chain({.trust_key = folder / "mine.pub"}).collect_garbage(keep_one).ok());
+  EXPECT_TRUE(chain({.trust = folder / "mine.pub"}).collect_garbage(keep_one).ok());
 }
 
 }  // namespace

@@ -37,21 +37,18 @@ class SignedChainTest : public ::testing::Test {
     return name.empty() ? fs::path() : folder.path() / name;
   }
   Result<PublishReport> publish(const std::string& sign, const std::string& trust = "",
-                                bool change_key = false) {
+                                KeyChange change = KeyChange::kNone) {
     PublishOptions options;
-    options.threads = 1;
-    options.anchor_by_bytes = false;
-    options.sign_key = path(sign);
-    options.trust_key = path(trust);
-    options.change_key = change_key;
-    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, {}, options));
+    options.limits.threads = 1;
+    options.anchors = Anchors{.by_bytes = false};
+    options.keys = {path(sign), path(trust), change};
+    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, options));
     model.step();
     return publisher.publish(model.views());
   }
   Result<Chain> open(const std::string& sign, const std::string& trust = "",
-                     bool change_key = false) const {
-    return Chain::open(
-        store, {.trust_key = path(trust), .sign_key = path(sign), .change_key = change_key});
+                     KeyChange change = KeyChange::kNone) const {
+    return Chain::open(store, {path(sign), path(trust), change});
   }
   WorkOptions work() const { return {.folder = folder.path() / "work", .threads = 1}; }
   Result<AnchorReport> anchor_at(std::optional<uint64_t> version, const std::string& sign,
@@ -60,21 +57,23 @@ class SignedChainTest : public ::testing::Test {
     return make_anchor(chain, version, work());
   }
   Result<CompactReport> compact(const std::string& sign, const std::string& trust = "",
-                                bool change_key = false) const {
+                                KeyChange change = KeyChange::kNone) const {
     CompactOptions options;
     options.spans = {2};
     options.work = work();
-    DW_ASSIGN_OR_RETURN(const Chain chain, open(sign, trust, change_key));
+    DW_ASSIGN_OR_RETURN(const Chain chain, open(sign, trust, change));
     return compact_chain(chain, options);
   }
   std::string signed_by(uint64_t version) const {
     return Chain::open(store, {})->version(version).value().manifest.signed_by;
   }
-  std::string key(const std::string& name) const { return read_keys(path(name), {}).value().key; }
+  std::string key(const std::string& name) const {
+    return read_keys({.sign = path(name)}).value().key;
+  }
   // Whether one who trusts the key gets there from nothing, by way of hop records alone or not.
   Status plan_with(const std::string& trust, uint64_t version,
                    std::optional<Held> held = {}) const {
-    const Chain chain = open_with_keys(store, read_keys({}, path(trust)).value()).value();
+    const Chain chain = open_with_keys(store, read_keys({.trust = path(trust)}).value()).value();
     return plan_catch_up(chain, held, version).status();
   }
   // Puts an unsigned twin of every hop record in its place, as anybody can who may write to the
@@ -87,7 +86,7 @@ class SignedChainTest : public ::testing::Test {
     }
   }
   Status read_hops_with(const std::string& trust) const {
-    const Chain chain = open_with_keys(store, read_keys({}, path(trust)).value()).value();
+    const Chain chain = open_with_keys(store, read_keys({.trust = path(trust)}).value()).value();
     const auto hops = list_hops(chain, 0, 100, SIZE_MAX).value();
     for (const HopName& name : hops) DW_RETURN_IF_ERROR(read_hop(chain, name).status());
     return hops.empty() ? not_found("no hop") : Status();
@@ -117,9 +116,22 @@ TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
   EXPECT_TRUE(read_hops_with("mine.pub").ok());
 }
 
+// A key that was forgotten does not end the signing.
+TEST_F(SignedChainTest, AChangeThatDoesNotGoWithTheKeyIsRefused) {
+  ASSERT_TRUE(publish("mine").ok());
+  const std::vector<std::string> before = objects_of(*store, "");
+  EXPECT_TRUE(is_failure(publish("", "", KeyChange::kNewKey).status(), Code::kInvalidArgument,
+                         "none to sign with", "give the new one", "unsigned"));
+  EXPECT_TRUE(is_failure(publish("mine", "", KeyChange::kUnsigned).status(), Code::kInvalidArgument,
+                         path("mine").string(), "one or the other"));
+  EXPECT_TRUE(is_failure(compact("", "", KeyChange::kNewKey).status(), Code::kInvalidArgument,
+                         "none to sign with"));
+  EXPECT_EQ(objects_of(*store, ""), before);
+}
+
 TEST_F(SignedChainTest, KeysChangeWhenSomebodySaysSo) {
   ASSERT_TRUE(publish("mine").ok());
-  EXPECT_TRUE(publish("other", "", true).ok());
+  EXPECT_TRUE(publish("other", "", KeyChange::kNewKey).ok());
   EXPECT_EQ(signed_by(1), key("other"));
   EXPECT_TRUE(publish("other").ok());  // once is enough
   // Who lists both keys has said so.
@@ -127,12 +139,12 @@ TEST_F(SignedChainTest, KeysChangeWhenSomebodySaysSo) {
   EXPECT_TRUE(publish("other", "both.pub").ok());
   EXPECT_TRUE(plan_with("both.pub", 4).ok());
   // To none, and to one again.
-  EXPECT_TRUE(publish("", "", true).ok());
+  EXPECT_TRUE(publish("", "", KeyChange::kUnsigned).ok());
   EXPECT_EQ(signed_by(5), "");
   EXPECT_TRUE(publish("").ok());
   EXPECT_TRUE(is_failure(publish("mine").status(), Code::kInvalidArgument, "version 6",
                          "is not signed", "--change-key"));
-  EXPECT_TRUE(publish("mine", "", true).ok());
+  EXPECT_TRUE(publish("mine", "", KeyChange::kNewKey).ok());
   EXPECT_TRUE(publish("mine").ok());
   EXPECT_TRUE(holds(store, 8, model));
 }
@@ -150,7 +162,7 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
       is_failure(publish("mine").status(), Code::kInvalidArgument, "version 3", "is not signed"));
   EXPECT_TRUE(is_failure(publish("mine", "mine.pub").status(), Code::kCorruption, "signature"));
   // With a signature that only claims to be ours.
-  const Signature old = read_keys(path("mine"), {}).value().sign("another text").value();
+  const Signature old = read_keys({.sign = path("mine")}).value().sign("another text").value();
   const std::string text = serialise_manifest(forged, [&](std::string_view) -> Result<Signature> {
                              return old;
                            }).value();
@@ -182,10 +194,10 @@ TEST_F(SignedChainTest, AStrangersHopRecordDoesNotBlockOurs) {
 // A publisher's own anchors, too.
 TEST_F(SignedChainTest, AStrangersAnchorDoesNotBlockAPublishers) {
   PublishOptions options;
-  options.threads = 1;
-  options.anchor_every = 1;
-  options.sign_key = path("mine");
-  Publisher publisher = Publisher::open(store, {}, options).value();
+  options.limits.threads = 1;
+  options.anchors = Anchors{.every = 1};
+  options.keys.sign = path("mine");
+  Publisher publisher = Publisher::open(store, options).value();
   ASSERT_TRUE(publisher.publish(model.views()).ok());
   bool forged = false;
   store->before_put = [&](std::string_view name) -> Status {

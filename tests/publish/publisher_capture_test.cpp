@@ -25,9 +25,9 @@ class PublisherCaptureTest : public ::testing::Test {
   std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
   Model model = Model::make();
 
-  Publisher open(const std::filesystem::path& snapshot = {}, PublishOptions options = {}) {
-    options.threads = 2;
-    auto publisher = Publisher::open(store, snapshot, options);
+  Publisher open(PublishOptions options = {}) {
+    options.limits.threads = 2;
+    auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
     return std::move(*publisher);
   }
@@ -67,7 +67,9 @@ TEST_F(PublisherCaptureTest, TensorsMayChangeBetweenTheHalves) {
 
 TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
   const TempFolder folder;
-  Publisher publisher = open(folder.path());
+  PublishOptions options;
+  options.snapshot = SnapshotInFolder{folder.path()};
+  Publisher publisher = open(options);
   for (int i = 0; i < 4; ++i) {
     capture_and_spoil(&publisher);
     model.step();
@@ -92,8 +94,8 @@ TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
 
 TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
   PublishOptions options;
-  options.anchor_every = 2;
-  Publisher publisher = open({}, options);
+  options.anchors = Anchors{.every = 2};
+  Publisher publisher = open(options);
   for (int i = 0; i < 6; ++i) {
     capture_and_spoil(&publisher);
     model.step(i == 3 ? 1.0 : 0.02);  // once dense
@@ -102,9 +104,9 @@ TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
 
 TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
   PublishOptions options;
-  options.memory_limit = uint64_t{32} << 20;
+  options.limits.memory_bytes = uint64_t{32} << 20;
   model.tensors.push_back(make_tensor("large", DType::kU8, {12 << 20}, 9));
-  Publisher publisher = open({}, options);
+  Publisher publisher = open(options);
   capture_and_spoil(&publisher);
   for (size_t i = 0; i < model.tensors.back().bytes.size() * 8 / 10; ++i) {
     model.tensors.back().bytes[i] ^= uint8_t(i * 2654435761u >> 13);

@@ -80,9 +80,9 @@ struct World {
   Publisher open() const { return open(store); }
   Publisher open(std::shared_ptr<Store> through) const {
     PublishOptions options;
-    options.threads = 1;
+    options.limits.threads = 1;
     options.single_writer = true;
-    return std::move(Publisher::open(std::move(through), {}, options)).value();
+    return std::move(Publisher::open(std::move(through), options)).value();
   }
   // Whatever the store's manifests name is there.
   ::testing::AssertionResult all_named_is_there() const {

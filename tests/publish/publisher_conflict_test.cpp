@@ -24,9 +24,9 @@ class PublisherConflictTest : public ::testing::TestWithParam<bool> {
   Model model = Model::make();
 
   Publisher open(const std::string& snapshot, PublishOptions options = {}) {
-    options.threads = 1;
-    auto opened = Publisher::open(
-        store, GetParam() ? folder.path() / snapshot : std::filesystem::path(), std::move(options));
+    options.limits.threads = 1;
+    if (GetParam()) options.snapshot = SnapshotInFolder{folder.path() / snapshot};
+    auto opened = Publisher::open(store, std::move(options));
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     return std::move(*opened);
   }
@@ -107,7 +107,7 @@ TEST_P(PublisherConflictTest, AlsoInTwoHalves) {
 
 TEST_P(PublisherConflictTest, AlsoWhereEveryVersionIsWhole) {
   PublishOptions options;
-  options.full = true;
+  options.anchors = OnlyAnchors{};
   Publisher a = open("a", options);
   publishes(&a, 0, true);
   Publisher b = open("b", options);

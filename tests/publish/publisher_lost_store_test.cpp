@@ -22,10 +22,14 @@ class LostStoreTest : public ::testing::Test {
   Model model = Model::make();
   PublishOptions options;
 
-  fs::path snapshot() const { return folder.path() / "snapshot"; }
-  Result<Publisher> open(const fs::path& kept) {
-    options.threads = 2;
-    return Publisher::open(store, kept, options);
+  SnapshotInFolder snapshot(bool per_run = false) const {
+    return {folder.path() / "snapshot", per_run};
+  }
+  // With a snapshot in `kept`, or in memory.
+  Result<Publisher> open(const std::optional<SnapshotInFolder>& kept) {
+    options.limits.threads = 2;
+    options.snapshot = kept ? SnapshotPlace(*kept) : SnapshotPlace();
+    return Publisher::open(store, options);
   }
   void publish(Publisher* publisher) {
     const auto report = publisher->publish(model.views());
@@ -48,7 +52,7 @@ class LostStoreTest : public ::testing::Test {
 
 TEST_F(LostStoreTest, APublisherThatPublishedThere) {
   for (const bool on_disk : {false, true}) {
-    auto publisher = open(on_disk ? snapshot() : fs::path());
+    auto publisher = open(on_disk ? std::optional(snapshot()) : std::nullopt);
     ASSERT_TRUE(publisher.ok());
     publish(&*publisher);
     for (int i = 0; i < 2; ++i) {
@@ -81,20 +85,20 @@ TEST_F(LostStoreTest, AnotherRunInItsPlace) {
 TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
   for (const bool per_run : {false, true}) {
     options = {};
-    options.snapshot_per_run = per_run;
+    const SnapshotInFolder kept = snapshot(per_run);
     {
-      auto publisher = open(snapshot());
+      auto publisher = open(kept);
       ASSERT_TRUE(publisher.ok());
       publish(&*publisher);
     }
     unmount();
-    const auto refused = open(snapshot());
-    EXPECT_TRUE(
-        is_failure(refused.status(), Code::kNotFound, snapshot().string(), "mounted", "--new-run"));
+    const auto refused = open(kept);
+    EXPECT_TRUE(is_failure(refused.status(), Code::kNotFound, kept.folder.string(), "mounted",
+                           "--new-run"));
     expect_nothing_committed();
     mount();
     {
-      auto publisher = open(snapshot());
+      auto publisher = open(kept);
       ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
       model.step();
       publish(&*publisher);
@@ -103,7 +107,7 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
     fs::remove_all(place);
     options.new_run = true;
     {
-      auto publisher = open(snapshot());
+      auto publisher = open(kept);
       ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
       publish(&*publisher);
       EXPECT_EQ(head_of(store), 0);
@@ -111,36 +115,34 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
       publish(&*publisher);
     }
     options.new_run = false;
-    EXPECT_TRUE(open(snapshot()).ok());
+    EXPECT_TRUE(open(kept).ok());
     fs::remove_all(place);
-    fs::remove_all(snapshot());
+    fs::remove_all(kept.folder);
   }
 }
 
 // Snapshots in one folder, a run each: those of other stores say nothing about this one.
 TEST_F(LostStoreTest, AnotherStoreIsNew) {
-  options.snapshot_per_run = true;
   {
-    auto publisher = open(snapshot());
+    auto publisher = open(snapshot(true));
     ASSERT_TRUE(publisher.ok());
     publish(&*publisher);
   }
   store = std::make_shared<DirectoryStore>(folder.path() / "second");
-  auto publisher = open(snapshot());
+  auto publisher = open(snapshot(true));
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   publish(&*publisher);
 }
 
 TEST_F(LostStoreTest, WholeVersionsWithoutASnapshot) {
-  options.full = true;
-  options.snapshot_per_run = true;
+  options.anchors = OnlyAnchors{};
   {
-    auto publisher = open(snapshot());
+    auto publisher = open(snapshot(true));
     ASSERT_TRUE(publisher.ok());
     publish(&*publisher);
   }
   unmount();
-  EXPECT_TRUE(is_failure(open(snapshot()).status(), Code::kNotFound, "mounted"));
+  EXPECT_TRUE(is_failure(open(snapshot(true)).status(), Code::kNotFound, "mounted"));
 }
 
 }  // namespace

@@ -39,9 +39,9 @@ class RanksTest : public ::testing::Test {
   std::optional<unsigned> spoil;  // this rank has something that is no tensor
 
   RanksTest() {
-    options.threads = 1;
-    options.world = kWorld;
-    options.rank_timeout_seconds = 60;
+    options.limits.threads = 1;
+    options.ranks.world = kWorld;
+    options.ranks.timeout_seconds = 60;
   }
 
   using Results = std::vector<std::optional<Result<PublishReport>>>;
@@ -55,8 +55,8 @@ class RanksTest : public ::testing::Test {
       threads.emplace_back([&, rank] {
         if (!publishers[rank]) {
           PublishOptions own = options;
-          own.rank = rank;
-          auto opened = Publisher::open(store, {}, own);
+          own.ranks.rank = rank;
+          auto opened = Publisher::open(store, own);
           if (!opened.ok()) {
             results[rank].emplace(opened.status());
             return;
@@ -101,7 +101,7 @@ TEST_F(RanksTest, TogetherTheyPublishWhatOneWould) {
     expect_version(version, publish());
   }
   // One process alone reads the same state and goes on from it.
-  auto alone = Publisher::open(store, {}, {});
+  auto alone = Publisher::open(store);
   ASSERT_TRUE(alone.ok());
   EXPECT_FALSE(alone->publish(model.views())->committed);
   model.step();
@@ -110,7 +110,7 @@ TEST_F(RanksTest, TogetherTheyPublishWhatOneWould) {
 }
 
 TEST_F(RanksTest, ASeedOfOneProcessIsGoneOnWithBoxes) {
-  auto alone = Publisher::open(store, {}, {});
+  auto alone = Publisher::open(store);
   ASSERT_TRUE(alone->publish(model.views()).ok());
   model.step();
   expect_version(1, publish());
@@ -127,8 +127,8 @@ TEST_F(RanksTest, ARankMayHoldNothing) {
     for (unsigned rank = 0; rank < kWorld; ++rank) {
       threads.emplace_back([&, rank] {
         PublishOptions own = options;
-        own.rank = rank;
-        if (!publishers[rank]) publishers[rank].emplace(Publisher::open(store, {}, own).value());
+        own.ranks.rank = rank;
+        if (!publishers[rank]) publishers[rank].emplace(Publisher::open(store, own).value());
         const Shard shard(model, std::min(rank, 2U), 3);
         const bool none = rank == 2;  // what would be its part is the last rank's
         const auto report =
@@ -194,7 +194,7 @@ TEST_F(RanksTest, AMissingRankIsATimeoutAndNoVersion) {
   expect_version(0, publish(), true);
   const Model seed = model;
   model.step();
-  options.rank_timeout_seconds = 0.5;
+  options.ranks.timeout_seconds = 0.5;
   publishers[0].reset();
   const Results results = publish({2});
   EXPECT_TRUE(is_failure((*results[0]).status(), Code::kUnavailable, "version 1: nothing from rank",
@@ -206,7 +206,7 @@ TEST_F(RanksTest, AMissingRankIsATimeoutAndNoVersion) {
   EXPECT_EQ(head_of(store), 0);
   EXPECT_TRUE(holds(store, 0, seed));
   // All are back, those that had failed with what they held.
-  options.rank_timeout_seconds = 60;
+  options.ranks.timeout_seconds = 60;
   publishers[0].reset();
   publishers[2].reset();
   model.step();
@@ -214,7 +214,7 @@ TEST_F(RanksTest, AMissingRankIsATimeoutAndNoVersion) {
 }
 
 TEST_F(RanksTest, MissingRankZeroIsATimeout) {
-  options.rank_timeout_seconds = 0.3;
+  options.ranks.timeout_seconds = 0.3;
   const Results results = publish({0});
   for (const unsigned rank : {1U, 2U, 3U}) {
     EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kUnavailable, "rank 0"));
@@ -245,7 +245,7 @@ TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
 TEST_F(RanksTest, AFailureIsHeardByThoseWhoComeLate) {
   publish();
   const uint64_t before = step;
-  options.rank_timeout_seconds = 0.1;
+  options.ranks.timeout_seconds = 0.1;
   publishers[0].reset();
   for (int i = 0; i < 2; ++i) {
     model.step();
@@ -264,21 +264,21 @@ TEST_F(RanksTest, AFailureIsHeardByThoseWhoComeLate) {
   // A process that comes after them has missed nothing.
   publishers[3].reset();
   publishers[0].reset();
-  options.rank_timeout_seconds = 60;
+  options.ranks.timeout_seconds = 60;
   expect_version(1, publish());
 }
 
 TEST_F(RanksTest, ACommitThatFailsIsHeardByAll) {
   publish();
   model.step();
-  options.hook_before_commit = "exit 1";
+  options.hook_before_commit.command = "exit 1";
   publishers[0].reset();
   const Results results = publish();
   for (const auto& result : results) {
     EXPECT_TRUE(is_failure((*result).status(), Code::kCancelled, "hook before the commit"));
   }
   EXPECT_EQ(head_of(store), 0);
-  options.hook_before_commit = "";
+  options.hook_before_commit.command = "";
   publishers[0].reset();
   expect_version(1, publish());
 }
@@ -291,9 +291,9 @@ TEST_F(RanksTest, BoxesThatOverlapOrLeaveHolesAreRefusedByRank) {
     for (unsigned rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
         PublishOptions own = options;
-        own.world = 2;
-        own.rank = rank;
-        auto publisher = Publisher::open(store, {}, own);
+        own.ranks.world = 2;
+        own.ranks.rank = rank;
+        auto publisher = Publisher::open(store, own);
         const Box& box = rank == 0 ? first : second;
         std::vector<uint8_t> contents(tensor_size_bytes(tensor.dtype, box.extent).value());
         const PublishTensor piece{{tensor.name, tensor.dtype, tensor.shape, contents}, box};
@@ -331,7 +331,7 @@ TEST_F(RanksTest, RanksThatAreNotToldTheStepMustBeOpenedTogether) {
   expect_version(0, publish(), true);
   model.step();
   expect_version(1, publish());
-  options.rank_timeout_seconds = 3;
+  options.ranks.timeout_seconds = 3;
   for (auto& publisher : publishers) publisher.reset();
   model.step();
   expect_version(2, publish());
@@ -419,8 +419,8 @@ TEST_F(RanksTest, AfterAnUnknownCommitNobodyMixesSteps) {
 TEST_F(RanksTest, AfterAConflictTheyGoOnFromTheOthersVersion) {
   expect_version(0, publish(), true);
   PublishOptions one;
-  one.threads = 1;
-  auto other = Publisher::open(store, {}, one);
+  one.limits.threads = 1;
+  auto other = Publisher::open(store, one);
   model.step();
   ASSERT_TRUE(other->publish(model.views()).ok());
   model.step();

@@ -29,11 +29,13 @@ class SnapshotTest : public ::testing::TestWithParam<bool> {
                  : std::make_shared<MemoryStore>());
   Model model = Model::make();
   PublishOptions options;
+  bool per_run = false;
 
   fs::path snapshot() const { return folder.path() / "snapshot"; }
   Result<Publisher> open() {
-    options.threads = 2;
-    return Publisher::open(store, snapshot(), options);
+    options.limits.threads = 2;
+    options.snapshot = SnapshotInFolder{snapshot(), per_run};
+    return Publisher::open(store, options);
   }
   PublishReport publish(Publisher* publisher) {
     auto report = publisher->publish(model.views());
@@ -122,7 +124,7 @@ TEST_P(SnapshotTest, MissingOrStaleItIsMadeFromTheChain) {
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   EXPECT_FALSE(publish(&*publisher).committed);
   // Another publisher, with a snapshot of its own, moves the chain on.
-  auto other = Publisher::open(store, {}, {});
+  auto other = Publisher::open(store);
   model.step();
   ASSERT_TRUE(other->publish(model.views()).ok());
   publisher = Status(Code::kNotFound, "closed");  // releases the snapshot
@@ -162,11 +164,11 @@ TEST_P(SnapshotTest, OfAnotherRunItIsRefused) {
     publish(&*publisher);
   }
   store = std::make_shared<HookedStore>();
-  auto other = Publisher::open(store, {}, {});
+  auto other = Publisher::open(store);
   ASSERT_TRUE(other->publish(model.views()).ok());
   EXPECT_TRUE(is_failure(open().status(), Code::kBaseMismatch));
   // Unless every run has its own.
-  options.snapshot_per_run = true;
+  per_run = true;
   EXPECT_TRUE(open().ok());
 }
 
@@ -188,7 +190,7 @@ TEST_P(SnapshotTest, AfterAnyFailedPutItIsStillTheHead) {
             : std::make_shared<MemoryStore>());
     model = Model::make();
     options.part_bytes = 1000;
-    options.anchor_every = 1;
+    options.anchors = Anchors{.every = 1};
     auto publisher = open();
     publish(&*publisher);
     model.step();

@@ -64,9 +64,9 @@ class PublisherSourceTest : public ::testing::Test {
   Model model = Model::make();
   TempFolder folder;
 
-  Publisher open(PublishOptions options = {}, const fs::path& snapshot = {}) {
-    options.threads = 2;
-    auto publisher = Publisher::open(store, snapshot, options);
+  Publisher open(PublishOptions options = {}) {
+    options.limits.threads = 2;
+    auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
     return std::move(*publisher);
   }
@@ -135,7 +135,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
 
 TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
   PublishOptions options;
-  options.anchor_every = 1;
+  options.anchors = Anchors{.every = 1};
   Publisher publisher = open(options);
   publish(&publisher);
   model.step();
@@ -155,7 +155,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
 // Spoiled before the anchor is begun: both reads of it agree, with each other.
 TEST_F(PublisherSourceTest, TensorsThatAreSomethingElseWhenTheAnchorIsDue) {
   PublishOptions options;
-  options.anchor_every = 1;
+  options.anchors = Anchors{.every = 1};
   Publisher publisher = open(options);
   publish(&publisher);
   model.step();
@@ -203,7 +203,9 @@ TEST_F(CheckpointSourceTest, SavedOverInPlace) {
   for (const bool with_folder : {false, true}) {
     store = std::make_shared<SlowStore>();
     save();
-    Publisher publisher = open({}, with_folder ? folder.path() / "snapshot" : fs::path());
+    PublishOptions options;
+    if (with_folder) options.snapshot = SnapshotInFolder{folder.path() / "snapshot"};
+    Publisher publisher = open(options);
     for (int i = 0; i < 2; ++i) {
       meddle_at(i == 0 ? "full/" : "parts/", [&] {
         model.step();
@@ -277,7 +279,7 @@ TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
       tensors.push_back({tensor.view, {}});
     }
     PublishOptions options;
-    if (cut) options.memory_limit = uint64_t{32} << 20;
+    if (cut) options.limits.memory_bytes = uint64_t{32} << 20;
     Publisher publisher = open(options);
     ASSERT_TRUE(publisher.publish(tensors).ok());
 

@@ -33,8 +33,8 @@ class PublisherTest : public ::testing::Test {
   Model model = Model::make();
 
   Publisher open(PublishOptions options = {}) {
-    options.threads = 2;
-    auto publisher = Publisher::open(store, {}, options);
+    options.limits.threads = 2;
+    auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
     return std::move(*publisher);
   }
@@ -164,7 +164,7 @@ TEST_F(PublisherTest, DenseChangesArePublishedWholeAndSayWhy) {
 
 TEST_F(PublisherTest, FullModeStoresEveryVersionWhole) {
   PublishOptions options;
-  options.full = true;
+  options.anchors = OnlyAnchors{};
   Publisher publisher = open(options);
   publish(&publisher);
   model.step();
@@ -198,7 +198,7 @@ TEST_F(PublisherTest, AnotherProcessGoesOnFromTheChain) {
 
 TEST_F(PublisherTest, LargeTensorsAreEncodedInBoxes) {
   PublishOptions options;
-  options.memory_limit = uint64_t{32} << 20;  // items of 2 MiB
+  options.limits.memory_bytes = uint64_t{32} << 20;  // items of 2 MiB
   options.part_bytes = 20'000;
   Publisher publisher = open(options);
   model = Model::make(200);
@@ -237,8 +237,7 @@ TEST_F(PublisherTest, EveryCodecAndDigest) {
 
 TEST_F(PublisherTest, EveryNthVersionIsStoredWholeToo) {
   PublishOptions options;
-  options.anchor_every = 3;
-  options.anchor_by_bytes = false;
+  options.anchors = Anchors{.every = 3, .by_bytes = false};
   std::optional<Publisher> publisher = open(options);
   std::vector<bool> anchored;
   for (uint64_t version = 0; version <= 7; ++version) {
@@ -277,7 +276,7 @@ TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {
 
 TEST_F(PublisherTest, AnAnchorThatFailsIsAWarningAndStillDue) {
   PublishOptions options;
-  options.anchor_every = 1;
+  options.anchors = Anchors{.every = 1};
   Publisher publisher = open(options);
   publish(&publisher);
   model.step();
@@ -332,7 +331,7 @@ TEST_F(PublisherTest, WhatWasPutForAFailedVersionIsTakenBack) {
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
   PublishOptions options;
-  options.hook_before_commit = "exit 1";
+  options.hook_before_commit.command = "exit 1";
   publisher = open(options);
   EXPECT_FALSE(publisher.publish(model.views()).ok());
   EXPECT_EQ(objects_of(*store, ""), before);
@@ -420,8 +419,7 @@ TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
 
 TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
   store->can.put_if_absent = false;
-  EXPECT_TRUE(
-      is_failure(Publisher::open(store, {}, {}).status(), Code::kUnsupported, "--single-writer"));
+  EXPECT_TRUE(is_failure(Publisher::open(store).status(), Code::kUnsupported, "--single-writer"));
   PublishOptions options;
   options.single_writer = true;
   Publisher publisher = open(options);
@@ -461,13 +459,33 @@ TEST_F(PublisherTest, BadOptionsAreRefused) {
     PublishOptions options;
     spoil(&options);
     EXPECT_TRUE(
-        is_failure(Publisher::open(store, {}, options).status(), Code::kInvalidArgument, phrase));
+        is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument, phrase));
   };
   refused([](PublishOptions* o) { o->codec = "zip"; }, "\"zip\" is not known");
   refused([](PublishOptions* o) { o->digest = DigestKind::kAdler32; }, "too weak");
   refused([](PublishOptions* o) { o->part_bytes = 0; }, "a part must have a size");
-  refused([](PublishOptions* o) { o->memory_limit = 1 << 20; }, "32 MiB");
-  refused([](PublishOptions* o) { o->rank = 2, o->world = 2; }, "rank 2 of 2");
+  refused([](PublishOptions* o) { o->limits.memory_bytes = 1 << 20; }, "32 MiB");
+  refused([](PublishOptions* o) { o->ranks.rank = 2, o->ranks.world = 2; }, "rank 2 of 2");
+}
+
+// What the types do not rule out.
+TEST_F(PublisherTest, OptionsThatDoNotGoTogetherAreRefused) {
+  const TempFolder folder;
+  PublishOptions options;
+  options.snapshot = SnapshotInFolder{};
+  EXPECT_TRUE(is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument,
+                         "the snapshot's folder has no name"));
+  options.snapshot = SnapshotInFolder{folder.path()};
+  options.ranks.world = 2;
+  EXPECT_TRUE(is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument, "ranks",
+                         "in memory, not in a folder"));
+  options = {};
+  options.snapshot = SnapshotInMemory{.pinned = true};
+  options.anchors = OnlyAnchors{};
+  EXPECT_TRUE(is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument,
+                         "every version is stored whole", "no snapshot"));
+  options.anchors = Anchors{.every = 5};
+  EXPECT_TRUE(Publisher::open(store, options).ok());
 }
 
 TEST_F(PublisherTest, CancelledItLeavesNothing) {
@@ -491,8 +509,9 @@ TEST_F(PublisherTest, CancelledItLeavesNothing) {
 TEST_F(PublisherTest, TheHookRunsWhenAllPartsAreInAndBeforeTheCommit) {
   TempFolder folder;
   PublishOptions options;
-  options.hook_before_commit = "echo $DELTAWIRE_VERSION $DELTAWIRE_STORE $DELTAWIRE_RUN >> " +
-                               (folder.path() / "log").string();
+  options.hook_before_commit.command =
+      "echo $DELTAWIRE_VERSION $DELTAWIRE_STORE $DELTAWIRE_RUN >> " +
+      (folder.path() / "log").string();
   Publisher publisher = open(options);
   const std::string run = publish(&publisher).run;
   store->before_put = [&](std::string_view name) {
@@ -515,11 +534,11 @@ TEST_F(PublisherTest, AHookThatFailsOrHangsAbortsThePublish) {
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
   PublishOptions options;
-  options.hook_before_commit = "exit 3";
+  options.hook_before_commit.command = "exit 3";
   EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
                          "hook before the commit of version 1", "3"));
-  options.hook_before_commit = "sleep 60";
-  options.hook_timeout_seconds = 0.1;
+  options.hook_before_commit.command = "sleep 60";
+  options.hook_before_commit.timeout_seconds = 0.1;
   EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kUnavailable,
                          "hook before the commit of version 1"));
   EXPECT_EQ(objects_of(*store, ""), before);
@@ -541,7 +560,7 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
   // One that goes on, and one that ends at the very moment.
   for (const std::string then : {"; sleep 600", ""}) {
     std::filesystem::remove(started);
-    options.hook_before_commit = "touch " + started.string() + then;
+    options.hook_before_commit.command = "touch " + started.string() + then;
     EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
                            "hook before the commit of version 1", "on request",
                            "nothing was committed"));
@@ -555,10 +574,10 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
 TEST_F(PublisherTest, AHookIsHeardWhereSigchldIsIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
   PublishOptions options;
-  options.hook_before_commit = "exit 3";
+  options.hook_before_commit.command = "exit 3";
   EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
                          "hook before the commit of version 0", "status 3"));
-  options.hook_before_commit = "exit 0";
+  options.hook_before_commit.command = "exit 0";
   Publisher publisher = open(options);
   EXPECT_EQ(publish(&publisher).version, 0);
   ::signal(SIGCHLD, before);
@@ -574,7 +593,7 @@ TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
   const Model first = model;
   model.step();
   testing::write_sharded(folder.path() / "b", model.tensors, 3);
-  auto publisher = Publisher::open(directory, {}, {});
+  auto publisher = Publisher::open(directory);
   ASSERT_TRUE(publisher.ok());
   ASSERT_TRUE(publisher->publish_checkpoint(folder.path() / "a").ok());
   const auto report = publisher->publish_checkpoint(folder.path() / "b");

@@ -48,13 +48,13 @@ class SignedRanksTest : public ::testing::Test {
       threads.emplace_back([&, rank] {
         if (!publishers[rank]) {
           PublishOptions options;
-          options.threads = 1;
-          options.rank = rank;
-          options.world = kWorld;
-          options.full = full;
-          options.rank_timeout_seconds = timeout;
-          if (rank != keyless) options.sign_key = folder.path() / "ours";
-          publishers[rank].emplace(Publisher::open(store, {}, options).value());
+          options.limits.threads = 1;
+          options.ranks.rank = rank;
+          options.ranks.world = kWorld;
+          if (full) options.anchors = OnlyAnchors{};
+          options.ranks.timeout_seconds = timeout;
+          if (rank != keyless) options.keys.sign = folder.path() / "ours";
+          publishers[rank].emplace(Publisher::open(store, options).value());
         }
         results[rank].emplace(publishers[rank]->publish(Shard(model, rank, kWorld).views()));
       });

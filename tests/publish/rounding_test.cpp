@@ -124,10 +124,10 @@ TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
   for (const bool on_disk : {false, true}) {
     store_ = std::make_shared<HookedStore>();
     PublishOptions how;
-    how.threads = 2;
-    how.memory_limit = uint64_t{32} << 20;
-    Publisher publisher =
-        Publisher::open(store_, on_disk ? folder.path() / "snapshot" : "", how).value();
+    how.limits.threads = 2;
+    how.limits.memory_bytes = uint64_t{32} << 20;
+    if (on_disk) how.snapshot = SnapshotInFolder{folder.path() / "snapshot"};
+    Publisher publisher = Publisher::open(store_, how).value();
     for (uint64_t version = 0; version < 5; ++version) {
       if (version == 3) add("late" + std::to_string(on_disk), {30, 8}, 9);
       if (version == 4) {
@@ -147,7 +147,7 @@ TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
 }
 
 TEST_F(RoundedPublisherTest, WhatRoundsToTheSameIsNoChange) {
-  Publisher publisher = Publisher::open(store_, {}, {}).value();
+  Publisher publisher = Publisher::open(store_).value();
   ASSERT_TRUE(publisher.publish(views()).ok());
   masters_.tensors[0].bytes[400] ^= 1;  // the last bit of a master
   const auto report = publisher.publish(views());
@@ -156,7 +156,7 @@ TEST_F(RoundedPublisherTest, WhatRoundsToTheSameIsNoChange) {
 }
 
 TEST_F(RoundedPublisherTest, WhatCannotBeRoundedIsNamed) {
-  Publisher publisher = Publisher::open(store_, {}, {}).value();
+  Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = views();
   tensors[0].view.dtype = DType::kI32;
   EXPECT_TRUE(is_failure(publisher.publish(tensors).status(), Code::kInvalidArgument,

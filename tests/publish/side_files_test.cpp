@@ -51,8 +51,8 @@ class SideFilesTest : public ::testing::Test {
   }
   Result<PublishReport> publish_folder() {
     PublishOptions options;
-    options.anchor_by_bytes = false;
-    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, {}, options));
+    options.anchors = Anchors{.by_bytes = false};
+    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, options));
     return publisher.publish_checkpoint(ckpt());
   }
   PublishReport publish() {
@@ -73,7 +73,7 @@ class SideFilesTest : public ::testing::Test {
   Result<PullReport> pull(const std::string& name, std::optional<uint64_t> version = {},
                           bool copy_on_write = false, bool repair = true) {
     ReplicaOptions options;
-    options.copy_on_write = copy_on_write;
+    if (copy_on_write) options.copy_on_write = CopyOnWrite{};
     options.repair = repair;
     DW_ASSIGN_OR_RETURN(Replica replica,
                         Replica::open(store, folder.path() / name, std::move(options)));
@@ -130,7 +130,7 @@ TEST_F(SideFilesTest, ASideFileOverTheLimitIsRefusedByName) {
 }
 
 TEST_F(SideFilesTest, ATrainersFilesFollowTheSameRules) {
-  auto publisher = Publisher::open(store, {}, {});
+  auto publisher = Publisher::open(store);
   ASSERT_TRUE(publisher.ok());
   for (const char* name : {"model.safetensors", "current", ".env"}) {
     EXPECT_TRUE(is_failure(publisher->publish(model.views(), Paths{folder.put(name, "x")}).status(),
@@ -149,7 +149,7 @@ TEST_F(SideFilesTest, WhatDoesNotTravelIsSaidOnce) {
   write();
   fs::create_directories(ckpt() / "logs");
   for (const char* name : {".hidden", "optimizer.pt"}) folder.put(std::string("ckpt/") + name, "x");
-  auto publisher = Publisher::open(store, {}, {});
+  auto publisher = Publisher::open(store);
   ASSERT_TRUE(publisher.ok());
   EXPECT_EQ(publisher->publish_checkpoint(ckpt())->note,
             "left out: .hidden, logs/, optimizer.pt: folders, hidden files and weights in other "
@@ -228,8 +228,8 @@ TEST_F(SideFilesTest, ATrainerThatPassesNoneKeepsThem) {
     return found;
   };
   PublishOptions options;
-  options.anchor_every = 2;
-  auto publisher = Publisher::open(store, {}, options);
+  options.anchors = Anchors{.every = 2};
+  auto publisher = Publisher::open(store, options);
   ASSERT_TRUE(publisher.ok());
   const auto publish = [&](const std::optional<Paths>& extra) {
     model.step();
@@ -259,7 +259,9 @@ TEST_F(SideFilesTest, ASingleFileSaysNothingAboutOthers) {
   publish();
   model.step();
   write();
-  auto publisher = Publisher::open(store, folder.path() / "snapshot", {});
+  PublishOptions options;
+  options.snapshot = SnapshotInFolder{folder.path() / "snapshot"};
+  auto publisher = Publisher::open(store, options);
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   const auto report = publisher->publish_checkpoint(ckpt() / "model.safetensors");
   ASSERT_TRUE(report.ok()) << report.status().to_string();

@@ -21,8 +21,7 @@ class CopyOnWriteTest : public ::testing::Test {
       chain_.publish_delta(tensors_, "auto", 2);
     }
     options_.heartbeat = false;
-    options_.copy_on_write = true;
-    options_.keep_versions = 1;
+    options_.copy_on_write = CopyOnWrite{.keep = 1};
   }
   fs::path local() const { return folder_.path() / "local"; }
   Result<PullReport> pull(std::optional<uint64_t> version = {}) {

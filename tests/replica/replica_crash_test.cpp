@@ -20,10 +20,9 @@ namespace fs = std::filesystem;
 
 ReplicaOptions options(bool copy_on_write) {
   ReplicaOptions made;
-  made.threads = 2;
+  made.limits.threads = 2;
   made.heartbeat = false;
-  made.copy_on_write = copy_on_write;
-  made.keep_versions = 1;
+  if (copy_on_write) made.copy_on_write = CopyOnWrite{.keep = 1};
   return made;
 }
 

@@ -45,7 +45,7 @@ class ReplicaCutFilesTest : public ::testing::Test {
   fs::path weights() const { return local() / "model.safetensors"; }
   Result<Replica> open() {
     ReplicaOptions options;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.heartbeat = false;
     return Replica::open(store_, local(), options);
   }

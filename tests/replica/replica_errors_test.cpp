@@ -44,7 +44,7 @@ class ReplicaErrorsTest : public ::testing::Test {
 
   static ReplicaOptions options(bool repair = true) {
     ReplicaOptions made;
-    made.threads = 2;
+    made.limits.threads = 2;
     made.heartbeat = false;
     made.repair = repair;
     return made;
@@ -143,7 +143,7 @@ TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion
 TEST_F(ReplicaErrorsTest, ADamagedStateOfVersionsSideBySideIsFoundOutAgain) {
   publish(3);
   ReplicaOptions how = options();
-  how.copy_on_write = true;
+  how.copy_on_write = CopyOnWrite{};
   ASSERT_TRUE(pull(1, how).ok());
   std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
   EXPECT_TRUE(is_failure(pull().status(), Code::kInvalidArgument, "copy-on-write"));
@@ -300,7 +300,7 @@ TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
   publish(0);
   ASSERT_TRUE(pull().ok());
   ReplicaOptions how = options();
-  how.copy_on_write = true;
+  how.copy_on_write = CopyOnWrite{};
   EXPECT_TRUE(is_failure(pull({}, how).status(), Code::kInvalidArgument, "in place"));
 }
 
@@ -515,7 +515,7 @@ TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {
   const fs::path key = folder_.path() / "key";
   ASSERT_TRUE(make_key_files(key).ok());
   ReplicaOptions how = options();
-  how.trust_key = key.string() + ".pub";
+  how.accept.trust = key.string() + ".pub";
   EXPECT_TRUE(is_failure(pull({}, how).status(), Code::kCorruption, "sign"));
 }
 

@@ -24,7 +24,7 @@ class InFiles {
 
   Result<PullReport> pull(const PullGoal& goal = {}, const ReplicaOptions& how = {}) {
     ReplicaOptions options = how;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.heartbeat = false;
     auto replica = Replica::open(chain_.store(), local_, options);
     if (!replica.ok()) return replica.status();
@@ -57,12 +57,11 @@ class InMemory {
     }
   }
   Result<PullReport> pull(const PullGoal& goal = {}, const ReplicaOptions& how = {}) {
-    if (!replica_ || !how.run.empty() || how.at_least != 0) {
+    if (!replica_ || !how.accept.run.empty() || how.accept.at_least != 0) {
       TensorReplicaOptions options;
-      options.threads = 2;
+      options.limits.threads = 2;
       options.heartbeat = false;
-      options.run = how.run;
-      options.at_least = how.at_least;
+      options.accept = how.accept;
       auto opened = TensorReplica::open(chain_.store(), live_, options);
       if (!opened.ok()) return opened.status();
       replica_.emplace(std::move(*opened));
@@ -117,12 +116,12 @@ class ReplicaForwardTest : public ::testing::Test {
   }
   static ReplicaOptions only_run(std::string run) {
     ReplicaOptions options;
-    options.run = std::move(run);
+    options.accept.run = std::move(run);
     return options;
   }
   static ReplicaOptions at_least(uint64_t version) {
     ReplicaOptions options;
-    options.at_least = version;
+    options.accept.at_least = version;
     return options;
   }
 

@@ -87,7 +87,7 @@ std::string pull_with_little_memory(const fs::path& store, const fs::path& local
                                     const std::vector<uint64_t>& versions) {
   return with_little_memory(kRoom, [&]() -> Status {
     ReplicaOptions options;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.heartbeat = false;
     DW_ASSIGN_OR_RETURN(Replica replica,
                         Replica::open(std::make_shared<DirectoryStore>(store), local, options));
@@ -112,9 +112,8 @@ TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
   LargeTensor tensor;
   {
     PublishOptions options;
-    options.threads = 2;
-    Publisher publisher =
-        Publisher::open(std::make_shared<DirectoryStore>(store), {}, options).value();
+    options.limits.threads = 2;
+    Publisher publisher = Publisher::open(std::make_shared<DirectoryStore>(store), options).value();
     const auto publish = [&] {
       const auto report = publisher.publish(tensor.views());
       ASSERT_TRUE(report.ok()) << report.status().to_string();
@@ -154,10 +153,9 @@ TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
   }
   {
     PublishOptions options;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.codec = "gaps";
-    Publisher publisher =
-        Publisher::open(std::make_shared<DirectoryStore>(store), {}, options).value();
+    Publisher publisher = Publisher::open(std::make_shared<DirectoryStore>(store), options).value();
     ASSERT_TRUE(publisher.publish(views).ok());
     for (std::vector<uint8_t>& bytes : weights) {
       for (uint64_t i = 0; i < kSize; i += 7) bytes[i] = uint8_t(i * 2654435761 >> 13) | 1;
@@ -167,10 +165,10 @@ TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
   const auto pull = [&](const std::vector<LiveTensor>& tensors, uint64_t memory_limit) {
     return with_little_memory(96 * kMiB, [&]() -> Status {
       TensorReplicaOptions options;
-      options.threads = 2;
+      options.limits.threads = 2;
       options.heartbeat = false;
       options.scratch = folder.path();
-      options.memory_limit = memory_limit;
+      options.limits.memory_bytes = memory_limit;
       DW_ASSIGN_OR_RETURN(
           TensorReplica replica,
           TensorReplica::open(std::make_shared<DirectoryStore>(store), tensors, options));

@@ -34,10 +34,10 @@ class ReplicaSettleTest : public ::testing::TestWithParam<Step> {
   fs::path local() const { return folder_.path() / "local"; }
   Result<Replica> open(const fs::path& folder, bool repair = true) {
     ReplicaOptions options;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.heartbeat = false;
     options.repair = repair;
-    options.copy_on_write = GetParam() == Step::kSwitch;
+    if (GetParam() == Step::kSwitch) options.copy_on_write = CopyOnWrite{};
     return Replica::open(chain_.store(), folder, options);
   }
   fs::path checkpoint(const fs::path& folder, uint64_t version) const {

@@ -49,7 +49,7 @@ class ReplicaTest : public ::testing::TestWithParam<Where> {
   fs::path local(const std::string& name = "local") const { return folder_.path() / name; }
   static ReplicaOptions options() {
     ReplicaOptions made;
-    made.threads = 2;
+    made.limits.threads = 2;
     made.heartbeat = false;
     return made;
   }

@@ -246,7 +246,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatMakeNoSenseAreRefusedAtOnce) {
 
 TEST_F(TensorReplicaBoxesTest, WithLittleMemoryWhatWaitsIsInFiles) {
   TensorReplicaOptions how = options();
-  how.memory_limit = 4096;
+  how.limits.memory_bytes = 4096;
   BoxMemory memory(model_, columns(1, 3));
   BoxMemory whole(model_, [](const TestTensor&) { return std::vector<Box>(); });
   auto replica = open_boxes(&memory, how);

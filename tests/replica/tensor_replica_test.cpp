@@ -278,7 +278,7 @@ TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
   restart_with_anchors();
   const TempFolder folder;
   ReplicaOptions files;
-  files.threads = 2;
+  files.limits.threads = 2;
   files.heartbeat = false;
   auto local = Replica::open(store_, folder.path() / "local", files);
   ASSERT_TRUE(local.ok()) << local.status().to_string();
@@ -394,8 +394,8 @@ TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
   store_ = std::make_shared<HookedStore>();
   states_.clear();
   PublishOptions how;
-  how.memory_limit = uint64_t{32} << 20;
-  publisher_.emplace(Publisher::open(store_, {}, how).value());
+  how.limits.memory_bytes = uint64_t{32} << 20;
+  publisher_.emplace(Publisher::open(store_, how).value());
   publish();
   Memory memory(model_);
   memory.become(model_);
@@ -428,10 +428,10 @@ TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
         const auto run = [&]() -> Status {
           if (!ranks[rank]) {
             PublishOptions how;
-            how.threads = 1;
-            how.rank = rank;
-            how.world = 2;
-            DW_ASSIGN_OR_RETURN(Publisher opened, Publisher::open(store_, {}, how));
+            how.limits.threads = 1;
+            how.ranks.rank = rank;
+            how.ranks.world = 2;
+            DW_ASSIGN_OR_RETURN(Publisher opened, Publisher::open(store_, how));
             ranks[rank].emplace(std::move(opened));
           }
           std::deque<std::vector<uint8_t>> contents;

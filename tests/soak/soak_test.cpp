@@ -94,11 +94,11 @@ TEST(Soak, ThousandsOfVersionsInFlatMemory) {
   const auto store = open_store((folder.path() / "store").string(), {});
   ASSERT_TRUE(store.ok()) << store.status().to_string();
   PublishOptions publish;
-  publish.threads = 1;
-  auto publisher = Publisher::open(*store, {}, publish);
+  publish.limits.threads = 1;
+  auto publisher = Publisher::open(*store, publish);
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   ReplicaOptions options;
-  options.threads = 1;
+  options.limits.threads = 1;
   auto replica = Replica::open(*store, folder.path() / "replica", options);
 
   Model model;

@@ -47,8 +47,8 @@ class TensorReplicaTest : public ::testing::Test {
  protected:
   TensorReplicaTest() : store_(std::make_shared<HookedStore>()), model_(Model::make()) {
     PublishOptions options;
-    options.threads = 2;
-    publisher_.emplace(Publisher::open(store_, {}, options).value());
+    options.limits.threads = 2;
+    publisher_.emplace(Publisher::open(store_, options).value());
     publish();
   }
   void publish() {
@@ -62,7 +62,7 @@ class TensorReplicaTest : public ::testing::Test {
   }
   static TensorReplicaOptions options() {
     TensorReplicaOptions options;
-    options.threads = 2;
+    options.limits.threads = 2;
     options.heartbeat = false;
     return options;
   }
@@ -98,9 +98,9 @@ class TensorReplicaTest : public ::testing::Test {
     store_ = std::make_shared<HookedStore>();
     states_.clear();
     PublishOptions how;
-    how.threads = 2;
-    how.anchor_every = 2;
-    publisher_.emplace(Publisher::open(store_, {}, how).value());
+    how.limits.threads = 2;
+    how.anchors = Anchors{.every = 2};
+    publisher_.emplace(Publisher::open(store_, how).value());
     publish();
   }
 

@@ -182,14 +182,14 @@ class ChainBench {
     DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> near, open_store(url, place.publisher));
     DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> far, open_store(url, place.replica));
     PublishOptions how;
-    how.threads = context_.threads;
-    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(near, {}, how));
+    how.limits.threads = context_.threads;
+    DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(near, how));
     DW_RETURN_IF_ERROR(publisher.publish(tensors_of(data_, false)).status());
     bool after = false;  // what the head is
     {
       HostModel model(data_);
       TensorReplicaOptions options;
-      options.threads = context_.threads;
+      options.limits.threads = context_.threads;
       options.scratch = folder_;
       DW_ASSIGN_OR_RETURN(TensorReplica replica,
                           TensorReplica::open(far, model.tensors(), options));
@@ -198,7 +198,7 @@ class ChainBench {
       if (!model.holds(data_, after)) return internal_error("the tensors are not the version");
     }
     ReplicaOptions options;
-    options.threads = context_.threads;
+    options.limits.threads = context_.threads;
     const fs::path local = folder_ / ("replica-" + std::to_string(rows_.size()));
     DW_ASSIGN_OR_RETURN(Replica replica, Replica::open(far, local, options));
     DW_RETURN_IF_ERROR(replica.pull().status());

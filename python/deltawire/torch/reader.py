@@ -9,6 +9,7 @@ import torch
 from deltawire import _core
 from deltawire.choice import Choice
 from deltawire.errors import InvalidArgument
+from deltawire.options import Ranks
 from deltawire.reader import Reader, cast
 from deltawire.tensors import Source, Tensor, readable
 from deltawire.torch.gpu import home_of, in_reach, stream_of, values_of, wait_for_current_stream
@@ -22,13 +23,14 @@ from deltawire.torch.untouched import Untouched
 class TorchReader(Reader):
     """Knows modules, tied weights, shards of `DTensor`s, and what was not touched since the last version."""
 
-    def __init__(
-        self, choice: Choice, source: Any, *, rank: int, world: int, group: Any, tracker: Tracker | None, on_host: bool
-    ) -> None:
+    def __init__(self, choice: Choice, ranks: Ranks, source: Any, *, tracker: Tracker | None, on_host: bool) -> None:
         self._choice = choice
         self._on_host = on_host
-        self._ranks = ranks_of(source, group) if world == 1 else None
-        self.rank, self.world = (rank, world) if self._ranks is None else (self._ranks.rank, self._ranks.world)
+        self._ranks = ranks_of(source, ranks.group) if ranks.world is None else None
+        if self._ranks is not None:
+            self.rank, self.world = self._ranks.rank, self._ranks.world
+        else:
+            self.rank, self.world = ranks.rank or 0, 1 if ranks.world is None else ranks.world
         self._untouched = Untouched(tracker)
         self._home = home_of(values_of(source))
         self.cuda_stream = stream_of(self._home)
@@ -57,7 +59,7 @@ class TorchReader(Reader):
             if self.world == 1 and is_sharded(piece.whole) and not piece.form.whole:
                 raise InvalidArgument(
                     f'tensor "{piece.name}": is sharded, and this publisher is alone: give the constructor the module, or '
-                    "group=torch.distributed.group.WORLD, on every rank"
+                    "ranks=dw.Ranks(group=torch.distributed.group.WORLD), on every rank"
                 )
         return pieces
 

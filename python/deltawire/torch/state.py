@@ -29,7 +29,7 @@ def chosen_tensors(source: Source | torch.nn.Module, choice: Choice) -> Pairs:
         _refuse_extra_state(pairs)
         pairs = without_ties(pairs, getattr(module, "_tied_weights_keys", None) or ())
     else:
-        if choice.trainable_only:
+        if choice.select.trainable_only:
             raise InvalidArgument("trainable_only: a module knows what is trainable; state dicts and pairs do not")
         pairs = _chosen(named_tensors(source), choice)
         if isinstance(source, Mapping):
@@ -59,7 +59,7 @@ def _module_state(module: torch.nn.Module) -> Iterable[tuple[str, Any]]:
 def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
     chosen = []
     for name, value in pairs:
-        if not choice.has(name) or (choice.trainable_only and not getattr(value, "requires_grad", False)):
+        if not choice.has(name) or (choice.select.trainable_only and not getattr(value, "requires_grad", False)):
             continue
         chosen.append((name, value))
     if not chosen:
@@ -70,7 +70,7 @@ def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
 def _refuse_extra_state(pairs: Pairs) -> None:
     for name, value in pairs:
         if not isinstance(value, torch.Tensor):
-            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, no tensor: leave it out with exclude=')
+            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, no tensor: leave it out with dw.Select(exclude=...)')
 
 
 def _refuse_meta(pairs: Pairs) -> None:

@@ -20,3 +20,5 @@ deltawire publish sim/v0.safetensors store --digest adler32
 deltawire publish sim/v0.safetensors store --memory-limit 1M
 deltawire publish sim/v0.safetensors store --no-anchors --anchor-every 4
 deltawire publish sim/v0.safetensors store --mode most
+deltawire publish sim/v0.safetensors store --mode full --anchor-every 4
+deltawire publish sim/v0.safetensors store --mode full --no-anchors

@@ -1,0 +1,79 @@
+// What a publisher is told. Options that exclude each other are one choice, a variant.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <variant>
+
+#include "deltawire/digest.h"
+#include "deltawire/keys.h"
+#include "deltawire/limits.h"
+#include "deltawire/progress.h"
+
+namespace deltawire {
+
+// ---- where the snapshot is: the last committed state, which the next one is compared with
+
+// In the memory that the tensors are in.
+struct SnapshotInMemory {
+  bool pinned = false;  // of tensors on a GPU: in the host's pinned memory, not in the GPU's
+};
+
+// On disk, so that a restarted trainer goes on without fetching anything. A snapshot that is
+// missing, stale or damaged is rebuilt from the chain. InvalidArgument with ranks; Unsupported with
+// tensors on a GPU.
+struct SnapshotInFolder {
+  std::filesystem::path folder;
+  bool per_run = false;  // a folder of snapshots, by run id; else it is of one run
+};
+
+using SnapshotPlace = std::variant<SnapshotInMemory, SnapshotInFolder>;
+
+// ---- which versions are stored whole
+
+// The seed, and beside their deltas: every so many versions (0: never), and, if by_bytes, when the
+// deltas since the last anchor have grown larger than it. Ranks leave that to `deltawire anchor`.
+struct Anchors {
+  uint64_t every = 0;
+  bool by_bytes = true;
+};
+
+// All of them. There are no deltas, and nothing is kept to compare with: a snapshot's folder then
+// only holds a note of the store, so that one that has gone is noticed.
+struct OnlyAnchors {};
+
+using AnchorChoice = std::variant<Anchors, OnlyAnchors>;
+
+// ---- others
+
+// Called when all parts are in the store; nothing is committed unless it exits with 0.
+struct Hook {
+  std::string command = {};  // of a shell; empty: none
+  double timeout_seconds = 600;
+};
+
+// A rank of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the
+// run is signed every rank has the key.
+struct Ranks {
+  unsigned rank = 0, world = 1;
+  double timeout_seconds = 600;  // to wait for the others
+};
+
+struct PublishOptions {
+  SnapshotPlace snapshot;
+  AnchorChoice anchors;
+  Keys keys;
+  Ranks ranks;
+  Hook hook_before_commit;
+  Limits limits;
+  CudaOptions cuda;
+  std::string codec = "auto";
+  DigestKind digest = DigestKind::kXxh3_128;  // of a new run; later versions keep it
+  uint64_t part_bytes = uint64_t{64} << 20;
+  bool new_run = false;        // begin one though the snapshot says that the store held another
+  bool single_writer = false;  // allow a store without conditional put
+  Progress progress;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,83 @@
+#include "options.h"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <type_traits>
+
+namespace deltawire::python {
+namespace nb = nanobind;
+namespace {
+
+template <class T>
+constexpr const char* kind_of_value() {
+  if constexpr (std::is_same_v<T, bool>) return "True or False";
+  if constexpr (std::is_floating_point_v<T>) return "a number";
+  if constexpr (std::is_integral_v<T>) return "a whole number, 0 or more";
+  if constexpr (std::is_same_v<T, std::string>) return "text";
+  return "a path";
+}
+
+// None is an empty path or text.
+template <class T>
+T field(nb::handle group, const char* name) {
+  const nb::object value = group.attr(name);
+  T out{};
+  if (!std::is_arithmetic_v<T> && value.is_none()) return out;
+  if (nb::try_cast(value, out)) return out;
+  const std::string message = std::string(nb::str(group.type().attr("__name__")).c_str()) + "(" +
+                              name + "=" + nb::repr(value).c_str() + "): must be " +
+                              kind_of_value<T>();
+  throw nb::type_error(message.c_str());
+}
+
+using Path = std::filesystem::path;
+
+}  // namespace
+
+Keys to_keys(nb::handle group) {
+  const nb::object change = group.attr("change");
+  const bool no_more = nb::isinstance<nb::str>(change);  // "unsigned": options.py has looked at it
+  return {.sign = field<Path>(group, "sign"),
+          .trust = field<Path>(group, "trust"),
+          .change = no_more                        ? KeyChange::kUnsigned
+                    : field<bool>(group, "change") ? KeyChange::kNewKey
+                                                   : KeyChange::kNone};
+}
+
+Limits to_limits(nb::handle group) {
+  return {field<unsigned>(group, "threads"), field<uint64_t>(group, "memory_bytes")};
+}
+
+CudaOptions to_cuda(nb::handle group) {
+  return {reinterpret_cast<CUstream_st*>(field<uintptr_t>(group, "stream")),
+          field<uint64_t>(group, "scratch_bytes")};
+}
+
+Accept to_accept(nb::handle group) {
+  return {field<Path>(group, "trust"), field<std::string>(group, "run"),
+          field<uint64_t>(group, "at_least")};
+}
+
+Ranks to_ranks(nb::handle group) {
+  return {field<unsigned>(group, "rank"), field<unsigned>(group, "world"),
+          field<double>(group, "timeout_seconds")};
+}
+
+Hook to_hook(nb::handle group) {
+  if (group.is_none()) return {};
+  return {field<std::string>(group, "command"), field<double>(group, "timeout_seconds")};
+}
+
+AnchorChoice to_anchors(nb::handle group) {
+  if (nb::isinstance<nb::str>(group)) return OnlyAnchors{};
+  return Anchors{field<uint64_t>(group, "every"), field<bool>(group, "by_bytes")};
+}
+
+std::optional<CopyOnWrite> to_copy_on_write(nb::handle group) {
+  if (group.is_none()) return {};
+  return CopyOnWrite{field<unsigned>(group, "keep")};
+}
+
+}  // namespace deltawire::python

@@ -1,0 +1,150 @@
+"""Options in groups: what cannot be meant is refused, and the message says what to write."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deltawire as dw
+from deltawire.cli import PROGRAM
+
+WEIGHTS = {"w": np.arange(1000, dtype=np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("sign", "write keys=dw.Keys(sign=...)"),
+        ("sign_key", "do you mean keys=dw.Keys(sign=...)?"),
+        ("threads", "write limits=dw.Limits(threads=...)"),
+        ("rank", "write ranks=dw.Ranks(rank=...)"),
+        ("include", "write select=dw.Select(include=...)"),
+        ("anchor_every", "do you mean anchors=dw.Anchors(every=...)?"),
+        ("timeout_seconds", "write ranks=dw.Ranks(timeout_seconds=...) or hook_before_commit=dw.Hook(timeout_seconds=...)"),
+        ("snapshoot", "do you mean snapshot=...?"),
+        ("zzz", "it has store, tensors, dtype, select,"),
+    ],
+)
+def test_an_unknown_option_is_told_where_it_belongs(store: str, option: str, advice: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        dw.Publisher(store, WEIGHTS, **{option: 1})  # type: ignore[arg-type]
+    assert f"Publisher has no option '{option}'" in str(raised.value)
+    assert advice in str(raised.value)
+
+
+def test_of_replicas_and_chains_too(store: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"Replica has no option 'trust_key'; do you mean accept=dw\.Accept\(trust=\.\.\.\)\?"):
+        dw.Replica(store, tmp_path, trust_key="x")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"write cuda=dw\.Cuda\(stream=\.\.\.\)"):
+        dw.TensorReplica(store, WEIGHTS, stream=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"write keys=dw\.Keys\(trust=\.\.\.\)"):
+        dw.Chain(store, trust="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"keys": "trainer"}, "keys is 'trainer', and must be dw.Keys(sign=...)"),
+        ({"anchors": 50}, 'anchors is 50, and must be dw.Anchors(every=...) or "only"'),
+        ({"anchors": "all"}, "must be dw.Anchors(every=...)"),
+        ({"hook_before_commit": "exit 3"}, "must be dw.Hook(command=...)"),
+        ({"limits": dw.Limits(threads=-1)}, "Limits(threads=-1): must be a whole number, 0 or more"),
+        ({"anchors": dw.Anchors(every=1.5)}, "Anchors(every=1.5): must be a whole number"),  # type: ignore[arg-type]
+        ({"anchors": dw.Anchors(by_bytes="no")}, "must be True or False"),  # type: ignore[arg-type]
+        ({"keys": dw.Keys(sign=3)}, "Keys(sign=3): must be a path"),  # type: ignore[arg-type]
+        ({"ranks": dw.Ranks(timeout_seconds="long")}, "must be a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(store: str, options: dict[str, Any], advice: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        dw.Publisher(store, WEIGHTS, **options)
+    assert advice in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("contradiction", "words"),
+    [
+        (lambda store: dw.Publisher(store, WEIGHTS, anchors="only", snapshot="pinned"), "there is no snapshot"),
+        (lambda store: dw.Publisher(store, WEIGHTS, anchors="only", snapshot="device"), "there is no snapshot"),
+        (lambda store: dw.Publisher(store, WEIGHTS, snapshot=""), 'leave it out, or say "memory"'),
+        (lambda store: dw.Publisher(store, snapshot="folder", ranks=dw.Ranks(rank=0, world=2)), "in memory, not in a folder"),
+        (lambda store: dw.Publisher(store, WEIGHTS, ranks=dw.Ranks(rank=2, world=2)), "rank 2 of 2"),
+        (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(change=True)), 'give the new one, or say "unsigned"'),
+        (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(sign="key", change="unsigned")), "one or the other"),
+        (lambda store: dw.TensorReplica(store, WEIGHTS, select=dw.Select(trainable_only=True)), "trainable"),
+        (lambda _: dw.Ranks(rank=1), "rank and world go together"),
+        (lambda _: dw.Ranks(rank=1, world=2, group=object()), "either group, or rank and world"),
+        (lambda _: dw.Keys(sign=""), "leave it out to go without"),
+        (lambda _: dw.Keys(change="never"), 'must be False, True or "unsigned"'),  # type: ignore[arg-type]
+        (lambda _: dw.Accept(trust=""), "leave it out to go without"),
+        (lambda _: dw.Hook(""), "leave the hook out"),
+    ],
+)
+def test_contradictions_are_refused(store: str, contradiction: Callable[[str], object], words: str) -> None:
+    with pytest.raises(dw.InvalidArgument) as raised:
+        contradiction(store)
+    assert words in str(raised.value)
+
+
+def test_groups_reach_the_library(store: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with dw.Publisher(
+        store,
+        dict(WEIGHTS),
+        select=dw.Select(rename=str.upper),
+        anchors=dw.Anchors(every=np.int64(2), by_bytes=False),  # type: ignore[arg-type]
+        hook_before_commit=dw.Hook(f"echo $DELTAWIRE_VERSION >> {log}", timeout_seconds=60),
+        limits=dw.Limits(threads=1, memory_bytes=64 << 20),
+        keys=None,
+    ) as publisher:
+        anchored = []
+        for step in range(5):
+            weights = {"w": WEIGHTS["w"] + np.float32(step == np.arange(1000))}
+            anchored.append(publisher.publish(weights).anchored)
+        run = publisher.run
+    assert anchored == [False, False, True, False, True]
+    assert log.read_text().split() == ["0", "1", "2", "3", "4"]
+    local = tmp_path / "local"
+    with dw.Replica(store, local, accept=dw.Accept(run=run, at_least=4), copy_on_write=dw.CopyOnWrite(keep=0)) as replica:
+        assert replica.pull().path.name == "v0000000004"
+    with pytest.raises(dw.BaseMismatch, match="the run asked for is"):
+        dw.Replica(store, tmp_path / "other", accept=dw.Accept(run="0" * 32)).pull()
+    with pytest.raises(dw.NotFound, match="none below version 9"):
+        dw.TensorReplica(store, {"W": np.zeros(1000, np.float32)}, accept=dw.Accept(at_least=9)).pull()
+
+
+def test_only_anchors(store: str) -> None:
+    weights = {"w": WEIGHTS["w"].copy()}
+    with dw.Publisher(store, weights, anchors="only") as publisher:
+        for step in range(3):
+            weights["w"][step] += 1
+            version = publisher.publish()
+            assert (version.number, version.full) == (step, True)
+        assert publisher.memory() == dw.SnapshotMemory(host=0, pinned=0, device=0, disk=0)
+
+
+def test_a_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> None:
+    if not PROGRAM.exists():
+        pytest.skip("the command line tool is not built")
+    for name in ("old", "new"):
+        subprocess.run([PROGRAM, "keygen", "-o", tmp_path / name], check=True, capture_output=True)
+    weights = {"w": WEIGHTS["w"].copy()}
+
+    def signed_by(keys: dw.Keys) -> str:
+        weights["w"] += 1
+        dw.Publisher(store, weights, keys=keys).publish()
+        return dw.Chain(store)[-1].signed_by
+
+    old = signed_by(dw.Keys(sign=tmp_path / "old"))
+    with pytest.raises(dw.InvalidArgument, match="this would not be signed"):
+        signed_by(dw.Keys())
+    with pytest.raises(dw.InvalidArgument, match="there is none to sign with"):
+        signed_by(dw.Keys(change=True))
+    assert dw.Chain(store).head == 0
+    assert signed_by(dw.Keys(sign=tmp_path / "new", change=True)) not in ("", old)
+    assert signed_by(dw.Keys(change="unsigned")) == ""
