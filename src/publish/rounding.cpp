@@ -87,9 +87,10 @@ bool is_rounded(const PublishTensor& tensor) {
 }
 
 void read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
+  if (out.empty()) return;
   const uint8_t* const data = tensor.view.bytes.data();
   if (!is_rounded(tensor)) {
-    if (!out.empty()) std::memcpy(out.data(), data + offset, out.size());
+    std::memcpy(out.data(), data + offset, out.size());
     return;
   }
   const uint64_t from = dtype_bits(*tensor.source) / 8, to = dtype_bits(tensor.view.dtype) / 8;
