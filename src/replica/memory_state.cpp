@@ -3,11 +3,12 @@
 #include <cstring>
 
 #include "base/waves.h"
-#include "chain/plan.h"
 #include "codec/codec.h"
 #include "format/delta_part.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
+#include "replica/limits.h"
+#include "replica/route.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 
@@ -133,26 +134,52 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   });
 }
 
-Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool* pool,
-                                const Progress& progress, const Allocate& allocate) {
-  DW_ASSIGN_OR_RETURN(const Plan plan, plan_catch_up(chain, {}, version));
-  MemoryState state;
+namespace {
+
+// One attempt. What a replica does with files is done here part by part, so that no folder is
+// needed and no more than one part is held beside the model.
+Attempted fetch_along(const Chain& chain, const Route& route, ThreadPool* pool,
+                      const Progress& progress, uint64_t total, const Allocate& allocate,
+                      MemoryState* state) {
+  Store& store = chain.store();
   uint64_t done = 0;
-  for (const Hop& hop : plan.hops) {
-    if (!hop.base) state.clear();
+  for (const Hop& hop : route.hops) {
     for (const PartRef& part : hop.parts) {
-      done += part.size_bytes;
-      if (hop.base || part.name.ends_with(".safetensors")) {
-        DW_ASSIGN_OR_RETURN(const FetchedObject file, fetch_object(chain.store(), part, allocate));
-        Status status = hop.base ? apply_part(file.bytes, allocate, &state, pool)
-                                 : add_checkpoint_file(file, &state);
-        DW_RETURN_IF_ERROR(std::move(status).at(chain.store().url() + "/" + part.name));
+      if (!hop.base && !part.name.ends_with(".safetensors")) continue;
+      const Result<FetchedObject> file = fetch_object(store, part, allocate);
+      if (!file.ok()) {
+        const Code code = file.status().code();
+        const bool bad = code == Code::kCorruption || code == Code::kNotFound;
+        return {file.status(), bad ? std::optional(part.name) : std::nullopt};
       }
-      if (progress && !progress(done, plan.bytes)) return cancelled("stopped on request");
+      Status status = hop.base ? apply_part(file->bytes, allocate, state, pool)
+                               : add_checkpoint_file(*file, state);
+      if (!status.ok()) return {std::move(status).at(store.url() + "/" + part.name), {}};
+      done += part.size_bytes;
+      if (progress && !progress(done, total)) return {cancelled("stopped on request"), {}};
     }
   }
-  DW_RETURN_IF_ERROR(check_state(plan.target.manifest, plan.schema, state, nullptr, pool)
-                         .at(chain.store().url() + ": version " + std::to_string(version)));
+  return {check_state(route.record.manifest, route.schema, *state, nullptr, pool)
+              .at(store.url() + ": version " + std::to_string(route.record.manifest.version)),
+          {}};
+}
+
+}  // namespace
+
+Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool* pool,
+                                const Progress& progress, const Allocate& allocate) {
+  MemoryState state;
+  PullReport report;
+  const AttemptGoal goal{version, true, true};
+  DW_RETURN_IF_ERROR(go_around_bad_parts(
+      true, chain.store().url(), &report, [&](const std::set<std::string>& avoid) -> Attempted {
+        state.clear();
+        const Result<Route> route = plan_route(chain, {}, goal, {}, avoid, &report);
+        if (!route.ok()) return {route.status(), {}};
+        Status sizes = check_hop_sizes(route->hops, route->schema, 0);
+        if (!sizes.ok()) return {std::move(sizes), {}};
+        return fetch_along(chain, *route, pool, progress, report.bytes, allocate, &state);
+      }));
   return state;
 }
 
