@@ -2,6 +2,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "cli/metrics/record.h"
 #include "cli/publish/options.h"
@@ -91,9 +92,7 @@ class Watcher {
   Status remember_by_run() {
     if (remembers_) return {};
     const std::filesystem::path folder = options_.snapshot_of(publisher_->run());
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());
+    DW_RETURN_IF_ERROR(make_folder(folder));
     remembers_ = true;
     return folder_.remember_in(folder / "watched.json");
   }

@@ -4,14 +4,16 @@
 
 #include <utility>
 
+#include "base/folder.h"
+
 namespace deltawire {
 namespace fs = std::filesystem;
 
 Result<WorkFolder> WorkFolder::make(const fs::path& inside) {
   std::error_code error;
   const fs::path parent = inside.empty() ? fs::temp_directory_path(error) : inside;
-  if (!error) fs::create_directories(parent, error);
-  if (error) return io_error(parent.string() + ": cannot make folder: " + error.message());
+  if (error) return io_error("no folder for temporary files: " + error.message());
+  DW_RETURN_IF_ERROR(make_folder(parent));
   std::string pattern = (parent / "deltawire-work-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     return io_error(parent.string() + ": cannot make a folder there");

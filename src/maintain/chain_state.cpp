@@ -1,5 +1,7 @@
 #include "maintain/chain_state.h"
 
+#include "base/folder.h"
+
 namespace deltawire {
 namespace fs = std::filesystem;
 
@@ -10,9 +12,7 @@ Result<ChainState> ChainState::open(const Chain& chain, fs::path folder,
   replica.heartbeat = false;
   replica.accept = {.trust = chain.keys().trust, .run = chain.run()};
   replica.progress = options.progress;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return io_error(folder.string() + ": cannot make folder: " + error.message());
+  DW_RETURN_IF_ERROR(make_folder(folder));
   DW_ASSIGN_OR_RETURN(Replica opened,
                       Replica::open(chain.shared_store(), folder, std::move(replica)));
   return ChainState(std::move(opened));

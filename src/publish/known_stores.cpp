@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "publish/snapshot_file.h"
 
 namespace deltawire {
@@ -49,9 +50,7 @@ void remember_store(const Store& store, const fs::path& snapshot) {
   const std::string text = name_of(store) + "\n";
   const Result<std::string> note = read_text_file(snapshot / kNoteName, kMaxNoteBytes);
   if (note.ok() && *note == text) return;
-  std::error_code error;
-  fs::create_directories(snapshot, error);
-  if (!error) (void)write_text_file(snapshot / kNoteName, text);
+  if (make_folder(snapshot).ok()) (void)write_text_file(snapshot / kNoteName, text);
 }
 
 Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place) {

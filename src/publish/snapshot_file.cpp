@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/sync_point.h"
 #include "publish/diff.h"
 #include "store/bodies.h"
@@ -15,18 +16,6 @@ namespace {
 constexpr uint64_t kSnapshotPieceBytes = uint64_t{1} << 20;
 
 fs::path checkpoint_folder(const fs::path& folder) { return folder / "checkpoint"; }
-
-Status make_folders(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  return error ? io_error(path.string() + ": cannot make folder: " + error.message()) : Status();
-}
-
-Status remove_tree_at(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  return error ? io_error(path.string() + ": cannot remove: " + error.message()) : Status();
-}
 
 Status write_body(const fs::path& path, const Body& body) {
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
@@ -56,7 +45,7 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> 
                                                          fs::path folder, uint64_t version,
                                                          const PublishOptions& options,
                                                          const std::vector<ObjectAtHand>& at_hand) {
-  DW_RETURN_IF_ERROR(make_folders(checkpoint_folder(folder)));
+  DW_RETURN_IF_ERROR(make_folder(checkpoint_folder(folder)));
   auto overlay = std::make_shared<OverlayStore>(std::move(store));
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(std::move(folder), overlay));
   ReplicaOptions replica;
@@ -69,13 +58,13 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> 
       snapshot->replica_,
       Replica::open(overlay, checkpoint_folder(snapshot->folder_), std::move(replica)));
   // With the lock held, what an earlier process kept is of no use to anybody.
-  DW_RETURN_IF_ERROR(remove_tree_at(snapshot->part_folder()));
+  DW_RETURN_IF_ERROR(remove_tree(snapshot->part_folder()));
   DW_RETURN_IF_ERROR(snapshot->bring_to(version, at_hand));
   return snapshot;
 }
 
 Status FileSnapshot::discard(const fs::path& folder) {
-  return remove_tree_at(checkpoint_folder(folder));
+  return remove_tree(checkpoint_folder(folder));
 }
 
 Status FileSnapshot::bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand) {
@@ -117,7 +106,7 @@ SnapshotMemory FileSnapshot::memory() const {
 // A store in a folder is as near as a copy would be.
 Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   if (!store_->local_folder().empty()) return {};
-  DW_RETURN_IF_ERROR(make_folders(part_folder()));
+  DW_RETURN_IF_ERROR(make_folder(part_folder()));
   const fs::path path = part_folder() / file_name(name);
   DW_RETURN_IF_ERROR(write_body(path, body));
   DW_ASSIGN_OR_RETURN(std::shared_ptr<MappedFile> kept, MappedFile::open(path));
@@ -134,7 +123,7 @@ Status FileSnapshot::advance(const Advance& next) {
   kept_.clear();
   DW_SYNC_POINT("snapshot: at the new version");
   DW_RETURN_IF_ERROR(std::move(status));
-  return remove_tree_at(part_folder());
+  return remove_tree(part_folder());
 }
 
 }  // namespace deltawire

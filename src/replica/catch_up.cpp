@@ -1,5 +1,6 @@
 #include "replica/catch_up.h"
 
+#include "base/folder.h"
 #include "base/sync_point.h"
 #include "replica/eager_parts.h"
 #include "replica/hop_files.h"

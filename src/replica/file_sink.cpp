@@ -1,5 +1,6 @@
 #include "replica/file_sink.h"
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "chain/side_objects.h"
 #include "replica/build.h"

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/guard.h"
 #include "base/sync_point.h"
 #include "replica/file_sink.h"

@@ -1,5 +1,6 @@
 #include "replica/hop_files.h"
 
+#include "base/folder.h"
 #include "format/checkpoint_files.h"
 #include "replica/limits.h"
 #include "replica/local_layout.h"

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/guard.h"
 #include "base/sync_point.h"
 #include "codec/codec.h"

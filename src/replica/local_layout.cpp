@@ -1,9 +1,7 @@
 #include "replica/local_layout.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <system_error>
 
 #include "format/checkpoint_files.h"
@@ -19,10 +17,6 @@ std::optional<uint64_t> version_of_folder(std::string_view name) {
     return {};
   }
   return version;
-}
-
-Status fs_error(const fs::path& path, std::string_view what, const std::error_code& error) {
-  return io_error(path.string() + ": " + std::string(what) + ": " + error.message());
 }
 
 }  // namespace
@@ -44,28 +38,6 @@ std::vector<uint64_t> versions_side_by_side(const LocalLayout& layout) {
   }
   std::sort(versions.begin(), versions.end());
   return versions;
-}
-
-Status make_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return fs_error(path, "cannot make the folder", error);
-  return {};
-}
-
-Status remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error && error != std::errc::no_such_file_or_directory) {
-    return fs_error(path, "cannot remove", error);
-  }
-  return {};
-}
-
-Status rename_path(const fs::path& from, const fs::path& to) {
-  if (std::rename(from.c_str(), to.c_str()) == 0) return {};
-  return io_error(from.string() + ": cannot rename to " + to.string() + ": " +
-                  std::strerror(errno));
 }
 
 }  // namespace deltawire

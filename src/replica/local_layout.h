@@ -43,10 +43,4 @@ struct LocalLayout {
 // Versions that stand in folders of their own, ascending.
 std::vector<uint64_t> versions_side_by_side(const LocalLayout& layout);
 
-// Makes the folder, or says why it cannot be written; Ok when it is there.
-Status make_folder(const std::filesystem::path& path);
-// Removes a file or folder with all that is in it; Ok when it is not there.
-Status remove_tree(const std::filesystem::path& path);
-Status rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
-
 }  // namespace deltawire

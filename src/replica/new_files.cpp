@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/folder.h"
 #include "format/checkpoint_files.h"
 #include "replica/journal.h"
 #include "replica/layout.h"

@@ -2,6 +2,7 @@
 // lost, a link that points elsewhere. The way to the version is that of all replicas.
 #include <algorithm>
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "replica/file_sink.h"
 #include "replica/impl.h"

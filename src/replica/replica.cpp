@@ -1,5 +1,6 @@
 // A replica's folder: who works in it, and what is found there.
 #include "deltawire/replica.h"
+#include "base/folder.h"
 
 #include <unistd.h>
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/descriptor.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
 #include "deltawire/digest.h"

@@ -1,4 +1,5 @@
 #include "deltawire/tensor_replica.h"
+#include "base/folder.h"
 
 #include <unistd.h>
 

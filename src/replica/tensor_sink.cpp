@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/folder.h"
 #include "replica/build.h"
 #include "replica/local_layout.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
 #include "replica/impl.h"
