@@ -190,6 +190,27 @@ def test_what_exceptions_mean(raised: Exception, expected: type[dw.Error]) -> No
         dw.Publisher(store, {"w": np.zeros(3)}).publish()
 
 
+@pytest.mark.parametrize("failures", [2, 3])
+def test_unavailable_is_tried_again_as_often_as_the_store_says(failures: int) -> None:
+    store, raised = DictStore(), [dw.Unavailable(f"not now {i}") for i in range(failures)]
+    left = list(raised)
+
+    def fail(call: str, name: str) -> None:
+        if call == "put" and left:
+            raise left.pop(0)
+
+    store.before = fail
+    publisher = dw.Publisher(store, {"w": np.zeros(3)}, limits=dw.Limits(threads=1))
+    if failures <= store.retries:
+        assert publisher.publish().number == 0
+    else:
+        with pytest.raises(dw.Unavailable, match="not now 2") as caught:
+            publisher.publish()
+        assert caught.value.__cause__ is raised[-1]
+        assert publisher.publish().number == 0  # it has passed
+    assert left == []
+
+
 def test_a_store_that_answers_nonsense() -> None:
     class Nonsense(DictStore):
         def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
