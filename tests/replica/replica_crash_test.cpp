@@ -65,7 +65,8 @@ class ReplicaCrashTest : public ::testing::Test {
       ::setenv("DELTAWIRE_CRASH_AT", std::to_string(crash_at).c_str(), 1);
       ::setenv("DELTAWIRE_CRASH_LOG", log().c_str(), 1);
       ::unsetenv("GTEST_OUTPUT");
-      ::unsetenv("GTEST_TOTAL_SHARDS");  // the child's one test is in every share
+      ::unsetenv("GTEST_TOTAL_SHARDS");  // its one test is in every share
+      ::unsetenv("GTEST_SHARD_INDEX");
       if (::freopen((folder_.path() / "child.log").c_str(), "w", stdout) == nullptr) ::_exit(3);
       ::execl("/proc/self/exe", "replica_tests", "--gtest_filter=ReplicaCrashChild.DISABLED_Pulls",
               "--gtest_also_run_disabled_tests", nullptr);

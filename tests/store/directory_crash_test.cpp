@@ -31,6 +31,7 @@ bool writer_is_killed(const std::filesystem::path& folder, int crash_at) {
     ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);  // its report would only confuse
     ::setenv(kWriterFolder, folder.c_str(), 1);
     ::unsetenv("GTEST_TOTAL_SHARDS");  // its one test is in every share
+    ::unsetenv("GTEST_SHARD_INDEX");
     ::setenv("DELTAWIRE_CRASH_AT", std::to_string(crash_at).c_str(), 1);
     ::execl("/proc/self/exe", "writer", "--gtest_filter=DirectoryCrash.*", nullptr);
     ::_exit(9);
