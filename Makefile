@@ -12,7 +12,7 @@ NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 PROGRAM := -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_PYTHON=OFF -DDELTAWIRE_CUDA=$(CUDA)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 
-.PHONY: help build test wheel deb demo bench crashtest campaign asan tsan emulated fuzz format tidy clean
+.PHONY: help build test wheel deb demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
 
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,10 +68,12 @@ asan tsan:  ## tests under AddressSanitizer + UBSan, or the threaded ones under 
 	@scripts/no-aslr $(CTEST) --preset $@$(PASS)
 
 # What depends on the processor. The packages are those of `build`, less what the preset leaves out.
-emulated:  ## tests of kernels, codecs and digests for the other architecture, under emulation
+sysroot:
 	@scripts/setup build test emulated
 	@scripts/sysroot $(OTHER_ARCH) build-emulated/sysroot libhwy-dev libzstd-dev libxxhash-dev libssl-dev \
 	  nlohmann-json3-dev libcli11-dev libfmt-dev libgtest-dev
+
+emulated: sysroot  ## tests of kernels, codecs and digests for the other architecture, under emulation
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
 	@$(CTEST) --preset $@

@@ -14,6 +14,7 @@
 #endif
 
 namespace deltawire::cli {
+#ifdef DELTAWIRE_HAVE_S3
 namespace {
 
 constexpr const char* kBucket = "deltawire-demo";
@@ -34,6 +35,7 @@ Result<std::string> take_environment(const std::filesystem::path& path) {
 }
 
 }  // namespace
+#endif
 
 Result<Gateway> Gateway::start(const std::filesystem::path& folder) {
 #ifdef DELTAWIRE_HAVE_S3
