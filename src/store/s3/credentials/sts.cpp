@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/redact.h"
-#include "deltawire/digest.h"
 #include "store/s3/credentials/provider.h"
+#include "store/s3/wire/sigv4.h"
 #include "store/s3/wire/xml.h"
 
 namespace deltawire::s3 {
@@ -36,12 +36,6 @@ Pairs form_of(const char* action, const Role& role) {
                                            : role.session_name);
   if (!role.external_id.empty()) form.emplace_back("ExternalId", role.external_id);
   return form;
-}
-
-std::string sha256_hex(const std::string& text) {
-  Hasher hasher(DigestKind::kSha256);
-  hasher.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  return hasher.finish().hex();
 }
 
 // "AccessDenied: Not authorized to perform ...", without the secret that was sent.

@@ -14,12 +14,6 @@ namespace {
 
 constexpr char kAlgorithm[] = "AWS4-HMAC-SHA256";
 
-std::string sha256_hex(std::string_view text) {
-  return digest_of(DigestKind::kSha256,
-                   {reinterpret_cast<const uint8_t*>(text.data()), text.size()})
-      .hex();
-}
-
 std::string hmac(std::string_view key, std::string_view text) {
   std::string mac(EVP_MAX_MD_SIZE, '\0');
   unsigned size = 0;
@@ -48,6 +42,12 @@ std::string trimmed(std::string_view value) {
 }
 
 }  // namespace
+
+std::string sha256_hex(std::string_view text) {
+  return digest_of(DigestKind::kSha256,
+                   {reinterpret_cast<const uint8_t*>(text.data()), text.size()})
+      .hex();
+}
 
 std::string percent_encode(std::string_view text, bool keep_slashes) {
   static constexpr char kDigits[] = "0123456789ABCDEF";

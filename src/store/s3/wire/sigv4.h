@@ -36,6 +36,7 @@ struct SigningScope {
 std::string percent_encode(std::string_view text, bool keep_slashes);
 // "a=1&b=": encoded and sorted, both what is signed and what is sent.
 std::string canonical_query(const Pairs& query);
+std::string sha256_hex(std::string_view text);
 // "20150830T123600Z"
 std::string amz_time(int64_t seconds_since_1970);
 
