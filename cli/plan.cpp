@@ -17,18 +17,6 @@ struct PlanArguments {
   std::optional<uint64_t> from, to;
 };
 
-std::string_view kind_name(HopKind kind) {
-  switch (kind) {
-    case HopKind::kAnchor:
-      return "anchor";
-    case HopKind::kMerged:
-      return "merged";
-    case HopKind::kVersion:
-      break;
-  }
-  return "delta";
-}
-
 void say(const Context& context, const PlanArguments& options, const Plan& plan) {
   const uint64_t to = plan.target.manifest.version;
   const std::string from = options.from ? fmt::format("version {}", *options.from) : "nothing";
@@ -38,7 +26,7 @@ void say(const Context& context, const PlanArguments& options, const Plan& plan)
   }
   Table table({{"hop", false}, {"from"}, {"to"}, {"parts"}, {"bytes"}});
   for (const Hop& hop : plan.hops) {
-    table.add({std::string(kind_name(hop.kind)), hop.base ? std::to_string(*hop.base) : "-",
+    table.add({std::string(hop_kind_name(hop.kind)), hop.base ? std::to_string(*hop.base) : "-",
                std::to_string(hop.version), human_count(hop.parts.size()),
                human_bytes(double(hop.bytes))});
   }
@@ -52,7 +40,7 @@ void say(const Context& context, const PlanArguments& options, const Plan& plan)
 Json to_json(const PlanArguments& options, const Plan& plan) {
   Json hops = Json::array();
   for (const Hop& hop : plan.hops) {
-    hops.push_back({{"kind", kind_name(hop.kind)},
+    hops.push_back({{"kind", hop_kind_name(hop.kind)},
                     {"from", hop.base ? Json(*hop.base) : Json()},
                     {"to", hop.version},
                     {"bytes", hop.bytes},

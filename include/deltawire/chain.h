@@ -28,6 +28,7 @@ struct VersionRange {
 // ---- ways to a version
 
 enum class HopKind : uint8_t { kVersion, kMerged, kAnchor };
+std::string_view hop_kind_name(HopKind kind) noexcept;  // "delta", "merged", "anchor"
 
 // One step of a plan: fetch these parts, apply them onto `base`, be at `version`.
 struct Hop {

@@ -62,6 +62,18 @@ Status check_int32_positions(const BenchTensor& tensor) {
   return unsupported("its positions are int32");
 }
 
+// Calls body(found) if there are changes, and says in `wire` whether there are.
+template <class Body>
+Status with_changes(const BenchTensor& tensor, Worker worker, Wire* wire, const Body& body) {
+  DW_RETURN_IF_ERROR(check_int32_positions(tensor));
+  with_element(tensor.layout.width, [&]<class Element>(Element) {
+    const FoundChanges<Element> found(tensor, worker.scratch);
+    wire->changed = found.count != 0;
+    if (wire->changed) body(found);
+  });
+  return {};
+}
+
 void append(const void* data, size_t size, uint8_t** out) {
   std::memcpy(*out, data, size);
   *out += size;
@@ -73,17 +85,13 @@ class TrlPipeline final : public Pipeline {
   TrlPipeline() : Pipeline("trl-v1", true) {}
 
   Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
-    DW_RETURN_IF_ERROR(check_int32_positions(tensor));
-    with_element(tensor.layout.width, [&]<class Element>(Element) {
-      const FoundChanges<Element> found(tensor, worker.scratch);
-      wire->changed = found.count != 0;
-      if (!wire->changed) return;
-      wire->payload.resize(found.count * (sizeof(int32_t) + sizeof(Element)));
-      uint8_t* out = wire->payload.data();
-      append(found.positions, found.count * sizeof(int32_t), &out);
-      append(found.values, found.count * sizeof(Element), &out);
-    });
-    return {};
+    return with_changes(tensor, worker, wire,
+                        [&]<class Element>(const FoundChanges<Element>& found) {
+                          wire->payload.resize(found.count * (sizeof(int32_t) + sizeof(Element)));
+                          uint8_t* out = wire->payload.data();
+                          append(found.positions, found.count * sizeof(int32_t), &out);
+                          append(found.values, found.count * sizeof(Element), &out);
+                        });
   }
 
   Status apply(const BenchTensor& tensor, const Wire& wire, Worker) const override {
@@ -108,22 +116,18 @@ class SlimeGapsPipeline final : public Pipeline {
   SlimeGapsPipeline() : Pipeline("slime-gen1", true) {}
 
   Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
-    DW_RETURN_IF_ERROR(check_int32_positions(tensor));
-    with_element(tensor.layout.width, [&]<class Element>(Element) {
-      const FoundChanges<Element> found(tensor, worker.scratch);
-      wire->changed = found.count != 0;
-      if (!wire->changed) return;
-      int32_t widest = found.positions[0];
-      for (size_t i = 1; i < found.count; ++i) {
-        widest = std::max(widest, found.positions[i] - found.positions[i - 1] - 1);
-      }
-      if (widest <= std::numeric_limits<uint16_t>::max()) {
-        write<uint16_t>(found, wire);
-      } else {
-        write<uint32_t>(found, wire);
-      }
-    });
-    return {};
+    return with_changes(
+        tensor, worker, wire, [&]<class Element>(const FoundChanges<Element>& found) {
+          int32_t widest = found.positions[0];
+          for (size_t i = 1; i < found.count; ++i) {
+            widest = std::max(widest, found.positions[i] - found.positions[i - 1] - 1);
+          }
+          if (widest <= std::numeric_limits<uint16_t>::max()) {
+            write<uint16_t>(found, wire);
+          } else {
+            write<uint32_t>(found, wire);
+          }
+        });
   }
 
   Status apply(const BenchTensor& tensor, const Wire& wire, Worker) const override {

@@ -32,157 +32,8 @@ struct WatchedChain {
 };
 
 using ChainHandle = Owned<WatchedChain>;
-using Object = std::tuple<std::string, uint64_t, std::string>;  // name, bytes, sha-256
 using Spec = std::tuple<std::string, std::string, Shape>;
 using Counts = std::tuple<uint64_t, uint64_t>;  // changed, of so many
-
-std::vector<Object> chain_report(const std::vector<PartRef>& parts) {
-  std::vector<Object> objects;
-  for (const PartRef& part : parts) {
-    objects.emplace_back(part.name, part.size_bytes, part.sha256.hex());
-  }
-  return objects;
-}
-
-Report chain_report(const VersionRecord& record) {
-  const Manifest& manifest = record.manifest;
-  std::vector<Object> files;
-  for (const SideFile& file : manifest.files) {
-    files.emplace_back(file.name, file.size_bytes, file.sha256.hex());
-  }
-  Report out;
-  out["run"] = manifest.run;
-  out["version"] = manifest.version;
-  out["base"] = manifest.base;
-  out["full"] = manifest.kind == VersionKind::kFull;
-  out["reason"] = manifest.reason;
-  out["created"] = manifest.created;
-  out["publisher"] = manifest.publisher;
-  out["parts"] = chain_report(manifest.parts);
-  out["files"] = files;
-  out["bytes"] = manifest.part_bytes();
-  out["num_tensors"] = manifest.digests.size();
-  out["num_elements"] = manifest.elements;
-  out["num_changed"] = manifest.changed;
-  out["seconds"] = double(manifest.milliseconds) / 1000;
-  out["codec"] = manifest.codec;
-  out["state"] = manifest.state.hex();
-  out["manifest"] = record.digest.hex();
-  out["parent"] = manifest.parent ? manifest.parent->hex() : "";
-  out["anchor"] = manifest.anchor;
-  out["anchor_bytes"] = manifest.anchor_bytes;
-  out["chain_bytes"] = manifest.chain_bytes;
-  out["signed_by"] = manifest.signed_by;
-  return out;
-}
-
-std::string_view kind_name(HopKind kind) {
-  if (kind == HopKind::kAnchor) return "anchor";
-  return kind == HopKind::kMerged ? "merged" : "delta";
-}
-
-Report chain_report(const Plan& plan) {
-  nb::list hops;
-  for (const Hop& hop : plan.hops) {
-    Report item;
-    item["kind"] = kind_name(hop.kind);
-    item["from_version"] = hop.base;
-    item["version"] = hop.version;
-    item["bytes"] = hop.bytes;
-    item["parts"] = chain_report(hop.parts);
-    hops.append(item);
-  }
-  Report out;
-  out["version"] = plan.target.manifest.version;
-  out["hops"] = hops;
-  out["bytes"] = plan.bytes;
-  out["all_deltas_bytes"] = plan.all_deltas_bytes;
-  out["anchor_bytes"] = plan.anchor_bytes;
-  out["notes"] = plan.notes;
-  return out;
-}
-
-Report chain_report(const ListedHeartbeat& listed) {
-  const bool readable = listed.heartbeat.ok();
-  const Heartbeat beat = readable ? *listed.heartbeat : Heartbeat{};
-  Report out;
-  out["name"] = readable ? beat.name : listed.object.name;
-  out["host"] = beat.host;
-  out["pid"] = beat.pid;
-  out["version"] = beat.version;
-  out["serving"] = beat.serving;
-  out["fetching"] = beat.lease ? std::optional(beat.lease->to) : std::nullopt;
-  out["seen"] = readable ? beat.seen : listed.object.modified;
-  out["error"] = readable ? "" : listed.heartbeat.status().to_string();
-  return out;
-}
-
-Report chain_report(const GcReport& report) {
-  std::vector<Counts> kept;
-  for (const VersionRange& range : report.kept) kept.emplace_back(range.first, range.last);
-  Report out;
-  out["head"] = report.head;
-  out["kept"] = kept;
-  out["num_versions"] = report.num_versions;
-  out["num_hops"] = report.num_hops;
-  out["num_orphans"] = report.num_orphans;
-  out["num_noted"] = report.num_noted;
-  out["noted_bytes"] = report.noted_bytes;
-  out["num_deleted"] = report.num_deleted;
-  out["deleted_bytes"] = report.deleted_bytes;
-  out["num_waiting"] = report.num_waiting;
-  out["num_forgotten"] = report.num_forgotten;
-  out["num_temporaries"] = report.num_temporaries;
-  out["notes"] = report.notes;
-  return out;
-}
-
-Report chain_report(const CompactReport& report) {
-  nb::list merged;
-  for (const MergedDelta& one : report.merged) {
-    Report item;
-    item["base"] = one.base;
-    item["version"] = one.version;
-    item["bytes"] = one.bytes;
-    item["separate_bytes"] = one.separate_bytes;
-    item["made"] = one.made;
-    item["skipped"] = one.skipped;
-    merged.append(item);
-  }
-  Report out;
-  out["merged"] = merged;
-  out["num_there"] = report.num_there;
-  out["seconds"] = report.seconds;
-  return out;
-}
-
-Report chain_report(const AnchorReport& report) {
-  Report out;
-  out["version"] = report.version;
-  out["made"] = report.made;
-  out["bytes"] = report.bytes;
-  out["num_files"] = report.num_files;
-  out["seconds"] = report.seconds;
-  return out;
-}
-
-Report chain_report(const FsckReport& report) {
-  Report out;
-  out["head"] = report.head;
-  out["num_versions"] = report.num_versions;
-  out["num_hops"] = report.num_hops;
-  out["num_parts"] = report.num_parts;
-  out["num_files"] = report.num_files;
-  out["bytes"] = report.bytes;
-  out["num_decoded"] = report.num_decoded;
-  out["num_orphans"] = report.num_orphans;
-  out["orphan_bytes"] = report.orphan_bytes;
-  out["num_waiting"] = report.num_waiting;
-  out["waiting_bytes"] = report.waiting_bytes;
-  out["problems"] = report.problems;
-  out["warnings"] = report.warnings;
-  return out;
-}
 
 Result<std::vector<Spec>> tensors_of(const Chain& chain, uint64_t version) {
   DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(version));
@@ -225,7 +76,7 @@ void bind_reading(nb::class_<ChainHandle>& type) {
       .def(
           "manifest",
           [](ChainHandle& self, uint64_t version) {
-            return chain_report(
+            return to_python(
                 unwrap(call(self, [&](const Chain& chain) { return chain.version(version); })));
           },
           nb::arg("version"))
@@ -246,7 +97,7 @@ void bind_reading(nb::class_<ChainHandle>& type) {
       .def(
           "plan",
           [](ChainHandle& self, std::optional<uint64_t> from, std::optional<uint64_t> to) {
-            return chain_report(
+            return to_python(
                 unwrap(call(self, [&](const Chain& chain) { return chain.plan(from, to); })));
           },
           nb::arg("from_version").none(), nb::arg("to").none())
@@ -254,7 +105,7 @@ void bind_reading(nb::class_<ChainHandle>& type) {
         nb::list out;
         for (const ListedHeartbeat& listed :
              unwrap(call(self, [](const Chain& chain) { return chain.replicas(); }))) {
-          out.append(chain_report(listed));
+          out.append(to_python(listed));
         }
         return out;
       });
@@ -286,7 +137,7 @@ void bind_keeping(nb::class_<ChainHandle>& type) {
             options.grace_seconds = grace_seconds;
             options.dry_run = dry_run;
             options.signed_too = signed_too;
-            return chain_report(unwrap(
+            return to_python(unwrap(
                 call(self, [&](const Chain& chain) { return chain.collect_garbage(options); })));
           },
           nb::arg("keep"), nb::arg("grace_seconds"), nb::arg("dry_run"), nb::arg("signed_too"));
@@ -305,7 +156,7 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
             options.codec = codec;
             options.part_bytes = part_bytes;
             options.memory_limit = memory_limit;
-            return chain_report(unwrap(self.call([&](WatchedChain& own) {
+            return to_python(unwrap(self.call([&](WatchedChain& own) {
               options.work = own.work(work, threads);
               return compact_chain(own.chain, options);
             })));
@@ -317,7 +168,7 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
           "anchor",
           [](ChainHandle& self, std::optional<uint64_t> version, const std::filesystem::path& work,
              unsigned threads) {
-            return chain_report(unwrap(self.call([&](WatchedChain& own) {
+            return to_python(unwrap(self.call([&](WatchedChain& own) {
               return make_anchor(own.chain, version, own.work(work, threads));
             })));
           },
@@ -325,7 +176,7 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
       .def(
           "fsck",
           [](ChainHandle& self, bool quick, const std::filesystem::path& work, unsigned threads) {
-            return chain_report(unwrap(self.call([&](WatchedChain& own) {
+            return to_python(unwrap(self.call([&](WatchedChain& own) {
               return fsck_chain(own.chain, {quick, own.work(work, threads)});
             })));
           },

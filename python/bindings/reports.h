@@ -4,7 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/typing.h>
 
+#include "deltawire/chain.h"
 #include "deltawire/delta.h"
+#include "deltawire/maintain.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
 
@@ -19,5 +21,14 @@ Report to_python(const ReplicaState& state);
 Report to_python(const DiffReport& report);
 Report to_python(const ApplyReport& report);
 Report to_python(const VerifyReport& report);
+
+// chain_reports.cpp
+Report to_python(const VersionRecord& record);
+Report to_python(const Plan& plan);
+Report to_python(const ListedHeartbeat& listed);
+Report to_python(const GcReport& report);
+Report to_python(const CompactReport& report);
+Report to_python(const AnchorReport& report);
+Report to_python(const FsckReport& report);
 
 }  // namespace deltawire::python

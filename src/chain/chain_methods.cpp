@@ -36,6 +36,18 @@ Result<std::vector<TensorChanges>> Chain::changes(uint64_t number) const {
   return changes;
 }
 
+std::string_view hop_kind_name(HopKind kind) noexcept {
+  switch (kind) {
+    case HopKind::kAnchor:
+      return "anchor";
+    case HopKind::kMerged:
+      return "merged";
+    case HopKind::kVersion:
+      break;
+  }
+  return "delta";
+}
+
 Result<std::vector<AddedHop>> Chain::added_hops(uint64_t first, uint64_t last) const {
   DW_ASSIGN_OR_RETURN(const auto names, list_hops(*this, first, last, SIZE_MAX));
   std::vector<AddedHop> hops;

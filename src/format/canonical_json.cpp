@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/hex.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -32,8 +33,7 @@ void append_escaped(std::string* out, char c) {
       return;
     }
   }
-  static constexpr char kDigits[] = "0123456789abcdef";
-  out->append("\\u00").append(1, kDigits[uint8_t(c) >> 4]).append(1, kDigits[uint8_t(c) & 15]);
+  out->append("\\u00").append(to_hex(std::string_view(&c, 1)));
 }
 
 size_t plain_length(std::string_view text, size_t from) {

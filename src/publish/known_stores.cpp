@@ -59,7 +59,7 @@ Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place) 
   return not_found(
       store.url() + ": holds no run, but " + found[0].string() +
       " is the snapshot of one that was published " + (place.per_run ? "here" : "before") +
-      ": is the store mounted? To begin a new run say --new-run, or remove the " + "snapshot");
+      ": is the store mounted? To begin a new run say --new-run, or remove the snapshot");
 }
 
 Status forget_runs(const Store& store, const SnapshotInFolder& place) {

@@ -8,6 +8,7 @@
 #include "base/hex.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "chain/chain.h"
 #include "chain/names.h"
 
 namespace deltawire {
@@ -66,11 +67,7 @@ Status HeartbeatWriter::write(Heartbeat beat, int64_t now) {
 Result<bool> HeartbeatWriter::is_ours(int64_t now) {
   const Result<Heartbeat> there = read_heartbeat(*store_, name_);
   if (!there.ok()) {
-    // Gone, or nobody's that could be read.
-    const Code code = there.status().code();
-    if (code == Code::kNotFound || code == Code::kCorruption || code == Code::kUnsupported) {
-      return true;
-    }
+    if (is_damage(there.status())) return true;  // gone, or nobody's that could be read
     return there.status();
   }
   if (there->session == session_) return true;

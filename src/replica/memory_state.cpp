@@ -11,6 +11,7 @@
 #include "replica/route.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
+#include "transfer/fetch.h"
 
 namespace deltawire {
 namespace {
@@ -148,8 +149,7 @@ Attempted fetch_along(const Chain& chain, const Route& route, ThreadPool* pool,
       if (!hop.base && !part.name.ends_with(".safetensors")) continue;
       const Result<FetchedObject> file = fetch_object(store, part, allocate);
       if (!file.ok()) {
-        const Code code = file.status().code();
-        const bool bad = code == Code::kCorruption || code == Code::kNotFound;
+        const bool bad = is_damaged_or_gone(file.status());
         return {file.status(), bad ? std::optional(part.name) : std::nullopt};
       }
       Status status = hop.base ? apply_part(file->bytes, allocate, state, pool)

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "format/checkpoint_files.h"
 #include "replica/limits.h"
+#include "transfer/fetch.h"
 
 namespace deltawire {
 
@@ -57,8 +58,7 @@ Status go_around_bad_parts(bool repair, const std::string& place, PullReport* re
       return status;
     }
     if (!own.bad_part) {
-      const bool no_way = status.code() == Code::kCorruption || status.code() == Code::kNotFound;
-      return first.ok() || !no_way ? status : first;
+      return first.ok() || !is_damaged_or_gone(status) ? status : first;
     }
     if (!repair || avoid.size() == kMostBadParts) return status;
     log_event(LogLevel::kWarning, "replica.repair",

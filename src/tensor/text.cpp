@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/hex.h"
+
 namespace deltawire {
 namespace {
 
@@ -30,7 +32,6 @@ size_t sequence_length(std::string_view text) {
 }
 
 std::string escape(std::string_view text, bool quotes_too) {
-  static constexpr char kDigits[] = "0123456789abcdef";
   std::string result;
   while (!text.empty()) {
     const uint8_t byte = uint8_t(text[0]);
@@ -40,11 +41,7 @@ std::string escape(std::string_view text, bool quotes_too) {
         byte < 0x20 || byte == 0x7F || (byte == 0xC2 && length == 2 && uint8_t(text[1]) < 0xA0);
     const size_t taken = std::max<size_t>(length, 1);
     if (length == 0 || control) {
-      for (const char c : text.substr(0, taken)) {
-        result.append("\\x")
-            .append(1, kDigits[uint8_t(c) >> 4])
-            .append(1, kDigits[uint8_t(c) & 15]);
-      }
+      for (size_t i = 0; i < taken; ++i) result.append("\\x").append(to_hex(text.substr(i, 1)));
     } else {
       if (quotes_too && (byte == '"' || byte == '\\')) result += '\\';
       result.append(text.substr(0, taken));

@@ -13,6 +13,10 @@ constexpr size_t kFetchedAtOnce = 8;
 
 }  // namespace
 
+bool is_damaged_or_gone(const Status& status) noexcept {
+  return status.code() == Code::kCorruption || status.code() == Code::kNotFound;
+}
+
 Fetch::Fetch(Store& store, std::vector<FetchItem> items) : store_(store), items_(std::move(items)) {
   for (const FetchItem& item : items_) total_bytes_ += item.part.size_bytes;
   start_threads(
@@ -35,8 +39,7 @@ void Fetch::work() {
       last_arrival_ = std::chrono::steady_clock::now();
     } else {
       if (failure_.ok()) {
-        const bool bad = status.code() == Code::kCorruption || status.code() == Code::kNotFound;
-        if (bad) bad_item_ = index;
+        if (is_damaged_or_gone(status)) bad_item_ = index;
         failure_ = std::move(status);
       }
       stop_ = true;

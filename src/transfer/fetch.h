@@ -21,6 +21,10 @@
 
 namespace deltawire {
 
+// Whether an object could not be fetched because it is damaged or gone. Anything else (the network,
+// the disk) says nothing about it.
+bool is_damaged_or_gone(const Status& status) noexcept;
+
 struct FetchItem {
   PartRef part;
   std::filesystem::path to;
