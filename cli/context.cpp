@@ -1,5 +1,7 @@
 #include "cli/context.h"
 
+#include "base/json.h"
+
 #include <fcntl.h>
 #include <fmt/color.h>
 #include <fmt/format.h>
@@ -102,7 +104,7 @@ void Context::say(std::string_view line) const {
 
 void Context::emit(const nlohmann::ordered_json& object) const {
   if (!json) return;
-  print_out(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  print_out(json_text(object, {.replace_bytes = true}) + "\n");
 }
 
 int Context::fail(const Status& status) const {

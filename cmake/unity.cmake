@@ -1,7 +1,7 @@
 # Unity builds: the sources of a folder are compiled in a few large files, so that headers are read
 # once for many. CMAKE_UNITY_BUILD=ON asks for it; docs/testing.md says which trees do.
 
-# deltawire_unity(TARGET): groups of at most 24 neighbours, never across folders: what a folder must not see it
+# deltawire_unity(TARGET): groups of at most 24 neighbours, never across layers: what a layer must not see it
 # does not see. Of groups of 8 a compiler makes half as much again of the same templates. Whoever edits all day
 # takes the dev tree, where every file is its own.
 function(deltawire_unity target)
@@ -13,6 +13,7 @@ function(deltawire_unity target)
     if(IS_ABSOLUTE "${folder}")
       cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     endif()
+    string(REGEX REPLACE "/.*" "" folder "${folder}")
     string(MAKE_C_IDENTIFIER "in_${folder}" folder)
     list(APPEND ${folder} ${source})
     list(APPEND folders ${folder})

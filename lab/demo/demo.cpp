@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/json.h"
 #include "cli/options.h"
 #include "cli/units.h"
 #include "deltawire/delta.h"
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 struct DemoArguments {
-  std::string params = "100M";
+  std::string params = "50M";
   unsigned steps = 12;
   bool s3 = false;
   std::string keep;  // a folder to work in, and to leave as it is
@@ -101,7 +102,7 @@ class Demo {
   Result<Json> deltawire_json(std::vector<std::string> args) const {
     args.push_back("--json");
     DW_ASSIGN_OR_RETURN(const std::string text, deltawire(args));
-    Json json = Json::parse(text, nullptr, false);
+    Json json = parse_json(text);
     if (json.is_discarded()) return internal_error(args.front() + ": did not print JSON: " + text);
     return json;
   }
@@ -324,7 +325,7 @@ void add_demo(Command& app, Context& context, Call* call) {
       "  deltawire demo --s3               a bucket of a Ceph RADOS Gateway that it starts itself\n"
       "  deltawire demo --keep demo/       leave everything there to look at");
   auto options = std::make_shared<DemoArguments>();
-  verb->add_option("--params", options->params, "parameters of the simulated model (default 100M)");
+  verb->add_option("--params", options->params, "parameters of the simulated model (default 50M)");
   add_whole_number(verb, "--steps", &options->steps, "training steps to publish (default 12)", 2,
                    1000);
   verb->add_flag("--s3", options->s3, "over S3; needs Debian's ceph-mon, ceph-osd and radosgw");

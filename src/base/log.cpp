@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/redact.h"
 
 namespace deltawire {
@@ -160,7 +161,7 @@ std::string format_log_json(const LogRecord& record) {
   for (const LogField& field : record.fields) {
     line[std::string(field.name)] = value_json(field.value);
   }
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(line, {.replace_bytes = true});
 }
 
 }  // namespace deltawire

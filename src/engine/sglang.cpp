@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
 #include "engine/http.h"
 #include "engine/kinds.h"
 
@@ -26,7 +27,7 @@ class SglangEngine final : public Engine {
   std::string name() const override { return name_; }
   Status pause() override {
     return judge_command("/pause_generation",
-                         http_.post("/pause_generation", Json{{"mode", "retract"}}.dump()));
+                         http_.post("/pause_generation", json_text(Json{{"mode", "retract"}})));
   }
   Status resume() override {
     return judge_command("/continue_generation",
@@ -40,7 +41,7 @@ class SglangEngine final : public Engine {
                        {"weight_version", label},
                        {"flush_cache", false},
                        {"abort_all_requests", false}};
-    const auto reply = http_.post(kUpdate, body.dump());
+    const auto reply = http_.post(kUpdate, json_text(body));
     const std::optional<std::string> after = weight_version();
     ReloadResult result = judge(reply, label, before, after);
     if (result.weights == Weights::kNew) flush(&result);
@@ -67,9 +68,7 @@ class SglangEngine final : public Engine {
   }
 
   // Discarded when it is none.
-  static Json parse_answer(const HttpReply& reply) {
-    return Json::parse(reply.body, nullptr, false);
-  }
+  static Json parse_answer(const HttpReply& reply) { return parse_json(reply.body); }
 
   // The label of the weights it holds; nothing when it does not say.
   std::optional<std::string> weight_version() const {
@@ -117,7 +116,7 @@ class SglangEngine final : public Engine {
     if (success == Json(false)) {
       return invalid_argument(
           "POST " + std::string(kUpdate) +
-          " was answered with \"success\": false: " + answer.value("message", Json()).dump());
+          " was answered with \"success\": false: " + json_text(answer.value("message", Json())));
     }
     return HttpClient::not_understood("POST", kUpdate, *reply, "SGLang's {\"success\": true}");
   }

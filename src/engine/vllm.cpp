@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "engine/http.h"
 #include "engine/kinds.h"
 
@@ -33,7 +34,7 @@ class VllmEngine final : public Engine {
   ReloadResult reload(const ReloadRequest& request) override {
     const Json body = {{"method", "reload_weights"},
                        {"kwargs", {{"weights_path", request.checkpoint.string()}}}};
-    const auto reply = http_.post("/collective_rpc", body.dump());
+    const auto reply = http_.post("/collective_rpc", json_text(body));
     Status status = judge("/collective_rpc", reply).at(name_);
     if (status.ok() && !says_reloaded(reply->body)) {
       status = HttpClient::not_understood("POST", "/collective_rpc", *reply,
@@ -57,7 +58,7 @@ class VllmEngine final : public Engine {
   static Status judge(std::string_view path, const Result<HttpReply>& reply) {
     if (!reply.ok()) return reply.status();
     if (reply->ok()) {
-      if (reply->body.empty() || Json::parse(reply->body, nullptr, false).is_object()) return {};
+      if (reply->body.empty() || parse_json(reply->body).is_object()) return {};
       return HttpClient::not_understood("POST", path, *reply, "JSON");
     }
     Status status = HttpClient::failure("POST", path, *reply);
@@ -68,7 +69,7 @@ class VllmEngine final : public Engine {
   // What every worker returned; nothing when none of them returns anything.
   static bool says_reloaded(const std::string& body) {
     if (body.empty()) return true;
-    const Json answer = Json::parse(body, nullptr, false);
+    const Json answer = parse_json(body);
     return answer.is_object() && answer.value("results", Json()).is_array();
   }
 
@@ -90,12 +91,13 @@ class VllmEngine final : public Engine {
   }
 
   static bool said_no(const std::string& body) {
-    const Json answer = Json::parse(body, nullptr, false);
+    const Json answer = parse_json(body);
     return answer.is_object() && answer.value("success", Json(true)) == Json(false);
   }
 
   void set_label(const std::string& label, ReloadResult* result) const {
-    const auto reply = http_.post("/update_weight_version", Json{{"new_version", label}}.dump());
+    const auto reply =
+        http_.post("/update_weight_version", json_text(Json{{"new_version", label}}));
     if (reply.ok() && (reply->ok() || reply->not_offered())) return;
     const Status status =
         reply.ok() ? HttpClient::failure("POST", "/update_weight_version", *reply) : reply.status();

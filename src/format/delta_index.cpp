@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "format/delta_part.h"
 #include "tensor/text.h"
 
@@ -37,11 +38,11 @@ std::string serialise_delta_index(const DeltaIndex& index) {
     json["parts"].push_back(
         {{"name", part.name}, {"bytes", part.size_bytes}, {"sha-256", part.sha256.hex()}});
   }
-  return json.dump(2) + "\n";
+  return json_text(json, {.indent = 2}) + "\n";
 }
 
 Result<DeltaIndex> parse_delta_index(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   if (!json.is_object()) return corruption("index: not a JSON object");
   DW_ASSIGN_OR_RETURN(const std::string format, string_at(json, "format"));
   if (format != kDeltaFormat) return unsupported("index: format " + quote(format));

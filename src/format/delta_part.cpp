@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
@@ -102,7 +103,7 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
   }
   DW_ASSIGN_OR_RETURN(*check, parse_digest(DigestKind::kXxh3_128, fields[4]));
   if (const std::string* removed = find_metadata(metadata, kRemovedKey)) {
-    const auto json = nlohmann::json::parse(*removed, nullptr, false);
+    const auto json = parse_json(*removed);
     if (!json.is_array()) return corruption(std::string(kRemovedKey) + " is not a list of names");
     for (const auto& name : json) {
       if (!name.is_string())
@@ -189,7 +190,7 @@ Result<std::string> serialise_part_header(const DeltaInfo& info,
     if (!records.empty()) records.push_back(';');
     records += format_entry(record.entry);
   }
-  const std::string removed = info.removed.empty() ? "" : nlohmann::json(info.removed).dump();
+  const std::string removed = info.removed.empty() ? "" : json_text(nlohmann::json(info.removed));
   PartCheck check;
   check.add(part_text(info));
   check.add(records);

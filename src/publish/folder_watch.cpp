@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/digest.h"
@@ -146,7 +147,7 @@ Status FolderWatch::read_memory() {
   const Result<std::string> text = read_text_file(memory_, kMaxMemoryBytes);
   if (!text.ok() && text.status().code() == Code::kNotFound) return {};
   DW_RETURN_IF_ERROR(Status(text.status()));
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  const auto json = parse_json(*text);
   const std::string place = memory_.string();
   if (!json.is_object() || json.value("format", "") != kMemoryFormat ||
       !json.contains("published") || !json.at("published").is_object()) {
@@ -163,8 +164,7 @@ Status FolderWatch::read_memory() {
 Status FolderWatch::write_memory() const {
   if (memory_.empty()) return {};
   const nlohmann::json json = {{"format", kMemoryFormat}, {"published", remembered_}};
-  return write_text_file(memory_,
-                         json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return write_text_file(memory_, json_text(json, {.indent = 1, .replace_bytes = true}) + "\n");
 }
 
 void FolderWatch::wait(double seconds) {

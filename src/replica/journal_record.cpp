@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "format/checkpoint_files.h"
 #include "format/delta_index.h"
 #include "replica/stamp_json.h"
@@ -51,25 +52,24 @@ Result<std::string> serialise_journal_record(const JournalRecord& record) {
   DW_ASSIGN_OR_RETURN(const std::string target, serialise_manifest(record.target, {}));
   Json replaces = Json::object();
   for (const auto& [name, stamp] : record.replaces) replaces[name] = stamp_json(stamp);
-  return Json{{"format", kJournalFormat},
-              {"kind", kKindNames[size_t(record.kind)]},
-              {"run", record.run},
-              {"version", record.version},
-              {"manifest", record.manifest},
-              {"state", record.state},
-              {"redo", record.redo},
-              {"files", record.files},
-              {"remove", record.remove},
-              {"inode", record.inode},
-              {"weights", record.weights},
-              {"sides", record.sides},
-              {"replaces", std::move(replaces)},
-              {"target", target}}
-      .dump();
+  return json_text(Json{{"format", kJournalFormat},
+                        {"kind", kKindNames[size_t(record.kind)]},
+                        {"run", record.run},
+                        {"version", record.version},
+                        {"manifest", record.manifest},
+                        {"state", record.state},
+                        {"redo", record.redo},
+                        {"files", record.files},
+                        {"remove", record.remove},
+                        {"inode", record.inode},
+                        {"weights", record.weights},
+                        {"sides", record.sides},
+                        {"replaces", std::move(replaces)},
+                        {"target", target}});
 }
 
 Result<JournalRecord> parse_journal_record(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text);
   if (!json.is_object()) return corruption("not the record of a journal");
   DW_ASSIGN_OR_RETURN(const std::string format, read_text(json, "format"));
   if (format != kJournalFormat) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "format/checkpoint_files.h"
 #include "replica/stamp_json.h"
 #include "tensor/text.h"
@@ -91,23 +92,23 @@ std::string serialise_local_state(const LocalState& state) {
     sides[name]["sha-256"] = side.sha256;
   }
   const ReplicaState& replica = state.replica;
-  return Json{{"format", kStateFormat},
-              {"run", replica.run},
-              {"version", replica.version},
-              {"manifest", replica.manifest},
-              {"state", replica.state},
-              {"patching_to", optional_json(replica.patching_to)},
-              {"updated", replica.updated},
-              {"serving", optional_json(replica.serving)},
-              {"copy_on_write", state.copy_on_write},
-              {"weights", std::move(weights)},
-              {"sides", std::move(sides)}}
-             .dump(1) +
+  return json_text(Json{{"format", kStateFormat},
+                        {"run", replica.run},
+                        {"version", replica.version},
+                        {"manifest", replica.manifest},
+                        {"state", replica.state},
+                        {"patching_to", optional_json(replica.patching_to)},
+                        {"updated", replica.updated},
+                        {"serving", optional_json(replica.serving)},
+                        {"copy_on_write", state.copy_on_write},
+                        {"weights", std::move(weights)},
+                        {"sides", std::move(sides)}},
+                   {.indent = 1}) +
          "\n";
 }
 
 Result<LocalState> parse_local_state(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text);
   std::string format;
   if (!json.is_object() || !read_text(json, "format", &format)) {
     return corruption("not the state of a replica");

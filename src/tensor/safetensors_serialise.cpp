@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/json.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 
@@ -29,7 +30,7 @@ Status check_names(const std::vector<TensorSpec>& tensors, const Metadata& metad
   return {};
 }
 
-std::string json_string(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string json_string(const std::string& text) { return json_text(nlohmann::json(text)); }
 
 std::string json_metadata(const Metadata& metadata) {
   std::string json = json_string(std::string(kMetadataKey)) + ":{";

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tensor/defects.h"
 #include "tensor/json_handler.h"
 #include "tensor/text.h"
@@ -128,7 +129,7 @@ Result<std::string> serialise_index(const std::vector<IndexEntry>& entries, uint
   }
   const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}},
                                 {std::string(kWeightMap), std::move(weight_map)}};
-  std::string text = index.dump(2, ' ', true) + "\n";
+  std::string text = json_text(index, {.indent = 2, .ascii = true}) + "\n";
   if (text.size() > kMaxIndexBytes) {
     return invalid_argument("the index takes " + std::to_string(text.size()) +
                             " bytes, over the limit of " + std::to_string(kMaxIndexBytes));

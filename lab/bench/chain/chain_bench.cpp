@@ -40,13 +40,13 @@ struct ChainBenchArguments {
 };
 
 // Where a chain lives in one part of the bench, as each side sees it.
-struct Place {
+struct BenchStore {
   std::string name, url;
   StoreOptions publisher, replica;
   bool far = false;  // a slow link is on the way
 };
 
-struct Row {
+struct ChainRow {
   std::string place, what;
   uint64_t bytes = 0;
   // Seconds since the step was done: published, seen by the replica, applied, on the replica's
@@ -158,17 +158,17 @@ class ChainBench {
         folder_(std::move(folder)),
         pool_(context.threads) {}
 
-  Status run(const Place& place) {
+  Status run(const BenchStore& place) {
     DW_RETURN_IF_ERROR(run_deltawire(place).at(place.name));
     if (!options_.peers) return {};
     DW_RETURN_IF_ERROR(run_slime(place).at(place.name));
     return run_full(place).at(place.name);
   }
 
-  const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<ChainRow>& rows() const { return rows_; }
 
  private:
-  void add(const Place& place, Row row) {
+  void add(const BenchStore& place, ChainRow row) {
     row.place = place.name;
     if (place.far) {
       row.link = double(row.bytes) / (options_.rate_megabytes * 1e6) +
@@ -177,7 +177,7 @@ class ChainBench {
     rows_.push_back(std::move(row));
   }
 
-  Status run_deltawire(const Place& place) {
+  Status run_deltawire(const BenchStore& place) {
     const std::string url = place.url + "/deltawire";
     DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> near, open_store(url, place.publisher));
     DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> far, open_store(url, place.replica));
@@ -210,9 +210,9 @@ class ChainBench {
 
   // The weights go back and forth between two states; the best round counts.
   template <class AnyReplica>
-  Status rounds(const Place& place, const std::string& what, Publisher* publisher,
+  Status rounds(const BenchStore& place, const std::string& what, Publisher* publisher,
                 AnyReplica* replica, bool* after) {
-    std::optional<Row> best;
+    std::optional<ChainRow> best;
     for (unsigned round = 0; round < options_.repeat; ++round) {
       DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, replica->head());
       *after = !*after;
@@ -225,7 +225,7 @@ class ChainBench {
       follower.join();
       DW_RETURN_IF_ERROR(Status(sent.status()));
       DW_RETURN_IF_ERROR(std::move(followed.status));
-      Row row{
+      ChainRow row{
           {}, what, sent->bytes, published - start, followed.seen - start, followed.applied - start,
           {}, {},   {}};
       if (std::is_same_v<AnyReplica, Replica>) row.durable = followed.durable - start;
@@ -243,7 +243,7 @@ class ChainBench {
   }
 
   // Its receiver patches tensors in memory here; the real one also writes a checkpoint.
-  Status run_slime(const Place& place) {
+  Status run_slime(const BenchStore& place) {
     const Pipelines peers = peer_pipelines();
     const auto slime = std::find_if(peers.begin(), peers.end(), [](const auto& pipeline) {
       return pipeline->name() == kSlimeName;
@@ -292,7 +292,7 @@ class ChainBench {
     return check_work(data_, kSlimeName, &pool_);
   }
 
-  Status run_full(const Place& place) {
+  Status run_full(const BenchStore& place) {
     DW_ASSIGN_OR_RETURN(const auto near, open_store(place.url + "/full", place.publisher));
     DW_ASSIGN_OR_RETURN(const auto far, open_store(place.url + "/full", place.replica));
     const Bytes all(data_.after.data(), data_.weights_bytes);
@@ -311,11 +311,11 @@ class ChainBench {
   const BenchData& data_;
   const fs::path folder_;
   ThreadPool pool_;
-  std::vector<Row> rows_;
+  std::vector<ChainRow> rows_;
 };
 
 // One line per phase on a common time axis.
-void say_timeline(const Context& context, const Row& row) {
+void say_timeline(const Context& context, const ChainRow& row) {
   double end = 0;
   for (const Phase& phase : row.phases) end = std::max(end, phase.end);
   if (end == 0) return;
@@ -339,8 +339,8 @@ Json phases_json(const std::vector<Phase>& phases) {
 }
 
 // What the same took where nothing is on the way: the work of both sides, on one machine.
-double work_seconds(const std::vector<Row>& rows, const std::string& what) {
-  for (const Row& row : rows) {
+double work_seconds(const std::vector<ChainRow>& rows, const std::string& what) {
+  for (const ChainRow& row : rows) {
     if (row.what == what) return row.applied;
   }
   return 0;
@@ -348,7 +348,7 @@ double work_seconds(const std::vector<Row>& rows, const std::string& what) {
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-void report(const Context& context, const BenchData& data, const std::vector<Row>& rows) {
+void report(const Context& context, const BenchData& data, const std::vector<ChainRow>& rows) {
   context.say(fmt::format("data      {}: {} of weights, {} changed", data.source,
                           human_bytes(double(data.weights_bytes)), percent(data.density())));
   context.say("");
@@ -356,7 +356,7 @@ void report(const Context& context, const BenchData& data, const std::vector<Row
   context.say(fmt::format(kLine, "over", "how", "bytes", "published", "seen", "applied", "on disk",
                           "link", "x", "beyond"));
   Json list = Json::array();
-  for (const Row& row : rows) {
+  for (const ChainRow& row : rows) {
     const double beyond = row.applied - work_seconds(rows, row.what);
     const auto times = [](double value) { return fmt::format("{:.2f}", value); };
     context.say(fmt::format(
@@ -379,7 +379,7 @@ void report(const Context& context, const BenchData& data, const std::vector<Row
   context.say(
       "link: bytes / rate + 4 round trips; x: applied / link; beyond: the same without the time "
       "that it takes in memory, with no link");
-  for (const Row& row : rows) say_timeline(context, row);
+  for (const ChainRow& row : rows) say_timeline(context, row);
   context.emit(
       {{"weights_bytes", data.weights_bytes}, {"density", data.density()}, {"rows", list}});
 }
@@ -408,7 +408,7 @@ Status run_links(const ChainBenchArguments& options, const Gateway& gateway, Cha
 }
 
 Status run_places(const Context& context, const ChainBenchArguments& options, const BenchData& data,
-                  const fs::path& folder, std::vector<Row>* rows) {
+                  const fs::path& folder, std::vector<ChainRow>* rows) {
   ChainBench bench(context, options, data, folder);
   DW_RETURN_IF_ERROR(bench.run({"memory, no link", "memory:bench", {}, {}, false}));
   DW_RETURN_IF_ERROR(bench.run({"a folder", (folder / "store").string(), {}, {}, false}));
@@ -434,7 +434,7 @@ int chain_bench(const Context& context, const ChainBenchArguments& options) {
     return context.fail(io_error(folder + ": cannot make a folder"));
   }
   ThreadPool pool(context.threads);
-  std::vector<Row> rows;
+  std::vector<ChainRow> rows;
   Result<BenchData> data = [&] {
     ProgressBar bar(context, "simulate");
     return simulate_bench_data(*params, options.density, 1, &pool, bar.callback());

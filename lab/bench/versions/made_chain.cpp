@@ -11,8 +11,8 @@ constexpr uint64_t kWholeBytes = 1'000'000'000, kDeltaBytes = 10'000'000;
 constexpr uint64_t kAnchorEvery = 256;
 constexpr uint64_t kSpans[] = {4, 16, 64};
 constexpr size_t kPage = 1000;
-constexpr uint64_t kRecordBytes = 900;              // about: the measure of progress
-constexpr uint64_t kMostBytes = uint64_t{1} << 20;  // of a record
+constexpr uint64_t kRecordBytes = 900;                      // about: the measure of progress
+constexpr uint64_t kLargestChainBytes = uint64_t{1} << 20;  // of a record
 constexpr char kCreated[] = "2026-11-15T05:36:24Z";
 
 std::vector<PartRef> one_part(const std::string& folder, uint64_t bytes) {
@@ -103,7 +103,7 @@ Status write_objects(Store* store, const std::filesystem::path& folder) {
   while (true) {
     DW_ASSIGN_OR_RETURN(const std::vector<ObjectInfo> page, store->list("", after, kPage));
     for (const ObjectInfo& object : page) {
-      DW_ASSIGN_OR_RETURN(const std::string bytes, store->get(object.name, kMostBytes));
+      DW_ASSIGN_OR_RETURN(const std::string bytes, store->get(object.name, kLargestChainBytes));
       const std::filesystem::path path = folder / object.name;
       std::error_code error;
       std::filesystem::create_directories(path.parent_path(), error);

@@ -31,7 +31,7 @@ struct VersionsBenchArguments {
   std::string folder;  // to work in
 };
 
-struct Row {
+struct VersionRow {
   uint64_t versions = 0;
   std::string what;
   uint64_t requests = 0;
@@ -42,11 +42,11 @@ struct Row {
 // One thing that a replica does, measured on one store.
 struct Task {
   std::string what;
-  std::function<Status(const std::shared_ptr<Store>&, Row*)> run;
+  std::function<Status(const std::shared_ptr<Store>&, VersionRow*)> run;
 };
 
 Task find_head(std::string what, uint64_t expected) {
-  return {std::move(what), [expected](const std::shared_ptr<Store>& store, Row*) -> Status {
+  return {std::move(what), [expected](const std::shared_ptr<Store>& store, VersionRow*) -> Status {
             DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, {}));
             DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
             return head == expected ? Status() : internal_error("another head was found");
@@ -54,7 +54,7 @@ Task find_head(std::string what, uint64_t expected) {
 }
 
 Task plan_from(std::string what, std::optional<Held> held, uint64_t target) {
-  return {std::move(what), [=](const std::shared_ptr<Store>& store, Row* row) -> Status {
+  return {std::move(what), [=](const std::shared_ptr<Store>& store, VersionRow* row) -> Status {
             DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store, {}));
             DW_ASSIGN_OR_RETURN(const Plan plan, plan_catch_up(chain, held, target));
             row->hops = plan.hops.size();
@@ -74,7 +74,7 @@ std::vector<Task> tasks_of(const MadeChain& made) {
   return tasks;
 }
 
-Result<double> measure(const Task& task, const std::shared_ptr<Store>& store, Row* row) {
+Result<double> measure(const Task& task, const std::shared_ptr<Store>& store, VersionRow* row) {
   double best = 1e9;
   for (int i = 0; i < kRepeat; ++i) {
     const auto counting = std::make_shared<CountingStore>(store);
@@ -86,9 +86,10 @@ Result<double> measure(const Task& task, const std::shared_ptr<Store>& store, Ro
   return best;
 }
 
-Result<Row> measure_both(const Task& task, uint64_t versions, const std::shared_ptr<Store>& memory,
-                         const std::shared_ptr<Store>& folder) {
-  Row row;
+Result<VersionRow> measure_both(const Task& task, uint64_t versions,
+                                const std::shared_ptr<Store>& memory,
+                                const std::shared_ptr<Store>& folder) {
+  VersionRow row;
   row.versions = versions;
   row.what = task.what;
   DW_ASSIGN_OR_RETURN(row.memory_seconds, measure(task, memory, &row));
@@ -97,7 +98,7 @@ Result<Row> measure_both(const Task& task, uint64_t versions, const std::shared_
 }
 
 Status measure_chain(const Context& context, uint64_t versions,
-                     const VersionsBenchArguments& options, std::vector<Row>* rows) {
+                     const VersionsBenchArguments& options, std::vector<VersionRow>* rows) {
   ProgressBar bar(context, fmt::format("{} versions", human_count(versions)));
   DW_ASSIGN_OR_RETURN(const MadeChain made, make_chain(versions, bar.callback()));
   DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
@@ -105,24 +106,25 @@ Status measure_chain(const Context& context, uint64_t versions,
   const auto folder = std::make_shared<DirectoryStore>(work.path());
   for (const Task& task : tasks_of(made)) {
     DW_RETURN_IF_ERROR(check_interrupted());
-    DW_ASSIGN_OR_RETURN(Row row, measure_both(task, versions, made.memory, folder));
+    DW_ASSIGN_OR_RETURN(VersionRow row, measure_both(task, versions, made.memory, folder));
     rows->push_back(std::move(row));
   }
   // The hint is only that: without it the head is found by looking.
   DW_RETURN_IF_ERROR(made.memory->remove(kHeadName));
   DW_RETURN_IF_ERROR(folder->remove(kHeadName));
-  DW_ASSIGN_OR_RETURN(Row row, measure_both(find_head("find the head, no hint", versions - 1),
-                                            versions, made.memory, folder));
+  DW_ASSIGN_OR_RETURN(VersionRow row,
+                      measure_both(find_head("find the head, no hint", versions - 1), versions,
+                                   made.memory, folder));
   rows->push_back(std::move(row));
   return {};
 }
 
 std::string milliseconds(double value) { return fmt::format("{:.2f} ms", value * 1e3); }
 
-void say_rows(const Context& context, const std::vector<Row>& rows) {
+void say_rows(const Context& context, const std::vector<VersionRow>& rows) {
   context.say(fmt::format("{:>8}  {:<24} {:>8} {:>12} {:>12}  {}", "versions", "", "requests",
                           "in memory", "in a folder", "what is planned"));
-  for (const Row& row : rows) {
+  for (const VersionRow& row : rows) {
     const std::string plan = row.hops == 0 ? ""
                                            : fmt::format("{}, {}", plural(row.hops, "hop"),
                                                          human_bytes(double(row.bytes)));
@@ -145,9 +147,10 @@ void say_records(const Context& context, const RecordCosts& costs) {
       milliseconds(costs.read_schema)));
 }
 
-Json to_json(const std::vector<Row>& rows, const RecordCosts& costs, uint64_t most_requests) {
+Json to_json(const std::vector<VersionRow>& rows, const RecordCosts& costs,
+             uint64_t most_requests) {
   Json list = Json::array();
-  for (const Row& row : rows) {
+  for (const VersionRow& row : rows) {
     list.push_back({{"versions", row.versions},
                     {"what", row.what},
                     {"requests", row.requests},
@@ -178,7 +181,7 @@ Json to_json(const std::vector<Row>& rows, const RecordCosts& costs, uint64_t mo
 }
 
 int versions_bench(const Context& context, const VersionsBenchArguments& options) {
-  std::vector<Row> rows;
+  std::vector<VersionRow> rows;
   for (const uint64_t versions : options.versions) {
     if (versions == 0) return context.fail(invalid_argument("a chain has one version or more"));
     const Status status = measure_chain(context, versions, options, &rows);
@@ -187,7 +190,7 @@ int versions_bench(const Context& context, const VersionsBenchArguments& options
   const Result<RecordCosts> costs = measure_records(options.tensors);
   if (!costs.ok()) return context.fail(costs.status());
   uint64_t most = 0;
-  for (const Row& row : rows) most = std::max(most, row.requests);
+  for (const VersionRow& row : rows) most = std::max(most, row.requests);
   const auto verdict = [](bool met) { return met ? "met" : "MISSED"; };
   say_rows(context, rows);
   context.say("");

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "store/s3/wire/answers.h"
 
 namespace deltawire::s3 {
@@ -51,7 +52,7 @@ Result<int64_t> parse_expiry(std::string_view text) {
 
 Result<Keys> parse_json_keys(std::string_view where, std::string_view json) {
   const std::string begin(where);
-  const nlohmann::json answer = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json answer = parse_json(json);
   if (!answer.is_object()) return corruption(begin + ": what it said is not a JSON object");
   const auto text = [&](const char* name) -> std::string {
     const auto found = answer.find(name);

@@ -32,7 +32,7 @@ std::string lower(std::string text) {
 }
 
 // Ends cut off, runs of spaces made one.
-std::string trimmed(std::string_view value) {
+std::string single_spaced(std::string_view value) {
   std::string out;
   for (const char c : value) {
     if (c != ' ' || (!out.empty() && out.back() != ' ')) out.push_back(c);
@@ -92,7 +92,7 @@ std::string authorization(const RequestToSign& request, const SigningScope& scop
                           const Credentials& credentials) {
   Pairs headers;
   for (const auto& [name, value] : request.headers) {
-    headers.emplace_back(lower(name), trimmed(value));
+    headers.emplace_back(lower(name), single_spaced(value));
   }
   std::sort(headers.begin(), headers.end());
   std::string canonical_headers, names;
