@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct DiffArguments {
-  std::string old_path, new_path, out, digest = "xxh3-128";
+  std::string old_path, new_path, out, digest = "sum128";
   bool sized_parts = false;
   DiffOptions diff;
 };
@@ -126,8 +126,8 @@ void add_diff(Command& app, Context& context, Call* call) {
   add_choice(verb, "--codec", &options->diff.codec,
              "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw",
              codec_names());
-  add_choice(verb, "--digest", &options->digest, "xxh3-128 (default), blake3 or adler32",
-             {"xxh3-128", "blake3", "adler32"});
+  add_choice(verb, "--digest", &options->digest, "sum128 (default), xxh3-128, blake3 or adler32",
+             {"sum128", "xxh3-128", "blake3", "adler32"});
   Option* part_size =
       add_bytes(verb, "--part-size", &options->diff.part_bytes,
                 "start a new part of a folder at this size, e.g. 256MiB or 1GB (default 1GiB)");

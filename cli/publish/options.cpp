@@ -22,9 +22,9 @@ Result<std::filesystem::path> snapshots_folder() {
 
 Status PublishVerbOptions::complete(const Context& context) {
   const auto kind = parse_digest_kind(digest);
-  if (!kind || (*kind != DigestKind::kXxh3_128 && *kind != DigestKind::kBlake3)) {
+  if (!kind || *kind == DigestKind::kAdler32 || *kind == DigestKind::kSha256) {
     return invalid_argument("digest \"" + digest +
-                            "\" does not prove a version; use xxh3-128 or blake3");
+                            "\" does not prove a version; use sum128, xxh3-128 or blake3");
   }
   publish.digest = *kind;
   if (mode == "full") {

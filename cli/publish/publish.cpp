@@ -53,7 +53,8 @@ void add_publish(Command& app, Context& context, Call* call) {
   verb->add_option(
       "--codec", publish_options.codec,
       "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw");
-  verb->add_option("--digest", options->digest, "of a new run: xxh3-128 (default) or blake3");
+  verb->add_option("--digest", options->digest,
+                   "of a new run: sum128 (default), xxh3-128 or blake3");
   add_choice(verb, "--mode", &options->mode,
              "delta (default), or full: every version whole, without a snapshot",
              {"delta", "full"});

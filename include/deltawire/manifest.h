@@ -77,7 +77,7 @@ struct Manifest {
   std::vector<PartRef> parts;
   std::vector<SideFile> files;  // all that the version has beside its weights, by name
   PartRef schema;
-  DigestKind digest_kind = DigestKind::kXxh3_128;
+  DigestKind digest_kind = kDefaultDigest;
   // Post-state digests of all tensors, in the order of the schema. For a tensor in `boxes` it is a
   // digest of the digests of those.
   std::vector<Digest> digests;

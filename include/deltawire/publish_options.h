@@ -69,7 +69,7 @@ struct PublishOptions {
   Limits limits;
   CudaOptions cuda;
   std::string codec = "auto";
-  DigestKind digest = DigestKind::kXxh3_128;  // of a new run; later versions keep it
+  DigestKind digest = kDefaultDigest;  // of a new run; later versions keep it
   uint64_t part_bytes = uint64_t{64} << 20;
   bool new_run = false;        // begin one though the snapshot says that the store held another
   bool single_writer = false;  // allow a store without conditional put

@@ -41,17 +41,13 @@ class DigestedTightPipeline final : public CodecPipeline {
  public:
   DigestedTightPipeline() : CodecPipeline(kDigestedTightName, find_codec(CodecId::kTight)) {}
 
-  // As `diff` and `apply` do it: a tensor that has one thread is hashed on the way.
+  // As `diff` and `apply` do it: hashed on the way.
   Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
-    if (worker.inner != nullptr) {
-      DW_RETURN_IF_ERROR(CodecPipeline::publish(tensor, worker, wire));
-      if (wire->changed) wire->digest = digest_of(DigestKind::kXxh3_128, tensor.after);
-      return {};
-    }
-    Hasher hasher(DigestKind::kXxh3_128);
+    Hasher hasher(DigestKind::kSum128);
     const Codec& codec = *find_codec(CodecId::kTight);
-    DW_ASSIGN_OR_RETURN(Encoded encoded, codec.encode_hashed(tensor.layout, tensor.before,
-                                                             tensor.after, {nullptr, &hasher}));
+    DW_ASSIGN_OR_RETURN(Encoded encoded,
+                        codec.encode_hashed(tensor.layout, tensor.before, tensor.after,
+                                            {nullptr, &hasher}, worker.inner));
     wire->changed = encoded.num_changed != 0;
     wire->codec = codec.id();
     wire->payload = std::move(encoded.payload);
@@ -60,13 +56,10 @@ class DigestedTightPipeline final : public CodecPipeline {
   }
 
   Status apply(const BenchTensor& tensor, const Wire& wire, Worker worker) const override {
-    if (worker.inner != nullptr) {
-      DW_RETURN_IF_ERROR(CodecPipeline::apply(tensor, wire, worker));
-      return check_digest(wire, digest_of(wire.digest.kind, tensor.work));
-    }
     Hasher hasher(wire.digest.kind);
     DW_RETURN_IF_ERROR(
-        find_codec(wire.codec)->apply_hashed(tensor.layout, wire.payload, tensor.work, &hasher));
+        find_codec(wire.codec)
+            ->apply_hashed(tensor.layout, wire.payload, tensor.work, &hasher, worker.inner));
     return check_digest(wire, hasher.finish());
   }
 };

@@ -76,7 +76,7 @@ class Pipeline {
 using Pipelines = std::vector<std::unique_ptr<const Pipeline>>;
 
 Pipelines codec_pipelines();  // `auto` and every codec, without digests
-// `tight` with what slime does beside its codec: the xxh3-128 of each new tensor, made by publish
+// `tight` with what slime does beside its codec: a digest of each new tensor, made by publish
 // and checked by apply.
 std::unique_ptr<const Pipeline> digested_tight_pipeline();
 Pipelines peer_pipelines();

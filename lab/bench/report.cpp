@@ -247,7 +247,7 @@ void say_notes(const BenchReport& report, const Context& context) {
   if (!report.pipelines.empty()) {
     context.say(
         "trl-v1: int32 positions and values. slime-gen1: u16 or u32 gaps and values. slime: "
-        "XOR, zstd level 1\nand xxh3-128 per tensor. deltawire: tight, and xxh3-128 per "
+        "XOR, zstd level 1\nand xxh3-128 per tensor. deltawire: tight, and sum128 per "
         "tensor. The peers' pipelines are written\nhere in C++ that keeps its buffers, "
         "one thread per tensor, with none of the cost of their Python.");
   }

@@ -17,7 +17,7 @@ def diff_checkpoints(
     out: Path,
     *,
     codec: str = "auto",
-    digest: str = "xxh3-128",
+    digest: str = "sum128",
     threads: int = 0,
     part_bytes: int = 1 << 30,
     progress: Progress = False,

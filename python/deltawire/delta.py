@@ -120,7 +120,7 @@ def diff(
     new: Source,
     *,
     codec: str = "auto",
-    digest: str = "xxh3-128",
+    digest: str = "sum128",
     threads: int = 0,
     progress: Progress = False,
 ) -> Delta:

@@ -60,7 +60,7 @@ class Publisher:
         limits: Limits | None = None,
         cuda: Cuda | None = None,
         codec: str = "auto",
-        digest: str = "xxh3-128",
+        digest: str = "sum128",
         part_bytes: int = 64 << 20,
         new_run: bool = False,
         single_writer: bool = False,

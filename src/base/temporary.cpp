@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <atomic>
 #include <cerrno>
@@ -9,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "deltawire/digest.h"
+#include "base/hex.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -26,9 +27,9 @@ std::string make_tag() {
   const fs::path space = fs::read_symlink("/proc/self/ns/pid", error);
   if (boot.empty() || error) return {};
   const std::string text = boot + space.string();
-  Hasher hasher(DigestKind::kXxh3_128);
-  hasher.update(text);
-  return hasher.finish().hex().substr(0, kTagSize);
+  XXH64_canonical_t hash;
+  XXH64_canonicalFromHash(&hash, XXH3_64bits(text.data(), text.size()));
+  return to_hex(hash.digest).substr(0, kTagSize);
 }
 
 const std::string& tag() {

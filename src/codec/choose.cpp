@@ -41,10 +41,10 @@ Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, 
 }
 
 Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                      const Hashers& hashers) {
+                                      const Hashers& hashers, ThreadPool* pool) {
   DW_ASSIGN_OR_RETURN(Encoded tight,
-                      tight_codec().encode_hashed(layout, old_bytes, new_bytes, hashers));
-  return improve(std::move(tight), layout, old_bytes, new_bytes, nullptr);
+                      tight_codec().encode_hashed(layout, old_bytes, new_bytes, hashers, pool));
+  return improve(std::move(tight), layout, old_bytes, new_bytes, pool);
 }
 
 }  // namespace deltawire

@@ -44,9 +44,8 @@ struct Encoded {
   uint64_t num_changed = 0;
 };
 
-// Hashers that are fed a codec's arrays from first to last byte while it works on them. A codec
-// that goes through an array in order does so while the bytes are in cache: hashing is then nearly
-// free.
+// Hashers that are fed a codec's arrays while it works on them, which they share with it: bytes are
+// in cache then, and hashing is nearly free.
 struct Hashers {
   Hasher* old_bytes = nullptr;
   Hasher* new_bytes = nullptr;
@@ -63,15 +62,15 @@ class Codec {
 
   virtual Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                  ThreadPool* pool) const = 0;
-  // The same on one thread, feeding `hashers`.
+  // The same, feeding `hashers`. A pool only for kinds of digests that add up.
   virtual Result<Encoded> encode_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                        const Hashers& hashers) const;
+                                        const Hashers& hashers, ThreadPool* pool) const;
   // Patches `data`, which holds the old array, in place. After an error its content is undefined:
   // callers patch a copy, or use decode() and keep a redo record.
   virtual Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const = 0;
-  // The same on one thread; `patched` is fed the new array.
-  virtual Status apply_hashed(Layout layout, Bytes payload, MutableBytes data,
-                              Hasher* patched) const;
+  // The same; `patched` is fed the new array. A pool only for kinds of digests that add up.
+  virtual Status apply_hashed(Layout layout, Bytes payload, MutableBytes data, Hasher* patched,
+                              ThreadPool* pool) const;
   // The same as absolute pairs, with nothing written.
   virtual Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                                  ThreadPool* pool) const = 0;

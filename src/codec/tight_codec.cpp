@@ -15,6 +15,7 @@
 #include "codec/tight_encode.h"
 #include "codec/tight_payload.h"
 #include "codec/tight_sample.h"
+#include "digest/parallel.h"
 
 namespace deltawire {
 namespace tight {
@@ -39,7 +40,7 @@ struct BlockRanges {
 template <class T>
 class Encoder {
  public:
-  // With `hashers` there is no pool: blocks are then taken in order.
+  // With hashers that do not add up there is no pool: blocks are then taken in order.
   Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers)
       : layout_(layout),
         old_(old_bytes),
@@ -78,8 +79,8 @@ class Encoder {
   // A block that has just been scanned is still in cache.
   void update_hashers(size_t block) const {
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
-    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update(old_.subspan(at, size));
-    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update(new_.subspan(at, size));
+    if (hashers_.old_bytes != nullptr) update_stretch(hashers_.old_bytes, old_, at, size);
+    if (hashers_.new_bytes != nullptr) update_stretch(hashers_.new_bytes, new_, at, size);
   }
 
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
@@ -207,7 +208,8 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
       kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(),
                                                 scratch.values.data(), scratch.count);
       if (hasher != nullptr) {
-        hasher->update({own, std::min(block_elements, n - start) * sizeof(T)});
+        update_stretch(hasher, data, start * sizeof(T),
+                       std::min(block_elements, n - start) * sizeof(T));
       }
     }
     return {};
@@ -289,18 +291,18 @@ class TightCodec final : public Codec {
   }
 
   Result<Encoded> encode_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                const Hashers& hashers) const override {
-    return encode_blocks(layout, old_bytes, new_bytes, nullptr, hashers);
+                                const Hashers& hashers, ThreadPool* pool) const override {
+    return encode_blocks(layout, old_bytes, new_bytes, pool, hashers);
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
     return apply_blocks(layout, payload, data, pool, nullptr);
   }
 
-  Status apply_hashed(Layout layout, Bytes payload, MutableBytes data,
-                      Hasher* patched) const override {
-    if (payload.empty()) return Codec::apply_hashed(layout, payload, data, patched);
-    return apply_blocks(layout, payload, data, nullptr, patched);
+  Status apply_hashed(Layout layout, Bytes payload, MutableBytes data, Hasher* patched,
+                      ThreadPool* pool) const override {
+    if (payload.empty()) return Codec::apply_hashed(layout, payload, data, patched, pool);
+    return apply_blocks(layout, payload, data, pool, patched);
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,

@@ -39,10 +39,10 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
       contents = boxed;
     }
     Digest got;
-    if (pool == nullptr) {
+    if (pool == nullptr || adds_up(entry.new_digest.kind)) {
       Hasher hasher(entry.new_digest.kind);
       DW_RETURN_IF_ERROR(
-          codec.apply_hashed(layout, item->payload, contents, &hasher).at(item->place));
+          codec.apply_hashed(layout, item->payload, contents, &hasher, pool).at(item->place));
       got = hasher.finish();
     } else {
       DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));

@@ -5,6 +5,7 @@
 #include "base/waves.h"
 #include "codec/choose.h"
 #include "delta/item_copies.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
 #include "store/bodies.h"
@@ -32,34 +33,40 @@ Result<Choice> encode_change(const TensorChange& change, const Codec* codec, Thr
   return choice;
 }
 
-Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec,
-                             const Hashers& hashers) {
+Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec, const Hashers& hashers,
+                             ThreadPool* pool) {
   const Layout layout = layout_of(change.dtype);
   const Bytes before = change.old_bytes, after = change.new_bytes;
-  if (codec == nullptr) return encode_smallest_hashed(layout, before, after, hashers);
+  if (codec == nullptr) return encode_smallest_hashed(layout, before, after, hashers, pool);
   Choice choice;
   choice.codec = codec->id();
-  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers));
+  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers, pool));
   return choice;
 }
 
-// Old and new are hashed by two threads when the item has the pool to itself.
+// When the item has the pool to itself, old and new are hashed by all threads, or by one each.
 void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool* pool,
                EncodedItem* out) {
-  parallel_for(pool, old_too ? 2 : 1, [&](size_t which, unsigned) {
+  const auto hash = [&](size_t which, ThreadPool* inner) {
     const Bytes bytes = which == 0 ? item.change.new_bytes : item.change.old_bytes;
-    const Digest digest = digest_of(kind, bytes);
+    const Digest digest = digest_of(kind, bytes, inner);
     (which == 0 ? out->entry.new_digest : out->old_digest) = digest;
     (which == 0 ? out->new_state : out->old_state) = tensor_state_digest(digest, bytes);
-  });
+  };
+  const size_t count = old_too ? 2 : 1;
+  if (!adds_up(kind)) {
+    return parallel_for(pool, count, [&](size_t which, unsigned) { hash(which, nullptr); });
+  }
+  for (size_t which = 0; which < count; ++which) hash(which, pool);
 }
 
-// On one thread hashing rides along with encoding. `hash_unchanged`: digests are wanted whether or
+// Hashing rides along with encoding, unless there are threads and the kind does not add up.
+// `hash_unchanged`: digests are wanted whether or
 // not there was a change.
 Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, DigestKind kind,
                                bool hash_old, bool hash_unchanged, ThreadPool* pool,
                                EncodedItem* out) {
-  if (pool != nullptr) {
+  if (pool != nullptr && !adds_up(kind)) {
     DW_ASSIGN_OR_RETURN(Choice choice, encode_change(item.change, codec, pool));
     if (hash_unchanged || choice.encoded.num_changed != 0) {
       hash_item(item, kind, hash_old, pool, out);
@@ -69,7 +76,7 @@ Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, Diges
   Hasher old_hasher(kind), new_hasher(kind);
   DW_ASSIGN_OR_RETURN(
       Choice choice,
-      encode_hashed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}));
+      encode_hashed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}, pool));
   out->entry.new_digest = new_hasher.finish();
   out->new_state = tensor_state_digest(out->entry.new_digest, item.change.new_bytes);
   if (hash_old) {

@@ -48,7 +48,7 @@ enum class Hashing : uint8_t {
 
 struct EncodeOptions {
   std::string codec = "auto";
-  DigestKind digest = DigestKind::kXxh3_128;
+  DigestKind digest = kDefaultDigest;
   Hashing hashing = Hashing::kAll;
   uint64_t wave_bytes = UINT64_MAX;  // bytes of items at work at once, at most (or one item)
   Progress progress;

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/thread_pool.h"
 #include "deltawire/digest.h"
 
 namespace deltawire {
@@ -14,12 +15,18 @@ struct ChangeSpan {
   Bytes values;
 };
 
-// One pass over `bytes`, through a buffer that fits the cache.
-Digest patched_digest(DigestKind kind, unsigned width, Bytes bytes, const ChangeSpan& changes);
+// One pass over `bytes`, through a buffer that fits the cache. Of the pool only kinds that add up
+// have a use.
+Digest patched_digest(DigestKind kind, unsigned width, Bytes bytes, const ChangeSpan& changes,
+                      ThreadPool* pool);
 
 // Of an array, around its changes.
 struct BothDigests {
   Digest before, after;
 };
+
+// sum128 of both: `bytes` are read once, and again where they change.
+BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
+                           ThreadPool* pool);
 
 }  // namespace deltawire

@@ -47,7 +47,7 @@ Status stage_pairs(Patched* tensor, ThreadPool* pool) {
   tensor->changes = std::move(changes).value();
   const auto digest = [&](DigestKind kind) {
     return patched_digest(kind, layout.width, tensor->bytes,
-                          {tensor->changes.positions, tensor->changes.values});
+                          {tensor->changes.positions, tensor->changes.values}, pool);
   };
   const DigestKind kind = item.entry.new_digest.kind, state_kind = state_digest_kind(kind);
   const Digest got = digest(kind);

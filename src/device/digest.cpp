@@ -1,12 +1,15 @@
-// Digests of arrays on the device. xxh3-128 is computed there up to the last kilobyte of each
-// array, which the host looks at; for other kinds the bytes come here.
+// Digests of arrays on the device. sum128 is computed there, and xxh3-128 up to the last kilobyte
+// of each array, which the host looks at; for other kinds the bytes come here.
 #include <algorithm>
+#include <array>
 
-#include "base/xxh3_parts.h"
 #include "codec/cuda/carve.h"
 #include "device/arrays.h"
 #include "device/context.h"
+#include "digest/finish_sums.h"
+#include "digest/xxh3_parts.h"
 #include "kernels/cuda/digest.h"
+#include "kernels/cuda/sum.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -111,6 +114,38 @@ class Batch {
   uint64_t* sums_[2] = {};
 };
 
+// All arrays in one pass.
+Status sum_arrays(Context::Impl& impl, std::span<const DigestArray> arrays, Stream stream,
+                  Digest* out) {
+  std::vector<SumArray> opened;
+  uint64_t num_chunks = 0;
+  for (const DigestArray& array : arrays) {
+    opened.push_back({array.data, array.num_bytes, num_chunks, array.kind});
+    num_chunks += num_sum_chunks(array.num_bytes);
+  }
+  SumArray* arrays_at = nullptr;
+  uint64_t* sums_at = nullptr;
+  const size_t num = opened.size(), sums_bytes = num * sizeof(std::array<uint64_t, 2>);
+  const auto carve_all = [&](Carve carve) {
+    arrays_at = carve.take<SumArray>(num);
+    sums_at = carve.take<uint64_t>(2 * num);
+    return carve.size();
+  };
+  DW_ASSIGN_OR_RETURN(uint8_t* const scratch,
+                      impl.workspace.get(Workspace::kSlots, carve_all(Carve(nullptr))));
+  carve_all(Carve(scratch));
+  DW_RETURN_IF_ERROR(copy(arrays_at, opened.data(), num * sizeof(SumArray), stream));
+  DW_RETURN_IF_ERROR(fill_zero(sums_at, sums_bytes, stream));
+  DW_RETURN_IF_ERROR(add_sums(arrays_at, uint32_t(num), num_chunks, sums_at, stream));
+  DW_ASSIGN_OR_RETURN(uint8_t* const host, impl.workspace.get(Workspace::kHostBytes, sums_bytes));
+  DW_RETURN_IF_ERROR(copy(host, sums_at, sums_bytes, stream));
+  DW_RETURN_IF_ERROR(wait(stream));
+  for (size_t i = 0; i < num; ++i) {
+    out[i] = finish_sums(load_le<std::array<uint64_t, 2>>(host + 16 * i), opened[i].num_bytes);
+  }
+  return {};
+}
+
 Result<Digest> hash_on_host(Context::Impl& impl, DigestKind kind, const Contents& contents,
                             Stream stream) {
   Hasher hasher(kind);
@@ -148,7 +183,7 @@ Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
   DW_ASSIGN_OR_RETURN(const std::vector<DigestArray> opened, open_arrays(arrays));
   if (!digest_available(kind)) return unsupported(std::string(digest_name(kind)) + " digests");
   std::vector<Digest> out(arrays.size());
-  if (kind != DigestKind::kXxh3_128) {
+  if (kind != DigestKind::kXxh3_128 && kind != DigestKind::kSum128) {
     for (size_t i = 0; i < arrays.size(); ++i) {
       DW_ASSIGN_OR_RETURN(out[i], hash_on_host(impl, kind, arrays[i], stream));
     }
@@ -157,8 +192,10 @@ Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
   const size_t most = impl.scratch_bytes() / 4 / kArrayBytes;
   for (size_t begin = 0; begin < opened.size(); begin += most) {
     const size_t count = std::min(most, opened.size() - begin);
-    Batch batch(impl, std::span(opened).subspan(begin, count), stream);
-    DW_RETURN_IF_ERROR(batch.run(out.data() + begin));
+    const auto some = std::span(opened).subspan(begin, count);
+    DW_RETURN_IF_ERROR(kind == DigestKind::kSum128
+                           ? sum_arrays(impl, some, stream, out.data() + begin)
+                           : Batch(impl, some, stream).run(out.data() + begin));
   }
   return out;
 }

@@ -20,7 +20,7 @@ inline constexpr std::string_view kDeltaFormat = "delta/1";
 
 // What all entries of a delta share; repeated in every part.
 struct DeltaInfo {
-  DigestKind digest_kind = DigestKind::kXxh3_128;
+  DigestKind digest_kind = kDefaultDigest;
   // State digests, xxh3-128. Parts of a chain's version leave `target` empty (size 0): they are
   // uploaded before the last tensor is hashed, and the manifest says where they lead.
   Digest base, target;

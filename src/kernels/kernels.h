@@ -63,6 +63,10 @@ struct Kernels {
   // ranks[i] - base must be below the class's total in this segment.
   void (*locate)(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
                  const uint32_t* ranks, uint32_t base, size_t count, uint16_t* positions) noexcept;
+
+  // sum128 (sum_math.h): adds the terms of num_words words to both lanes of `sums`. `position` is
+  // that of the first word in its tensor.
+  void (*sum)(const uint8_t* data, size_t num_words, uint64_t position, uint64_t* sums) noexcept;
 };
 
 // Index into the per-width members: widths 1, 2, 4, 8.

@@ -11,6 +11,7 @@
 #include "codec/changes.h"
 #include "codec/codec.h"
 #include "codec/gaps_body.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "tensor/text.h"
 
@@ -39,6 +40,9 @@ std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
   }
   return slabs;
 }
+
+// Of slabs, whatever kind the chain has: it takes all threads, and follows from changes.
+constexpr DigestKind kRedoDigest = DigestKind::kSum128;
 
 // Gaps, unless the array itself is smaller.
 Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool* pool,
@@ -119,10 +123,8 @@ Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_by
     if (encoded.num_changed == 0) continue;
     entry.num_changed = encoded.num_changed;
     redo.payload = std::move(encoded.payload);
-    parallel_for(pool, 2, [&](size_t which, unsigned) {
-      if (which == 0) entry.old_digest = digest_of(DigestKind::kXxh3_128, from);
-      if (which == 1) entry.new_digest = digest_of(DigestKind::kXxh3_128, to);
-    });
+    entry.old_digest = digest_of(kRedoDigest, from, pool);
+    entry.new_digest = digest_of(kRedoDigest, to, pool);
     DW_RETURN_IF_ERROR(take(std::move(redo)));
   }
   return {};
@@ -148,16 +150,13 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     entry.codec = CodecId::kGaps;
     entry.num_changed = positions.size();
     redo.payload = gaps_payload(width, positions, values);
-    constexpr DigestKind kKind = DigestKind::kXxh3_128;
-    if (digests && entry.box.whole() && digests->before.kind == kKind &&
-        digests->after.kind == kKind) {
-      entry.old_digest = digests->before;
-      entry.new_digest = digests->after;
-    } else {
-      const Bytes own = before.bytes.subspan(range.offset, range.size);
-      entry.old_digest = digest_of(kKind, own);
-      entry.new_digest = patched_digest(kKind, width, own, {positions, values});
-    }
+    const bool known = digests && entry.box.whole() && digests->before.kind == kRedoDigest &&
+                       digests->after.kind == kRedoDigest;
+    const Bytes own = before.bytes.subspan(range.offset, range.size);
+    const BothDigests both =
+        known ? *digests : digests_around(width, own, {positions, values}, nullptr);
+    entry.old_digest = both.before;
+    entry.new_digest = both.after;
     DW_RETURN_IF_ERROR(take(std::move(redo)));
   }
   return {};
@@ -167,7 +166,9 @@ RedoWriter::RedoWriter(std::filesystem::path folder, DeltaInfo info, uint64_t me
     : folder_(std::move(folder)),
       info_(std::move(info)),
       part_bytes_(std::min(kPartBytes, memory_bytes)),
-      queue_("writing", 1, memory_bytes, PublishClock(), {}) {}
+      queue_("writing", 1, memory_bytes, PublishClock(), {}) {
+  info_.digest_kind = kRedoDigest;
+}
 
 Status RedoWriter::add(RedoEntry entry) {
   if (!pending_.empty() && pending_bytes_ + entry.payload.size() > part_bytes_) {

@@ -60,7 +60,7 @@ class RedoWriter {
   Status close_part();
 
   const std::filesystem::path folder_;
-  const DeltaInfo info_;
+  DeltaInfo info_;
   const uint64_t part_bytes_;
   std::vector<RedoEntry> pending_;
   uint64_t pending_bytes_ = 0, num_changed_ = 0;

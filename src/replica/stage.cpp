@@ -80,7 +80,7 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
     return changes.status();
   }
   const Digest got = patched_digest(target.kind, layout_of(job.held.dtype).width, job.held.bytes,
-                                    {changes->positions, changes->values});
+                                    {changes->positions, changes->values}, pool);
   if (got != target) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     // What lies between slabs has no digest of its own to blame.

@@ -56,22 +56,29 @@ void expect_round_trip(const Codec& codec, Layout layout, const ArrayPair& pair)
   }
 }
 
+ThreadPool& two_workers() {
+  static ThreadPool pool(2);
+  return pool;
+}
+
 // Hashers that ride along see exactly the arrays, and change nothing.
-void expect_followed(const Codec& codec, Layout layout, const ArrayPair& pair) {
+void expect_followed(const Codec& codec, Layout layout, const ArrayPair& pair, DigestKind kind,
+                     ThreadPool* pool) {
   const Bytes before = pair.old_bytes.span(), after = pair.new_bytes.span();
-  Hasher old_hasher(DigestKind::kXxh3_128), new_hasher(DigestKind::kXxh3_128);
-  const auto encoded = codec.encode_hashed(layout, before, after, {&old_hasher, &new_hasher});
+  Hasher old_hasher(kind), new_hasher(kind);
+  const auto encoded = codec.encode_hashed(layout, before, after, {&old_hasher, &new_hasher}, pool);
   ASSERT_TRUE(encoded.ok()) << encoded.status().to_string();
   EXPECT_TRUE(same_bytes(encoded->payload, codec.encode(layout, before, after, nullptr)->payload));
-  EXPECT_EQ(old_hasher.finish(), digest_of(DigestKind::kXxh3_128, before));
-  EXPECT_EQ(new_hasher.finish(), digest_of(DigestKind::kXxh3_128, after));
+  EXPECT_EQ(old_hasher.finish(), digest_of(kind, before));
+  EXPECT_EQ(new_hasher.finish(), digest_of(kind, after));
 
   WalledBuffer patched(before);
-  Hasher hasher(DigestKind::kXxh3_128);
-  const Status applied = codec.apply_hashed(layout, encoded->payload, patched.span(), &hasher);
+  Hasher hasher(kind);
+  const Status applied =
+      codec.apply_hashed(layout, encoded->payload, patched.span(), &hasher, pool);
   ASSERT_TRUE(applied.ok()) << applied.to_string();
   EXPECT_TRUE(same_bytes(after, patched.span()));
-  EXPECT_EQ(hasher.finish(), digest_of(DigestKind::kXxh3_128, after));
+  EXPECT_EQ(hasher.finish(), digest_of(kind, after));
 }
 
 class EveryCodec : public ::testing::TestWithParam<const Codec*> {};
@@ -120,7 +127,12 @@ TEST_P(EveryCodec, FollowersSeeTheWholeArrays) {
   for (const size_t n : {0, 1, 1000, 300'000, 1'300'001}) {
     for (const double density : {0.0, 0.01, 1.0}) {
       SCOPED_TRACE("elements " + std::to_string(n) + ", density " + std::to_string(density));
-      expect_followed(*GetParam(), layout_of(2), make_arrays(2, n, density, n));
+      expect_followed(*GetParam(), layout_of(2), make_arrays(2, n, density, n),
+                      DigestKind::kXxh3_128, nullptr);
+      expect_followed(*GetParam(), layout_of(2), make_arrays(2, n, density, n), DigestKind::kSum128,
+                      nullptr);
+      expect_followed(*GetParam(), layout_of(2), make_arrays(2, n, density, n), DigestKind::kSum128,
+                      &two_workers());
     }
   }
 }

@@ -26,12 +26,18 @@ struct Hashed {
         {{floats.dtype, on_device.back().data()}, DType::kBF16, floats.rounded.size()});
     bytes.push_back(std::move(floats.rounded));
   }
-  void expect_digests(Context& context, DigestKind kind = DigestKind::kXxh3_128) const {
+  // Of the kinds that are computed on the device.
+  void expect_digests(Context& context) const {
+    for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kSum128}) {
+      expect_digests(context, kind);
+    }
+  }
+  void expect_digests(Context& context, DigestKind kind) const {
     const auto digests = context.digests(kind, contents, nullptr);
     ASSERT_TRUE(digests.ok()) << digests.status().to_string();
     for (size_t i = 0; i < bytes.size(); ++i) {
       ASSERT_EQ((*digests)[i].hex(), digest_of(kind, bytes[i]).hex())
-          << "array " << i << " of " << bytes[i].size() << " bytes";
+          << digest_name(kind) << ", array " << i << " of " << bytes[i].size() << " bytes";
     }
   }
 };

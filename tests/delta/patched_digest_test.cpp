@@ -24,8 +24,9 @@ TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
       ASSERT_TRUE(encoded.ok());
       const auto changes = codec.decode(layout, encoded->payload, before, nullptr);
       ASSERT_TRUE(changes.ok()) << changes.status().to_string();
-      for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kSha256}) {
-        EXPECT_EQ(patched_digest(kind, 2, before, {changes->positions, changes->values}),
+      for (const DigestKind kind :
+           {DigestKind::kXxh3_128, DigestKind::kSha256, DigestKind::kSum128}) {
+        EXPECT_EQ(patched_digest(kind, 2, before, {changes->positions, changes->values}, nullptr),
                   digest_of(kind, tensor.bytes))
             << elements << " " << density;
       }

@@ -24,8 +24,8 @@ class VersionPartsTest : public ::testing::Test {
   Digest base_state() const {
     std::vector<TensorState> states;
     for (const TestTensor& tensor : before_) {
-      states.push_back({tensor.name, tensor.dtype, tensor.shape,
-                        digest_of(DigestKind::kXxh3_128, tensor.bytes)});
+      states.push_back(
+          {tensor.name, tensor.dtype, tensor.shape, digest_of(kDefaultDigest, tensor.bytes)});
     }
     return state_digest(states);
   }

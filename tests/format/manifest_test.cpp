@@ -27,6 +27,7 @@ Manifest sample() {
   m.files = {{"config.json", 5, sha("config"), "0000000003-ef"},
              {"tokenizer – v2.json", 6, sha("tokenizer"), "0000000012-ab"}};
   m.schema = {"schemas/x.json", 7, sha("schema")};
+  m.digest_kind = DigestKind::kXxh3_128;
   m.digests = {xxh("a"), xxh("b"), xxh("c")};
   m.boxes["w\n"] = {{{{0, 0}, {1, 2}}, xxh("x")}, {{{1, 0}, {1, 2}}, xxh("y")}};
   m.state = xxh("state");

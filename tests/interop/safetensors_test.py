@@ -51,7 +51,7 @@ def main(deltawire):
             assert all(info["dtype"] == "U8" and len(info["shape"]) == 1 for info in entries.values()), entries
             size = struct.unpack("<Q", delta.read_bytes()[:8])[0]
             metadata = json.loads(delta.read_bytes()[8:8 + size])["__metadata__"]
-            assert metadata["deltawire"].startswith("delta/1 xxh3-128 "), metadata
+            assert metadata["deltawire"].startswith("delta/1 sum128 "), metadata
             assert len(metadata["deltawire.entries"].split(";")) == len(new), metadata
             out = folder / "out.safetensors"
             subprocess.run([deltawire, "apply", delta, folder / "old.safetensors", "-o", out, "--quiet"], check=True)

@@ -2,10 +2,9 @@
 
 #include <cuda_pipeline.h>
 
-#include "base/xxh3_parts.h"
-#include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/check.cuh"
-#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/hashed_bytes.cuh"
+#include "kernels/xxh3_math.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -53,35 +52,10 @@ struct Sum {
   }
 };
 
-// How sixteen bytes are read: elements count as bytes unless they are rounded.
-template <NewKind kKind>
-struct Reader {
-  using Element = std::conditional_t<kKind == NewKind::kSame, uint8_t, uint16_t>;
-  using Bits = NewBits<Element, kKind>;
-
-  // At any alignment.
-  static __device__ uint4 load_any(const void* data, uint64_t byte) {
-    if constexpr (kKind == NewKind::kSame) {
-      const uint8_t* const at = static_cast<const uint8_t*>(data) + byte;
-      const uint64_t low = load_element<uint64_t>(at, 0), high = load_element<uint64_t>(at, 1);
-      return {uint32_t(low), uint32_t(low >> 32), uint32_t(high), uint32_t(high >> 32)};
-    } else {
-      uint32_t words[4];
-#pragma unroll
-      for (unsigned w = 0; w < 4; ++w) {
-        const uint64_t i = byte / 2 + 2 * w;
-        words[w] = load_new<uint16_t, kKind>(data, i) |
-                   uint32_t(load_new<uint16_t, kKind>(data, i + 1)) << 16;
-      }
-      return {words[0], words[1], words[2], words[3]};
-    }
-  }
-};
-
 template <NewKind kKind>
 __device__ void sum_run(const DigestArray& array, const ThreadKeys& keys, uint64_t block,
                         unsigned count, uint64_t* out) {
-  using R = Reader<kKind>;
+  using R = HashedBytes<kKind>;
   constexpr unsigned kInFlight = 4 / R::Bits::kVectors;  // blocks whose loads are under way
   const uint64_t start = block * kBlockBytes + lane_id() * 16;
   if (!is_aligned16(array.data)) {
@@ -229,7 +203,7 @@ __global__ void __launch_bounds__(kWarp)
 
 template <NewKind kKind>
 __device__ void copy_tail(const DigestArray& array, uint8_t* out) {
-  using Element = typename Reader<kKind>::Element;
+  using Element = typename HashedBytes<kKind>::Element;
   const uint64_t count = min(array.num_bytes, kDigestTail) / sizeof(Element);
   const uint64_t first = array.num_bytes / sizeof(Element) - count;
   for (uint64_t i = threadIdx.x; i < count; i += blockDim.x) {

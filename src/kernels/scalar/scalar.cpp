@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/sum_segments.h"
+
 namespace deltawire {
 namespace {
 
@@ -107,6 +109,29 @@ void locate(const SegmentIndex& index, const ClassSplit&, uint8_t class_id, cons
   }
 }
 
+void sum_part(const uint8_t* data, size_t num_words, size_t column, uint64_t* products) {
+  for (size_t i = 0; i < num_words; ++i) {
+    const auto word = load<uint64_t>(data, i);
+    for (size_t lane = 0; lane < sum128::kLanes; ++lane) {
+      products[lane] += sum128::product(word, sum128::kWordKeys.keys[lane][column + i]);
+    }
+  }
+}
+
+void sum_whole(const uint8_t* data, size_t count, uint64_t segment, uint64_t* sums) {
+  for (; count != 0; --count, ++segment, data += sum128::kSegmentBytes) {
+    uint64_t products[sum128::kLanes] = {};
+    sum_part(data, sum128::kSegmentWords, 0, products);
+    for (size_t lane = 0; lane < sum128::kLanes; ++lane) {
+      sums[lane] += sum128::segment_key(lane, segment) * products[lane];
+    }
+  }
+}
+
+void sum(const uint8_t* data, size_t num_words, uint64_t position, uint64_t* sums) noexcept {
+  sum128::for_segments(data, num_words, position, sums, sum_whole, sum_part);
+}
+
 #define DW_WIDTHS(f) \
   { f<uint8_t>, f<uint16_t>, f<uint32_t>, f<uint64_t> }
 
@@ -114,8 +139,17 @@ void locate(const SegmentIndex& index, const ClassSplit&, uint8_t class_id, cons
 
 const Kernels& scalar_kernels() noexcept {
   static constexpr Kernels kTable = {
-      "scalar",           DW_WIDTHS(diff),  DW_WIDTHS(diff_mask),  equal, DW_WIDTHS(gather),
-      DW_WIDTHS(scatter), DW_WIDTHS(index), DW_WIDTHS(index_diff), rank,  locate,
+      "scalar",
+      DW_WIDTHS(diff),
+      DW_WIDTHS(diff_mask),
+      equal,
+      DW_WIDTHS(gather),
+      DW_WIDTHS(scatter),
+      DW_WIDTHS(index),
+      DW_WIDTHS(index_diff),
+      rank,
+      locate,
+      sum,
   };
   return kTable;
 }

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/sum_segments.h"
+
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd/simd.cpp"
@@ -59,8 +61,10 @@ inline void extract_keys(const T* p, const ClassSplit& split, uint8_t* out) {
 
 #if HWY_TARGET == HWY_NEON
 #include "kernels/simd/strip_neon-inl.h"
+#include "kernels/simd/sum_neon-inl.h"
 #else
 #include "kernels/simd/strip_x86-inl.h"
+#include "kernels/simd/sum-inl.h"
 #endif
 
 // The machine's own prefetchers stop at page borders; this reaches over them.
@@ -212,6 +216,10 @@ void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id
   }
 }
 
+void sum(const uint8_t* data, size_t num_words, uint64_t position, uint64_t* sums) noexcept {
+  sum128::for_segments(data, num_words, position, sums, sum_whole, sum_part);
+}
+
 const Kernels* table(const Kernels& scalar, std::string_view name) {
   static Kernels kTable = scalar;  // equal, gather and scatter are as fast as they can be
   kTable.name = name;
@@ -227,6 +235,7 @@ const Kernels* table(const Kernels& scalar, std::string_view name) {
 #undef DW_SET_WIDTHS
   kTable.rank = rank;
   kTable.locate = locate;
+  kTable.sum = sum;
   return &kTable;
 }
 

@@ -4,9 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/hex.h"
-#include "base/xxh3.h"
+#include "deltawire/sums.h"
+#include "digest/xxh3.h"
 
 #ifdef DELTAWIRE_HAVE_BLAKE3
 #include <blake3.h>
@@ -20,7 +22,8 @@ struct KindInfo {
   uint8_t size;
 };
 
-constexpr KindInfo kKinds[] = {{"xxh3-128", 16}, {"blake3", 32}, {"adler32", 4}, {"sha-256", 32}};
+constexpr KindInfo kKinds[] = {
+    {"xxh3-128", 16}, {"blake3", 32}, {"adler32", 4}, {"sha-256", 32}, {"sum128", 16}};
 
 constexpr const KindInfo& info(DigestKind kind) { return kKinds[size_t(kind)]; }
 
@@ -97,6 +100,8 @@ struct Hasher::Impl {
   XXH3_state_t* xxh3 = nullptr;
   EVP_MD_CTX* sha256 = nullptr;
   Adler32 adler;
+  Sums sums;
+  std::mutex mutex;  // of sums
 #ifdef DELTAWIRE_HAVE_BLAKE3
   blake3_hasher blake3;
 #endif
@@ -123,6 +128,7 @@ Hasher::Hasher(DigestKind kind) : impl_(std::make_unique<Impl>()) {
 #endif
       break;
     case DigestKind::kAdler32:
+    case DigestKind::kSum128:
       break;
   }
 }
@@ -147,12 +153,24 @@ void Hasher::update(std::span<const uint8_t> bytes) {
     case DigestKind::kAdler32:
       impl_->adler.update(bytes);
       break;
+    case DigestKind::kSum128:
+      impl_->sums.add(bytes, impl_->sums.num_bytes());
+      break;
   }
 }
 
 void Hasher::update(std::string_view text) {
   update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
+
+void Hasher::update_at(std::span<const uint8_t> bytes, uint64_t offset) {
+  Sums own;
+  own.add(bytes, offset);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->sums.add(own);
+}
+
+DigestKind Hasher::kind() const noexcept { return impl_->kind; }
 
 Digest Hasher::finish() {
   Digest digest{impl_->kind, info(impl_->kind).size, {}};
@@ -171,6 +189,8 @@ Digest Hasher::finish() {
       for (int i = 0; i < 4; ++i)
         digest.bytes[size_t(i)] = uint8_t(impl_->adler.value() >> (24 - 8 * i));
       break;
+    case DigestKind::kSum128:
+      return *impl_->sums.finish(impl_->sums.num_bytes());  // one byte after the other: all there
   }
   return digest;
 }

@@ -1,4 +1,4 @@
-#include "base/xxh3.h"
+#include "digest/xxh3.h"
 
 namespace deltawire {
 namespace {

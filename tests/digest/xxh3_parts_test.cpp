@@ -1,5 +1,5 @@
 // xxh3-128 put together from parts, as a GPU computes it, against the library's.
-#include "base/xxh3_parts.h"
+#include "digest/xxh3_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -28,8 +28,8 @@ TEST(Digest, KnownValues) {
 TEST(Digest, InOneGoOrInPiecesOnEveryInstructionSet) {
   std::vector<uint8_t> bytes(100000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(i * i >> 3);
-  for (const DigestKind kind :
-       {DigestKind::kXxh3_128, DigestKind::kBlake3, DigestKind::kAdler32, DigestKind::kSha256}) {
+  for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kBlake3, DigestKind::kAdler32,
+                                DigestKind::kSha256, DigestKind::kSum128}) {
     if (!digest_available(kind)) continue;
     for (const size_t size : {0, 1, 16, 17, 128, 129, 240, 241, 1024, 1025, 65535, 100000}) {
       const std::span<const uint8_t> part(bytes.data(), size_t(size));

@@ -1,4 +1,4 @@
-#include "base/xxh3_parts.h"
+#include "digest/xxh3_parts.h"
 
 #define XXH_STATIC_LINKING_ONLY  // for the generator of secrets
 #include <xxhash.h>

@@ -1,15 +1,12 @@
-// xxh3-128 of a long input, cut so that most of it can be computed side by side. What a block of
-// 1 KiB adds to the eight lanes of the state is a sum that does not depend on the blocks before it;
-// only the scramble between two blocks makes a chain. Written from the published specification
-// (doc/xxhash_spec.md of xxHash). The arithmetic is constexpr: nvcc compiles it for both sides.
+// The arithmetic of xxh3-128 that the CPU and a GPU share: what a block of 1 KiB adds to the eight
+// lanes of the state is a sum that does not depend on the blocks before it; only the scramble
+// between two blocks makes a chain. Written from the published specification (doc/xxhash_spec.md of
+// xxHash). All of it is constexpr: nvcc compiles it for both sides.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#include "base/bytes.h"
-#include "deltawire/digest.h"
 
 namespace deltawire::xxh3 {
 
@@ -31,7 +28,6 @@ inline constexpr Lanes kStart = {kPrime32_3, kPrime64_1, kPrime64_2, kPrime64_3,
 // scramble has the last eight words.
 using Secret = std::array<uint64_t, 24>;
 inline constexpr size_t kScrambleKey = 16;
-const Secret& secret() noexcept;
 
 // Blocks that are chained: all that end before the last byte.
 constexpr uint64_t num_blocks(uint64_t size_bytes) {
@@ -47,12 +43,5 @@ constexpr uint64_t folded(uint64_t word, uint64_t key) {
 constexpr uint64_t scrambled(uint64_t lane, uint64_t key) {
   return (lane ^ (lane >> 47) ^ key) * kPrime32_1;
 }
-
-// Adds stripe n of a block.
-void add_stripe(const uint8_t* stripe, size_t n, Lanes* lanes) noexcept;
-
-// `lanes` have come through all blocks. `last` are the last bytes of the input: 1024, or all of it.
-// A short input needs no lanes.
-Digest finish(const Lanes& lanes, Bytes last, uint64_t size_bytes);
 
 }  // namespace deltawire::xxh3

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Publish and pull from Python with weights on a GPU, through a store in memory: where the time of a step goes.
+
+    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--json]
+
+Weights are N tensors of side x side bf16 that torch holds. Each round adds noise to all of them, which changes about 1.2 % of their
+bits, publishes, pulls into another set of tensors on the same GPU, and compares both bit for bit. The best and the median round count.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+import deltawire as dw
+
+
+def step(tensors: dict[str, torch.Tensor], noise: float) -> None:
+    """What an optimizer does at the learning rates of RL, as far as bits can tell."""
+    for tensor in tensors.values():
+        wide = tensor.float()
+        wide += torch.empty_like(wide).uniform_(-noise, noise)
+        tensor.copy_(wide)
+
+
+def changed_share(before: torch.Tensor, after: torch.Tensor) -> float:
+    return (before.view(torch.int16) != after.view(torch.int16)).float().mean().item()
+
+
+def timed(call):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    result = call()
+    torch.cuda.synchronize()
+    return result, (time.perf_counter() - begin) * 1e3
+
+
+def row(name: str, times: list[float]) -> dict[str, object]:
+    return {"what": name, "best_ms": round(min(times), 2), "median_ms": round(statistics.median(times), 2)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tensors", type=int, default=120)
+    parser.add_argument("--side", type=int, default=8192)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--noise", type=float, default=1e-6)
+    parser.add_argument("--codec", default="auto")
+    parser.add_argument("--digest", default="sum128")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no GPU")
+        return 0
+    torch.manual_seed(1)
+    shape = (options.side, options.side)
+    trainer = {f"w{i:04}": torch.randn(shape, device="cuda").mul_(0.02).bfloat16() for i in range(options.tensors)}
+    engine = {name: torch.zeros_like(tensor) for name, tensor in trainer.items()}
+    store = "memory:bench"
+    publisher = dw.Publisher(store, trainer, codec=options.codec, digest=options.digest, anchors=dw.Anchors(by_bytes=False))
+    publisher.publish()
+    replica = dw.TensorReplica(store, engine)
+    replica.pull()
+    publish, pull, prepare, pause, size, share = [], [], [], [], 0, 0.0
+    for number in range(options.rounds):
+        before = trainer["w0000"].clone()
+        step(trainer, options.noise)
+        share = changed_share(before, trainer["w0000"])
+        done, took = timed(publisher.publish)
+        size = done.bytes
+        publish.append(took)
+        if number % 2 == 0:
+            pull.append(timed(replica.pull)[1])
+        else:
+            prepare.append(timed(replica.prepare)[1])
+            pause.append(timed(replica.commit)[1])
+        if not all(torch.equal(trainer[name].view(torch.int16), engine[name].view(torch.int16)) for name in trainer):
+            print("the replica differs from the trainer", file=sys.stderr)
+            return 1
+    rows = [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
+    elements = options.tensors * options.side * options.side
+    report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": elements, "changed": round(share, 5),
+              "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows}
+    if options.json:
+        print(json.dumps(report))
+        return 0
+    print(f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
+          f"{options.codec}, {options.digest}")
+    for one in rows:
+        print(f"  {one['what']:<22} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
+    return 0
+
+
+sys.exit(main())

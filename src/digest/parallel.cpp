@@ -1,0 +1,43 @@
+#include "digest/parallel.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace deltawire {
+namespace {
+
+constexpr size_t kStretchBytes = size_t{1} << 20;
+
+}  // namespace
+
+void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size) {
+  const Bytes own = bytes.subspan(at, size);
+  adds_up(hasher->kind()) ? hasher->update_at(own, at) : hasher->update(own);
+}
+
+void update_all(Hasher* hasher, Bytes bytes, ThreadPool* pool) {
+  if (pool == nullptr || !adds_up(hasher->kind())) return hasher->update(bytes);
+  const size_t count = (bytes.size() + kStretchBytes - 1) / kStretchBytes;
+  parallel_for(pool, count, [&](size_t i, unsigned) {
+    const size_t at = i * kStretchBytes;
+    update_stretch(hasher, bytes, at, std::min(kStretchBytes, bytes.size() - at));
+  });
+}
+
+Sums sums_of(Bytes bytes, ThreadPool* pool) {
+  const size_t count = (bytes.size() + kStretchBytes - 1) / kStretchBytes;
+  std::vector<Sums> workers(num_workers(pool));
+  parallel_for(pool, count, [&](size_t i, unsigned worker) {
+    const size_t at = i * kStretchBytes;
+    workers[worker].add(bytes.subspan(at, std::min(kStretchBytes, bytes.size() - at)), at);
+  });
+  for (size_t i = 1; i < workers.size(); ++i) workers[0].add(workers[i]);
+  return workers[0];
+}
+
+Digest digest_of(DigestKind kind, Bytes bytes, ThreadPool* pool) {
+  if (pool == nullptr || !adds_up(kind)) return digest_of(kind, bytes);
+  return *sums_of(bytes, pool).finish(bytes.size());
+}
+
+}  // namespace deltawire

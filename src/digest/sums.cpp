@@ -1,0 +1,167 @@
+#include "deltawire/sums.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "digest/finish_sums.h"
+#include "kernels/kernels.h"
+#include "kernels/sum_math.h"
+
+namespace deltawire {
+namespace {
+
+using sum128::kWordBytes;
+
+uint8_t known_bytes(size_t begin, size_t count) { return uint8_t(((1U << count) - 1) << begin); }
+
+void add_term(uint64_t position, uint64_t word, std::array<uint64_t, 2>* lanes) {
+  for (size_t lane = 0; lane < sum128::kLanes; ++lane) {
+    (*lanes)[lane] += sum128::term(lane, position, word);
+  }
+}
+
+std::string hex_number(uint64_t value) {
+  char text[16];
+  const auto end = std::to_chars(text, text + sizeof text, value, 16).ptr;
+  return {text, end};
+}
+
+// Takes a number and what is behind it: a separator and more, or the end.
+bool take_hex(std::string_view* text, uint64_t* value) {
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, *value, 16);
+  if (error != std::errc()) return false;
+  if (stop != end && ((*stop != ':' && *stop != ',') || stop + 1 == end)) return false;
+  text->remove_prefix(size_t(stop - text->data()) + (stop != end));
+  return true;
+}
+
+}  // namespace
+
+// Four rounds, so that every bit of either lane shows in every bit of the digest.
+Digest finish_sums(std::array<uint64_t, 2> lanes, uint64_t size_bytes) {
+  using sum128::kStep;
+  using sum128::mix;
+  const uint64_t length = mix((sum128::kLengthSeed + kStep) ^ size_bytes);
+  uint64_t a = lanes[0] + length, b = lanes[1] + mix(length + kStep);
+  b ^= mix(a + kStep);
+  a ^= mix(b + 2 * kStep);
+  b ^= mix(a + 3 * kStep);
+  a ^= mix(b + 4 * kStep);
+  Digest digest{DigestKind::kSum128, uint8_t(digest_size(DigestKind::kSum128)), {}};
+  store_le(digest.bytes.data(), a);
+  store_le(digest.bytes.data() + 8, b);
+  return digest;
+}
+
+void Sums::add(std::span<const uint8_t> bytes, uint64_t offset) {
+  num_bytes_ += bytes.size();
+  uint64_t position = offset / kWordBytes;
+  // What is left of a word that begins before, or ends behind.
+  const auto take_edge = [&](size_t begin, size_t count) {
+    Edge edge{position, 0, known_bytes(begin, count)};
+    uint8_t word[kWordBytes] = {};
+    std::memcpy(word + begin, bytes.data(), count);
+    edge.word = load_le<uint64_t>(word);
+    add_edge(edge);
+    bytes = bytes.subspan(count);
+    ++position;
+  };
+  if (const size_t begin = offset % kWordBytes; begin != 0 && !bytes.empty()) {
+    take_edge(begin, std::min(bytes.size(), kWordBytes - begin));
+  }
+  const size_t words = bytes.size() / kWordBytes;
+  kernels().sum(bytes.data(), words, position, lanes_.data());
+  bytes = bytes.subspan(words * kWordBytes);
+  position += words;
+  if (!bytes.empty()) take_edge(0, bytes.size());
+}
+
+void Sums::add_edge(const Edge& edge) {
+  const auto at =
+      std::lower_bound(edges_.begin(), edges_.end(), edge.position,
+                       [](const Edge& one, uint64_t position) { return one.position < position; });
+  if (at == edges_.end() || at->position != edge.position) {
+    edges_.insert(at, edge);
+    return;
+  }
+  twice_ |= (at->known & edge.known) != 0;
+  at->known |= edge.known;
+  at->word |= edge.word;
+  if (at->known != 0xff) return;
+  add_term(at->position, at->word, &lanes_);
+  edges_.erase(at);
+}
+
+void Sums::add(const Sums& other) {
+  num_bytes_ += other.num_bytes_;
+  twice_ |= other.twice_;
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane] += other.lanes_[lane];
+  for (const Edge& edge : std::vector<Edge>(other.edges_)) add_edge(edge);  // it may be *this
+}
+
+void Sums::replace_word(uint64_t position, uint64_t before, uint64_t after) {
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    const uint64_t key = sum128::word_key(lane, position % sum128::kSegmentWords);
+    lanes_[lane] += sum128::segment_key(lane, position / sum128::kSegmentWords) *
+                    (sum128::product(after, key) - sum128::product(before, key));
+  }
+}
+
+Result<Digest> Sums::finish(uint64_t size_bytes) const {
+  if (twice_) return invalid_argument("sums: some bytes were added twice");
+  if (num_bytes_ != size_bytes) {
+    return invalid_argument("sums: " + std::to_string(num_bytes_) +
+                            " bytes were added, the tensor has " + std::to_string(size_bytes));
+  }
+  std::array<uint64_t, 2> lanes = lanes_;
+  for (const Edge& edge : edges_) {
+    // Only the last word of a tensor may be short.
+    const size_t rest = size_bytes % kWordBytes;
+    if (edge.position != size_bytes / kWordBytes || edge.known != known_bytes(0, rest)) {
+      return invalid_argument("sums: bytes are missing at " +
+                              std::to_string(edge.position * kWordBytes));
+    }
+    add_term(edge.position, edge.word, &lanes);
+  }
+  return finish_sums(lanes, size_bytes);
+}
+
+std::string Sums::to_string() const {
+  std::string text = hex_number(lanes_[0]) + ":" + hex_number(lanes_[1]) + ":" +
+                     hex_number(num_bytes_) + (twice_ ? ":1" : ":0");
+  for (const Edge& edge : edges_) {
+    text += "," + hex_number(edge.position) + ":" + hex_number(edge.known) + ":" +
+            hex_number(edge.word);
+  }
+  return text;
+}
+
+Result<Sums> Sums::parse(std::string_view text) {
+  const auto bad = [] { return corruption("sums: not as Sums::to_string() writes them"); };
+  Sums sums;
+  uint64_t twice = 0;
+  for (uint64_t* number : {&sums.lanes_[0], &sums.lanes_[1], &sums.num_bytes_, &twice}) {
+    if (!take_hex(&text, number)) return bad();
+  }
+  sums.twice_ = twice != 0;
+  while (!text.empty()) {
+    Edge edge;
+    uint64_t known = 0;
+    for (uint64_t* number : {&edge.position, &known, &edge.word}) {
+      if (!take_hex(&text, number)) return bad();
+    }
+    const bool ascends = sums.edges_.empty() || sums.edges_.back().position < edge.position;
+    if (!ascends || known == 0 || known >= 0xff) return bad();
+    edge.known = uint8_t(known);
+    for (size_t i = 0; i < kWordBytes; ++i) {
+      if ((known >> i & 1) == 0 && (edge.word >> (8 * i) & 0xff) != 0) return bad();
+    }
+    sums.edges_.push_back(edge);
+  }
+  return sums;
+}
+
+}  // namespace deltawire
