@@ -14,6 +14,7 @@
 #include "bind.h"
 #include "calls.h"
 #include "deltawire/maintain.h"
+#include "deltawire/proof.h"
 #include "options.h"
 #include "reports.h"
 #include "stores.h"
@@ -52,6 +53,12 @@ Result<std::map<std::string, Counts>> changes_of(const Chain& chain, uint64_t ve
     counts[own.tensor] = Counts(own.num_changed, own.num_elements);
   }
   return counts;
+}
+
+Status prove(const Chain& chain, uint64_t version, const Proof& proof) {
+  DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(version));
+  DW_ASSIGN_OR_RETURN(const Schema schema, chain.schema(record.manifest));
+  return proof.check(schema, record.manifest);
 }
 
 // body(chain) -> Status or Result.
@@ -94,6 +101,12 @@ void bind_reading(nb::class_<ChainHandle>& type) {
                 call(self, [&](const Chain& chain) { return changes_of(chain, version); }));
           },
           nb::arg("version"))
+      .def(
+          "prove",
+          [](ChainHandle& self, uint64_t version, const Proof& proof) {
+            check(call(self, [&](const Chain& chain) { return prove(chain, version, proof); }));
+          },
+          nb::arg("version"), nb::arg("proof"))
       .def(
           "plan",
           [](ChainHandle& self, std::optional<uint64_t> from, std::optional<uint64_t> to) {

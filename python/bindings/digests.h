@@ -11,7 +11,7 @@ inline DigestKind digest_kind(const std::string& name) {
   const auto kind = parse_digest_kind(name);
   if (!kind) {
     throw StatusError(invalid_argument(
-        "digest \"" + name + "\" is not known; known: xxh3-128, blake3, adler32, sha-256"));
+        "digest \"" + name + "\" is not known; known: sum128, xxh3-128, blake3, adler32, sha-256"));
   }
   return *kind;
 }

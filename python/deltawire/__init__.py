@@ -57,6 +57,7 @@ from deltawire.maintenance import (
     ReplicaStatus,
 )
 from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Ranks, Select
+from deltawire.proof import Proof
 from deltawire.publisher import Publisher
 from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import (
@@ -125,6 +126,7 @@ __all__ = [
     "Part",
     "Phase",
     "Plan",
+    "Proof",
     "Publisher",
     "Pull",
     "Ranks",

@@ -171,6 +171,29 @@ def replica_of_meshes() -> None:
     follow_and_compare("replica_of_meshes", fully_shard(model, mesh=mesh["dp"]))
 
 
+def proof_of_any_placement() -> None:
+    """A version that one process published, held in shards of any kind, and then with one bit changed on one rank."""
+    store, mesh = str(FOLDER / "proof_of_any_placement"), init_device_mesh("cpu", (WORLD,))
+    full = whole(shards_of(0))
+    if RANK == 0:
+        dw.Publisher(store, full, ranks=dw.Ranks(rank=0, world=1), limits=dw.Limits(threads=1)).publish()
+    dist.barrier()
+    for placement in (Shard(0), Shard(1), Replicate()):
+        mine = {
+            name: distribute_tensor(tensor, mesh, [placement if tensor.dim() > getattr(placement, "dim", 0) else Shard(0)])
+            for name, tensor in full.items()
+        }
+        assert dw.torch.prove(mine, store) == 0
+        if RANK == 0:  # which has some of everything
+            mine["rows"].to_local().view(-1)[0] += 1
+        found = ""
+        try:
+            dw.torch.prove(mine, store)
+        except (dw.BaseMismatch, dw.Cancelled) as error:
+            found = str(error)
+        assert '"rows"' in found, (placement, found)
+
+
 def replica_of_any_placement() -> None:
     """From shards to other shards: of ranks that publish boxes, to columns where they had rows."""
     store = FOLDER / "replica_of_any_placement"

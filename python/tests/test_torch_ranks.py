@@ -14,7 +14,8 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
-BOTH = ["resume", "fsdp", "any_placement", "replica_of_any_placement", "failure_before_the_store", "failure_in_the_store"]
+PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement"]
+BOTH = ["resume", "fsdp", *PLACEMENTS, "failure_before_the_store", "failure_in_the_store"]
 MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "guide"]
 REPLICAS = ["replica_of_fsdp", "replica_of_tensor_parallel"]
 REFUSALS = ["partial_sums_are_refused", "shards_need_all_ranks"]

@@ -35,7 +35,7 @@ void replace_words(Bytes bytes, const ChangeSpan& changes, Sums* sums) {
 
 BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
                            ThreadPool* pool) {
-  Sums sums = sums_of(bytes, pool);
+  Sums sums = sums_of(bytes, 0, pool);
   const Digest before = *sums.finish(bytes.size());
   with_element(width,
                [&]<class Element>(Element) { replace_words<Element>(bytes, changes, &sums); });

@@ -24,12 +24,12 @@ void update_all(Hasher* hasher, Bytes bytes, ThreadPool* pool) {
   });
 }
 
-Sums sums_of(Bytes bytes, ThreadPool* pool) {
+Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool) {
   const size_t count = (bytes.size() + kStretchBytes - 1) / kStretchBytes;
   std::vector<Sums> workers(num_workers(pool));
   parallel_for(pool, count, [&](size_t i, unsigned worker) {
     const size_t at = i * kStretchBytes;
-    workers[worker].add(bytes.subspan(at, std::min(kStretchBytes, bytes.size() - at)), at);
+    workers[worker].add(bytes.subspan(at, std::min(kStretchBytes, bytes.size() - at)), offset + at);
   });
   for (size_t i = 1; i < workers.size(); ++i) workers[0].add(workers[i]);
   return workers[0];
@@ -37,7 +37,7 @@ Sums sums_of(Bytes bytes, ThreadPool* pool) {
 
 Digest digest_of(DigestKind kind, Bytes bytes, ThreadPool* pool) {
   if (pool == nullptr || !adds_up(kind)) return digest_of(kind, bytes);
-  return *sums_of(bytes, pool).finish(bytes.size());
+  return *sums_of(bytes, 0, pool).finish(bytes.size());
 }
 
 }  // namespace deltawire

@@ -10,8 +10,8 @@ namespace deltawire {
 
 Digest digest_of(DigestKind kind, Bytes bytes, ThreadPool* pool);
 
-// Of a whole tensor.
-Sums sums_of(Bytes bytes, ThreadPool* pool);
+// Of bytes that lie at `offset` of their tensor.
+Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool);
 
 // Feeds bytes [at, at + size). Kinds that do not add up get one stretch after the other.
 void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size);

@@ -13,6 +13,7 @@ Version(number=0, full, ... "seed")
 """
 
 from deltawire.torch.follow import follow
+from deltawire.torch.prove import prove
 from deltawire.torch.tracker import Tracker, track
 
-__all__ = ["Tracker", "follow", "track"]
+__all__ = ["Tracker", "follow", "prove", "track"]

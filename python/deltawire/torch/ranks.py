@@ -33,7 +33,7 @@ class Ranks:
             result = call()
         except Exception as error:
             failure = error
-        words = self._tell(None if failure is None else _words(failure))
+        words = self.tell(None if failure is None else _words(failure))
         failures = [f"rank {rank}: {word}" for rank, word in enumerate(words) if word is not None]
         if failure is not None and len(failures) == 1:
             raise failure
@@ -46,7 +46,7 @@ class Ranks:
 
         And which publish this is, counted by all together: a rank that missed one is none behind.
         """
-        news = self._tell((self.step, None if forms == self._told else forms))  # most of the time there are none
+        news = self.tell((self.step, None if forms == self._told else forms))  # most of the time there are none
         self._told = forms
         for rank, (_, theirs) in enumerate(news):
             if theirs is not None:
@@ -55,7 +55,8 @@ class Ranks:
         lower = {form for theirs in self._forms[: self.rank] for form in theirs}
         return set(forms) - lower
 
-    def _tell(self, words: Any) -> list[Any]:
+    def tell(self, words: Any) -> list[Any]:
+        """What all ranks say, this one too, by rank."""
         heard: list[Any] = [None] * self.world
         dist.all_gather_object(heard, words, group=self._group)
         return heard

@@ -1,0 +1,65 @@
+// What processes hold together, proven without moving a weight: each adds up what it has of every
+// tensor, however that was cut; the sums of all of them are the tensors' digests. For the digest
+// that adds up, sum128.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/box.h"
+#include "deltawire/manifest.h"
+#include "deltawire/sums.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// A tensor, or a box of it, in host memory.
+struct HeldPiece {
+  std::string tensor;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the whole tensor
+  Box box;
+  std::span<const uint8_t> bytes;  // the box's contents, row by row
+};
+
+class Proof {
+ public:
+  // What this process holds. InvalidArgument for a box that its tensor does not have, for other
+  // bytes than it has, and for a tensor in two forms. `threads`: 0 is one for each core.
+  Status add(std::span<const HeldPiece> pieces, unsigned threads = 0);
+  // What another process holds. A box that both hold counts once; BaseMismatch, naming it, when its
+  // bytes differ.
+  Status add(const Proof& other);
+
+  size_t num_tensors() const noexcept { return tensors_.size(); }
+  // The digests of all tensors, by name. InvalidArgument, naming a tensor, when its boxes overlap
+  // or leave something out.
+  Result<std::map<std::string, Digest>> digests() const;
+  // Whether that is what a version says. BaseMismatch names the tensors that differ; Unsupported
+  // when the version's digests do not add up, or were made of boxes.
+  Status check(const Schema& schema, const Manifest& manifest) const;
+
+  // For other processes, as JSON.
+  std::string to_text() const;
+  static Result<Proof> parse(std::string_view text);
+
+ private:
+  struct Piece {
+    Box box;
+    Sums sums;
+  };
+  struct Tensor {
+    DType dtype = DType::kU8;
+    Shape shape;
+    std::vector<Piece> pieces;
+  };
+  Status add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece);
+  static Result<Digest> digest_of_tensor(const std::string& name, const Tensor& tensor);
+
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace deltawire

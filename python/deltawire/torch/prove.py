@@ -1,0 +1,69 @@
+"""Ranks that prove together what they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from deltawire.chain import Chain
+from deltawire.choice import Choice
+from deltawire.options import Select
+from deltawire.proof import Proof
+from deltawire.stores import StoreLike
+from deltawire.tensors import Source, Tensor
+from deltawire.torch.ranks import ranks_of
+from deltawire.torch.shards import Piece, piece_of
+from deltawire.torch.state import chosen_tensors
+
+
+def prove(
+    model: Source | torch.nn.Module,
+    chain: StoreLike | Chain,
+    version: int | None = None,
+    *,
+    group: Any = None,
+    select: Select | None = None,
+) -> int:
+    """Prove that a live model is a version, the newest if none is given, bit by bit; returns the version's number.
+
+    Every rank of `group` calls it (all processes, where `model` has shards and no group is given). Each adds up its own shards,
+    and only sums travel. `BaseMismatch` names the tensors that differ; a rank that fails makes all fail. `select` is that of the
+    publisher: names in the model to names in the chain.
+
+    >>> import torch, deltawire as dw
+    >>> model = torch.nn.Linear(4, 2)
+    >>> dw.Publisher("memory:proven", model).publish().number
+    0
+    >>> dw.torch.prove(model, "memory:proven")
+    0
+    """
+    ranks = ranks_of(model, group)
+    choice = Choice(select or Select())
+    if ranks is None:
+        return _proof(model, choice).check(chain, version)
+    own = ranks.all_or_none(lambda: _proof(model, choice))
+    texts = ranks.tell(own.text)
+
+    def add_and_check() -> int:
+        whole = Proof()
+        for text in texts:
+            whole += Proof.parse(text)
+        return whole.check(chain, version)
+
+    return ranks.all_or_none(add_and_check)
+
+
+def _proof(model: Source | torch.nn.Module, choice: Choice) -> Proof:
+    pieces = (piece_of(name, value) for name, value in chosen_tensors(model, choice))
+    return Proof([(piece.name, _held(piece)) for piece in pieces if piece is not None])
+
+
+def _held(piece: Piece) -> Any:
+    """In host memory."""
+    local = piece.local
+    if isinstance(local, Tensor):
+        return local
+    if isinstance(local, torch.Tensor):
+        local = local.detach().cpu()
+    return local if piece.form.whole else Tensor(local, shape=piece.form.shape, offset=piece.form.offset)

@@ -1,0 +1,84 @@
+"""Sums of shards: what processes hold together, and whether it is a version."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import deltawire as dw
+
+NUMBERS = itertools.count()
+
+
+def boxes_of(cuts: list[list[int]]) -> list[tuple[slice, ...]]:
+    """All boxes between the cuts of each dimension."""
+    found: list[tuple[slice, ...]] = [()]
+    for own in cuts:
+        found = [(*box, slice(begin, end)) for box in found for begin, end in itertools.pairwise(own)]
+    return found
+
+
+def held(array: np.ndarray[Any, Any], box: tuple[slice, ...]) -> dw.Tensor:
+    return dw.Tensor(np.ascontiguousarray(array[box]), shape=array.shape, offset=[part.start for part in box])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_sharding_is_the_version(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from([np.uint8, np.float16, np.float32, np.float64]))
+    shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
+    array = np.random.default_rng(len(shape)).integers(0, 255, int(np.prod(shape)) * np.dtype(dtype).itemsize, np.uint8)
+    array = array.view(dtype).reshape(shape)
+    cuts = [sorted({0, size, *data.draw(st.lists(st.integers(0, size), max_size=3))}) for size in shape]
+    boxes = data.draw(st.permutations(boxes_of(cuts)))
+    store = f"memory:sharding-{next(NUMBERS)}"
+    dw.Publisher(store, {"w": array}).publish()
+    whole = dw.Proof()
+    for box in boxes:
+        whole += dw.Proof.parse(dw.Proof({"w": held(array, box)}).text)
+    assert whole.digests == dw.Proof({"w": array}).digests
+    assert whole.check(store) == 0
+
+
+def test_a_changed_element_is_named() -> None:
+    weights = {"a": np.zeros((8, 6), np.float32), "b": np.ones(5, np.float16)}
+    publisher = dw.Publisher("memory:named", weights)
+    publisher.publish()
+    weights["a"][3, 4] = 1
+    assert publisher.publish().number == 1
+    proof = dw.Proof(weights)
+    assert proof.check("memory:named") == proof.check(dw.Chain("memory:named"), 1) == 1
+    with pytest.raises(dw.BaseMismatch, match='what is held is not version 0: tensor "a": expected'):
+        proof.check("memory:named", 0)
+    with pytest.raises(dw.BaseMismatch, match='tensor "b" is missing'):
+        dw.Proof({"a": weights["a"]}).check("memory:named")
+    with pytest.raises(dw.BaseMismatch, match="there are tensors that it does not have"):
+        dw.Proof({**weights, "c": np.zeros(2)}).check("memory:named")
+
+
+def test_gaps_and_overlaps_are_named() -> None:
+    array = np.arange(24, dtype=np.int32).reshape(4, 6)
+    top, low = held(array, (slice(0, 3), slice(0, 6))), held(array, (slice(2, 4), slice(0, 6)))
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": boxes .* overlap'):
+        _ = (dw.Proof({"w": top}) + dw.Proof({"w": low})).digests
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": its boxes have 72 of its 96 bytes'):
+        _ = dw.Proof({"w": top}).digests
+    other = np.array(top.array)
+    other[0, 0] ^= 1
+    with pytest.raises(dw.BaseMismatch, match="two processes hold other bytes of its box 0,0[+]3,6"):
+        _ = dw.Proof({"w": top}) + dw.Proof({"w": dw.Tensor(other, shape=(4, 6), offset=(0, 0))})
+
+
+def test_runs_whose_digests_do_not_add_up() -> None:
+    weights = {"w": np.zeros(9)}
+    dw.Publisher("memory:old-digest", weights, digest="xxh3-128").publish()
+    with pytest.raises(dw.Unsupported, match="xxh3-128, do not add up"):
+        dw.Proof(weights).check("memory:old-digest")
+    with pytest.raises(dw.Corruption, match="proof"):
+        dw.Proof.parse("{}")
+    assert repr(dw.Proof(weights)) == "Proof(1 tensor)"

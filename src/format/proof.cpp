@@ -1,0 +1,216 @@
+#include "deltawire/proof.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "base/thread_pool.h"
+#include "base/waves.h"
+#include "digest/parallel.h"
+#include "tensor/box_rows.h"
+#include "tensor/boxes.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string place_of(const std::string& tensor) { return "tensor " + quote(tensor); }
+
+// Rows that lie together in the tensor are one stretch, which all threads share.
+Sums sums_of_piece(const HeldPiece& piece, ThreadPool* pool) {
+  const BoxRows rows(piece.box, piece.dtype, piece.shape);
+  if (rows.count() == 1) return sums_of(piece.bytes, rows.position(0), pool);
+  Sums sums;
+  for (uint64_t row = 0; row < rows.count(); ++row) {
+    sums.add(piece.bytes.subspan(row * rows.row_bytes(), rows.row_bytes()), rows.position(row));
+  }
+  return sums;
+}
+
+Result<uint64_t> piece_bytes(DType dtype, const Shape& shape, const Box& box) {
+  DW_RETURN_IF_ERROR(check_box(box, dtype, shape));
+  return tensor_size_bytes(dtype, box_shape(box, shape));
+}
+
+// At most this many are named.
+constexpr size_t kNamed = 3;
+
+std::string list_of(const std::vector<std::string>& wrong) {
+  std::string text;
+  for (size_t i = 0; i < std::min(wrong.size(), kNamed); ++i) {
+    text += (i == 0 ? "" : "; ") + wrong[i];
+  }
+  if (wrong.size() > kNamed) text += "; and " + std::to_string(wrong.size() - kNamed) + " more";
+  return text;
+}
+
+}  // namespace
+
+Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
+  std::vector<uint64_t> sizes;
+  for (const HeldPiece& piece : pieces) {
+    Result<uint64_t> bytes = piece_bytes(piece.dtype, piece.shape, piece.box);
+    if (!bytes.ok()) return std::move(bytes).status().at(place_of(piece.tensor));
+    if (*bytes != piece.bytes.size()) {
+      return invalid_argument(place_of(piece.tensor) + ": " + std::to_string(piece.bytes.size()) +
+                              " bytes were given, its box has " + std::to_string(*bytes));
+    }
+    sizes.push_back(*bytes);
+  }
+  ThreadPool pool(threads);
+  std::vector<Sums> sums(pieces.size());
+  return Waves(std::move(sizes), Waves::Inside::kShared, &pool, {})
+      .run(
+          [&](size_t i, ThreadPool* inner) -> Status {
+            sums[i] = sums_of_piece(pieces[i], inner);
+            return {};
+          },
+          [&](size_t i) {
+            const HeldPiece& piece = pieces[i];
+            return add_piece(piece.tensor, piece.dtype, piece.shape,
+                             {normalise_box(piece.box, piece.shape), std::move(sums[i])});
+          });
+}
+
+Status Proof::add(const Proof& other) {
+  for (const auto& [name, tensor] : other.tensors_) {
+    for (const Piece& piece : tensor.pieces) {
+      DW_RETURN_IF_ERROR(add_piece(name, tensor.dtype, tensor.shape, piece));
+    }
+  }
+  return {};
+}
+
+Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece) {
+  Tensor& tensor = tensors_.try_emplace(name, Tensor{dtype, shape, {}}).first->second;
+  if (tensor.dtype != dtype || tensor.shape != shape) {
+    const auto form = [](DType type, const Shape& dimensions) {
+      return std::string(dtype_name(type)) + " " + shape_to_string(dimensions);
+    };
+    return invalid_argument(place_of(name) + ": is " + form(tensor.dtype, tensor.shape) +
+                            " here and " + form(dtype, shape) + " there");
+  }
+  for (const Piece& held : tensor.pieces) {
+    if (held.box != piece.box) continue;
+    if (held.sums == piece.sums) return {};
+    return base_mismatch(place_of(name) + ": two processes hold other bytes of " +
+                         (piece.box.whole() ? "it" : "its box " + box_to_string(piece.box)));
+  }
+  tensor.pieces.push_back(std::move(piece));
+  return {};
+}
+
+Result<Digest> Proof::digest_of_tensor(const std::string& name, const Tensor& tensor) {
+  Sums all;
+  const std::vector<Piece>& pieces = tensor.pieces;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!overlap(pieces[i].box, pieces[j].box)) continue;
+      const auto box = [](const Box& one) { return one.whole() ? "-" : box_to_string(one); };
+      return invalid_argument(place_of(name) + ": boxes " + box(pieces[j].box) + " and " +
+                              box(pieces[i].box) + " overlap");
+    }
+    all.add(pieces[i].sums);
+  }
+  DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(tensor.dtype, tensor.shape));
+  if (all.num_bytes() != size) {
+    return invalid_argument(place_of(name) + ": its boxes have " + std::to_string(all.num_bytes()) +
+                            " of its " + std::to_string(size) + " bytes");
+  }
+  Result<Digest> digest = all.finish(size);
+  if (!digest.ok()) return std::move(digest).status().at(place_of(name));
+  return digest;
+}
+
+Result<std::map<std::string, Digest>> Proof::digests() const {
+  std::map<std::string, Digest> digests;
+  for (const auto& [name, tensor] : tensors_) {
+    DW_ASSIGN_OR_RETURN(digests[name], digest_of_tensor(name, tensor));
+  }
+  return digests;
+}
+
+Status Proof::check(const Schema& schema, const Manifest& manifest) const {
+  const std::string version = "version " + std::to_string(manifest.version);
+  if (!adds_up(manifest.digest_kind)) {
+    return unsupported(version + ": its digests, " +
+                       std::string(digest_name(manifest.digest_kind)) +
+                       ", do not add up; runs that begin with " +
+                       std::string(digest_name(kDefaultDigest)) + " can be proven in pieces");
+  }
+  DW_ASSIGN_OR_RETURN(const auto held, digests());
+  std::vector<std::string> wrong;
+  for (size_t i = 0; i < schema.tensors.size(); ++i) {
+    const Schema::Tensor& tensor = schema.tensors[i];
+    if (manifest.boxes.contains(tensor.name)) {
+      return unsupported(
+          version + ", " + place_of(tensor.name) +
+          ": was published by several ranks, box by box; its digest is of the boxes");
+    }
+    const auto own = tensors_.find(tensor.name);
+    if (own == tensors_.end()) {
+      wrong.push_back(place_of(tensor.name) + " is missing");
+    } else if (own->second.dtype != tensor.dtype || own->second.shape != tensor.shape) {
+      wrong.push_back(place_of(tensor.name) + " has another dtype or shape");
+    } else if (held.at(tensor.name) != manifest.digests[i]) {
+      wrong.push_back(place_of(tensor.name) + ": expected " + manifest.digests[i].hex() + ", got " +
+                      held.at(tensor.name).hex());
+    }
+  }
+  if (tensors_.size() > schema.tensors.size() - wrong.size() && wrong.empty()) {
+    wrong.push_back("there are tensors that it does not have");
+  }
+  if (wrong.empty()) return {};
+  return base_mismatch("what is held is not " + version + ": " + list_of(wrong));
+}
+
+std::string Proof::to_text() const {
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : tensors_) {
+    Json pieces = Json::array();
+    for (const Piece& piece : tensor.pieces) {
+      pieces.push_back(
+          {piece.box.whole() ? "-" : box_to_string(piece.box), piece.sums.to_string()});
+    }
+    tensors.push_back({name, dtype_name(tensor.dtype), tensor.shape, std::move(pieces)});
+  }
+  return json_text(Json{{"format", "proof/1"}, {"tensors", std::move(tensors)}});
+}
+
+Result<Proof> Proof::parse(std::string_view text) {
+  const auto bad = [] { return corruption("proof: not as Proof::to_text() writes it"); };
+  const Json json = parse_json(text);
+  if (!json.is_object() || json.value("format", Json()) != "proof/1") return bad();
+  const Json tensors = json.value("tensors", Json());
+  if (!tensors.is_array()) return bad();
+  Proof proof;
+  for (const Json& item : tensors) {
+    const bool sound = item.is_array() && item.size() == 4 && item[0].is_string() &&
+                       item[1].is_string() && item[2].is_array() && item[3].is_array() &&
+                       std::all_of(item[2].begin(), item[2].end(),
+                                   [](const Json& d) { return d.is_number_unsigned(); });
+    if (!sound) return bad();
+    const auto dtype = parse_dtype(item[1].get<std::string>());
+    if (!dtype) return bad();
+    const Shape shape = item[2].get<Shape>();
+    for (const Json& own : item[3]) {
+      if (!own.is_array() || own.size() != 2 || !own[0].is_string() || !own[1].is_string()) {
+        return bad();
+      }
+      Piece piece;
+      const auto box = own[0].get<std::string>();
+      if (box != "-") {
+        DW_ASSIGN_OR_RETURN(piece.box, parse_box(box));
+      }
+      DW_ASSIGN_OR_RETURN(piece.sums, Sums::parse(own[1].get<std::string>()));
+      DW_ASSIGN_OR_RETURN(const uint64_t size, piece_bytes(*dtype, shape, piece.box));
+      if (piece.sums.num_bytes() != size) return bad();
+      DW_RETURN_IF_ERROR(
+          proof.add_piece(item[0].get<std::string>(), *dtype, shape, std::move(piece)));
+    }
+  }
+  return proof;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,154 @@
+// Processes that hold boxes of tensors prove together what they hold.
+#include "deltawire/proof.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "deltawire/box.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+std::vector<uint8_t> random_bytes(size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(size);
+  for (uint8_t& byte : bytes) byte = uint8_t(random());
+  return bytes;
+}
+
+struct Model {
+  std::vector<uint8_t> wide = random_bytes(24 * 50 * 2, 1), flat = random_bytes(77 * 4, 2);
+  Schema schema{{{"flat", DType::kF32, {77}}, {"wide", DType::kBF16, {24, 50}}}};
+  Manifest manifest;
+  Model() {
+    manifest.version = 5;
+    manifest.digests = {digest_of(DigestKind::kSum128, flat), digest_of(DigestKind::kSum128, wide)};
+  }
+  HeldPiece whole_flat() const { return {"flat", DType::kF32, {77}, {}, flat}; }
+  // A box and the memory of its contents, which the caller keeps.
+  HeldPiece box(Shape offset, Shape extent, std::vector<uint8_t>* contents) const {
+    const Box box{std::move(offset), std::move(extent)};
+    contents->resize(box.extent[0] * box.extent[1] * 2);
+    copy_box_out(box, DType::kBF16, {24, 50}, wide, *contents);
+    return {"wide", DType::kBF16, {24, 50}, box, *contents};
+  }
+};
+
+Proof proof_of(std::vector<HeldPiece> pieces, unsigned threads = 1) {
+  Proof proof;
+  const Status status = proof.add(pieces, threads);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  return proof;
+}
+
+// As from another process.
+Proof sent(const Proof& proof) {
+  Result<Proof> parsed = Proof::parse(proof.to_text());
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  return std::move(parsed).value();
+}
+
+TEST(Proof, RanksWithOtherCutsThanAnyoneElse) {
+  const Model model;
+  std::vector<uint8_t> a, b, c, d;
+  // 25 columns of bf16: cuts go through words.
+  Proof first = proof_of({model.box({0, 0}, {13, 25}, &a), model.whole_flat()});
+  const Proof second = proof_of({model.box({0, 25}, {13, 25}, &b), model.whole_flat()}, 3);
+  const Proof third = proof_of({model.box({13, 0}, {11, 7}, &c), model.box({13, 7}, {11, 43}, &d)});
+  ASSERT_TRUE(first.add(sent(second)).ok());
+  ASSERT_TRUE(first.add(sent(third)).ok());
+  const Status status = first.check(model.schema, model.manifest);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(first.digests()->at("wide"), model.manifest.digests[1]);
+}
+
+TEST(Proof, OneChangedBitIsNamed) {
+  const Model model;
+  std::vector<uint8_t> a, b;
+  const HeldPiece left = model.box({0, 0}, {24, 30}, &a), right = model.box({0, 30}, {24, 20}, &b);
+  b[17] ^= 1;
+  Proof all = proof_of({left, model.whole_flat()});
+  ASSERT_TRUE(all.add(proof_of({right})).ok());
+  const Status status = all.check(model.schema, model.manifest);
+  EXPECT_TRUE(testing::is_failure(status, Code::kBaseMismatch,
+                                  "what is held is not version 5: tensor \"wide\": expected"));
+}
+
+TEST(Proof, GapsAndOverlapsAreFoundBeforeSumsAreCompared) {
+  const Model model;
+  std::vector<uint8_t> a, b;
+  Proof gap = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 32}, {24, 18}, &b)});
+  EXPECT_TRUE(testing::is_failure(gap.digests().status(), Code::kInvalidArgument,
+                                  "tensor \"wide\": its boxes have 2304 of its 2400 bytes"));
+  Proof twice = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 28}, {24, 22}, &b)});
+  EXPECT_TRUE(testing::is_failure(twice.digests().status(), Code::kInvalidArgument,
+                                  "tensor \"wide\": boxes 0,0+24,30 and 0,28+24,22 overlap"));
+  EXPECT_TRUE(
+      testing::is_failure(proof_of({model.whole_flat()}).check(model.schema, model.manifest),
+                          Code::kBaseMismatch, "tensor \"wide\" is missing"));
+}
+
+TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
+  const Model model;
+  std::vector<uint8_t> a;
+  const HeldPiece box = model.box({0, 0}, {24, 30}, &a);
+  Proof all = proof_of({box});
+  const Proof same = proof_of({box});
+  a[3] ^= 128;
+  const Proof other = proof_of({box});
+  EXPECT_TRUE(all.add(same).ok());
+  EXPECT_TRUE(testing::is_failure(all.add(other), Code::kBaseMismatch,
+                                  "two processes hold other bytes of its box 0,0+24,30"));
+}
+
+TEST(Proof, WhatDoesNotAddUpIsSaid) {
+  Model model;
+  std::vector<uint8_t> all;
+  const Proof proof = proof_of({model.box({0, 0}, {24, 50}, &all), model.whole_flat()});
+  EXPECT_TRUE(proof.check(model.schema, model.manifest).ok());
+  Manifest boxed = model.manifest;
+  boxed.boxes["wide"] = {{Box{{0, 0}, {12, 50}}, model.manifest.digests[0]}};
+  EXPECT_TRUE(testing::is_failure(proof.check(model.schema, boxed), Code::kUnsupported,
+                                  "was published by several ranks"));
+  model.manifest.digest_kind = DigestKind::kXxh3_128;
+  EXPECT_TRUE(testing::is_failure(proof.check(model.schema, model.manifest), Code::kUnsupported,
+                                  "xxh3-128, do not add up"));
+}
+
+TEST(Proof, MistakesAreNamed) {
+  const Model model;
+  Proof proof;
+  HeldPiece piece = model.whole_flat();
+  piece.bytes = piece.bytes.first(8);
+  EXPECT_TRUE(testing::is_failure(proof.add({{piece}}), Code::kInvalidArgument,
+                                  "tensor \"flat\": 8 bytes were given, its box has 308"));
+  piece = model.whole_flat();
+  piece.box = {{70}, {8}};
+  EXPECT_TRUE(testing::is_failure(proof.add({{piece}}), Code::kInvalidArgument, "tensor \"flat\""));
+  ASSERT_TRUE(proof.add({{model.whole_flat()}}).ok());
+  piece = model.whole_flat();
+  piece.dtype = DType::kI32;
+  EXPECT_TRUE(testing::is_failure(proof.add({{piece}}), Code::kInvalidArgument,
+                                  "tensor \"flat\": is F32 [77] here and I32 [77] there"));
+}
+
+TEST(Proof, TextThatIsNoneOfOursIsRefused) {
+  const std::string good = proof_of({Model().whole_flat()}).to_text();
+  ASSERT_TRUE(Proof::parse(good).ok());
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(Proof::parse(std::string_view(good).substr(0, size)).ok()) << size;
+  }
+  for (const char* bad :
+       {"[]", "{}", R"({"format":"proof/2","tensors":[]})", R"({"format":"proof/1"})",
+        R"({"format":"proof/1","tensors":[["a","F32",[2],[["-","1:2:3:0"]]]]})",
+        R"({"format":"proof/1","tensors":[["a","F33",[2],[]]]})",
+        R"({"format":"proof/1","tensors":[["a","F32",[-2],[]]]})",
+        R"({"format":"proof/1","tensors":[["a","F32",[2],[["1+5","1:2:14:0"]]]]})"}) {
+    EXPECT_FALSE(Proof::parse(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
