@@ -42,6 +42,11 @@ def row(name: str, times: list[float]) -> dict[str, object]:
     return {"what": name, "best_ms": round(min(times), 2), "median_ms": round(statistics.median(times), 2)}
 
 
+def phases_of(report) -> list[str]:
+    """When each phase began and ended, in milliseconds."""
+    return [f"{phase.name} {phase.begin * 1e3:.1f}-{phase.end * 1e3:.1f}" for phase in report.phases]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tensors", type=int, default=120)
@@ -65,6 +70,7 @@ def main() -> int:
     replica = dw.TensorReplica(store, engine)
     replica.pull()
     publish, pull, prepare, pause, size, share = [], [], [], [], 0, 0.0
+    phases: dict[str, list[str]] = {}
     for number in range(options.rounds):
         before = trainer["w0000"].clone()
         step(trainer, options.noise)
@@ -72,8 +78,11 @@ def main() -> int:
         done, took = timed(publisher.publish)
         size = done.bytes
         publish.append(took)
+        phases["publish()"] = phases_of(done)
         if number % 2 == 0:
-            pull.append(timed(replica.pull)[1])
+            done, took = timed(replica.pull)
+            pull.append(took)
+            phases["pull()"] = phases_of(done)
         else:
             prepare.append(timed(replica.prepare)[1])
             pause.append(timed(replica.commit)[1])
@@ -83,7 +92,7 @@ def main() -> int:
     rows = [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
     elements = options.tensors * options.side * options.side
     report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": elements, "changed": round(share, 5),
-              "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows}
+              "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases}
     if options.json:
         print(json.dumps(report))
         return 0
@@ -91,6 +100,8 @@ def main() -> int:
           f"{options.codec}, {options.digest}")
     for one in rows:
         print(f"  {one['what']:<22} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
+    for name, own in phases.items():
+        print(f"  last {name}, ms: {', '.join(own)}")
     return 0
 
 

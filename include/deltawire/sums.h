@@ -23,6 +23,8 @@ class Sums {
   void add(const Sums& other);
   // Eight bytes at 8 * position that were added as `before` and are now `after`.
   void replace_word(uint64_t position, uint64_t before, uint64_t after);
+  // The same of many: what their terms are now, less what they were, in either lane.
+  void add_difference(const std::array<uint64_t, 2>& lanes);
 
   // The tensor's digest, when each of its bytes was added once. InvalidArgument when bytes are
   // missing or came twice, as far as that can be told: by their number, and byte for byte where

@@ -18,4 +18,10 @@ Status Codec::apply_hashed(Layout layout, Bytes payload, MutableBytes data, Hash
   return {};
 }
 
+Result<Changes> Codec::decode_summed(Layout layout, Bytes payload, Bytes old_bytes,
+                                     ThreadPool* pool, Sums* sums) const {
+  *sums = sums_of(old_bytes, 0, pool);
+  return decode(layout, payload, old_bytes, pool);
+}
+
 }  // namespace deltawire

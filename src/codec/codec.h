@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
+#include "deltawire/sums.h"
 
 namespace deltawire {
 
@@ -74,6 +75,9 @@ class Codec {
   // The same as absolute pairs, with nothing written.
   virtual Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                                  ThreadPool* pool) const = 0;
+  // The same; `sums` become those of the old array, as a whole tensor.
+  virtual Result<Changes> decode_summed(Layout layout, Bytes payload, Bytes old_bytes,
+                                        ThreadPool* pool, Sums* sums) const;
 };
 
 std::span<const Codec* const> all_codecs() noexcept;  // ordered by id

@@ -6,39 +6,24 @@
 
 #include "codec/elements.h"
 #include "digest/parallel.h"
+#include "digest/sum_changes.h"
 
 namespace deltawire {
 namespace {
 
 constexpr size_t kDigestPieceBytes = size_t{64} << 10;  // a multiple of every width
 
-// Adds what changes do to the sums of `bytes`. Neighbours that share a word are taken together.
-template <class Element>
-void replace_words(Bytes bytes, const ChangeSpan& changes, Sums* sums) {
-  constexpr size_t kWord = 8;
-  const size_t count = changes.positions.size();
-  for (size_t i = 0; i < count;) {
-    const uint64_t word = changes.positions[i] * sizeof(Element) / kWord;
-    uint8_t before[kWord] = {}, after[kWord];
-    const Bytes own = bytes.subspan(word * kWord, std::min(kWord, bytes.size() - word * kWord));
-    std::memcpy(before, own.data(), own.size());
-    std::memcpy(after, before, kWord);
-    for (; i < count && changes.positions[i] * sizeof(Element) / kWord == word; ++i) {
-      std::memcpy(after + changes.positions[i] * sizeof(Element) % kWord,
-                  changes.values.data() + i * sizeof(Element), sizeof(Element));
-    }
-    sums->replace_word(word, load_le<uint64_t>(before), load_le<uint64_t>(after));
-  }
-}
-
 }  // namespace
 
 BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
                            ThreadPool* pool) {
-  Sums sums = sums_of(bytes, 0, pool);
+  return digests_around(sums_of(bytes, 0, pool), width, bytes, changes, pool);
+}
+
+BothDigests digests_around(Sums sums, unsigned width, Bytes bytes, const ChangeSpan& changes,
+                           ThreadPool* pool) {
   const Digest before = *sums.finish(bytes.size());
-  with_element(width,
-               [&]<class Element>(Element) { replace_words<Element>(bytes, changes, &sums); });
+  replace_elements(width, bytes, changes.positions, changes.values, pool, &sums);
   return {before, *sums.finish(bytes.size())};
 }
 

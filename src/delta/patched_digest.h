@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
+#include "deltawire/sums.h"
 
 namespace deltawire {
 
@@ -27,6 +28,9 @@ struct BothDigests {
 
 // sum128 of both: `bytes` are read once, and again where they change.
 BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
+                           ThreadPool* pool);
+// The same with sums of `bytes` that are known: they are read where they change.
+BothDigests digests_around(Sums sums, unsigned width, Bytes bytes, const ChangeSpan& changes,
                            ThreadPool* pool);
 
 }  // namespace deltawire

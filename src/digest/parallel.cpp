@@ -10,6 +10,13 @@ constexpr size_t kStretchBytes = size_t{1} << 20;
 
 }  // namespace
 
+void SharedSums::add(Bytes bytes, uint64_t offset) {
+  Sums own;
+  own.add(bytes, offset);
+  const std::lock_guard lock(mutex_);
+  sums_.add(own);
+}
+
 void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size) {
   const Bytes own = bytes.subspan(at, size);
   adds_up(hasher->kind()) ? hasher->update_at(own, at) : hasher->update(own);

@@ -110,6 +110,10 @@ void Sums::replace_word(uint64_t position, uint64_t before, uint64_t after) {
   }
 }
 
+void Sums::add_difference(const std::array<uint64_t, 2>& lanes) {
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane] += lanes[lane];
+}
+
 Result<Digest> Sums::finish(uint64_t size_bytes) const {
   if (twice_) return invalid_argument("sums: some bytes were added twice");
   if (num_bytes_ != size_bytes) {

@@ -6,6 +6,7 @@
 #include "base/guard.h"
 #include "codec/codec.h"
 #include "delta/patched_digest.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "replica/scratch_copy.h"
 
@@ -68,6 +69,29 @@ Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs
   return all;
 }
 
+// One payload for all of a tensor, proven in the pass that decodes it: what is held must be what it
+// patches, and what comes of it what the manifest says.
+Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* pool,
+                   const std::function<Status(RedoEntry)>& take) {
+  const Digest& target = job.target.manifest.digests[job.steps.index];
+  const Layout layout = layout_of(job.held.dtype);
+  Sums sums;
+  const Result<Changes> changes =
+      find_codec(item.entry.codec)
+          ->decode_summed(layout, item.payload, job.held.bytes, pool, &sums);
+  if (!changes.ok()) {
+    // Decoded from other bytes than it was made for, a sound payload looks damaged.
+    const Digest held = digest_of(target.kind, job.held.bytes, pool);
+    return held == *item.entry.old_digest ? Status(changes.status()).at(item.place)
+                                          : not_the_base(job.place, item, held);
+  }
+  const BothDigests both = digests_around(std::move(sums), layout.width, job.held.bytes,
+                                          {changes->positions, changes->values}, pool);
+  if (both.before != *item.entry.old_digest) return not_the_base(job.place, item, both.before);
+  if (both.after != target) return not_the_target(item, target, both.after);
+  return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, take);
+}
+
 Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
   const DeltaEntry& first = slabs[0].item->entry;
@@ -113,6 +137,10 @@ Status stage_tensor(const StageJob& job, ThreadPool* pool,
     // Tensors of ranks have a digest per box, which only a copy can be cut into.
     if (!job.target.manifest.boxes.contains(job.held.name)) {
       const std::vector<Slab> slabs = sparse_slabs(job);
+      const bool whole = slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size();
+      if (whole && adds_up(slabs[0].item->entry.old_digest->kind)) {
+        return stage_whole(job, *slabs[0].item, pool, take);
+      }
       if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
     }
     return stage_on_copy(job, pool, take);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "digest/sum_changes.h"
 #include "kernels/kernels.h"
 #include "kernels/sum_math.h"
 
@@ -194,6 +195,32 @@ TEST(Sums, AWordThatIsReplaced) {
     sums.replace_word(position, before, after);
   }
   EXPECT_EQ(finished(sums, tensor.size()), digest(tensor));
+}
+
+TEST(Sums, ElementsThatAreReplaced) {
+  ThreadPool pool(3);
+  std::mt19937 random(11);
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    for (const size_t elements : {1U, 7U, 1001U, 200003U}) {
+      std::vector<uint8_t> tensor = random_bytes(elements * width, width);
+      const std::vector<uint8_t> before = tensor;
+      std::vector<uint64_t> positions;
+      std::vector<uint8_t> values;
+      for (size_t i = 0; i < elements; ++i) {  // some in a row, most apart
+        if (random() % 5 != 0) continue;
+        positions.push_back(i);
+        for (unsigned b = 0; b < width; ++b) {
+          values.push_back(uint8_t(random()));
+          tensor[i * width + b] = values.back();
+        }
+      }
+      Sums sums;
+      sums.add(before, 0);
+      replace_elements(width, before, positions, values, elements % 2 != 0 ? &pool : nullptr,
+                       &sums);
+      EXPECT_EQ(finished(sums, tensor.size()), digest(tensor)) << width << " " << elements;
+    }
+  }
 }
 
 TEST(Sum128, EveryChangeOfOneElementIsSeen) {
