@@ -141,7 +141,7 @@ class Context {
   // dtypes of less than a byte, more than eight dimensions. Waits.
   Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
 
-  // Of the bytes of each; xxh3-128 on the device, other kinds on the host. Waits.
+  // Of the bytes of each; sum128 and xxh3-128 on the device, other kinds on the host. Waits.
   Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Contents> arrays,
                                       Stream stream);
   // Copies bytes out, from `offset` on. Waits.

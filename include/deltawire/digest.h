@@ -22,8 +22,8 @@ std::string_view digest_name(DigestKind kind) noexcept;  // "xxh3-128"
 std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept;
 bool digest_available(DigestKind kind) noexcept;  // blake3 is optional at build time
 size_t digest_size(DigestKind kind) noexcept;     // in bytes
-// Whether bytes may come in any order, from many threads, and digests of boxes add up to that of
-// their tensor (deltawire/sums.h).
+// Whether bytes may come in any order, from many threads, and sums of boxes add up to the digest
+// of their tensor (deltawire/sums.h).
 constexpr bool adds_up(DigestKind kind) noexcept { return kind == DigestKind::kSum128; }
 
 // A finished digest; its bytes are in the order its hex form is written in (xxh3: high half first;
@@ -49,8 +49,8 @@ class Hasher {
 
   void update(std::span<const uint8_t> bytes);
   void update(std::string_view text);
-  // Bytes at their place, in any order, from any thread: for kinds that add up. Every byte comes
-  // once, by this function or by the others, before finish().
+  // Bytes at their place, in any order, from any thread: for kinds that add up. A hasher is fed by
+  // this function alone, or by the others alone; every byte comes once before finish().
   void update_at(std::span<const uint8_t> bytes, uint64_t offset);
   DigestKind kind() const noexcept;
   Digest finish();

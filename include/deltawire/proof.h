@@ -38,11 +38,12 @@ class Proof {
   // The digests of all tensors, by name. InvalidArgument, naming a tensor, when its boxes overlap
   // or leave something out.
   Result<std::map<std::string, Digest>> digests() const;
-  // Whether that is what a version says. BaseMismatch names the tensors that differ; Unsupported
-  // when the version's digests do not add up, or were made of boxes.
+  // Whether that is what a version says. BaseMismatch names the tensors that differ;
+  // InvalidArgument as digests(); Unsupported when the version's digests do not add up, or were
+  // made of boxes.
   Status check(const Schema& schema, const Manifest& manifest) const;
 
-  // For other processes, as JSON.
+  // For other processes, as JSON. Corruption for a text that is none.
   std::string to_text() const;
   static Result<Proof> parse(std::string_view text);
 

@@ -17,7 +17,7 @@ namespace deltawire {
 class Sums {
  public:
   // Bytes that lie at `offset` of their tensor. Cuts that are no multiples of eight bytes are
-  // fine: a word that is cut is kept until its other bytes come.
+  // fine: a word that is cut is kept until its other bytes come, and takes room in to_string().
   void add(std::span<const uint8_t> bytes, uint64_t offset);
   // Those of other bytes of the same tensor.
   void add(const Sums& other);
@@ -26,9 +26,10 @@ class Sums {
   // The same of many: what their terms are now, less what they were, in either lane.
   void add_difference(const std::array<uint64_t, 2>& lanes);
 
-  // The tensor's digest, when each of its bytes was added once. InvalidArgument when bytes are
-  // missing or came twice, as far as that can be told: by their number, and byte for byte where
-  // words are cut. Whoever adds boxes checks first that they tile the tensor.
+  // The tensor's digest, when each of its bytes was added once. InvalidArgument when their number
+  // is wrong, and when a word that is cut has a byte twice or never. It cannot see that one whole
+  // word came twice and another never: whoever adds boxes checks first that they tile the tensor
+  // (Proof).
   Result<Digest> finish(uint64_t size_bytes) const;
   uint64_t num_bytes() const noexcept { return num_bytes_; }
 
@@ -46,6 +47,7 @@ class Sums {
     bool operator==(const Edge&) const = default;
   };
   void add_edge(const Edge& edge);
+  Edge joined(const Edge& a, const Edge& b);
 
   std::array<uint64_t, 2> lanes_{};
   uint64_t num_bytes_ = 0;

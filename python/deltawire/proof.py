@@ -14,8 +14,8 @@ from deltawire.units import plural
 class Proof:
     """Sums of what this process holds of a model. Sums of all processes are the digests of its tensors, however they were cut.
 
-    Each rank of an engine or a trainer makes one of its shards (`dw.Tensor` says where an array lies in its tensor) and sends the
-    text of it to one that adds them up. A box that several ranks hold counts once, and must be the same on all.
+    Each rank of an engine or a trainer makes a proof from its shards (`dw.Tensor` says where an array lies in its tensor) and
+    sends the text of it to one that adds them up. A box that several ranks hold counts once, and must be the same on all.
     `deltawire.torch.prove` does all of that over `torch.distributed`.
 
     >>> import numpy as np, deltawire as dw
@@ -32,6 +32,11 @@ class Proof:
     def __init__(self, tensors: Source = (), *, threads: int = 0) -> None:
         """Add up `tensors`: a dict of arrays in host memory, or of `Tensor` for boxes. `threads`: 0 is one for each core."""
         self._core = _core.Proof()
+        self.add(tensors, threads=threads)
+
+    @explained
+    def add(self, tensors: Source, *, threads: int = 0) -> None:
+        """Add up more of what this process holds."""
         self._core.add(readable(tensors), threads)
 
     @property
@@ -54,7 +59,8 @@ class Proof:
     def check(self, chain: StoreLike | Chain, version: int | None = None) -> int:
         """Whether this is what a version says, the newest if none is given; returns its number.
 
-        `BaseMismatch` names the tensors that differ or are missing; `Unsupported` when the version's digests do not add up.
+        `BaseMismatch` names the tensors that differ or are missing, `InvalidArgument` one whose boxes overlap or leave something
+        out. `Unsupported` when the version's digests do not add up.
         """
         opened = chain if isinstance(chain, Chain) else Chain(chain)
         number = opened.head if version is None else version

@@ -6,7 +6,8 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kStretchBytes = size_t{1} << 20;
+// Threads get whole words: only words that are cut take memory, and loops of a pool must not throw.
+constexpr size_t kWord = 8, kStretchBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -24,19 +25,23 @@ void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size) {
 
 void update_all(Hasher* hasher, Bytes bytes, ThreadPool* pool) {
   if (pool == nullptr || !adds_up(hasher->kind())) return hasher->update(bytes);
-  const size_t count = (bytes.size() + kStretchBytes - 1) / kStretchBytes;
-  parallel_for(pool, count, [&](size_t i, unsigned) {
+  const size_t words = bytes.size() / kWord * kWord;
+  parallel_for(pool, (words + kStretchBytes - 1) / kStretchBytes, [&](size_t i, unsigned) {
     const size_t at = i * kStretchBytes;
-    update_stretch(hasher, bytes, at, std::min(kStretchBytes, bytes.size() - at));
+    update_stretch(hasher, bytes, at, std::min(kStretchBytes, words - at));
   });
+  hasher->update_at(bytes.subspan(words), words);
 }
 
 Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool) {
-  const size_t count = (bytes.size() + kStretchBytes - 1) / kStretchBytes;
   std::vector<Sums> workers(num_workers(pool));
-  parallel_for(pool, count, [&](size_t i, unsigned worker) {
-    const size_t at = i * kStretchBytes;
-    workers[worker].add(bytes.subspan(at, std::min(kStretchBytes, bytes.size() - at)), offset + at);
+  const size_t head = std::min<size_t>(bytes.size(), -offset % kWord);
+  const size_t words = (bytes.size() - head) / kWord * kWord;
+  workers[0].add(bytes.first(head), offset);
+  workers[0].add(bytes.subspan(head + words), offset + head + words);
+  parallel_for(pool, (words + kStretchBytes - 1) / kStretchBytes, [&](size_t i, unsigned worker) {
+    const size_t at = head + i * kStretchBytes;
+    workers[worker].add(bytes.subspan(at, std::min(kStretchBytes, head + words - at)), offset + at);
   });
   for (size_t i = 1; i < workers.size(); ++i) workers[0].add(workers[i]);
   return workers[0];

@@ -1,6 +1,7 @@
 #include "deltawire/sums.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -28,12 +29,12 @@ std::string hex_number(uint64_t value) {
   return {text, end};
 }
 
-// Takes a number and what is behind it: a separator and more, or the end.
-bool take_hex(std::string_view* text, uint64_t* value) {
+// Takes a number and what is behind it: `separator` and more, or the end.
+bool take_hex(std::string_view* text, char separator, uint64_t* value) {
   const char* const end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, *value, 16);
   if (error != std::errc()) return false;
-  if (stop != end && ((*stop != ':' && *stop != ',') || stop + 1 == end)) return false;
+  if (stop != end && (*stop != separator || stop + 1 == end)) return false;
   text->remove_prefix(size_t(stop - text->data()) + (stop != end));
   return true;
 }
@@ -79,6 +80,11 @@ void Sums::add(std::span<const uint8_t> bytes, uint64_t offset) {
   if (!bytes.empty()) take_edge(0, bytes.size());
 }
 
+Sums::Edge Sums::joined(const Edge& a, const Edge& b) {
+  twice_ |= (a.known & b.known) != 0;
+  return {a.position, a.word | b.word, uint8_t(a.known | b.known)};
+}
+
 void Sums::add_edge(const Edge& edge) {
   const auto at =
       std::lower_bound(edges_.begin(), edges_.end(), edge.position,
@@ -87,9 +93,7 @@ void Sums::add_edge(const Edge& edge) {
     edges_.insert(at, edge);
     return;
   }
-  twice_ |= (at->known & edge.known) != 0;
-  at->known |= edge.known;
-  at->word |= edge.word;
+  *at = joined(*at, edge);
   if (at->known != 0xff) return;
   add_term(at->position, at->word, &lanes_);
   edges_.erase(at);
@@ -99,7 +103,23 @@ void Sums::add(const Sums& other) {
   num_bytes_ += other.num_bytes_;
   twice_ |= other.twice_;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane] += other.lanes_[lane];
-  for (const Edge& edge : std::vector<Edge>(other.edges_)) add_edge(edge);  // it may be *this
+  if (other.edges_.empty()) return;
+  // Both lists ascend: one pass, however many words are cut.
+  std::vector<Edge> merged;
+  merged.reserve(edges_.size() + other.edges_.size());
+  auto own = edges_.begin();
+  for (const Edge& edge : other.edges_) {
+    while (own != edges_.end() && own->position < edge.position) merged.push_back(*own++);
+    const bool meet = own != edges_.end() && own->position == edge.position;
+    const Edge word = meet ? joined(*own++, edge) : edge;
+    if (word.known == 0xff) {
+      add_term(word.position, word.word, &lanes_);
+    } else {
+      merged.push_back(word);
+    }
+  }
+  merged.insert(merged.end(), own, edges_.end());
+  edges_ = std::move(merged);
 }
 
 void Sums::replace_word(uint64_t position, uint64_t before, uint64_t after) {
@@ -146,25 +166,29 @@ std::string Sums::to_string() const {
 Result<Sums> Sums::parse(std::string_view text) {
   const auto bad = [] { return corruption("sums: not as Sums::to_string() writes them"); };
   Sums sums;
-  uint64_t twice = 0;
-  for (uint64_t* number : {&sums.lanes_[0], &sums.lanes_[1], &sums.num_bytes_, &twice}) {
-    if (!take_hex(&text, number)) return bad();
+  uint64_t twice = 0, edge_bytes = 0;
+  for (uint64_t* number : {&sums.lanes_[0], &sums.lanes_[1], &sums.num_bytes_}) {
+    if (!take_hex(&text, ':', number)) return bad();
   }
+  if (!take_hex(&text, ',', &twice) || twice > 1) return bad();
   sums.twice_ = twice != 0;
   while (!text.empty()) {
     Edge edge;
     uint64_t known = 0;
-    for (uint64_t* number : {&edge.position, &known, &edge.word}) {
-      if (!take_hex(&text, number)) return bad();
+    if (!take_hex(&text, ':', &edge.position) || !take_hex(&text, ':', &known) ||
+        !take_hex(&text, ',', &edge.word)) {
+      return bad();
     }
     const bool ascends = sums.edges_.empty() || sums.edges_.back().position < edge.position;
     if (!ascends || known == 0 || known >= 0xff) return bad();
     edge.known = uint8_t(known);
+    edge_bytes += uint64_t(std::popcount(edge.known));
     for (size_t i = 0; i < kWordBytes; ++i) {
       if ((known >> i & 1) == 0 && (edge.word >> (8 * i) & 0xff) != 0) return bad();
     }
     sums.edges_.push_back(edge);
   }
+  if (edge_bytes > sums.num_bytes_) return bad();
   return sums;
 }
 

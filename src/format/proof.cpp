@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/guard.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
@@ -17,15 +18,31 @@ using Json = nlohmann::json;
 
 std::string place_of(const std::string& tensor) { return "tensor " + quote(tensor); }
 
-// Rows that lie together in the tensor are one stretch, which all threads share.
-Sums sums_of_piece(const HeldPiece& piece, ThreadPool* pool) {
+// Neighbours first: what is added stays small until the end.
+Sums added(std::vector<Sums> parts) {
+  if (parts.empty()) return {};
+  for (size_t step = 1; step < parts.size(); step *= 2) {
+    for (size_t i = 0; i + step < parts.size(); i += 2 * step) parts[i].add(parts[i + step]);
+  }
+  return std::move(parts[0]);
+}
+
+// Threads share a stretch of bytes, or rows.
+Result<Sums> sums_of_piece(const HeldPiece& piece, ThreadPool* pool) {
+  constexpr uint64_t kRowsOfATask = 256;
   const BoxRows rows(piece.box, piece.dtype, piece.shape);
   if (rows.count() == 1) return sums_of(piece.bytes, rows.position(0), pool);
-  Sums sums;
-  for (uint64_t row = 0; row < rows.count(); ++row) {
-    sums.add(piece.bytes.subspan(row * rows.row_bytes(), rows.row_bytes()), rows.position(row));
-  }
-  return sums;
+  std::vector<Sums> tasks((rows.count() + kRowsOfATask - 1) / kRowsOfATask);
+  DW_RETURN_IF_ERROR(
+      parallel_try("hashing", pool, tasks.size(), [&](size_t task, unsigned) -> Status {
+        const uint64_t end = std::min(rows.count(), (task + 1) * kRowsOfATask);
+        for (uint64_t row = task * kRowsOfATask; row < end; ++row) {
+          tasks[task].add(piece.bytes.subspan(row * rows.row_bytes(), rows.row_bytes()),
+                          rows.position(row));
+        }
+        return {};
+      }));
+  return added(std::move(tasks));
 }
 
 Result<uint64_t> piece_bytes(DType dtype, const Shape& shape, const Box& box) {
@@ -63,7 +80,7 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   return Waves(std::move(sizes), Waves::Inside::kShared, &pool, {})
       .run(
           [&](size_t i, ThreadPool* inner) -> Status {
-            sums[i] = sums_of_piece(pieces[i], inner);
+            DW_ASSIGN_OR_RETURN(sums[i], sums_of_piece(pieces[i], inner));
             return {};
           },
           [&](size_t i) {
@@ -94,7 +111,7 @@ Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape
   for (const Piece& held : tensor.pieces) {
     if (held.box != piece.box) continue;
     if (held.sums == piece.sums) return {};
-    return base_mismatch(place_of(name) + ": two processes hold other bytes of " +
+    return base_mismatch(place_of(name) + ": two processes hold different bytes of " +
                          (piece.box.whole() ? "it" : "its box " + box_to_string(piece.box)));
   }
   tensor.pieces.push_back(std::move(piece));
@@ -102,17 +119,19 @@ Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape
 }
 
 Result<Digest> Proof::digest_of_tensor(const std::string& name, const Tensor& tensor) {
-  Sums all;
+  std::vector<Sums> sums;
   const std::vector<Piece>& pieces = tensor.pieces;
   for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].sums.num_bytes() == 0) continue;  // a rank that holds nothing of it
     for (size_t j = 0; j < i; ++j) {
-      if (!overlap(pieces[i].box, pieces[j].box)) continue;
+      if (pieces[j].sums.num_bytes() == 0 || !overlap(pieces[i].box, pieces[j].box)) continue;
       const auto box = [](const Box& one) { return one.whole() ? "-" : box_to_string(one); };
       return invalid_argument(place_of(name) + ": boxes " + box(pieces[j].box) + " and " +
                               box(pieces[i].box) + " overlap");
     }
-    all.add(pieces[i].sums);
+    sums.push_back(pieces[i].sums);
   }
+  const Sums all = added(std::move(sums));
   DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(tensor.dtype, tensor.shape));
   if (all.num_bytes() != size) {
     return invalid_argument(place_of(name) + ": its boxes have " + std::to_string(all.num_bytes()) +
@@ -175,7 +194,8 @@ std::string Proof::to_text() const {
     }
     tensors.push_back({name, dtype_name(tensor.dtype), tensor.shape, std::move(pieces)});
   }
-  return json_text(Json{{"format", "proof/1"}, {"tensors", std::move(tensors)}});
+  return json_text(Json{{"format", "proof/1"}, {"tensors", std::move(tensors)}},
+                   {.replace_bytes = true});
 }
 
 Result<Proof> Proof::parse(std::string_view text) {
@@ -188,26 +208,26 @@ Result<Proof> Proof::parse(std::string_view text) {
   for (const Json& item : tensors) {
     const bool sound = item.is_array() && item.size() == 4 && item[0].is_string() &&
                        item[1].is_string() && item[2].is_array() && item[3].is_array() &&
+                       !item[3].empty() &&
                        std::all_of(item[2].begin(), item[2].end(),
                                    [](const Json& d) { return d.is_number_unsigned(); });
     if (!sound) return bad();
     const auto dtype = parse_dtype(item[1].get<std::string>());
-    if (!dtype) return bad();
     const Shape shape = item[2].get<Shape>();
+    if (!dtype || !tensor_size_bytes(*dtype, shape).ok()) return bad();
     for (const Json& own : item[3]) {
       if (!own.is_array() || own.size() != 2 || !own[0].is_string() || !own[1].is_string()) {
         return bad();
       }
-      Piece piece;
-      const auto box = own[0].get<std::string>();
-      if (box != "-") {
-        DW_ASSIGN_OR_RETURN(piece.box, parse_box(box));
-      }
-      DW_ASSIGN_OR_RETURN(piece.sums, Sums::parse(own[1].get<std::string>()));
-      DW_ASSIGN_OR_RETURN(const uint64_t size, piece_bytes(*dtype, shape, piece.box));
-      if (piece.sums.num_bytes() != size) return bad();
-      DW_RETURN_IF_ERROR(
-          proof.add_piece(item[0].get<std::string>(), *dtype, shape, std::move(piece)));
+      const auto box_text = own[0].get<std::string>();
+      const Result<Box> box = box_text == "-" ? Box{} : parse_box(box_text);
+      Result<Sums> sums = Sums::parse(own[1].get<std::string>());
+      if (!box.ok() || !sums.ok()) return bad();
+      const Result<uint64_t> size = piece_bytes(*dtype, shape, *box);
+      if (!size.ok() || sums->num_bytes() != *size) return bad();
+      const Status status = proof.add_piece(item[0].get<std::string>(), *dtype, shape,
+                                            {normalise_box(*box, shape), std::move(*sums)});
+      if (!status.ok()) return bad();
     }
   }
   return proof;

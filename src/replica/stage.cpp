@@ -81,7 +81,7 @@ Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* po
           ->decode_summed(layout, item.payload, job.held.bytes, pool, &sums);
   if (!changes.ok()) {
     // Decoded from other bytes than it was made for, a sound payload looks damaged.
-    const Digest held = digest_of(target.kind, job.held.bytes, pool);
+    const Digest held = digest_of(item.entry.old_digest->kind, job.held.bytes, pool);
     return held == *item.entry.old_digest ? Status(changes.status()).at(item.place)
                                           : not_the_base(job.place, item, held);
   }

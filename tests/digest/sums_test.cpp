@@ -142,6 +142,19 @@ TEST(Sums, AddUpFlatAndUneven) {
   }
 }
 
+// Every word is cut: adding must not take the square of their number.
+TEST(Sums, ManyCutWords) {
+  constexpr size_t kRows = 300000, kColumns = 9, kCut = 4;
+  const std::vector<uint8_t> tensor = random_bytes(kRows * kColumns, 12);
+  Sums left, right;
+  for (size_t row = 0; row < kRows; ++row) {
+    left.add(Bytes(tensor).subspan(row * kColumns, kCut), row * kColumns);
+    right.add(Bytes(tensor).subspan(row * kColumns + kCut, kColumns - kCut), row * kColumns + kCut);
+  }
+  left.add(right);
+  EXPECT_EQ(finished(left, tensor.size()), digest(tensor));
+}
+
 TEST(Sums, BytesThatAreMissingOrCameTwiceAreNoDigest) {
   const std::vector<uint8_t> tensor = random_bytes(100, 5);
   const Bytes bytes(tensor);
@@ -175,7 +188,8 @@ TEST(Sums, TextThatIsNoneOfOursIsRefused) {
   }
   for (const char* bad :
        {"", "1", "1:2:3", "1:2:3:0,", "x:2:3:0", "1:2:3:0,1:ff:0", "1:2:3:0,1:1:100",
-        "1:2:3:0,5:1:1,5:1:1", "1:2:3:0,1:0:0", "11111111111111111:2:3:0", " 1:2:3:0"}) {
+        "1:2:3:0,5:1:1,5:1:1", "1:2:3:0,1:0:0", "11111111111111111:2:3:0", " 1:2:3:0", "1,2,3,0",
+        "1:2:3:5", "1:2:1:0,1:3:101"}) {
     EXPECT_EQ(Sums::parse(bad).status().code(), Code::kCorruption) << bad;
   }
 }

@@ -100,7 +100,16 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
   const Proof other = proof_of({box});
   EXPECT_TRUE(all.add(same).ok());
   EXPECT_TRUE(testing::is_failure(all.add(other), Code::kBaseMismatch,
-                                  "two processes hold other bytes of its box 0,0+24,30"));
+                                  "two processes hold different bytes of its box 0,0+24,30"));
+}
+
+TEST(Proof, RanksThatHoldNothingAreNoOverlap) {
+  const Model model;
+  std::vector<uint8_t> a, nothing;
+  Proof all = proof_of({model.box({0, 0}, {24, 50}, &a), model.whole_flat()});
+  ASSERT_TRUE(all.add(sent(proof_of({model.box({3, 5}, {0, 7}, &nothing)}))).ok());
+  const Status status = all.check(model.schema, model.manifest);
+  EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
 TEST(Proof, WhatDoesNotAddUpIsSaid) {
@@ -140,13 +149,18 @@ TEST(Proof, TextThatIsNoneOfOursIsRefused) {
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_FALSE(Proof::parse(std::string_view(good).substr(0, size)).ok()) << size;
   }
-  for (const char* bad :
-       {"[]", "{}", R"({"format":"proof/2","tensors":[]})", R"({"format":"proof/1"})",
-        R"({"format":"proof/1","tensors":[["a","F32",[2],[["-","1:2:3:0"]]]]})",
-        R"({"format":"proof/1","tensors":[["a","F33",[2],[]]]})",
-        R"({"format":"proof/1","tensors":[["a","F32",[-2],[]]]})",
-        R"({"format":"proof/1","tensors":[["a","F32",[2],[["1+5","1:2:14:0"]]]]})"}) {
-    EXPECT_FALSE(Proof::parse(bad).ok()) << bad;
+  for (
+      const char* bad :
+      {"[]", "{}", R"({"format":"proof/2","tensors":[]})", R"({"format":"proof/1"})",
+       R"({"format":"proof/1","tensors":[["a","F32",[2],[["-","1:2:3:0"]]]]})",
+       R"({"format":"proof/1","tensors":[["a","F33",[2],[]]]})",
+       R"({"format":"proof/1","tensors":[["a","F32",[-2],[]]]})",
+       R"({"format":"proof/1","tensors":[["a","F32",[2],[["1+5","1:2:14:0"]]]]})",
+       R"({"format":"proof/1","tensors":[["a","F32",[2],[["0+1","1:2:4:0"],["0+1","1:3:4:0"]]]]})",
+       R"({"format":"proof/1","tensors":[["a","F32",[2],[]]]})",
+       R"({"format":"proof/1","tensors":[["a","F32",[2],[["-","1,2,8,0"]]]]})",
+       R"({"format":"proof/1","tensors":[["a","F32",[1099511627776,1099511627776],[["0,0+1,1","1:2:4:0"]]]]})"}) {
+    EXPECT_EQ(Proof::parse(bad).status().code(), Code::kCorruption) << bad;
   }
 }
 

@@ -44,19 +44,29 @@ def prove(
         return _proof(model, choice).check(chain, version)
     own = ranks.all_or_none(lambda: _proof(model, choice))
     texts = ranks.tell(own.text)
+    # All look at the version that is the newest for one of them.
+    number = ranks.tell(ranks.all_or_none(lambda: _newest(chain)))[0] if version is None else version
 
     def add_and_check() -> int:
         whole = Proof()
         for text in texts:
             whole += Proof.parse(text)
-        return whole.check(chain, version)
+        return whole.check(chain, number)
 
     return ranks.all_or_none(add_and_check)
 
 
+def _newest(chain: StoreLike | Chain) -> int | None:
+    return (chain if isinstance(chain, Chain) else Chain(chain)).head
+
+
 def _proof(model: Source | torch.nn.Module, choice: Choice) -> Proof:
-    pieces = (piece_of(name, value) for name, value in chosen_tensors(model, choice))
-    return Proof([(piece.name, _held(piece)) for piece in pieces if piece is not None])
+    proof = Proof()
+    for name, value in chosen_tensors(model, choice):
+        piece = piece_of(name, value)
+        if piece is not None:  # one at a time: those of a GPU take host memory while they are added up
+            proof.add([(piece.name, _held(piece))])
+    return proof
 
 
 def _held(piece: Piece) -> Any:

@@ -27,7 +27,10 @@ class Ranks:
         self.step = 0
 
     def all_or_none(self, call: Callable[[], Result]) -> Result:
-        """What `call` gives, on every rank. Where one of them fails all do: with `Cancelled`, naming it."""
+        """What `call` gives, on every rank. Where one of them fails all do: with `Cancelled`, naming it.
+
+        Where all fail alike, each has its own failure.
+        """
         result, failure = None, None
         try:
             result = call()
@@ -35,7 +38,7 @@ class Ranks:
             failure = error
         words = self.tell(None if failure is None else _words(failure))
         failures = [f"rank {rank}: {word}" for rank, word in enumerate(words) if word is not None]
-        if failure is not None and len(failures) == 1:
+        if failure is not None and (len(failures) == 1 or len(set(words)) == 1):
             raise failure
         if failures:
             raise Cancelled("; ".join(failures))
