@@ -21,9 +21,7 @@ class Sums {
   void add(std::span<const uint8_t> bytes, uint64_t offset);
   // Those of other bytes of the same tensor.
   void add(const Sums& other);
-  // Eight bytes at 8 * position that were added as `before` and are now `after`.
-  void replace_word(uint64_t position, uint64_t before, uint64_t after);
-  // The same of many: what their terms are now, less what they were, in either lane.
+  // Words that were added and are now others: their terms now, less those before, in either lane.
   void add_difference(const std::array<uint64_t, 2>& lanes);
 
   // The tensor's digest, when each of its bytes was added once. InvalidArgument when their number

@@ -9,6 +9,7 @@
 #include "codec/tight_blocks.h"
 #include "codec/tight_decode.h"
 #include "codec/tight_payload.h"
+#include "digest/parallel.h"
 #include "kernels/kernels.h"
 
 namespace deltawire::tight {
@@ -108,8 +109,9 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
                                                      old_bytes.data() + start * sizeof(T), length,
                                                      data_end, &scratch)
                                  .at("block " + std::to_string(block)));
-          if (sums != nullptr)
+          if (sums != nullptr) {
             sums->add(old_bytes.subspan(start * sizeof(T), length * sizeof(T)), start * sizeof(T));
+          }
           chunks[block].base = start;
           put_in_order<T>(scratch, length, &chunks[block]);
         }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codec/codec.h"
-#include "digest/parallel.h"
+#include "digest/shared_sums.h"
 
 namespace deltawire::tight {
 

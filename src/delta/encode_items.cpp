@@ -61,8 +61,7 @@ void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool
 }
 
 // Hashing rides along with encoding, unless there are threads and the kind does not add up.
-// `hash_unchanged`: digests are wanted whether or
-// not there was a change.
+// `hash_unchanged`: digests are wanted whether or not there was a change.
 Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, DigestKind kind,
                                bool hash_old, bool hash_unchanged, ThreadPool* pool,
                                EncodedItem* out) {

@@ -4,10 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/hex.h"
-#include "deltawire/sums.h"
+#include "digest/shared_sums.h"
 #include "digest/xxh3.h"
 
 #ifdef DELTAWIRE_HAVE_BLAKE3
@@ -100,8 +99,7 @@ struct Hasher::Impl {
   XXH3_state_t* xxh3 = nullptr;
   EVP_MD_CTX* sha256 = nullptr;
   Adler32 adler;
-  Sums sums;
-  std::mutex mutex;  // of sums
+  SharedSums sums;
 #ifdef DELTAWIRE_HAVE_BLAKE3
   blake3_hasher blake3;
 #endif
@@ -154,7 +152,7 @@ void Hasher::update(std::span<const uint8_t> bytes) {
       impl_->adler.update(bytes);
       break;
     case DigestKind::kSum128:
-      impl_->sums.add(bytes, impl_->sums.num_bytes());
+      impl_->sums.add(bytes, impl_->sums.all().num_bytes());
       break;
   }
 }
@@ -164,10 +162,7 @@ void Hasher::update(std::string_view text) {
 }
 
 void Hasher::update_at(std::span<const uint8_t> bytes, uint64_t offset) {
-  Sums own;
-  own.add(bytes, offset);
-  const std::lock_guard lock(impl_->mutex);
-  impl_->sums.add(own);
+  impl_->sums.add(bytes, offset);
 }
 
 DigestKind Hasher::kind() const noexcept { return impl_->kind; }
@@ -189,8 +184,10 @@ Digest Hasher::finish() {
       for (int i = 0; i < 4; ++i)
         digest.bytes[size_t(i)] = uint8_t(impl_->adler.value() >> (24 - 8 * i));
       break;
-    case DigestKind::kSum128:
-      return *impl_->sums.finish(impl_->sums.num_bytes());  // one byte after the other: all there
+    case DigestKind::kSum128: {
+      const Sums& all = impl_->sums.all();
+      return *all.finish(all.num_bytes());  // every byte came once
+    }
   }
   return digest;
 }

@@ -3,20 +3,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/sum_math.h"
+
 namespace deltawire {
 namespace {
 
 // Threads get whole words: only words that are cut take memory, and loops of a pool must not throw.
-constexpr size_t kWord = 8, kStretchBytes = size_t{1} << 20;
+constexpr size_t kWord = sum128::kWordBytes, kStretchBytes = size_t{1} << 20;
 
 }  // namespace
-
-void SharedSums::add(Bytes bytes, uint64_t offset) {
-  Sums own;
-  own.add(bytes, offset);
-  const std::lock_guard lock(mutex_);
-  sums_.add(own);
-}
 
 void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size) {
   const Bytes own = bytes.subspan(at, size);

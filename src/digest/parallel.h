@@ -1,8 +1,6 @@
 // Digests with all threads on one array, for kinds that add up. Others take one thread.
 #pragma once
 
-#include <mutex>
-
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
@@ -14,17 +12,6 @@ Digest digest_of(DigestKind kind, Bytes bytes, ThreadPool* pool);
 
 // Of bytes that lie at `offset` of their tensor.
 Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool);
-
-// Sums that threads add to side by side.
-class SharedSums {
- public:
-  void add(Bytes bytes, uint64_t offset);
-  Sums all() const { return sums_; }  // when nobody adds any more
-
- private:
-  std::mutex mutex_;
-  Sums sums_;
-};
 
 // Feeds bytes [at, at + size). Kinds that do not add up get one stretch after the other.
 void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size);

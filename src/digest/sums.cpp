@@ -122,14 +122,6 @@ void Sums::add(const Sums& other) {
   edges_ = std::move(merged);
 }
 
-void Sums::replace_word(uint64_t position, uint64_t before, uint64_t after) {
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    const uint64_t key = sum128::word_key(lane, position % sum128::kSegmentWords);
-    lanes_[lane] += sum128::segment_key(lane, position / sum128::kSegmentWords) *
-                    (sum128::product(after, key) - sum128::product(before, key));
-  }
-}
-
 void Sums::add_difference(const std::array<uint64_t, 2>& lanes) {
   for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane] += lanes[lane];
 }

@@ -9,6 +9,7 @@
 #include "digest/parallel.h"
 #include "tensor/box_rows.h"
 #include "tensor/boxes.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -102,11 +103,8 @@ Status Proof::add(const Proof& other) {
 Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece) {
   Tensor& tensor = tensors_.try_emplace(name, Tensor{dtype, shape, {}}).first->second;
   if (tensor.dtype != dtype || tensor.shape != shape) {
-    const auto form = [](DType type, const Shape& dimensions) {
-      return std::string(dtype_name(type)) + " " + shape_to_string(dimensions);
-    };
-    return invalid_argument(place_of(name) + ": is " + form(tensor.dtype, tensor.shape) +
-                            " here and " + form(dtype, shape) + " there");
+    return invalid_argument(place_of(name) + ": is " + form_of(tensor.dtype, tensor.shape) +
+                            " here and " + form_of(dtype, shape) + " there");
   }
   for (const Piece& held : tensor.pieces) {
     if (held.box != piece.box) continue;
@@ -177,7 +175,7 @@ Status Proof::check(const Schema& schema, const Manifest& manifest) const {
                       held.at(tensor.name).hex());
     }
   }
-  if (tensors_.size() > schema.tensors.size() - wrong.size() && wrong.empty()) {
+  if (wrong.empty() && tensors_.size() > schema.tensors.size()) {
     wrong.push_back("there are tensors that it does not have");
   }
   if (wrong.empty()) return {};

@@ -138,10 +138,6 @@ Status check_result(const TensorSteps& steps, const Target& target,
 
 }  // namespace
 
-std::string form_of(DType dtype, const Shape& shape) {
-  return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
-}
-
 std::string digest_difference(const Digest& expected, const Digest& got) {
   return std::string(digest_name(got.kind)) + ": expected " + expected.hex() + ", got " + got.hex();
 }

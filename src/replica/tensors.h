@@ -11,10 +11,9 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "format/manifest.h"
+#include "tensor/form.h"
 
 namespace deltawire {
-
-std::string form_of(DType dtype, const Shape& shape);  // "bf16 [2048, 1024]", for messages
 
 // What a version says of its tensors.
 struct Target {

@@ -95,23 +95,13 @@ __device__ void sum_run(const DigestArray& array, const ThreadKeys& keys, uint64
   }
 }
 
-// The last array whose sums begin at or before this one.
-__device__ uint32_t owner_of(const DigestWork& work, uint64_t sum) {
-  uint32_t low = 0, high = work.num_arrays;
-  while (high - low > 1) {
-    const uint32_t middle = (low + high) / 2;
-    (work.arrays[middle].first_sum <= sum ? low : high) = middle;
-  }
-  return low;
-}
-
 __global__ void __launch_bounds__(kThreads, 3)
     sum_blocks_of_turn(DigestWork work, uint64_t turn, uint64_t* sums) {
   const ThreadKeys keys(work.secret);
   uint64_t at = (uint64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp) * kRun;
   const uint64_t end = min(at + kRun, work.num_sums);
   if (at >= end) return;
-  uint32_t owner = owner_of(work, at);
+  uint32_t owner = owner_of(work.arrays, work.num_arrays, &DigestArray::first_sum, at);
   while (at < end) {
     const DigestArray array = work.arrays[owner++];
     const uint64_t stop = min(end, array.first_sum + array.per_turn);

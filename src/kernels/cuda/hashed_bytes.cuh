@@ -1,4 +1,4 @@
-// Bytes as they are hashed: those of an array, or of the bf16 that its wider floats round to.
+// Arrays as they are hashed: their bytes, or those of the bf16 that wider floats round to.
 #pragma once
 
 #include <type_traits>
@@ -7,6 +7,18 @@
 #include "kernels/cuda/elements.cuh"
 
 namespace deltawire::cuda {
+
+// The last of several arrays whose share begins at or before `at`; `first` says where each begins.
+template <class Array>
+__device__ uint32_t owner_of(const Array* arrays, uint32_t num_arrays, uint64_t Array::*first,
+                             uint64_t at) {
+  uint32_t low = 0, high = num_arrays;
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    (arrays[middle].*first <= at ? low : high) = middle;
+  }
+  return low;
+}
 
 // Elements count as bytes unless they are rounded.
 template <NewKind kKind>

@@ -79,19 +79,9 @@ __device__ void add_group(const SumArray& array, uint64_t segment, const ThreadK
   }
 }
 
-// The last array whose chunks begin at or before this one.
-__device__ uint32_t owner_of(const SumArray* arrays, uint32_t num_arrays, uint64_t chunk) {
-  uint32_t low = 0, high = num_arrays;
-  while (high - low > 1) {
-    const uint32_t middle = (low + high) / 2;
-    (arrays[middle].first_chunk <= chunk ? low : high) = middle;
-  }
-  return low;
-}
-
 __global__ void __launch_bounds__(kThreads)
     add_sums_of_chunks(const SumArray* arrays, uint32_t num_arrays, uint64_t* sums) {
-  const uint32_t owner = owner_of(arrays, num_arrays, blockIdx.x);
+  const uint32_t owner = owner_of(arrays, num_arrays, &SumArray::first_chunk, blockIdx.x);
   const SumArray array = arrays[owner];
   const ThreadKeys keys;
   Lanes lanes;
