@@ -16,6 +16,7 @@
 #include "deltawire/box.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
+#include "deltawire/sums.h"
 #include "deltawire/tensor.h"
 
 struct CUstream_st;
@@ -51,6 +52,13 @@ struct Contents {
   NewArray array;
   DType as = DType::kBF16;
   uint64_t size_bytes = 0;  // as `as`
+};
+
+// A box of a tensor, its elements row by row.
+struct BoxContents {
+  Contents contents;
+  Shape shape;  // of the tensor
+  Box box;
 };
 
 struct Pair {
@@ -144,6 +152,9 @@ class Context {
   // Of the bytes of each; sum128 and xxh3-128 on the device, other kinds on the host. Waits.
   Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Contents> arrays,
                                       Stream stream);
+  // What boxes add to the sum128 of their tensors. On the host where rows of a box do not begin at
+  // multiples of 512 bytes of the tensor. Waits.
+  Result<std::vector<Sums>> sums(std::span<const BoxContents> boxes, Stream stream);
   // Copies bytes out, from `offset` on. Waits.
   Status fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out, Stream stream);
 

@@ -21,8 +21,9 @@ class Sums {
   void add(std::span<const uint8_t> bytes, uint64_t offset);
   // Those of other bytes of the same tensor.
   void add(const Sums& other);
-  // Words that were added and are now others: their terms now, less those before, in either lane.
-  void add_difference(const std::array<uint64_t, 2>& lanes);
+  // Whole words of `num_bytes` in all that were summed elsewhere, in either lane. No bytes: words
+  // that were added are now others, and these are their terms now, less those before.
+  void add_lanes(const std::array<uint64_t, 2>& lanes, uint64_t num_bytes);
 
   // The tensor's digest, when each of its bytes was added once. InvalidArgument when their number
   // is wrong, and when a word that is cut has a byte twice or never. It cannot see that one whole

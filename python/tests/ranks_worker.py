@@ -194,6 +194,19 @@ def proof_of_any_placement() -> None:
         assert '"rows"' in found, (placement, found)
 
 
+def proof_of_what_ranks_published() -> None:
+    """Published in boxes, held in others: the digests are those of whole tensors."""
+    store, mesh = str(FOLDER / "proof_of_what_ranks_published"), init_device_mesh("cpu", (WORLD,))
+    publisher = dw.Publisher(store, shards_of(0), **QUICK)
+    for step in range(3):
+        state = shards_of(step)
+        publisher.publish(state)
+        assert dw.torch.prove(state, store) == step
+        full = whole(state)
+        mine = {name: distribute_tensor(tensor, mesh, [Shard(tensor.dim() - 1)]) for name, tensor in full.items()}
+        assert dw.torch.prove(mine, store) == step
+
+
 def replica_of_any_placement() -> None:
     """From shards to other shards: of ranks that publish boxes, to columns where they had rows."""
     store = FOLDER / "replica_of_any_placement"

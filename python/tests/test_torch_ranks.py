@@ -14,7 +14,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
-PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement"]
+PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement", "proof_of_what_ranks_published"]
 BOTH = ["resume", "fsdp", *PLACEMENTS, "failure_before_the_store", "failure_in_the_store"]
 MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "guide"]
 REPLICAS = ["replica_of_fsdp", "replica_of_tensor_parallel"]

@@ -6,6 +6,7 @@
 #include "codec/choose.h"
 #include "delta/item_copies.h"
 #include "digest/parallel.h"
+#include "format/box_sums.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
 #include "store/bodies.h"
@@ -129,6 +130,10 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   entry.num_changed = choice.encoded.num_changed;
   out->payload = std::move(choice.encoded.payload);
   out->changed = entry.num_changed != 0;
+  if (item.wants_sums && out->changed) {
+    const BoxRows rows(entry.box, entry.dtype, entry.shape);
+    DW_ASSIGN_OR_RETURN(out->new_sums, sums_of_box(rows, item.change.new_bytes, pool));
+  }
   if (check && out->changed) DW_RETURN_IF_ERROR(check_old(item, *out));
   if (!all && item.old_digest) {
     out->old_digest = *item.old_digest;

@@ -26,6 +26,7 @@ struct EncodeItem {
   std::shared_ptr<const Body> old_contents = {}, new_contents = {};
   uint64_t begin = 0;
   uint64_t made_bytes = 0;  // where there are no new bytes but those contents: how many
+  bool wants_sums = false;  // of a box: what it adds to its tensor
 
   uint64_t size_bytes() const { return made_bytes != 0 ? made_bytes : change.new_bytes.size(); }
 };
@@ -37,6 +38,8 @@ struct EncodedItem {
   std::vector<uint8_t> payload;
   Digest old_digest;            // of comparable items, as far as it was asked for
   Digest old_state, new_state;  // with Hashing::kAll: the digests that states are built over
+  // What a box that changed adds to its tensor, if that is wanted.
+  std::optional<Sums> new_sums = {};
   bool changed = false;
 };
 

@@ -6,10 +6,10 @@
 #include "codec/cuda/carve.h"
 #include "device/arrays.h"
 #include "device/context.h"
+#include "device/sums.h"
 #include "digest/finish_sums.h"
 #include "digest/xxh3_parts.h"
 #include "kernels/cuda/digest.h"
-#include "kernels/cuda/sum.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -114,35 +114,15 @@ class Batch {
   uint64_t* sums_[2] = {};
 };
 
-// All arrays in one pass.
-Status sum_arrays(Context::Impl& impl, std::span<const DigestArray> arrays, Stream stream,
-                  Digest* out) {
+Status sum_whole(Context::Impl& impl, std::span<const DigestArray> arrays, Stream stream,
+                 Digest* out) {
   std::vector<SumArray> opened;
-  uint64_t num_chunks = 0;
   for (const DigestArray& array : arrays) {
-    opened.push_back({array.data, array.num_bytes, num_chunks, array.kind});
-    num_chunks += num_sum_chunks(array.num_bytes);
+    opened.push_back({array.data, array.num_bytes, 0, array.kind, {}});
   }
-  SumArray* arrays_at = nullptr;
-  uint64_t* sums_at = nullptr;
-  const size_t num = opened.size(), sums_bytes = num * sizeof(std::array<uint64_t, 2>);
-  const auto carve_all = [&](Carve carve) {
-    arrays_at = carve.take<SumArray>(num);
-    sums_at = carve.take<uint64_t>(2 * num);
-    return carve.size();
-  };
-  DW_ASSIGN_OR_RETURN(uint8_t* const scratch,
-                      impl.workspace.get(Workspace::kSlots, carve_all(Carve(nullptr))));
-  carve_all(Carve(scratch));
-  DW_RETURN_IF_ERROR(copy(arrays_at, opened.data(), num * sizeof(SumArray), stream));
-  DW_RETURN_IF_ERROR(fill_zero(sums_at, sums_bytes, stream));
-  DW_RETURN_IF_ERROR(add_sums(arrays_at, uint32_t(num), num_chunks, sums_at, stream));
-  DW_ASSIGN_OR_RETURN(uint8_t* const host, impl.workspace.get(Workspace::kHostBytes, sums_bytes));
-  DW_RETURN_IF_ERROR(copy(host, sums_at, sums_bytes, stream));
-  DW_RETURN_IF_ERROR(wait(stream));
-  for (size_t i = 0; i < num; ++i) {
-    out[i] = finish_sums(load_le<std::array<uint64_t, 2>>(host + 16 * i), opened[i].num_bytes);
-  }
+  std::vector<std::array<uint64_t, 2>> lanes(opened.size());
+  DW_RETURN_IF_ERROR(sum_arrays(impl, std::move(opened), stream, lanes.data()));
+  for (size_t i = 0; i < lanes.size(); ++i) out[i] = finish_sums(lanes[i], arrays[i].num_bytes);
   return {};
 }
 
@@ -194,7 +174,7 @@ Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
     const size_t count = std::min(most, opened.size() - begin);
     const auto some = std::span(opened).subspan(begin, count);
     DW_RETURN_IF_ERROR(kind == DigestKind::kSum128
-                           ? sum_arrays(impl, some, stream, out.data() + begin)
+                           ? sum_whole(impl, some, stream, out.data() + begin)
                            : Batch(impl, some, stream).run(out.data() + begin));
   }
   return out;

@@ -30,6 +30,7 @@ Status Context::apply_mapped(std::span<const MappedPatch>, Stream) { return abse
 Result<std::vector<Digest>> Context::digests(DigestKind, std::span<const Contents>, Stream) {
   return absent();
 }
+Result<std::vector<Sums>> Context::sums(std::span<const BoxContents>, Stream) { return absent(); }
 Status Context::fetch(const Contents&, uint64_t, std::span<uint8_t>, Stream) { return absent(); }
 Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }
 

@@ -75,7 +75,7 @@ void replace_elements(unsigned width, Bytes bytes, std::span<const uint64_t> pos
                                       : replace_some<8>;
     replace(bytes, positions, values.data(), begin, end, &found[task]);
   });
-  for (const Lanes& lanes : found) sums->add_difference(lanes.sums);
+  for (const Lanes& lanes : found) sums->add_lanes(lanes.sums, 0);
 }
 
 }  // namespace deltawire

@@ -122,8 +122,9 @@ void Sums::add(const Sums& other) {
   edges_ = std::move(merged);
 }
 
-void Sums::add_difference(const std::array<uint64_t, 2>& lanes) {
+void Sums::add_lanes(const std::array<uint64_t, 2>& lanes, uint64_t num_bytes) {
   for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane] += lanes[lane];
+  num_bytes_ += num_bytes;
 }
 
 Result<Digest> Sums::finish(uint64_t size_bytes) const {

@@ -108,7 +108,9 @@ std::string boxes_json(const Boxes& boxes) {
     std::string pairs;
     for (const BoxDigest& box : list) {
       pairs.append(pairs.empty() ? "" : ",").append("[\"").append(box_to_string(box.box));
-      pairs.append("\",\"").append(box.digest.hex()).append("\"]");
+      pairs.append("\",\"").append(box.digest.hex());
+      if (box.sums) pairs.append("\",\"").append(box.sums->to_string());
+      pairs.append("\"]");
     }
     json.append(json.empty() ? "" : ",").append(canonical_text(tensor));
     json.append(":[").append(pairs).append("]");
@@ -116,16 +118,23 @@ std::string boxes_json(const Boxes& boxes) {
   return "{" + json + "}";
 }
 
-// ["box", "digest"]
+// ["box", "digest"] or ["box", "digest", "sums"]
 Result<BoxDigest> read_box(CanonicalReader* reader, DigestKind kind) {
-  const auto bad = [] { return bad_field("boxes", "pairs of box and digest"); };
+  const auto bad = [] {
+    return bad_field("boxes", "box, digest and, if it adds up, sums of each");
+  };
   reader->open_list();
   if (!reader->next_item()) return bad();
   const std::string_view box = reader->word();
   if (!reader->next_item()) return bad();
   const std::string_view digest = reader->word();
-  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad();
   BoxDigest result;
+  if (reader->ok() && reader->next_item()) {
+    const std::string_view sums = reader->word();
+    if (!adds_up(kind) || !reader->ok() || reader->next_item()) return bad();
+    DW_ASSIGN_OR_RETURN(result.sums, Sums::parse(sums));
+  }
+  if (!reader->ok()) return bad();
   DW_ASSIGN_OR_RETURN(result.box, parse_box(box));
   DW_ASSIGN_OR_RETURN(result.digest, parse_digest(kind, digest));
   return result;
@@ -142,6 +151,10 @@ Result<Boxes> parse_boxes(std::string_view json, DigestKind kind) {
       list.push_back(std::move(box));
     }
     if (list.empty()) return bad_field("boxes", "a list of boxes per tensor");
+    for (const BoxDigest& box : list) {
+      if (box.sums.has_value() == list[0].sums.has_value()) continue;
+      return bad_field("boxes", "sums of all boxes of a tensor, or of none");
+    }
   }
   if (!reader.ok()) return bad_field("boxes", "lists of boxes by tensor");
   return boxes;
@@ -285,7 +298,17 @@ Result<HopRecord> parse_hop(std::string_view text, const Verifier& trust) {
   return e;
 }
 
-Digest boxes_digest(const std::vector<BoxDigest>& boxes) {
+const std::vector<BoxDigest>* boxes_hashed(const Manifest& manifest, const std::string& tensor) {
+  const auto found = manifest.boxes.find(tensor);
+  return found == manifest.boxes.end() || found->second[0].sums ? nullptr : &found->second;
+}
+
+Result<Digest> boxes_digest(const std::vector<BoxDigest>& boxes, uint64_t size_bytes) {
+  if (boxes[0].sums) {
+    Sums all;
+    for (const BoxDigest& box : boxes) all.add(*box.sums);
+    return all.finish(size_bytes);
+  }
   std::vector<std::string> lines;
   for (const BoxDigest& box : boxes) {
     lines.push_back(box_to_string(box.box) + '\0' + box.digest.hex() + '\n');

@@ -44,7 +44,12 @@ Result<std::string> serialise_hop(const HopRecord& hop, const Signer& sign);
 Result<Manifest> parse_manifest(std::string_view json, const Verifier& trust);
 Result<HopRecord> parse_hop(std::string_view json, const Verifier& trust);
 
-Digest boxes_digest(const std::vector<BoxDigest>& boxes);
+// The boxes whose digests a tensor's digest is made of. Null: it is the digest of the tensor's
+// bytes, in whatever boxes they came.
+const std::vector<BoxDigest>* boxes_hashed(const Manifest& manifest, const std::string& tensor);
+// The digest of a tensor of `size_bytes` that came in these boxes, which tile it. InvalidArgument
+// when their sums are not those of such a tensor.
+Result<Digest> boxes_digest(const std::vector<BoxDigest>& boxes, uint64_t size_bytes);
 // The state that schema and digests describe; Corruption when the counts differ.
 Result<std::vector<TensorState>> states_of(const Schema& schema, const Manifest& manifest);
 

@@ -32,21 +32,23 @@ size_t index_of(const Schema& schema, const Schema::Tensor& tensor) {
 // The digest that a manifest has for a tensor or a box of it; null when it has none for that box.
 const Digest* digest_of_box(const DescribedState& state, const Schema::Tensor& tensor,
                             const Box& box) {
-  const auto boxes = state.manifest->boxes.find(tensor.name);
-  if (boxes == state.manifest->boxes.end()) {
-    return box.whole() ? &state.manifest->digests[index_of(*state.schema, tensor)] : nullptr;
+  if (box.whole() && boxes_hashed(*state.manifest, tensor.name) == nullptr) {
+    return &state.manifest->digests[index_of(*state.schema, tensor)];
   }
+  const auto boxes = state.manifest->boxes.find(tensor.name);
+  if (boxes == state.manifest->boxes.end()) return nullptr;
   for (const BoxDigest& known : boxes->second) {
     if (known.box == box) return &known.digest;
   }
   return nullptr;
 }
 
+// Those that the digest depends on.
 std::vector<Box> boxes_of(const DescribedState& state, const std::string& tensor) {
   std::vector<Box> boxes;
-  const auto found = state.manifest->boxes.find(tensor);
-  if (found == state.manifest->boxes.end()) return boxes;
-  for (const BoxDigest& box : found->second) boxes.push_back(box.box);
+  const std::vector<BoxDigest>* const found = boxes_hashed(*state.manifest, tensor);
+  if (found == nullptr) return boxes;
+  for (const BoxDigest& box : *found) boxes.push_back(box.box);
   return boxes;
 }
 
@@ -70,9 +72,13 @@ Status check_state(const Schema& schema, const Manifest& manifest) {
       Status status = check_box(box.box, tensor->dtype, tensor->shape);
       if (!status.ok()) return corruption("tensor " + quote(name) + ": " + status.message());
     }
-    const Digest expected = boxes_digest(boxes);
+    DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(tensor->dtype, tensor->shape));
+    const Result<Digest> expected = boxes_digest(boxes, size);
+    if (!expected.ok()) {
+      return corruption("tensor " + quote(name) + ": its boxes: " + expected.status().message());
+    }
     const Digest& got = manifest.digests[index_of(schema, *tensor)];
-    if (got != expected) return wrong(name, "digest of its boxes", expected.hex(), got.hex());
+    if (got != *expected) return wrong(name, "digest of its boxes", expected->hex(), got.hex());
   }
   const Digest expected = state_digest(std::move(states));
   if (manifest.state != expected) {

@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "digest/parallel.h"
-#include "tensor/box_rows.h"
+#include "format/box_sums.h"
+#include "format/manifest.h"
 #include "tensor/boxes.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
@@ -18,33 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 std::string place_of(const std::string& tensor) { return "tensor " + quote(tensor); }
-
-// Neighbours first: what is added stays small until the end.
-Sums added(std::vector<Sums> parts) {
-  if (parts.empty()) return {};
-  for (size_t step = 1; step < parts.size(); step *= 2) {
-    for (size_t i = 0; i + step < parts.size(); i += 2 * step) parts[i].add(parts[i + step]);
-  }
-  return std::move(parts[0]);
-}
-
-// Threads share a stretch of bytes, or rows.
-Result<Sums> sums_of_piece(const HeldPiece& piece, ThreadPool* pool) {
-  constexpr uint64_t kRowsOfATask = 256;
-  const BoxRows rows(piece.box, piece.dtype, piece.shape);
-  if (rows.count() == 1) return sums_of(piece.bytes, rows.position(0), pool);
-  std::vector<Sums> tasks((rows.count() + kRowsOfATask - 1) / kRowsOfATask);
-  DW_RETURN_IF_ERROR(
-      parallel_try("hashing", pool, tasks.size(), [&](size_t task, unsigned) -> Status {
-        const uint64_t end = std::min(rows.count(), (task + 1) * kRowsOfATask);
-        for (uint64_t row = task * kRowsOfATask; row < end; ++row) {
-          tasks[task].add(piece.bytes.subspan(row * rows.row_bytes(), rows.row_bytes()),
-                          rows.position(row));
-        }
-        return {};
-      }));
-  return added(std::move(tasks));
-}
 
 Result<uint64_t> piece_bytes(DType dtype, const Shape& shape, const Box& box) {
   DW_RETURN_IF_ERROR(check_box(box, dtype, shape));
@@ -81,7 +54,9 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   return Waves(std::move(sizes), Waves::Inside::kShared, &pool, {})
       .run(
           [&](size_t i, ThreadPool* inner) -> Status {
-            DW_ASSIGN_OR_RETURN(sums[i], sums_of_piece(pieces[i], inner));
+            const HeldPiece& piece = pieces[i];
+            const BoxRows rows(piece.box, piece.dtype, piece.shape);
+            DW_ASSIGN_OR_RETURN(sums[i], sums_of_box(rows, piece.bytes, inner));
             return {};
           },
           [&](size_t i) {
@@ -160,10 +135,9 @@ Status Proof::check(const Schema& schema, const Manifest& manifest) const {
   std::vector<std::string> wrong;
   for (size_t i = 0; i < schema.tensors.size(); ++i) {
     const Schema::Tensor& tensor = schema.tensors[i];
-    if (manifest.boxes.contains(tensor.name)) {
-      return unsupported(
-          version + ", " + place_of(tensor.name) +
-          ": was published by several ranks, box by box; its digest is of the boxes");
+    if (boxes_hashed(manifest, tensor.name) != nullptr) {
+      return unsupported(version + ", " + place_of(tensor.name) +
+                         ": was published box by box, without the sums of the boxes");
     }
     const auto own = tensors_.find(tensor.name);
     if (own == tensors_.end()) {

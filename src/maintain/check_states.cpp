@@ -230,9 +230,9 @@ class Walk {
       if (touched.contains(name)) continue;
       const auto before = digests_.find(name);
       if (before != digests_.end() && before->second == manifest.digests[i]) continue;
-      // Cut into other boxes, the same bytes have another digest.
+      // Cut into other boxes, the same bytes may have another digest.
       const auto held = state_.find(name);
-      if (held != state_.end() && manifest.boxes.contains(name)) {
+      if (held != state_.end()) {
         MemoryState one;
         one[name] = held->second;
         if (WalkStep step = check_some(manifest, schema, one)) return step;

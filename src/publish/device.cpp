@@ -106,6 +106,15 @@ Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
   return snapshot_.digests(kind, slots, stream_);
 }
 
+Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
+  std::vector<cuda::BoxContents> boxes;
+  for (const PublishTensor* tensor : tensors) {
+    boxes.push_back({contents_of(*tensor), tensor->view.shape, tensor->box});
+  }
+  const std::lock_guard lock(mutex_);
+  return context_.sums(boxes, stream_);
+}
+
 Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
   const std::lock_guard lock(mutex_);
   return context_.fetch(contents_of(tensor), offset, out, stream_);

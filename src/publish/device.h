@@ -59,6 +59,8 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   Result<std::vector<Digest>> digests(DigestKind kind,
                                       std::span<const PublishTensor* const> tensors);
   Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Held* const> held);
+  // What the tensors' boxes add to them.
+  Result<std::vector<Sums>> sums(std::span<const PublishTensor* const> tensors);
   // The tensor's bytes as they are published, from `offset` on.
   Status fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
   // The same as something to put into a store.

@@ -82,7 +82,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       item.old_contents = work->old_contents.back() =
           steady(view.name, std::make_shared<MemoryBody>(old->bytes));
     }
-    if (slices.size() == 1 && !rounded && !known_digest(job.parent, view, tensor.box)) {
+    if (slices.size() == 1 && !rounded && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
       work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
     }
@@ -96,7 +96,10 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       } else {
         own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
       }
-      if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
+      if (slices.size() == 1) {
+        own.old_digest = known_digest(job.parent, view, tensor.box);
+        own.wants_sums = wants_sums(diff->record.pieces.back(), job.parent.manifest->digest_kind);
+      }
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
       work->begin.push_back(slice.begin);
@@ -138,37 +141,51 @@ Status hash_pieces(const DiffJob& job, const Work& work, DigestKind kind,
   const auto hash = [&](size_t n, ThreadPool*) -> Status {
     const size_t i = which[n];
     if (work.old_contents[i]) DW_RETURN_IF_ERROR(check_old(job, *work.old_contents[i], i));
-    DW_ASSIGN_OR_RETURN((*pieces)[i].digest, digest_of_body(kind, *work.new_contents[i]));
-    return {};
+    return hash_piece(*work.new_contents[i], kind, &(*pieces)[i]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
     return Status();
   });
 }
 
-// Digests of pieces that no single item had: sliced ones that changed, and unchanged boxes whose
-// digest the parent does not know.
+// Digests and sums of pieces that no single item had: sliced ones that changed, and unchanged boxes
+// that the parent does not know.
 Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
   std::vector<size_t> missing;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
-    if (piece.digest.size != 0 && work.num_slices[i] == 1) continue;
-    if (!piece.changed) {
-      if (const auto known = known_digest(job.parent, job.tensors[i].view, piece.box)) {
-        piece.digest = *known;
-        continue;
-      }
+    const TensorView& form = job.tensors[i].view;
+    const bool complete = piece.digest.size != 0 && (piece.sums || !wants_sums(piece, kind));
+    if (complete && work.num_slices[i] == 1) continue;
+    if (!piece.changed && is_known(job, job.tensors[i])) {
+      piece.digest = *known_digest(job.parent, form, piece.box);
+      piece.sums = known_sums(job.parent, form, piece.box);
+      continue;
     }
     missing.push_back(i);
   }
   return hash_pieces(job, work, kind, missing, pool, pieces);
 }
 
+const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, const Box& box) {
+  const auto boxes = manifest.boxes.find(tensor);
+  if (boxes == manifest.boxes.end()) return nullptr;
+  const auto found = std::find_if(boxes->second.begin(), boxes->second.end(),
+                                  [&](const BoxDigest& known) { return known.box == box; });
+  return found == boxes->second.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
+bool is_known(const DiffJob& job, const PublishTensor& tensor) {
+  const bool adds = adds_up(job.parent.manifest->digest_kind);
+  return known_digest(job.parent, tensor.view, tensor.box) &&
+         (tensor.box.whole() || !adds || known_sums(job.parent, tensor.view, tensor.box));
+}
+
 bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor) {
-  return tensor.unchanged && known_digest(job.parent, tensor.view, tensor.box);
+  return tensor.unchanged && is_known(job, tensor);
 }
 
 std::string box_of_new_tensor(const std::string& name) {
@@ -223,12 +240,15 @@ std::optional<Digest> known_digest(const ParentState& version, const TensorView&
                                    const Box& box) {
   const std::optional<Digest> whole = tensor_digest_in(version, form);
   if (!whole) return {};
-  const auto boxes = version.manifest->boxes.find(form.name);
-  if (boxes == version.manifest->boxes.end()) return box.whole() ? whole : std::nullopt;
-  for (const BoxDigest& known : boxes->second) {
-    if (known.box == box) return known.digest;
-  }
-  return {};
+  if (box.whole() && boxes_hashed(*version.manifest, form.name) == nullptr) return whole;
+  const BoxDigest* const known = find_box(*version.manifest, form.name, box);
+  return known == nullptr ? std::nullopt : std::optional(known->digest);
+}
+
+std::optional<Sums> known_sums(const ParentState& version, const TensorView& form, const Box& box) {
+  if (!tensor_digest_in(version, form)) return {};
+  const BoxDigest* const known = find_box(*version.manifest, form.name, box);
+  return known == nullptr ? std::nullopt : known->sums;
 }
 
 Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream) {
@@ -246,7 +266,10 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     const EncodeItem& item = work.items[i];
     PieceRecord& piece = diff.record.pieces[work.piece_of[i]];
     const bool sliced = work.num_slices[work.piece_of[i]] != 1;
-    if (!sliced) piece.digest = outcome.entry.new_digest;
+    if (!sliced) {
+      piece.digest = outcome.entry.new_digest;
+      piece.sums = std::move(outcome.new_sums);
+    }
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
     const Bytes contents = item.change.new_bytes;

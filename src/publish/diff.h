@@ -36,6 +36,7 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
 // What a version's manifest says of a tensor in this form; none where it has no such tensor.
 std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form);
 // The same of a piece; none where it does not know that box.
+std::optional<Sums> known_sums(const ParentState& version, const TensorView& form, const Box& box);
 std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
                                    const Box& box);
 
@@ -61,6 +62,8 @@ struct DiffJob {
 };
 
 // By the caller's word, where the parent has a digest for it.
+// Digest and, where it wants any, sums of the tensor are those of the parent unless it changes.
+bool is_known(const DiffJob& job, const PublishTensor& tensor);
 bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor);
 
 // Adds the entries of everything that changed to `stream`, which is the caller's to finish.

@@ -1,8 +1,11 @@
 // The tensors of a publish that are on a GPU: compared and encoded there, many in one go.
 #include <functional>
+#include <map>
 
+#include "format/box_sums.h"
 #include "format/layout.h"
 #include "publish/diff.h"
+#include "publish/hash_state.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -49,6 +52,7 @@ Status add_whole(const DiffSink& out, size_t piece) {
 struct Encodings {
   std::vector<cuda::Coded> coded;
   std::vector<Digest> digests;
+  std::map<size_t, Sums> sums;  // of those items that want them
 };
 
 // Codecs that no GPU has: fetched and left to the CPU, one tensor at a time.
@@ -63,9 +67,12 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
     DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> after, fetch(out.job.device, tensor));
     DW_ASSIGN_OR_RETURN(Encoded encoded,
                         codec.encode(layout_of(tensor.view.dtype), before, after, pool));
-    all.digests.push_back(encoded.num_changed == 0
-                              ? Digest()
-                              : digest_of(out.job.parent.manifest->digest_kind, after));
+    const DigestKind kind = out.job.parent.manifest->digest_kind;
+    all.digests.push_back(encoded.num_changed == 0 ? Digest() : digest_of(kind, after));
+    if (encoded.num_changed != 0 && wants_sums(out.diff->record.pieces[item.piece], kind)) {
+      const BoxRows rows(tensor.box, tensor.view.dtype, tensor.view.shape);
+      DW_ASSIGN_OR_RETURN(all.sums[all.coded.size()], sums_of_box(rows, after, pool));
+    }
     all.coded.push_back(
         {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed});
   }
@@ -87,10 +94,17 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
   DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.options.codec, comparisons));
   DW_RETURN_IF_ERROR(half_done());
-  std::vector<const PublishTensor*> changed;
+  std::vector<const PublishTensor*> changed, boxes;
+  std::vector<size_t> boxes_at;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (all.coded[i].num_changed != 0) changed.push_back(tensors[i]);
+    if (all.coded[i].num_changed == 0) continue;
+    changed.push_back(tensors[i]);
+    if (!wants_sums(out.diff->record.pieces[items[i].piece], kind)) continue;
+    boxes.push_back(tensors[i]);
+    boxes_at.push_back(i);
   }
+  DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, out.job.device->sums(boxes));
+  for (size_t i = 0; i < sums.size(); ++i) all.sums[boxes_at[i]] = std::move(sums[i]);
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> again, out.job.device->digests(kind, changed));
   size_t next = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -122,9 +136,16 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
     cuda::Coded& coded = all.coded[i];
     if (coded.num_changed == 0) {
       record.digest = *entry.old_digest;
+      record.sums = known_sums(out.job.parent, out.job.tensors[piece].view, record.box);
+      if (!record.sums && wants_sums(record, kind)) {
+        const PublishTensor* const tensor = &out.job.tensors[piece];
+        DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, out.job.device->sums({&tensor, 1}));
+        record.sums = std::move(sums[0]);
+      }
       continue;
     }
     record.digest = entry.new_digest = all.digests[i];
+    if (const auto sums = all.sums.find(i); sums != all.sums.end()) record.sums = sums->second;
     entry.codec = find_codec(coded.codec)->id();
     entry.num_changed = coded.num_changed;
     DW_RETURN_IF_ERROR(out.add(piece, 0, items[i].before->size_bytes(), std::move(entry),

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/waves.h"
+#include "format/box_sums.h"
 #include "publish/diff.h"
 #include "publish/rounding.h"
 #include "store/bodies.h"
@@ -10,10 +11,40 @@
 #include "tensor/text.h"
 
 namespace deltawire {
+namespace {
+
+constexpr uint64_t kReadBytes = uint64_t{256} << 10;
+
+}  // namespace
 
 PieceRecord piece_of(const PublishTensor& tensor) {
   const TensorView& view = tensor.view;
-  return {view.name, view.dtype, view.shape, tensor.box, {}, false, 0, 0};
+  PieceRecord piece;
+  piece.tensor = view.name;
+  piece.dtype = view.dtype;
+  piece.shape = view.shape;
+  piece.box = tensor.box;
+  return piece;
+}
+
+Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece) {
+  if (!wants_sums(*piece, kind)) {
+    DW_ASSIGN_OR_RETURN(piece->digest, digest_of_body(kind, contents));
+    return {};
+  }
+  const BoxRows rows(piece->box, piece->dtype, piece->shape);
+  Hasher hasher(kind);
+  Sums sums;
+  std::vector<uint8_t> buffer(size_t(std::min(kReadBytes, contents.size())));
+  for (uint64_t at = 0; at < contents.size(); at += buffer.size()) {
+    buffer.resize(size_t(std::min<uint64_t>(buffer.size(), contents.size() - at)));
+    DW_RETURN_IF_ERROR(contents.read(at, buffer));
+    hasher.update(buffer);
+    add_contents(rows, buffer, at, &sums);
+  }
+  piece->digest = hasher.finish();
+  piece->sums = std::move(sums);
+  return {};
 }
 
 Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
@@ -66,33 +97,31 @@ std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint) {
 
 namespace {
 
-Result<std::vector<Digest>> hash_bodies(const Contents& contents, DigestKind kind,
-                                        ThreadPool* pool) {
+Status hash_pieces(const Contents& contents, DigestKind kind, ThreadPool* pool,
+                   std::vector<PieceRecord>* pieces) {
   std::vector<uint64_t> sizes;
   for (const auto& body : contents) sizes.push_back(body->size());
-  std::vector<Digest> digests(contents.size());
-  const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    DW_ASSIGN_OR_RETURN(digests[i], digest_of_body(kind, *contents[i]));
-    return {};
+  const auto hash = [&](size_t i, ThreadPool*) {
+    return hash_piece(*contents[i], kind, &(*pieces)[i]);
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
-        return Status();
-      }));
-  return digests;
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
+    return Status();
+  });
 }
 
-PublishRecord record_of(std::span<const PublishTensor> tensors, const std::vector<Digest>& digests,
-                        const ParentState& parent) {
+PublishRecord record_of(std::span<const PublishTensor> tensors) {
   PublishRecord record;
+  for (const PublishTensor& tensor : tensors) record.pieces.push_back(piece_of(tensor));
+  return record;
+}
+
+void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
+             PublishRecord* record) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    PieceRecord piece = piece_of(tensors[i]);
-    piece.digest = digests[i];
+    PieceRecord& piece = record->pieces[i];
     const std::optional<Digest> known = known_digest(parent, tensors[i].view, piece.box);
     piece.changed = !known || *known != piece.digest;
-    record.pieces.push_back(std::move(piece));
   }
-  return record;
 }
 
 }  // namespace
@@ -103,26 +132,31 @@ Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const P
   std::iota(all.begin(), all.end(), 0);
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
                       hash_tensors(tensors, all, kind, device, pool));
-  return record_of(tensors, digests, parent);
+  PublishRecord record = record_of(tensors);
+  for (size_t i = 0; i < digests.size(); ++i) record.pieces[i].digest = digests[i];
+  compare(tensors, parent, &record);
+  return record;
 }
 
 Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
                                     const Contents& contents, const ParentState& parent,
                                     DigestKind kind, ThreadPool* pool) {
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests, hash_bodies(contents, kind, pool));
-  return record_of(tensors, digests, parent);
+  PublishRecord record = record_of(tensors);
+  DW_RETURN_IF_ERROR(hash_pieces(contents, kind, pool, &record.pieces));
+  compare(tensors, parent, &record);
+  return record;
 }
 
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
                       ThreadPool* pool) {
   if (pieces.empty()) return {};
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
-                      hash_bodies(contents, pieces[0].digest.kind, pool));
+  std::vector<PieceRecord> got = pieces;
+  DW_RETURN_IF_ERROR(hash_pieces(contents, pieces[0].digest.kind, pool, &got));
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (got[i] == pieces[i].digest) continue;
+    if (got[i].digest == pieces[i].digest) continue;
     return corruption("tensor " + quote(pieces[i].tensor) +
                       ": changed since the version was published: expected " +
-                      pieces[i].digest.hex() + ", got " + got[i].hex());
+                      pieces[i].digest.hex() + ", got " + got[i].digest.hex());
   }
   return {};
 }

@@ -16,6 +16,13 @@ namespace deltawire {
 // A tensor's record without its digest.
 PieceRecord piece_of(const PublishTensor& tensor);
 
+// Whether it must say what it adds to its tensor.
+inline bool wants_sums(const PieceRecord& piece, DigestKind kind) {
+  return adds_up(kind) && !piece.box.whole();
+}
+// Sets digest and sums by the contents, which are read once.
+Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece);
+
 // Of the tensors with these numbers.
 Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
                                          const std::vector<size_t>& which, DigestKind kind,

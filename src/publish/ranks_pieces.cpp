@@ -3,6 +3,7 @@
 #include "chain/names.h"
 #include "deltawire/store.h"
 #include "format/canonical_json.h"
+#include "tensor/text.h"
 
 namespace deltawire {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 Result<PieceRecord> read_piece(CanonicalReader* reader, DigestKind kind) {
   PieceRecord piece;
   const auto item = [&] {
-    return reader->next_item() ? Status() : corruption("\"pieces\": expected eight fields of each");
+    return reader->next_item() ? Status()
+                               : corruption("\"pieces\": expected eight or nine fields of each");
   };
   reader->open_list();
   DW_RETURN_IF_ERROR(item());
@@ -31,7 +33,11 @@ Result<PieceRecord> read_piece(CanonicalReader* reader, DigestKind kind) {
   piece.num_elements = reader->number();
   DW_RETURN_IF_ERROR(item());
   piece.num_changed = reader->number();
-  if (reader->next_item()) return corruption("\"pieces\": expected eight fields of each");
+  std::optional<std::string> sums;
+  if (reader->next_item()) {
+    sums = reader->text();
+    if (reader->next_item()) return corruption("\"pieces\": expected eight or nine fields of each");
+  }
   DW_RETURN_IF_ERROR(reader->status());
   if (!dtype) return unsupported("dtype " + dtype_text);
   piece.dtype = *dtype;
@@ -41,6 +47,14 @@ Result<PieceRecord> read_piece(CanonicalReader* reader, DigestKind kind) {
   DW_RETURN_IF_ERROR(tensor_size_bytes(piece.dtype, piece.shape).status());
   DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape));
   DW_ASSIGN_OR_RETURN(piece.digest, parse_digest(kind, digest));
+  if (!sums) return piece;
+  DW_ASSIGN_OR_RETURN(piece.sums, Sums::parse(*sums));
+  DW_ASSIGN_OR_RETURN(const uint64_t size,
+                      tensor_size_bytes(piece.dtype, box_shape(piece.box, piece.shape)));
+  if (piece.box.whole() || !adds_up(kind) || piece.sums->num_bytes() != size) {
+    return corruption("\"pieces\": tensor " + quote(piece.tensor) +
+                      ": has the sums of another box");
+  }
   return piece;
 }
 
@@ -66,11 +80,17 @@ std::string pieces_json(const std::vector<PieceRecord>& pieces) {
   for (const PieceRecord& piece : pieces) {
     std::vector<std::string> shape;
     for (const uint64_t extent : piece.shape) shape.push_back(std::to_string(extent));
-    items.push_back(json_list(
-        {canonical_text(piece.tensor), canonical_text(dtype_name(piece.dtype)), json_list(shape),
-         canonical_text(piece.box.whole() ? "-" : box_to_string(piece.box)),
-         canonical_text(piece.digest.hex()), std::to_string(piece.changed ? 1 : 0),
-         std::to_string(piece.num_elements), std::to_string(piece.num_changed)}));
+    std::vector<std::string> fields = {
+        canonical_text(piece.tensor),
+        canonical_text(dtype_name(piece.dtype)),
+        json_list(shape),
+        canonical_text(piece.box.whole() ? "-" : box_to_string(piece.box)),
+        canonical_text(piece.digest.hex()),
+        std::to_string(piece.changed ? 1 : 0),
+        std::to_string(piece.num_elements),
+        std::to_string(piece.num_changed)};
+    if (piece.sums) fields.push_back(canonical_text(piece.sums->to_string()));
+    items.push_back(json_list(fields));
   }
   return json_list(items);
 }

@@ -55,24 +55,34 @@ std::optional<size_t> find_same(const ParentState& parent, const PieceRecord& pi
   return size_t(tensor - parent.schema->tensors.data());
 }
 
-void add_digest(const std::vector<RankPiece>& pieces, bool changed, const ParentState& parent,
-                NewState* state) {
+Status add_digest(const std::vector<RankPiece>& pieces, bool changed, const ParentState& parent,
+                  NewState* state) {
   const PieceRecord& first = *pieces[0].piece;
   if (first.box.whole()) {
     state->digests.push_back(first.digest);
-    return;
+    return {};
   }
   const std::optional<size_t> before = find_same(parent, first);
   if (before && !changed) {
     state->digests.push_back(parent.manifest->digests[*before]);
     const auto boxes = parent.manifest->boxes.find(first.tensor);
     if (boxes != parent.manifest->boxes.end()) state->boxes[first.tensor] = boxes->second;
-    return;
+    return {};
   }
+  const bool summed = std::all_of(pieces.begin(), pieces.end(), [](const RankPiece& piece) {
+    return piece.piece->sums.has_value();
+  });
   std::vector<BoxDigest> boxes;
-  for (const RankPiece& piece : pieces) boxes.push_back({piece.piece->box, piece.piece->digest});
-  state->digests.push_back(boxes_digest(boxes));
+  for (const RankPiece& piece : pieces) {
+    boxes.push_back({piece.piece->box, piece.piece->digest, {}});
+    if (summed) boxes.back().sums = piece.piece->sums;
+  }
+  DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(first.dtype, first.shape));
+  Result<Digest> digest = boxes_digest(boxes, size);
+  if (!digest.ok()) return std::move(digest).status().at("tensor " + quote(first.tensor));
+  state->digests.push_back(*digest);
   state->boxes[first.tensor] = std::move(boxes);
+  return {};
 }
 
 }  // namespace
@@ -99,7 +109,7 @@ Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const Pare
     state.num_changed_tensors += changed;
     const PieceRecord& first = *pieces[0].piece;
     state.schema.tensors.push_back({first.tensor, first.dtype, first.shape});
-    add_digest(pieces, changed, parent, &state);
+    DW_RETURN_IF_ERROR(add_digest(pieces, changed, parent, &state));
   }
   if (parent.schema != nullptr) {
     for (const Schema::Tensor& tensor : parent.schema->tensors) {

@@ -23,6 +23,8 @@ struct PieceRecord {
   bool changed = false;
   uint64_t num_elements = 0;  // compared
   uint64_t num_changed = 0;
+  // What a box adds to its tensor, where the kind of digest adds up. None: of a rank that is older.
+  std::optional<Sums> sums = {};
 };
 
 struct PublishRecord {

@@ -86,10 +86,9 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     if (!tensor.backing) {
       return base_mismatch(place + ": only boxes of it are held, and the rest is not known");
     }
-    const auto boxes = manifest.boxes.find(tensor.form.name);
-    const Digest got = tensor_digest(manifest.digest_kind, tensor.form.dtype, tensor.form.shape,
-                                     tensor.backing->bytes(),
-                                     boxes == manifest.boxes.end() ? nullptr : &boxes->second);
+    const Digest got =
+        tensor_digest(manifest.digest_kind, tensor.form.dtype, tensor.form.shape,
+                      tensor.backing->bytes(), boxes_hashed(manifest, tensor.form.name));
     const Digest& expected = manifest.digests[which[i]];
     if (got == expected) return {};
     return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +

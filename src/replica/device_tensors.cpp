@@ -70,20 +70,20 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
   std::vector<size_t> numbers;
   for (const size_t number : which) {
     const LiveTensor& tensor = tensors_.at(number);
-    const auto boxes = manifest.boxes.find(tensor.name);
-    if (boxes == manifest.boxes.end()) {
+    const std::vector<BoxDigest>* const boxes = boxes_hashed(manifest, tensor.name);
+    if (boxes == nullptr) {
       contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
       numbers.push_back(number);
       continue;
     }
-    // Ranks published it: its digest is over boxes, which the host cuts out.
+    // Its digest is over boxes, which the host cuts out.
     DW_ASSIGN_OR_RETURN(
         const ScratchCopy copy, guard_memory("hashing", [&]() -> Result<ScratchCopy> {
           return ScratchCopy::make(scratch_, number, tensor.bytes.size(), memory_.large_tensor);
         }));
     DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
-    const Digest got = tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, copy.bytes(),
-                                     &boxes->second);
+    const Digest got =
+        tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, copy.bytes(), boxes);
     DW_RETURN_IF_ERROR(check_digest(tensor, got, manifest, number));
   }
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,

@@ -134,8 +134,8 @@ Status stage_on_copy(const StageJob& job, ThreadPool* pool,
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
   return guard_memory("decoding", [&]() -> Status {
-    // Tensors of ranks have a digest per box, which only a copy can be cut into.
-    if (!job.target.manifest.boxes.contains(job.held.name)) {
+    // Where there are only digests of boxes, a copy is needed to cut them out of.
+    if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
       const std::vector<Slab> slabs = sparse_slabs(job);
       const bool whole = slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size();
       if (whole && adds_up(slabs[0].item->entry.old_digest->kind)) {

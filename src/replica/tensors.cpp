@@ -167,10 +167,12 @@ Status check_target(const Target& target) {
     ++boxed;
     const std::string where = place + ", tensor " + quote(tensor.name);
     DW_RETURN_IF_ERROR(check_cover(tensor, *boxes).at(where));
-    const Digest got = boxes_digest(*boxes);
-    if (got != target.manifest.digests[i]) {
+    DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(tensor.dtype, tensor.shape));
+    const Result<Digest> got = boxes_digest(*boxes, size);
+    if (!got.ok()) return corruption(where + ": its boxes: " + got.status().message());
+    if (*got != target.manifest.digests[i]) {
       return corruption(
-          where + ": digest of its boxes: " + digest_difference(target.manifest.digests[i], got));
+          where + ": digest of its boxes: " + digest_difference(target.manifest.digests[i], *got));
     }
   }
   if (boxed != target.manifest.boxes.size()) {

@@ -1,5 +1,7 @@
 // Digests on a device against the CPU's.
 #include "cuda/contexts.h"
+#include "tensor/box_rows.h"
+#include "tensor/boxes.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -86,6 +88,56 @@ TEST_F(DeviceDigest, LittleScratchMeansManyTurnsAndBatches) {
   for (size_t i = 0; i < 3000; ++i) hashed.add(noise(i, 1 + i * 61 % 9000));
   hashed.add(noise(2, 20'000'000));
   hashed.expect_digests(context);
+}
+
+// Rows, columns, experts; on and off the bounds of segments and words.
+TEST_F(DeviceDigest, BoxesAddUpToTheirTensor) {
+  Context context = make_context();
+  struct Case {
+    DType dtype;
+    Shape shape;
+    std::vector<Box> boxes;  // that tile it
+  };
+  const std::vector<Case> cases = {
+      {DType::kBF16, {96, 512}, {{{0, 0}, {32, 512}}, {{32, 0}, {64, 512}}}},
+      {DType::kBF16, {96, 512}, {{{0, 0}, {96, 256}}, {{0, 256}, {96, 256}}}},
+      {DType::kF32, {8, 64, 256}, {{{0, 0, 0}, {8, 64, 128}}, {{0, 0, 128}, {8, 64, 128}}}},
+      {DType::kBF16, {8, 64, 256}, {{{0, 0, 0}, {8, 40, 256}}, {{0, 40, 0}, {8, 24, 256}}}},
+      {DType::kBF16,
+       {8, 64, 512},
+       {{{0, 0, 0}, {8, 32, 256}},
+        {{0, 32, 0}, {8, 32, 256}},
+        {{0, 0, 256}, {4, 64, 256}},
+        {{4, 0, 256}, {4, 64, 256}}}},
+      {DType::kBF16, {33, 100}, {{{0, 0}, {33, 51}}, {{0, 51}, {33, 49}}}},
+      {DType::kU8, {1000003}, {{{0}, {333333}}, {{333333}, {666670}}}},
+      {DType::kBF16, {1 << 20}, {{{0}, {1 << 19}}, {{1 << 19}, {1 << 19}}}},
+      {DType::kBF16, {4, 8}, {{{0, 0}, {0, 8}}, {{0, 0}, {4, 8}}}},
+  };
+  for (const Case& one : cases) {
+    const std::string place = shape_to_string(one.shape);
+    const uint64_t size = tensor_size_bytes(one.dtype, one.shape).value();
+    const std::vector<uint8_t> tensor = noise(size, size);
+    std::vector<OnDevice> memory;
+    memory.reserve(one.boxes.size());
+    std::vector<BoxContents> boxes;
+    for (const Box& box : one.boxes) {
+      std::vector<uint8_t> contents(tensor_size_bytes(one.dtype, box.extent).value());
+      copy_box_out(box, one.dtype, one.shape, tensor, contents);
+      memory.emplace_back(contents);
+      boxes.push_back(
+          {{{one.dtype, memory.back().data()}, one.dtype, contents.size()}, one.shape, box});
+    }
+    const auto sums = context.sums(boxes, nullptr);
+    ASSERT_TRUE(sums.ok()) << place << ": " << sums.status().to_string();
+    Sums all;
+    for (const Sums& own : *sums) all.add(own);
+    EXPECT_EQ(all.finish(size).value().hex(), digest_of(DigestKind::kSum128, tensor).hex())
+        << place;
+  }
+  const BoxContents wrong{{{DType::kU8, nullptr}, DType::kU8, 0}, {4}, {{1}, {2}}};
+  EXPECT_TRUE(testing::is_failure(context.sums({&wrong, 1}, nullptr).status(),
+                                  Code::kInvalidArgument, "array 0: 0 bytes were given"));
 }
 
 TEST_F(DeviceDigest, WiderFloatsCountAsBf16) {

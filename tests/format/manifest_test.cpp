@@ -172,6 +172,40 @@ TEST(Manifest, ForgedFieldsAreRefusedByName) {
                          Code::kUnsupported, "manifest/2"));
 }
 
+TEST(Manifest, BoxesThatAddUpHaveSums) {
+  const std::vector<uint8_t> bytes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  Manifest m = sample();
+  m.digest_kind = kDefaultDigest;
+  m.digests = {digest_of(kDefaultDigest, bytes)};
+  m.boxes = {{"w", {}}};
+  for (const uint64_t row : {0, 1, 2}) {
+    const auto contents = std::span(bytes).subspan(4 * row, 4);
+    BoxDigest box{{{row, 0}, {1, 4}}, digest_of(kDefaultDigest, contents)};
+    box.sums.emplace();
+    box.sums->add(contents, 4 * row);
+    m.boxes["w"].push_back(box);
+  }
+  EXPECT_EQ(boxes_digest(m.boxes["w"], bytes.size()).value(), m.digests[0]);
+  EXPECT_EQ(boxes_hashed(m, "w"), nullptr) << "the digest is of the tensor's bytes";
+  const auto back = parse_manifest(serialise_manifest(m, {}).value(), {});
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(back->boxes, m.boxes);
+
+  const auto refused = [](const Manifest& bad, const char* phrase) {
+    return is_failure(parse_manifest(serialise_manifest(bad, {}).value(), {}).status(),
+                      Code::kCorruption, phrase);
+  };
+  Manifest some = m;
+  some.boxes["w"][1].sums.reset();
+  EXPECT_TRUE(refused(some, "sums of all boxes of a tensor, or of none"));
+  Manifest other_kind = m;
+  other_kind.digest_kind = DigestKind::kXxh3_128;
+  EXPECT_TRUE(refused(other_kind, "if it adds up"));
+  // A box that came twice, in place of another.
+  m.boxes["w"][2] = m.boxes["w"][1];
+  EXPECT_FALSE(boxes_digest(m.boxes["w"], bytes.size()).ok());
+}
+
 TEST(Manifest, ASignatureIsOverTheRecordWithoutIt) {
   std::string signed_text;
   const Signer sign = [&](std::string_view text) -> Result<Signature> {

@@ -7,7 +7,10 @@
 
 #include "base/process.h"
 #include "chain/names.h"
+#include "deltawire/proof.h"
+#include "format/state_digest.h"
 #include "publish/ranks.h"
+#include "store/bodies.h"
 #include "store/directory_store.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
@@ -91,8 +94,55 @@ class RanksTest : public ::testing::Test {
     }
     EXPECT_TRUE(holds(store, version, model));
     EXPECT_TRUE(objects_of(*store, kPendingPrefix).empty());
+    expect_digests_of_tensors(version);
+  }
+  // However a tensor was cut, its digest is that of its bytes.
+  void expect_digests_of_tensors(uint64_t version) {
+    const auto chain = Chain::open(store, {});
+    const Manifest manifest = chain->version(version)->manifest;
+    if (!adds_up(manifest.digest_kind)) return;
+    const Schema schema = chain->schema(manifest).value();
+    for (size_t i = 0; i < schema.tensors.size(); ++i) {
+      const auto tensor =
+          std::find_if(model.tensors.begin(), model.tensors.end(),
+                       [&](const TestTensor& one) { return one.name == schema.tensors[i].name; });
+      ASSERT_NE(tensor, model.tensors.end());
+      EXPECT_EQ(manifest.digests[i].hex(), digest_of(manifest.digest_kind, tensor->bytes).hex())
+          << "version " << version << ", " << tensor->name;
+    }
+  }
+  // Whether a model that is cut for `world` processes is the version.
+  Status prove(uint64_t version, unsigned world) {
+    Proof all;
+    for (unsigned rank = 0; rank < world; ++rank) {
+      const Shard shard(model, rank, world);
+      std::vector<HeldPiece> pieces;
+      for (const PublishTensor& tensor : shard.views()) {
+        const TensorView& view = tensor.view;
+        pieces.push_back({view.name, view.dtype, view.shape, tensor.box, view.bytes});
+      }
+      Proof own;
+      DW_RETURN_IF_ERROR(own.add(pieces, 1));
+      DW_RETURN_IF_ERROR(all.add(own));
+    }
+    const auto chain = Chain::open(store, {});
+    const Manifest manifest = chain->version(version)->manifest;
+    return all.check(chain->schema(manifest).value(), manifest);
   }
 };
+
+TEST_F(RanksTest, WhatTheyPublishIsProvenInAnySharding) {
+  for (uint64_t version = 0; version < 4; ++version) {
+    expect_version(version, publish(), version == 0);
+    for (const unsigned world : {1, 3, 4, 7}) {
+      const Status status = prove(version, world);
+      EXPECT_TRUE(status.ok()) << "version " << version << ", " << world
+                               << " processes: " << status.to_string();
+    }
+    model.step();
+    EXPECT_TRUE(is_failure(prove(version, 3), Code::kBaseMismatch, "what is held is not version"));
+  }
+}
 
 TEST_F(RanksTest, TogetherTheyPublishWhatOneWould) {
   expect_version(0, publish(), true);
@@ -119,6 +169,38 @@ TEST_F(RanksTest, ASeedOfOneProcessIsGoneOnWithBoxes) {
   const Manifest manifest = chain->version(1)->manifest;
   EXPECT_TRUE(manifest.boxes.contains("embed"));
   EXPECT_FALSE(manifest.boxes.contains("tables"));
+}
+
+// Ranks of an older release: digests of boxes without sums.
+TEST_F(RanksTest, AChainWithoutSumsIsGoneOnWithThem) {
+  expect_version(0, publish(), true);
+  model.step();
+  expect_version(1, publish());
+  const std::string name = manifest_name(1);
+  const auto chain = Chain::open(store, {});
+  Manifest older = chain->version(1)->manifest;
+  const Schema schema = chain->schema(older).value();
+  for (size_t i = 0; i < schema.tensors.size(); ++i) {
+    const auto boxes = older.boxes.find(schema.tensors[i].name);
+    if (boxes == older.boxes.end()) continue;
+    for (BoxDigest& box : boxes->second) box.sums.reset();
+    older.digests[i] = boxes_digest(boxes->second, 0).value();
+  }
+  older.state = state_digest(states_of(schema, older).value());
+  ASSERT_TRUE(store->remove(name).ok());
+  ASSERT_TRUE(store->put(name, MemoryBody(serialise_manifest(older, {}).value())).ok());
+  publishers.clear();
+  publishers.resize(kWorld);
+  EXPECT_TRUE(is_failure(prove(1, 4), Code::kUnsupported, "without the sums"));
+  // All of "embed" goes on by one element: only one of its boxes changes.
+  model.tensors[0].bytes[0] ^= 1;
+  for (const auto& result : publish())
+    ASSERT_TRUE((*result).ok()) << (*result).status().to_string();
+  EXPECT_TRUE(holds(store, 2, model));
+  const Manifest manifest = Chain::open(store, {})->version(2)->manifest;
+  ASSERT_EQ(schema.tensors[0].name, model.tensors[0].name);
+  EXPECT_EQ(manifest.digests[0], digest_of(manifest.digest_kind, model.tensors[0].bytes));
+  EXPECT_EQ(manifest.digests[1], older.digests[1]) << "unchanged: it keeps the digest it had";
 }
 
 TEST_F(RanksTest, ARankMayHoldNothing) {

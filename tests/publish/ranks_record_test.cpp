@@ -39,8 +39,26 @@ RankReport a_full_report() {
 
 std::string text_of(const RankReport& report) { return serialise_report(report, {}).value(); }
 
+// With what its box adds to the tensor.
+RankReport a_summed_report() {
+  RankReport report = a_report();
+  std::vector<uint8_t> contents(20, 7);
+  for (PieceRecord& piece : report.record.pieces)
+    piece.digest = digest_of(kDefaultDigest, contents);
+  report.record.pieces[0].sums.emplace();
+  report.record.pieces[0].sums->add(contents, 0);
+  return report;
+}
+
+TEST(RankRecords, SumsOfBoxesTravel) {
+  const auto parsed = parse_report(text_of(a_summed_report()), {});
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ(parsed->record.pieces[0].sums, a_summed_report().record.pieces[0].sums);
+  EXPECT_FALSE(parsed->record.pieces[1].sums);
+}
+
 TEST(RankRecords, RoundTrip) {
-  for (const RankReport& report : {a_report(), a_full_report()}) {
+  for (const RankReport& report : {a_report(), a_full_report(), a_summed_report()}) {
     const auto parsed = parse_report(text_of(report), {});
     ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
     EXPECT_EQ(text_of(*parsed), text_of(report));
@@ -109,6 +127,22 @@ TEST(RankRecords, EveryDefectOfAReportHasItsName) {
        Code::kInvalidArgument, "elements"},
       {"digest", [](auto* r) { r->record.pieces[1].digest.size = 8; }, Code::kCorruption,
        "32 hex digits"},
+      {"sums of what does not add up",
+       [](auto* r) { r->record.pieces[0].sums = a_summed_report().record.pieces[0].sums; },
+       Code::kCorruption, "sums of another box"},
+      {"sums of another box",
+       [](auto* r) {
+         *r = a_summed_report();
+         r->record.pieces[0].sums->add(std::vector<uint8_t>(2), 20);
+       },
+       Code::kCorruption, "sums of another box"},
+      {"sums of all of a tensor",
+       [](auto* r) {
+         *r = a_summed_report();
+         r->record.pieces[1].sums.emplace();
+         r->record.pieces[1].sums->add(std::vector<uint8_t>(4), 0);
+       },
+       Code::kCorruption, "sums of another box"},
       {"boxes of a delta", [](auto* r) { r->boxes.size_bytes = 24; }, Code::kCorruption,
        "\"boxes_bytes\""},
       {"boxes too small",

@@ -30,13 +30,20 @@ struct Lanes {
   uint64_t sums[sum128::kLanes] = {};
 };
 
+// Of the tensor, where the array has `segment`.
+__device__ uint64_t place_of(const SumPlace& place, uint64_t segment) {
+  if (place.row == 0) return place.first + segment;
+  return place.first + segment / place.row * place.pitch + segment % place.row;
+}
+
 // Segments `segment` to `segment` + 15, or those of them that the array has.
 template <NewKind kKind>
 __device__ void add_group(const SumArray& array, uint64_t segment, const ThreadKeys& keys,
                           Lanes* lanes) {
   using H = HashedBytes<kKind>;
   // Thread t makes the key of segment t / 2 for lane t % 2.
-  const uint64_t made = sum128::segment_key(lane_id() % 2, segment + lane_id() / 2);
+  const uint64_t made =
+      sum128::segment_key(lane_id() % 2, place_of(array.place, segment + lane_id() / 2));
   const uint64_t begin = segment * kSegmentBytes + lane_id() * 16;
   if (is_aligned16(array.data) && (segment + kGroup) * kSegmentBytes <= array.num_bytes) {
     constexpr unsigned kInFlight = 8 / H::Bits::kVectors;

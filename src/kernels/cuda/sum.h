@@ -9,11 +9,19 @@ namespace deltawire::cuda {
 
 inline constexpr uint64_t kSumChunkBytes = 128 << 10;  // that a thread block adds up
 
+// Where an array lies in its tensor: rows, all as long and as far from each other. In segments of
+// 512 bytes.
+struct SumPlace {
+  uint64_t first = 0;
+  uint64_t row = 0, pitch = 0;  // none: in one piece
+};
+
 struct SumArray {
   const void* data;
   uint64_t num_bytes;    // as they are hashed: of bf16 where wider floats are rounded
   uint64_t first_chunk;  // its chunks' among those of all arrays
   NewKind kind;
+  SumPlace place;
 };
 
 constexpr uint64_t num_sum_chunks(uint64_t num_bytes) {

@@ -1,0 +1,122 @@
+// What boxes on the device add to their tensors.
+#include "device/sums.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "codec/cuda/carve.h"
+#include "device/arrays.h"
+#include "format/box_sums.h"
+#include "kernels/sum_math.h"
+
+namespace deltawire::cuda {
+namespace {
+
+constexpr uint64_t kSummedPiece = uint64_t{16} << 20;  // that is fetched at a time
+
+// None: words or segments are cut.
+std::optional<SumPlace> place_of(const BoxRows& rows) {
+  using sum128::kSegmentBytes;
+  SumPlace place;
+  if (rows.count() == 0) return place;
+  const uint64_t first = rows.position(0), last = rows.position(rows.count() - 1);
+  if (first % kSegmentBytes != 0) return {};
+  place.first = first / kSegmentBytes;
+  if (rows.count() == 1) {
+    return rows.row_bytes() % sum128::kWordBytes == 0 ? std::optional(place) : std::nullopt;
+  }
+  const uint64_t pitch = rows.position(1) - first;
+  // Positions ascend by the same step if the last does not lie behind that.
+  if (last - first != (rows.count() - 1) * pitch) return {};
+  if (rows.row_bytes() % kSegmentBytes != 0 || pitch % kSegmentBytes != 0) return {};
+  place.row = rows.row_bytes() / kSegmentBytes;
+  place.pitch = pitch / kSegmentBytes;
+  return place;
+}
+
+Result<Sums> sum_on_host(Context::Impl& impl, const Contents& contents, const BoxRows& rows,
+                         Stream stream) {
+  Sums sums;
+  DW_ASSIGN_OR_RETURN(
+      uint8_t* const host,
+      impl.workspace.get(Workspace::kHostBytes, std::min(kSummedPiece, contents.size_bytes)));
+  for (uint64_t at = 0; at < contents.size_bytes; at += kSummedPiece) {
+    const std::span<uint8_t> piece(host, std::min(kSummedPiece, contents.size_bytes - at));
+    DW_RETURN_IF_ERROR(fetch_bytes(impl.lane(), contents, at, piece, stream));
+    add_contents(rows, piece, at, &sums);
+  }
+  return sums;
+}
+
+}  // namespace
+
+Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, Stream stream,
+                  std::array<uint64_t, 2>* lanes) {
+  uint64_t num_chunks = 0;
+  for (SumArray& array : arrays) {
+    array.first_chunk = num_chunks;
+    num_chunks += num_sum_chunks(array.num_bytes);
+  }
+  SumArray* arrays_at = nullptr;
+  uint64_t* sums_at = nullptr;
+  const size_t num = arrays.size(), sums_bytes = num * sizeof(*lanes);
+  const auto carve_all = [&](Carve carve) {
+    arrays_at = carve.take<SumArray>(num);
+    sums_at = carve.take<uint64_t>(2 * num);
+    return carve.size();
+  };
+  DW_ASSIGN_OR_RETURN(uint8_t* const scratch,
+                      impl.workspace.get(Workspace::kSlots, carve_all(Carve(nullptr))));
+  carve_all(Carve(scratch));
+  DW_RETURN_IF_ERROR(copy(arrays_at, arrays.data(), num * sizeof(SumArray), stream));
+  DW_RETURN_IF_ERROR(fill_zero(sums_at, sums_bytes, stream));
+  DW_RETURN_IF_ERROR(add_sums(arrays_at, uint32_t(num), num_chunks, sums_at, stream));
+  DW_ASSIGN_OR_RETURN(uint8_t* const host, impl.workspace.get(Workspace::kHostBytes, sums_bytes));
+  DW_RETURN_IF_ERROR(copy(host, sums_at, sums_bytes, stream));
+  DW_RETURN_IF_ERROR(wait(stream));
+  for (size_t i = 0; i < num; ++i) {
+    lanes[i] = load_le<std::array<uint64_t, 2>>(host + i * sizeof(*lanes));
+  }
+  return {};
+}
+
+Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stream stream) {
+  const UseDevice use(impl_->device);
+  std::vector<Sums> sums(boxes.size());
+  std::vector<SumArray> arrays;
+  std::vector<size_t> there;  // boxes of those arrays
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    const Contents& contents = boxes[i].contents;
+    const std::string place = "array " + std::to_string(i);
+    Result<NewKind> kind = kind_of(contents.array.dtype, contents.as);
+    if (!kind.ok()) return std::move(kind).status().at(place);
+    DW_RETURN_IF_ERROR(
+        check_memory(contents.as, contents.array.data, contents.size_bytes).at(place));
+    DW_RETURN_IF_ERROR(check_box(boxes[i].box, contents.as, boxes[i].shape).at(place));
+    const BoxRows rows(boxes[i].box, contents.as, boxes[i].shape);
+    if (rows.count() * rows.row_bytes() != contents.size_bytes) {
+      return invalid_argument(place + ": " + std::to_string(contents.size_bytes) +
+                              " bytes were given, its box has " +
+                              std::to_string(rows.count() * rows.row_bytes()));
+    }
+    if (const std::optional<SumPlace> found = place_of(rows)) {
+      arrays.push_back({contents.array.data, contents.size_bytes, 0, *kind, *found});
+      there.push_back(i);
+    } else {
+      DW_ASSIGN_OR_RETURN(sums[i], sum_on_host(*impl_, contents, rows, stream));
+    }
+  }
+  std::vector<std::array<uint64_t, 2>> lanes(arrays.size());
+  const size_t most = impl_->scratch_bytes() / 4 / sizeof(SumArray);
+  for (size_t begin = 0; begin < arrays.size(); begin += most) {
+    const size_t end = std::min(arrays.size(), begin + most);
+    DW_RETURN_IF_ERROR(sum_arrays(*impl_, {arrays.begin() + begin, arrays.begin() + end}, stream,
+                                  lanes.data() + begin));
+  }
+  for (size_t i = 0; i < there.size(); ++i) {
+    sums[there[i]].add_lanes(lanes[i], boxes[there[i]].contents.size_bytes);
+  }
+  return sums;
+}
+
+}  // namespace deltawire::cuda

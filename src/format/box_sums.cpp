@@ -1,0 +1,47 @@
+#include "format/box_sums.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/guard.h"
+#include "digest/parallel.h"
+
+namespace deltawire {
+namespace {
+
+// Neighbours first: what is added stays small until the end.
+Sums added(std::vector<Sums> parts) {
+  if (parts.empty()) return {};
+  for (size_t step = 1; step < parts.size(); step *= 2) {
+    for (size_t i = 0; i + step < parts.size(); i += 2 * step) parts[i].add(parts[i + step]);
+  }
+  return std::move(parts[0]);
+}
+
+}  // namespace
+
+void add_contents(const BoxRows& rows, Bytes bytes, uint64_t offset, Sums* sums) {
+  while (!bytes.empty()) {
+    const uint64_t row = offset / rows.row_bytes(), skip = offset % rows.row_bytes();
+    const size_t count = size_t(std::min<uint64_t>(bytes.size(), rows.row_bytes() - skip));
+    sums->add(bytes.first(count), rows.position(row) + skip);
+    bytes = bytes.subspan(count);
+    offset += count;
+  }
+}
+
+Result<Sums> sums_of_box(const BoxRows& rows, Bytes contents, ThreadPool* pool) {
+  constexpr uint64_t kRowsOfATask = 256;
+  if (rows.count() == 1) return sums_of(contents, rows.position(0), pool);
+  std::vector<Sums> tasks((rows.count() + kRowsOfATask - 1) / kRowsOfATask);
+  DW_RETURN_IF_ERROR(
+      parallel_try("hashing", pool, tasks.size(), [&](size_t task, unsigned) -> Status {
+        const uint64_t begin = task * kRowsOfATask * rows.row_bytes();
+        const uint64_t size = std::min(kRowsOfATask * rows.row_bytes(), contents.size() - begin);
+        add_contents(rows, contents.subspan(begin, size), begin, &tasks[task]);
+        return {};
+      }));
+  return added(std::move(tasks));
+}
+
+}  // namespace deltawire

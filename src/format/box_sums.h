@@ -1,0 +1,17 @@
+// What a box adds to the sums of its tensor.
+#pragma once
+
+#include "base/bytes.h"
+#include "base/thread_pool.h"
+#include "deltawire/sums.h"
+#include "tensor/box_rows.h"
+
+namespace deltawire {
+
+// Bytes of the box's contents, from `offset` of them on.
+void add_contents(const BoxRows& rows, Bytes bytes, uint64_t offset, Sums* sums);
+
+// All of the contents. Threads share a stretch of bytes, or rows.
+Result<Sums> sums_of_box(const BoxRows& rows, Bytes contents, ThreadPool* pool);
+
+}  // namespace deltawire
