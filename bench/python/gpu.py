@@ -47,6 +47,19 @@ def phases_of(report) -> list[str]:
     return [f"{phase.name} {phase.begin * 1e3:.1f}-{phase.end * 1e3:.1f}" for phase in report.phases]
 
 
+def proofs(engine: dict[str, torch.Tensor], store: str, rounds: int) -> dict[str, list[float]]:
+    """What it takes to prove all tensors, and a quarter of each, as one of four ranks would."""
+    quarter = next(iter(engine.values())).shape[1] // 4
+    slices = {
+        name: dw.Tensor(tensor[:, :quarter].contiguous(), shape=tensor.shape, offset=(0, 0)) for name, tensor in engine.items()
+    }
+    torch.cuda.synchronize()
+    return {
+        "prove(), all tensors": [timed(lambda: dw.torch.prove(engine, store))[1] for _ in range(rounds)],
+        "Proof of 1/4, columns": [timed(lambda: dw.Proof(slices))[1] for _ in range(rounds)],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tensors", type=int, default=120)
@@ -90,6 +103,7 @@ def main() -> int:
             print("the replica differs from the trainer", file=sys.stderr)
             return 1
     rows = [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
+    rows += [row(name, own) for name, own in proofs(engine, store, options.rounds).items()]
     elements = options.tensors * options.side * options.side
     report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": elements, "changed": round(share, 5),
               "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases}

@@ -25,11 +25,21 @@ struct HeldPiece {
   std::span<const uint8_t> bytes;  // the box's contents, row by row
 };
 
+// The same, with what it adds to its tensor, which was found elsewhere: cuda::Context::sums().
+struct SummedPiece {
+  std::string tensor;
+  DType dtype = DType::kU8;
+  Shape shape;
+  Box box;
+  Sums sums;
+};
+
 class Proof {
  public:
   // What this process holds. InvalidArgument for a box that its tensor does not have, for other
   // bytes than it has, and for a tensor in two forms. `threads`: 0 is one for each core.
   Status add(std::span<const HeldPiece> pieces, unsigned threads = 0);
+  Status add(std::span<const SummedPiece> pieces);
   // What another process holds. A box that both hold counts once; BaseMismatch, naming it, when its
   // bytes differ.
   Status add(const Proof& other);

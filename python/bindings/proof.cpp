@@ -6,21 +6,52 @@
 
 #include "bind.h"
 #include "calls.h"
+#include "deltawire/cuda.h"
 #include "tensors.h"
 
 namespace deltawire::python {
 namespace {
 
-std::vector<HeldPiece> to_pieces(const std::vector<const Tensor*>& tensors) {
+// Those in host memory, or those on a GPU.
+std::vector<const Tensor*> chosen(const std::vector<const Tensor*>& tensors, Memory memory) {
+  std::vector<const Tensor*> some;
+  for (const Tensor* tensor : tensors) {
+    if (tensor->source) {
+      throw StatusError(
+          unsupported("tensor \"" + tensor->name + "\": is proven as it is, without a cast"));
+    }
+    if (tensor->memory == memory) some.push_back(tensor);
+  }
+  return some;
+}
+
+Status add_host(const std::vector<const Tensor*>& tensors, unsigned threads, Proof* proof) {
   std::vector<HeldPiece> pieces;
   for (const Tensor* tensor : tensors) {
-    if (tensor->memory != Memory::kHost || tensor->source) {
-      throw StatusError(unsupported("tensor \"" + tensor->name +
-                                    "\": is proven as it lies in host memory, without a cast"));
-    }
     pieces.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->box, tensor->bytes});
   }
-  return pieces;
+  return proof->add(pieces, threads);
+}
+
+// Where they are: all of them in one pass, and only sums come to the host.
+Status add_device(const std::vector<const Tensor*>& tensors, unsigned threads, Proof* proof) {
+  if (tensors.empty()) return {};
+  cuda::ContextOptions options;
+  options.threads = threads;
+  options.beside = tensors[0]->bytes.data();
+  DW_ASSIGN_OR_RETURN(cuda::Context context, cuda::Context::create(options));
+  std::vector<cuda::BoxContents> boxes;
+  for (const Tensor* tensor : tensors) {
+    const cuda::NewArray array{tensor->dtype, tensor->bytes.data()};
+    boxes.push_back({{array, tensor->dtype, tensor->bytes.size()}, tensor->shape, tensor->box});
+  }
+  DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, context.sums(boxes, nullptr));
+  std::vector<SummedPiece> pieces;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = *tensors[i];
+    pieces.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.box, std::move(sums[i])});
+  }
+  return proof->add(pieces);
 }
 
 }  // namespace
@@ -31,8 +62,12 @@ void bind_proof(nb::module_& module) {
       .def(
           "add",
           [](Proof& self, const std::vector<const Tensor*>& tensors, unsigned threads) {
-            const std::vector<HeldPiece> pieces = to_pieces(tensors);
-            check(without_gil([&] { return self.add(pieces, threads); }));
+            const auto host = chosen(tensors, Memory::kHost),
+                       device = chosen(tensors, Memory::kCuda);
+            check(without_gil([&]() -> Status {
+              DW_RETURN_IF_ERROR(add_host(host, threads, &self));
+              return add_device(device, threads, &self);
+            }));
           },
           nb::arg("tensors"), nb::arg("threads"))
       .def(

@@ -30,7 +30,10 @@ class Proof:
 
     @explained
     def __init__(self, tensors: Source = (), *, threads: int = 0) -> None:
-        """Add up `tensors`: a dict of arrays in host memory, or of `Tensor` for boxes. `threads`: 0 is one for each core."""
+        """Add up `tensors`: a dict of arrays, or of `Tensor` for boxes. Arrays on a GPU are added up there.
+
+        `threads`: 0 is one for each core.
+        """
         self._core = _core.Proof()
         self.add(tensors, threads=threads)
 

@@ -19,9 +19,15 @@ using Json = nlohmann::json;
 
 std::string place_of(const std::string& tensor) { return "tensor " + quote(tensor); }
 
-Result<uint64_t> piece_bytes(DType dtype, const Shape& shape, const Box& box) {
-  DW_RETURN_IF_ERROR(check_box(box, dtype, shape));
-  return tensor_size_bytes(dtype, box_shape(box, shape));
+// The size of a piece's box, of which `given` bytes are there.
+template <class Piece>
+Result<uint64_t> piece_bytes(const Piece& piece, uint64_t given) {
+  DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape).at(place_of(piece.tensor)));
+  DW_ASSIGN_OR_RETURN(const uint64_t bytes,
+                      tensor_size_bytes(piece.dtype, box_shape(piece.box, piece.shape)));
+  if (bytes == given) return bytes;
+  return invalid_argument(place_of(piece.tensor) + ": " + std::to_string(given) +
+                          " bytes were given, its box has " + std::to_string(bytes));
 }
 
 // At most this many are named.
@@ -41,13 +47,8 @@ std::string list_of(const std::vector<std::string>& wrong) {
 Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   std::vector<uint64_t> sizes;
   for (const HeldPiece& piece : pieces) {
-    Result<uint64_t> bytes = piece_bytes(piece.dtype, piece.shape, piece.box);
-    if (!bytes.ok()) return std::move(bytes).status().at(place_of(piece.tensor));
-    if (*bytes != piece.bytes.size()) {
-      return invalid_argument(place_of(piece.tensor) + ": " + std::to_string(piece.bytes.size()) +
-                              " bytes were given, its box has " + std::to_string(*bytes));
-    }
-    sizes.push_back(*bytes);
+    DW_ASSIGN_OR_RETURN(const uint64_t bytes, piece_bytes(piece, piece.bytes.size()));
+    sizes.push_back(bytes);
   }
   ThreadPool pool(threads);
   std::vector<Sums> sums(pieces.size());
@@ -64,6 +65,15 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
             return add_piece(piece.tensor, piece.dtype, piece.shape,
                              {normalise_box(piece.box, piece.shape), std::move(sums[i])});
           });
+}
+
+Status Proof::add(std::span<const SummedPiece> pieces) {
+  for (const SummedPiece& piece : pieces) {
+    DW_RETURN_IF_ERROR(piece_bytes(piece, piece.sums.num_bytes()).status());
+    DW_RETURN_IF_ERROR(add_piece(piece.tensor, piece.dtype, piece.shape,
+                                 {normalise_box(piece.box, piece.shape), piece.sums}));
+  }
+  return {};
 }
 
 Status Proof::add(const Proof& other) {
@@ -195,11 +205,8 @@ Result<Proof> Proof::parse(std::string_view text) {
       const Result<Box> box = box_text == "-" ? Box{} : parse_box(box_text);
       Result<Sums> sums = Sums::parse(own[1].get<std::string>());
       if (!box.ok() || !sums.ok()) return bad();
-      const Result<uint64_t> size = piece_bytes(*dtype, shape, *box);
-      if (!size.ok() || sums->num_bytes() != *size) return bad();
-      const Status status = proof.add_piece(item[0].get<std::string>(), *dtype, shape,
-                                            {normalise_box(*box, shape), std::move(*sums)});
-      if (!status.ok()) return bad();
+      const SummedPiece piece{item[0].get<std::string>(), *dtype, shape, *box, std::move(*sums)};
+      if (!proof.add({&piece, 1}).ok()) return bad();
     }
   }
   return proof;

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from deltawire import _core
 from deltawire.chain import Chain
 from deltawire.choice import Choice
 from deltawire.options import Select
@@ -61,19 +62,27 @@ def _newest(chain: StoreLike | Chain) -> int | None:
 
 
 def _proof(model: Source | torch.nn.Module, choice: Choice) -> Proof:
-    proof = Proof()
+    proof, there = Proof(), []
     for name, value in chosen_tensors(model, choice):
         piece = piece_of(name, value)
-        if piece is not None:  # one at a time: those of a GPU take host memory while they are added up
+        if piece is None:
+            continue
+        if isinstance(piece.local, torch.Tensor) and piece.local.is_cuda and _core.has_cuda():
+            there.append(piece)
+        else:  # one at a time: an array whose elements are apart is copied
             proof.add([(piece.name, _held(piece))])
+    for device in {piece.local.device for piece in there}:
+        torch.cuda.current_stream(device).synchronize()  # it may have yet to write
+        proof.add([(piece.name, _held(piece)) for piece in there if piece.local.device == device])
     return proof
 
 
 def _held(piece: Piece) -> Any:
-    """In host memory."""
     local = piece.local
-    if isinstance(local, Tensor):
-        return local
     if isinstance(local, torch.Tensor):
-        local = local.detach().cpu()
-    return local if piece.form.whole else Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
+        local = local.detach() if _core.has_cuda() else local.detach().cpu()
+    return (
+        local
+        if isinstance(local, Tensor) or piece.form.whole
+        else Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
+    )
