@@ -106,7 +106,10 @@ inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
   const uint32_t count = uint32_t(__builtin_popcountll(differs));
   uint64_t left = differs;
   for (int i = 0; i < 4; ++i) {
-    out[i] = uint16_t(base + uint32_t(__builtin_ctzll(left | uint64_t{1} << 63)));
+    uint32_t position = uint32_t(base) + uint32_t(__builtin_ctzll(left | uint64_t{1} << 63));
+    asm(""
+        : "+r"(position));  // not four in a vector: moving them there takes longer than the stores
+    out[i] = uint16_t(position);
     left &= left - 1;
   }
   if (HWY_UNLIKELY(count > 4)) {
@@ -172,7 +175,7 @@ template <class T>
 size_t index_diff(const void* a, const void* b, size_t n, const ClassSplit& split,
                   SegmentIndex* out, uint16_t* positions) noexcept {
   const T *p = static_cast<const T*>(a), *q = static_cast<const T*>(b);
-  StripIndexer indexer(split, out);
+  RankIndexer indexer(split, out);
   uint16_t* end = positions;
   size_t at = 0, strip = 0;
   for (; at + kStripElements <= n; at += kStripElements) {
@@ -198,8 +201,8 @@ void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* po
   }
 }
 
-// Finds the strip in two steps of sixteen compares each, without a branch: targets are independent,
-// so their searches overlap.
+// Finds the strip in two steps of sixteen compares each, without a branch. Targets are independent:
+// in short loops, one for each step, the searches of many of them overlap.
 void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
             const uint32_t* ranks, uint32_t base, size_t count, uint16_t* positions) noexcept {
   static_assert(kSegmentStrips == 256);
@@ -207,12 +210,22 @@ void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id
   const uint16_t* before = index.before[class_id];
   alignas(32) uint16_t every_16th[16];
   for (size_t i = 0; i < 16; ++i) every_16th[i] = before[16 * i];
-  for (size_t i = 0; i < count; ++i) {
-    const uint16_t target = uint16_t(ranks[i] - base);
-    const size_t coarse = 16 * size_t(count_not_above(every_16th, target) - 1);
-    const size_t strip = coarse + count_not_above(before + coarse, target) - 1;
-    const uint32_t bit = select_bit(masks(strip), uint32_t(target - before[strip]));
-    positions[i] = uint16_t(strip * kStripElements + bit);
+  constexpr size_t kBatch = 64;
+  uint16_t strips[kBatch];
+  uint64_t members[kBatch];  // of the class, in the strip
+  for (size_t begin = 0; begin < count; begin += kBatch) {
+    const size_t size = count - begin < kBatch ? count - begin : kBatch;
+    const uint32_t* const own = ranks + begin;
+    for (size_t i = 0; i < size; ++i) {
+      const uint16_t target = uint16_t(own[i] - base);
+      const size_t coarse = 16 * size_t(count_not_above(every_16th, target) - 1);
+      strips[i] = uint16_t(coarse + count_not_above(before + coarse, target) - 1);
+    }
+    for (size_t i = 0; i < size; ++i) members[i] = masks(strips[i]);
+    for (size_t i = 0; i < size; ++i) {
+      const uint32_t left = uint16_t(own[i] - base - before[strips[i]]);
+      positions[begin + i] = uint16_t(strips[i] * kStripElements + select_bit(members[i], left));
+    }
   }
 }
 

@@ -12,13 +12,25 @@ inline Keys64 load_keys(const uint8_t* p) {
   return {{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}};
 }
 
+// One bit of each byte to 64 bits.
+inline uint8x8_t gather_bits(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d) {
+  const uint8x16_t all = vpaddq_u8(vpaddq_u8(a, b), vpaddq_u8(c, d));
+  return vget_low_u8(vpaddq_u8(all, all));
+}
+
+inline uint8x16_t bit_weights() { return vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ULL)); }
+
 // Four vectors of 0x00 / 0xff to 64 bits.
 inline uint8x8_t to_bits(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d) {
-  const uint8x16_t weights = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ULL));
-  const uint8x16_t low = vpaddq_u8(vandq_u8(a, weights), vandq_u8(b, weights));
-  const uint8x16_t high = vpaddq_u8(vandq_u8(c, weights), vandq_u8(d, weights));
-  const uint8x16_t all = vpaddq_u8(low, high);
-  return vget_low_u8(vpaddq_u8(all, all));
+  const uint8x16_t weights = bit_weights();
+  return gather_bits(vandq_u8(a, weights), vandq_u8(b, weights), vandq_u8(c, weights),
+                     vandq_u8(d, weights));
+}
+// The same of 0xff / 0x00.
+inline uint8x8_t to_bits_of_not(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d) {
+  const uint8x16_t weights = bit_weights();
+  return gather_bits(vbicq_u8(weights, a), vbicq_u8(weights, b), vbicq_u8(weights, c),
+                     vbicq_u8(weights, d));
 }
 
 inline uint64_t as_word(uint8x8_t bits) { return vget_lane_u64(vreinterpret_u64_u8(bits), 0); }
@@ -51,15 +63,21 @@ inline uint8x16_t same16(const uint64_t* a, const uint64_t* b) {
 
 template <class T>
 inline uint64_t diff_strip(const T* a, const T* b) {
-  return ~as_word(to_bits(same16(a, b), same16(a + 16, b + 16), same16(a + 32, b + 32),
-                          same16(a + 48, b + 48)));
+  return as_word(to_bits_of_not(same16(a, b), same16(a + 16, b + 16), same16(a + 32, b + 32),
+                                same16(a + 48, b + 48)));
 }
 
-class StripIndexer {
+// Searches want the counts of a class side by side; ranks are looked up one by one, and counts may
+// stay as they come, those of a strip side by side.
+enum class Counts : uint8_t { kOfAClass, kOfAStrip };
+
+template <Counts kCounts>
+class Indexer {
  public:
-  StripIndexer(const ClassSplit& split, SegmentIndex* out)
+  Indexer(const ClassSplit& split, SegmentIndex* out)
       : split_(split),
         out_(out),
+        is_bf16_(split.key_shift == 7 && split.key_mask == 0xff),
         shift_(vdupq_n_s16(int16_t(-split.key_shift))),
         key_mask_(vdupq_n_u8(split.key_mask)),
         totals_(vdupq_n_u16(0)) {
@@ -71,17 +89,16 @@ class StripIndexer {
 
   template <class T>
   inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
-    rows_[strip % 8] = totals_;
+    if constexpr (kCounts == Counts::kOfAStrip) {
+      vst1q_u16(&out_->before[0][0] + strip * kMaxClasses, totals_);
+    } else {
+      rows_[strip % 8] = totals_;
+    }
     uint8_t* scratch = out_->scratch + strip * kStripElements;
     Keys64 keys;
     if constexpr (sizeof(T) == 2) {
-      for (int i = 0; i < 4; ++i) {
-        const uint16x8_t a = vshlq_u16(vld1q_u16(p + 16 * i), shift_);
-        const uint16x8_t b = vshlq_u16(vld1q_u16(p + 16 * i + 8), shift_);
-        keys.part[i] =
-            vandq_u8(vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b)), key_mask_);
-        vst1q_u8(scratch + 16 * i, keys.part[i]);
-      }
+      for (int i = 0; i < 4; ++i) keys.part[i] = keys16(p + 16 * i);
+      for (int i = 0; i < 4; ++i) vst1q_u8(scratch + 16 * i, keys.part[i]);
     } else {
       extract_keys(p, split_, scratch);
       keys = load_keys(scratch);
@@ -92,7 +109,7 @@ class StripIndexer {
       const uint16_t padding = uint16_t(__builtin_popcountll(~exists));
       totals_ = vsetq_lane_u16(uint16_t(vgetq_lane_u16(totals_, 0) - padding), totals_, 0);
     }
-    if (strip % 8 == 7) store_columns(strip - 7);
+    if (kCounts == Counts::kOfAClass && strip % 8 == 7) store_columns(strip - 7);
   }
 
   void finish(size_t num_strips) {
@@ -102,9 +119,17 @@ class StripIndexer {
     }
     vst1q_u16(out_->total, totals_);
   }
-  void finish_for_rank(size_t num_strips) { finish(num_strips); }
+  void finish_for_rank(size_t) { vst1q_u16(out_->total, totals_); }
 
  private:
+  inline uint8x16_t keys16(const uint16_t* p) const {
+    const uint16x8_t a = vld1q_u16(p), b = vld1q_u16(p + 8);
+    if (is_bf16_) return vshrn_high_n_u16(vshrn_n_u16(a, 7), b, 7);
+    const uint8x16_t low = vreinterpretq_u8_u16(vshlq_u16(a, shift_)),
+                     high = vreinterpretq_u8_u16(vshlq_u16(b, shift_));
+    return vandq_u8(vuzp1q_u8(low, high), key_mask_);
+  }
+
   // Compares give -1 per element that reaches a threshold; pairwise adds fold the 64 lanes of all
   // seven thresholds at once; neighbours' difference is the count of a class.
   inline uint16x8_t count_classes(const Keys64& keys) const {
@@ -148,12 +173,15 @@ class StripIndexer {
 
   const ClassSplit split_;
   SegmentIndex* const out_;
+  const bool is_bf16_;  // whose keys two instructions narrow
   uint16x8_t rows_[8];
   const int16x8_t shift_;
   const uint8x16_t key_mask_;
   uint8x16_t limits_[7];
   uint16x8_t totals_;
 };
+using StripIndexer = Indexer<Counts::kOfAClass>;
+using RankIndexer = Indexer<Counts::kOfAStrip>;
 
 // Elements of class `class_id` in a strip, as bits: a class is a range of keys.
 struct ClassMasks {
@@ -189,10 +217,11 @@ inline uint32_t count_below(uint64_t mask, uint32_t bit) {
   return uint32_t((byte_counts(mask & ((uint64_t{1} << bit) - 1)) * 0x0101010101010101ULL) >> 56);
 }
 
+// From what a RankIndexer left.
 inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
                         size_t strip, uint32_t bit) {
-  return uint16_t(index.before[class_id][strip] +
-                  count_below(ClassMasks(index, split, class_id)(strip), bit));
+  const uint16_t* const before = &index.before[0][0] + strip * kMaxClasses;
+  return uint16_t(before[class_id] + count_below(ClassMasks(index, split, class_id)(strip), bit));
 }
 
 // Index of set bit number n: prefix counts of the bytes by one multiply, then a table for the byte.

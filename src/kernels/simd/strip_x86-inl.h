@@ -260,6 +260,7 @@ class StripIndexer {
   const __m128i shift_;
   uint8_t limits_[7];
 };
+using RankIndexer = StripIndexer;
 
 // Elements of class `class_id` in a strip, as bits.
 struct ClassMasks {
