@@ -55,7 +55,8 @@ PartStream::~PartStream() {
 // A share of what there was so far: the same parts for the same entries, whatever the speeds are.
 uint64_t PartStream::part_limit() const {
   constexpr uint64_t kFirst = uint64_t{1} << 20, kShare = 4;
-  return std::min(options_.part_bytes, std::max(kFirst, payload_bytes_ / kShare));
+  const uint64_t limit = std::min(payload_bytes_ / kShare, burst_limit_);
+  return std::min(options_.part_bytes, std::max(kFirst, limit));
 }
 
 Status PartStream::add(DeltaEntry entry, Payload payload) {

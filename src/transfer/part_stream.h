@@ -52,6 +52,13 @@ class PartStream {
 
   // Blocks while too much is on its way.
   Status add(DeltaEntry entry, Payload payload);
+  // So many bytes of payloads come next, all at once: shared out to as many parts as are put side
+  // by side. To hash a part takes one thread, and nobody is left to be waited for.
+  void expect(uint64_t payload_bytes) {
+    burst_limit_ = (payload_bytes + options_.uploads - 1) / options_.uploads;
+  }
+  void expect_no_more() { burst_limit_ = UINT64_MAX; }  // from now on they come one by one
+
   // Names of removed tensors stand in the last part. Without them and without entries there is
   // none.
   Status finish(std::vector<std::string> removed);
@@ -74,6 +81,7 @@ class PartStream {
   std::shared_ptr<Part> open_;
   std::vector<std::shared_ptr<PartRef>> refs_;  // filled in when a part is put
   uint64_t payload_bytes_ = 0;
+  uint64_t burst_limit_ = UINT64_MAX;  // of a part
   bool finished_ = false;
   std::unique_ptr<UploadQueue> queue_;
 };

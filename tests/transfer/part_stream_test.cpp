@@ -71,6 +71,23 @@ TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
   ASSERT_TRUE(stream.upload_phase().has_value());
 }
 
+TEST(PartStreamTest, WhatComesAtOnceIsSharedOutToPartsSideBySide) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  MemoryStore store;
+  PartStream stream(store, options(64 * kMiB, 512 * kMiB), {}, {});  // four uploads at once
+  ASSERT_TRUE(add(&stream, "first", 40 * kMiB).ok());
+  stream.expect(8 * kMiB);
+  for (const std::string name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+    ASSERT_TRUE(add(&stream, name, kMiB).ok());
+  }
+  stream.expect_no_more();
+  for (const std::string name : {"i", "j", "k"}) ASSERT_TRUE(add(&stream, name, kMiB).ok());
+  ASSERT_TRUE(stream.finish({}).ok());
+  std::vector<uint64_t> sizes;
+  for (const PartRef& part : stream.parts()) sizes.push_back(part.size_bytes / kMiB);
+  EXPECT_EQ(sizes, (std::vector<uint64_t>{40, 2, 2, 2, 2, 3}));
+}
+
 TEST(PartStreamTest, NothingIsNoPartUnlessSomethingWasRemoved) {
   MemoryStore store;
   PartStream nothing(store, options(1000), {}, {});
