@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,7 +73,12 @@ struct Coded {
   std::string codec;
   std::vector<uint8_t> payload;
   uint64_t num_changed = 0;  // elements
+  // Of the new array as it was encoded, whatever is written to it meanwhile: if it was asked for.
+  std::optional<Digest> new_digest = {};
 };
+
+// Digests that encode() makes of new arrays as it reads them, which is nearly free.
+enum class NewDigests : uint8_t { kNone, kSum128 };
 
 struct Patch {
   DeviceArray array;
@@ -120,6 +127,7 @@ struct ContextOptions {
   unsigned threads = 0;  // of the host, for what it has to do; 0: its cores
   // Memory of the device to work on, as the arrays of the calls will be; null: the device in use.
   const void* beside = nullptr;
+  uint64_t spare_bytes = uint64_t{512} << 20;  // of host memory, see Context::recycler()
 };
 
 class DiffPlan;
@@ -136,7 +144,11 @@ class Context {
   // `tight`, `gaps`, `indices`, or `auto`: the smallest of what the device can tell, `raw` where
   // none pays. Arrays of other codecs are fetched and coded by the host. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Pair> pairs,
-                                    Stream stream);
+                                    Stream stream, NewDigests digests = NewDigests::kNone);
+  // Takes payloads of encode() that are done with: their memory is used for later ones, which then
+  // takes no page faults. From any thread; may be used when the context has gone.
+  std::function<void(std::vector<uint8_t>)> recycler() const;
+
   // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
   // kernels are decoded into host memory first. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
@@ -212,7 +224,7 @@ class DeviceSnapshot {
   // A snapshot in host memory crosses the bus once, in pieces that are worked on side by side, by
   // several threads and streams, after what `stream` has been given. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Change> changes,
-                                    Stream stream);
+                                    Stream stream, NewDigests digests = NewDigests::kNone);
   struct Step {
     Slot slot = 0;
     std::string codec;
@@ -220,6 +232,10 @@ class DeviceSnapshot {
   };
   // Only elements that changed are written. After a failure the slots of `steps` hold anything.
   Status advance(std::span<const Step> steps, Stream stream);
+  // Makes slots on the device what the arrays are, in one pass that reads each array and writes
+  // each slot once: faster than advance() while arrays are still what was encoded. Gives sum128 of
+  // what was written. After a failure the slots hold anything. Unsupported in host memory. Waits.
+  Result<std::vector<Digest>> replace(std::span<const Change> changes, Stream stream);
   // Of what the slots hold. Waits.
   Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Slot> slots,
                                       Stream stream) const;

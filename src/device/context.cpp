@@ -35,6 +35,12 @@ Context::~Context() = default;
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 
+std::function<void(std::vector<uint8_t>)> Context::recycler() const {
+  return [spare = impl_->spare](std::vector<uint8_t> payload) {
+    spare->give_back(std::move(payload));
+  };
+}
+
 Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
                    std::span<uint8_t> out, Stream stream) {
   DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));

@@ -20,6 +20,7 @@ struct Context::Impl {
   const int device;
   ThreadPool pool;
   Workspace workspace;
+  const std::shared_ptr<SpareVectors> spare = std::make_shared<SpareVectors>(options.spare_bytes);
   std::unique_ptr<Lanes> lanes;  // once a snapshot in host memory is compared
 
   uint64_t scratch_bytes() const noexcept { return options.scratch_bytes; }
@@ -27,7 +28,7 @@ struct Context::Impl {
   uint64_t scratch_left() const noexcept {
     return scratch_bytes() - std::min<uint64_t>(scratch_bytes() / 2, workspace.table_bytes());
   }
-  Lane lane() { return {&workspace, &pool, options.scratch_bytes}; }
+  Lane lane() { return {&workspace, &pool, options.scratch_bytes, false, spare.get()}; }
   DeviceOptions codec_options() { return lane().codec_options(); }
 };
 
@@ -39,10 +40,14 @@ struct ContextInternals {
 // ---- what Context and DeviceSnapshot share
 
 // On the device in use.
-Result<std::vector<Coded>> encode_pairs(const Lane& lane, std::string_view codec,
+struct EncodeAs {
+  std::string_view codec;
+  NewDigests digests = NewDigests::kNone;
+};
+Result<std::vector<Coded>> encode_pairs(const Lane& lane, const EncodeAs& as,
                                         std::span<const DevicePair> pairs, Stream stream);
 // Old arrays are in pinned host memory.
-Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view codec,
+Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, const EncodeAs& as,
                                          std::span<const DevicePair> pairs, Stream stream);
 
 enum class ApplyMode : uint8_t { kCheck, kAllOrNothing, kAnyway };
@@ -52,6 +57,11 @@ Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyM
 
 Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
                                        std::span<const Contents> arrays, Stream stream);
+
+// Copies each array to device memory that is aligned to 16 bytes, and gives sum128 of what it has
+// written: one pass.
+Result<std::vector<Digest>> copy_summed(Context::Impl& impl, std::span<const Contents> arrays,
+                                        std::span<uint8_t* const> copies, Stream stream);
 
 // Bytes [offset, offset + out.size()) of the array as it is seen. `out` is host memory.
 // From the device in use.

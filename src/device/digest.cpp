@@ -114,11 +114,17 @@ class Batch {
   uint64_t* sums_[2] = {};
 };
 
-Status sum_whole(Context::Impl& impl, std::span<const DigestArray> arrays, Stream stream,
-                 Digest* out) {
+// With `copies`, one for each, that is also where their bytes go.
+Status sum_whole(Context::Impl& impl, std::span<const DigestArray> arrays,
+                 std::span<uint8_t* const> copies, Stream stream, Digest* out) {
   std::vector<SumArray> opened;
-  for (const DigestArray& array : arrays) {
-    opened.push_back({array.data, array.num_bytes, 0, array.kind, {}});
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    opened.push_back({arrays[i].data,
+                      arrays[i].num_bytes,
+                      0,
+                      arrays[i].kind,
+                      {},
+                      copies.empty() ? nullptr : copies[i]});
   }
   std::vector<std::array<uint64_t, 2>> lanes(opened.size());
   DW_RETURN_IF_ERROR(sum_arrays(impl, std::move(opened), stream, lanes.data()));
@@ -174,8 +180,22 @@ Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
     const size_t count = std::min(most, opened.size() - begin);
     const auto some = std::span(opened).subspan(begin, count);
     DW_RETURN_IF_ERROR(kind == DigestKind::kSum128
-                           ? sum_whole(impl, some, stream, out.data() + begin)
+                           ? sum_whole(impl, some, {}, stream, out.data() + begin)
                            : Batch(impl, some, stream).run(out.data() + begin));
+  }
+  return out;
+}
+
+Result<std::vector<Digest>> copy_summed(Context::Impl& impl, std::span<const Contents> arrays,
+                                        std::span<uint8_t* const> copies, Stream stream) {
+  const UseDevice use(impl.device);
+  DW_ASSIGN_OR_RETURN(const std::vector<DigestArray> opened, open_arrays(arrays));
+  std::vector<Digest> out(arrays.size());
+  const size_t most = impl.scratch_bytes() / 4 / kArrayBytes;
+  for (size_t begin = 0; begin < opened.size(); begin += most) {
+    const size_t count = std::min(most, opened.size() - begin);
+    DW_RETURN_IF_ERROR(sum_whole(impl, std::span(opened).subspan(begin, count),
+                                 copies.subspan(begin, count), stream, out.data() + begin));
   }
   return out;
 }

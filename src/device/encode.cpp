@@ -14,19 +14,23 @@ bool runs_on_device(CodecId codec) {
 
 class Encoder {
  public:
-  Encoder(const Lane& lane, std::span<const DevicePair> pairs, Stream stream)
-      : lane_(lane), pairs_(pairs), stream_(stream) {}
+  Encoder(const Lane& lane, NewDigests digests, std::span<const DevicePair> pairs, Stream stream)
+      : lane_(lane), digests_(digests), pairs_(pairs), stream_(stream) {}
 
   Result<std::vector<Coded>> encode(const Codec& codec) {
     if (!runs_on_device(codec.id())) return encode_on_host(codec);
-    Result<std::vector<Encoded>> encoded =
-        cuda::encode(codec.id(), pairs_, lane_.codec_options(), stream_);
+    DeviceOptions options = lane_.codec_options();
+    options.new_digests = digests_ == NewDigests::kSum128;
+    Result<std::vector<DeviceEncoded>> encoded = cuda::encode(codec.id(), pairs_, options, stream_);
     // Changes denser than the scratch has room for: less of them at a time, then the host's memory.
     const bool lacks_memory = encoded.status().code() == Code::kOutOfMemory;
     if (lacks_memory && !lane_.within_scratch) return encode_apart(codec);
     if (!encoded.ok()) return std::move(encoded).status();
     std::vector<Coded> out;
-    for (Encoded& one : *encoded) out.push_back(coded(codec, std::move(one)));
+    for (DeviceEncoded& one : *encoded) {
+      const std::optional<Digest> digest = one.new_digest;
+      out.push_back(coded(codec, std::move(one), digest));
+    }
     return out;
   }
 
@@ -42,8 +46,9 @@ class Encoder {
     if (!could_be_smaller.empty()) {
       std::vector<DevicePair> some;
       for (const size_t i : could_be_smaller) some.push_back(pairs_[i]);
-      DW_ASSIGN_OR_RETURN(std::vector<Coded> gaps,
-                          Encoder(lane_, some, stream_).encode(*find_codec(CodecId::kGaps)));
+      DW_ASSIGN_OR_RETURN(
+          std::vector<Coded> gaps,
+          Encoder(lane_, digests_, some, stream_).encode(*find_codec(CodecId::kGaps)));
       for (size_t k = 0; k < gaps.size(); ++k) {
         Coded& to_beat = best[could_be_smaller[k]];
         if (gaps[k].payload.size() < to_beat.payload.size()) to_beat = std::move(gaps[k]);
@@ -53,13 +58,19 @@ class Encoder {
       if (best[i].num_changed == 0 || best[i].payload.size() < size_bytes(i)) continue;
       best[i].codec = find_codec(CodecId::kRaw)->name();
       DW_ASSIGN_OR_RETURN(best[i].payload, fetch_new(i));
+      best[i].new_digest = digest_of_new(best[i].payload);
     }
     return best;
   }
 
  private:
-  static Coded coded(const Codec& codec, Encoded encoded) {
-    return {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed};
+  static Coded coded(const Codec& codec, Encoded encoded, const std::optional<Digest>& digest) {
+    return {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed, digest};
+  }
+  // Of what the host encodes.
+  std::optional<Digest> digest_of_new(Bytes bytes) const {
+    if (digests_ == NewDigests::kNone) return {};
+    return digest_of(DigestKind::kSum128, bytes);
   }
 
   uint64_t size_bytes(size_t i) const { return pairs_[i].num_elements * pairs_[i].layout.width; }
@@ -87,7 +98,7 @@ class Encoder {
       DW_RETURN_IF_ERROR(wait(stream_));
       DW_ASSIGN_OR_RETURN(Encoded encoded,
                           codec.encode(pairs_[i].layout, old_bytes, new_bytes, lane_.pool));
-      return coded(codec, std::move(encoded));
+      return coded(codec, std::move(encoded), digest_of_new(new_bytes));
     });
   }
 
@@ -106,32 +117,33 @@ class Encoder {
     std::vector<Coded> out;
     for (size_t i = 0; i < pairs_.size(); ++i) {
       DW_ASSIGN_OR_RETURN(std::vector<Coded> one,
-                          Encoder(lane_, pairs_.subspan(i, 1), stream_).encode(codec));
+                          Encoder(lane_, digests_, pairs_.subspan(i, 1), stream_).encode(codec));
       out.push_back(std::move(one[0]));
     }
     return out;
   }
 
   const Lane lane_;
+  const NewDigests digests_;
   const std::span<const DevicePair> pairs_;
   const Stream stream_;
 };
 
 }  // namespace
 
-Result<std::vector<Coded>> encode_pairs(const Lane& lane, std::string_view codec,
+Result<std::vector<Coded>> encode_pairs(const Lane& lane, const EncodeAs& as,
                                         std::span<const DevicePair> pairs, Stream stream) {
-  Encoder encoder(lane, pairs, stream);
-  if (codec == "auto") return encoder.encode_smallest();
-  const Codec* const known = find_codec(codec);
-  if (known == nullptr) return invalid_argument("no codec \"" + std::string(codec) + "\"");
+  Encoder encoder(lane, as.digests, pairs, stream);
+  if (as.codec == "auto") return encoder.encode_smallest();
+  const Codec* const known = find_codec(as.codec);
+  if (known == nullptr) return invalid_argument("no codec \"" + std::string(as.codec) + "\"");
   return encoder.encode(*known);
 }
 
-Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view codec,
+Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, const EncodeAs& as,
                                          std::span<const DevicePair> pairs, Stream stream) {
   // What the host codes anyway is where it should be.
-  if (!has_codec(codec)) return encode_pairs(impl.lane(), codec, pairs, stream);
+  if (!has_codec(as.codec)) return encode_pairs(impl.lane(), as, pairs, stream);
   if (impl.lanes == nullptr) {
     impl.lanes =
         std::make_unique<Lanes>(impl.device, impl.scratch_bytes(), impl.pool.num_workers());
@@ -141,7 +153,9 @@ Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view c
   std::vector<Coded> out(pairs.size());
   const auto encode = [&](const Lane& lane, size_t first, std::span<const DevicePair> group,
                           Stream own) -> Status {
-    DW_ASSIGN_OR_RETURN(std::vector<Coded> coded, encode_pairs(lane, codec, group, own));
+    Lane with_spare = lane;
+    with_spare.spare = impl.spare.get();
+    DW_ASSIGN_OR_RETURN(std::vector<Coded> coded, encode_pairs(with_spare, as, group, own));
     std::move(coded.begin(), coded.end(), out.begin() + ptrdiff_t(first));
     return {};
   };
@@ -150,7 +164,7 @@ Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, std::string_view c
 }
 
 Result<std::vector<Coded>> Context::encode(std::string_view codec, std::span<const Pair> pairs,
-                                           Stream stream) {
+                                           Stream stream, NewDigests digests) {
   const UseDevice use(impl_->device);
   std::vector<DevicePair> device_pairs;
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -158,7 +172,7 @@ Result<std::vector<Coded>> Context::encode(std::string_view codec, std::span<con
     if (!pair.ok()) return std::move(pair).status().at("pair " + std::to_string(i));
     device_pairs.push_back(*pair);
   }
-  return encode_pairs(impl_->lane(), codec, device_pairs, stream);
+  return encode_pairs(impl_->lane(), {codec, digests}, device_pairs, stream);
 }
 
 }  // namespace deltawire::cuda

@@ -12,12 +12,14 @@ struct Lane {
   ThreadPool* pool = nullptr;
   uint64_t scratch_bytes = 0;
   bool within_scratch = false;  // see DeviceOptions
+  SpareVectors* spare = nullptr;
 
   DeviceOptions codec_options() const {
     DeviceOptions options;
     options.scratch_bytes = scratch_bytes;
     options.workspace = workspace;
     options.pool = pool;
+    options.spare = spare;
     options.within_scratch = within_scratch;
     return options;
   }

@@ -16,11 +16,15 @@ Status available() { return absent(); }
 Status send(std::span<const uint8_t>, void*, Stream) { return absent(); }
 
 Result<Context> Context::create(const ContextOptions&) { return absent(); }
+std::function<void(std::vector<uint8_t>)> Context::recycler() const {
+  return [](std::vector<uint8_t>) {};
+}
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
-Result<std::vector<Coded>> Context::encode(std::string_view, std::span<const Pair>, Stream) {
+Result<std::vector<Coded>> Context::encode(std::string_view, std::span<const Pair>, Stream,
+                                           NewDigests) {
   return absent();
 }
 Status Context::apply(std::span<const Patch>, Stream) { return absent(); }
@@ -49,8 +53,11 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t>, DType
   return absent();
 }
 void DeviceSnapshot::remove(Slot) noexcept {}
-Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view, std::span<const Change>,
-                                                  Stream) {
+Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view, std::span<const Change>, Stream,
+                                                  NewDigests) {
+  return absent();
+}
+Result<std::vector<Digest>> DeviceSnapshot::replace(std::span<const Change>, Stream) {
   return absent();
 }
 Status DeviceSnapshot::advance(std::span<const Step>, Stream) { return absent(); }

@@ -134,7 +134,8 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t> conten
 void DeviceSnapshot::remove(Slot slot) noexcept { impl_->drop(slot); }
 
 Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
-                                                  std::span<const Change> changes, Stream stream) {
+                                                  std::span<const Change> changes, Stream stream,
+                                                  NewDigests digests) {
   const UseDevice use(impl_->context.device);
   std::vector<DevicePair> pairs;
   for (size_t i = 0; i < changes.size(); ++i) {
@@ -147,9 +148,9 @@ Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
     pairs.push_back(*pair);
   }
   if (impl_->placement == Placement::kPinned) {
-    return encode_pinned(impl_->context, codec, pairs, stream);
+    return encode_pinned(impl_->context, {codec, digests}, pairs, stream);
   }
-  return encode_pairs(impl_->context.lane(), codec, pairs, stream);
+  return encode_pairs(impl_->context.lane(), {codec, digests}, pairs, stream);
 }
 
 Status DeviceSnapshot::advance(std::span<const Step> steps, Stream stream) {
@@ -158,6 +159,20 @@ Status DeviceSnapshot::advance(std::span<const Step> steps, Stream stream) {
   }
   return impl_->placement == Placement::kDevice ? impl_->advance_on_device(steps, stream)
                                                 : impl_->advance_pinned(steps);
+}
+
+Result<std::vector<Digest>> DeviceSnapshot::replace(std::span<const Change> changes,
+                                                    Stream stream) {
+  if (impl_->placement != Placement::kDevice) return unsupported("a snapshot in host memory");
+  std::vector<Contents> arrays;
+  std::vector<uint8_t*> slots;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    DW_RETURN_IF_ERROR(impl_->check(changes[i].slot).at("change " + std::to_string(i)));
+    const HeldArray& array = *impl_->slots[changes[i].slot];
+    arrays.push_back({changes[i].after, array.dtype, array.size_bytes});
+    slots.push_back(array.data);
+  }
+  return copy_summed(impl_->context, arrays, slots, stream);
 }
 
 Result<std::vector<Digest>> DeviceSnapshot::digests(DigestKind kind, std::span<const Slot> slots,

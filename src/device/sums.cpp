@@ -70,7 +70,8 @@ Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, Stream stre
   carve_all(Carve(scratch));
   DW_RETURN_IF_ERROR(copy(arrays_at, arrays.data(), num * sizeof(SumArray), stream));
   DW_RETURN_IF_ERROR(fill_zero(sums_at, sums_bytes, stream));
-  DW_RETURN_IF_ERROR(add_sums(arrays_at, uint32_t(num), num_chunks, sums_at, stream));
+  const SumPass pass = num != 0 && arrays[0].copy_to != nullptr ? SumPass::kCopy : SumPass::kSum;
+  DW_RETURN_IF_ERROR(add_sums(arrays_at, uint32_t(num), num_chunks, sums_at, stream, pass));
   DW_ASSIGN_OR_RETURN(uint8_t* const host, impl.workspace.get(Workspace::kHostBytes, sums_bytes));
   DW_RETURN_IF_ERROR(copy(host, sums_at, sums_bytes, stream));
   DW_RETURN_IF_ERROR(wait(stream));
@@ -100,7 +101,7 @@ Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stre
                               std::to_string(rows.count() * rows.row_bytes()));
     }
     if (const std::optional<SumPlace> found = place_of(rows)) {
-      arrays.push_back({contents.array.data, contents.size_bytes, 0, *kind, *found});
+      arrays.push_back({contents.array.data, contents.size_bytes, 0, *kind, *found, nullptr});
       there.push_back(i);
     } else {
       DW_ASSIGN_OR_RETURN(sums[i], sum_on_host(*impl_, contents, rows, stream));

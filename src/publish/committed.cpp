@@ -70,7 +70,7 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
 }
 
 // The version stands whatever happens here; a snapshot that could not be advanced is read again.
-void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock clock,
+void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, PublishClock clock,
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
   // What was not needed to publish is not made now, but for the seed: it is what comes next.
@@ -84,7 +84,8 @@ void Publisher::Impl::advance(Tensors tensors, const Draft& draft, PublishClock 
       return {};
     }
     if (!snapshot) snapshot = std::make_unique<MemorySnapshot>(&pool);
-    return snapshot->advance({version, tensors, draft.pieces, draft.at_hand(), kept, device.get()});
+    return snapshot->advance(
+        {version, tensors, draft.pieces, draft.at_hand(), kept, device.get(), stay});
   };
   const Status status =
       guard_memory("the snapshot", advance);  // out of memory is no reason to fail either

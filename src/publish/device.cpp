@@ -5,6 +5,8 @@
 namespace deltawire {
 namespace {
 
+constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
+
 cuda::NewArray array_of(const PublishTensor& tensor) {
   return {tensor.source.value_or(tensor.view.dtype), tensor.view.bytes.data()};
 }
@@ -50,7 +52,8 @@ Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions&
   const void* const memory = first == tensors.end() ? nullptr : first->view.bytes.data();
   DW_ASSIGN_OR_RETURN(
       cuda::Context context,
-      cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads, memory}));
+      cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads, memory,
+                             std::min(options.limits.memory_bytes / 4, kMostSpareBytes)}));
   const auto* const in_memory = std::get_if<SnapshotInMemory>(&options.snapshot);
   return std::shared_ptr<PublishDevice>(new PublishDevice(
       std::move(context), options.cuda.stream, in_memory != nullptr && in_memory->pinned));
@@ -70,14 +73,32 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes con
   return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
 }
 
-Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
-                                                       std::span<const Comparison> items) {
+std::vector<cuda::DeviceSnapshot::Change> PublishDevice::changes_of(
+    std::span<const Comparison> items) {
   std::vector<cuda::DeviceSnapshot::Change> changes;
   for (const Comparison& item : items) {
     changes.push_back({item.before->slot_, array_of(*item.after)});
   }
+  return changes;
+}
+
+Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec, DigestKind kind,
+                                                       std::span<const Comparison> items) {
+  const std::vector<cuda::DeviceSnapshot::Change> changes = changes_of(items);
   const std::lock_guard lock(mutex_);
-  return snapshot_.encode(codec, changes, stream_);
+  return snapshot_.encode(
+      codec, changes, stream_,
+      kind == DigestKind::kSum128 ? cuda::NewDigests::kSum128 : cuda::NewDigests::kNone);
+}
+
+Payload PublishDevice::own(std::vector<uint8_t> payload) const {
+  const auto recycle = [recycle = context_.recycler()](std::vector<uint8_t>* used) {
+    recycle(std::move(*used));
+    delete used;
+  };
+  const std::shared_ptr<std::vector<uint8_t>> owner(new std::vector<uint8_t>(std::move(payload)),
+                                                    recycle);
+  return {*owner, owner};
 }
 
 Status PublishDevice::advance(std::span<const Step> steps) {
@@ -88,6 +109,12 @@ Status PublishDevice::advance(std::span<const Step> steps) {
   }
   const std::lock_guard lock(mutex_);
   return snapshot_.advance(all, stream_);
+}
+
+Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> items) {
+  const std::vector<cuda::DeviceSnapshot::Change> changes = changes_of(items);
+  const std::lock_guard lock(mutex_);
+  return snapshot_.replace(changes, stream_);
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,

@@ -48,14 +48,20 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
     const Held* before;
     const PublishTensor* after;
   };
-  Result<std::vector<cuda::Coded>> encode(const std::string& codec,
+  // With digests of that kind where they can be made in passing.
+  Result<std::vector<cuda::Coded>> encode(const std::string& codec, DigestKind kind,
                                           std::span<const Comparison> items);
+  // What encode() made. Its memory is used again when the last of its owners goes.
+  Payload own(std::vector<uint8_t> payload) const;
   struct Step {
     const Held* held;
     const KeptChange* change;  // that encode() made of it as it is
   };
   // After a failure they hold anything.
   Status advance(std::span<const Step> steps);
+  // They become what the tensors are; gives sum128 of that. Not of a snapshot in host memory.
+  Result<std::vector<Digest>> replace(std::span<const Comparison> items);
+  bool pinned() const noexcept { return pinned_; }
   Result<std::vector<Digest>> digests(DigestKind kind,
                                       std::span<const PublishTensor* const> tensors);
   Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Held* const> held);
@@ -68,6 +74,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
  private:
   PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);
+  static std::vector<cuda::DeviceSnapshot::Change> changes_of(std::span<const Comparison> items);
   Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
   void release(cuda::DeviceSnapshot::Slot slot) noexcept;
 

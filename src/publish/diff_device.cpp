@@ -79,8 +79,9 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
   return all;
 }
 
-// A trainer may go on too early: payloads and digests are of several looks at its tensors. They
-// belong together if the tensors are the same before the first of them and at the last.
+// A trainer may go on too early: then payloads are of tensors that were half written. They are of a
+// state that was if the tensors are the same at the last look. A digest comes with the payloads, of
+// what they were made from; one of a kind that cannot is of a look of its own, before.
 Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
                                const std::function<Status()>& half_done) {
   const DigestKind kind = out.job.parent.manifest->digest_kind;
@@ -91,8 +92,14 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
     comparisons.push_back({item.before.get(), tensors.back()});
   }
   Encodings all;
-  DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
-  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.options.codec, comparisons));
+  const bool apart = kind != DigestKind::kSum128;
+  if (apart) {
+    DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
+  }
+  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.options.codec, kind, comparisons));
+  if (!apart) {
+    for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
+  }
   DW_RETURN_IF_ERROR(half_done());
   std::vector<const PublishTensor*> changed, boxes;
   std::vector<size_t> boxes_at;
@@ -122,6 +129,9 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
                                          ? encode_there(out, items, half_done)
                                          : encode_on_host(out, items, pool));
   const DigestKind kind = out.job.parent.manifest->digest_kind;
+  uint64_t payload_bytes = 0;
+  for (const cuda::Coded& coded : all.coded) payload_bytes += coded.payload.size();
+  out.stream->expect(payload_bytes);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t piece = items[i].piece;
     PieceRecord& record = out.diff->record.pieces[piece];
@@ -149,8 +159,9 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
     entry.codec = find_codec(coded.codec)->id();
     entry.num_changed = coded.num_changed;
     DW_RETURN_IF_ERROR(out.add(piece, 0, items[i].before->size_bytes(), std::move(entry),
-                               Payload::own(std::move(coded.payload))));
+                               out.job.device->own(std::move(coded.payload))));
   }
+  out.stream->expect_no_more();
   return {};
 }
 

@@ -175,7 +175,9 @@ struct Publisher::Impl {
   // committed.cpp: from a draft to a version
   Status complete(Draft* draft, PublishClock clock);
   Status commit(Draft* draft, const FullSource* source, PublishClock clock, PublishReport* report);
-  void advance(Tensors tensors, const Draft& draft, PublishClock clock, PublishReport* report);
+  // `stay`: the tensors are the caller's to write to when this has returned.
+  void advance(Tensors tensors, bool stay, const Draft& draft, PublishClock clock,
+               PublishReport* report);
   void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
                          PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;

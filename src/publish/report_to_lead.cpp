@@ -237,7 +237,7 @@ Result<PublishReport> Publisher::Impl::report_to_lead(const RankTask& task) {
       report.num_tensors = schema.tensors.size();
       report.num_elements = head->manifest.elements;
       report.num_changed = head->manifest.changed;
-      advance(task.tensors, reporting.draft, task.clock, &report);
+      advance(task.tensors, true, reporting.draft, task.clock, &report);
       break;
   }
   reported_attempts.clear();

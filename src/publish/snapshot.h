@@ -37,8 +37,9 @@ struct Advance {
   std::span<const PublishTensor> tensors;
   const std::vector<PieceRecord>& pieces;  // in step with the tensors
   std::vector<ObjectAtHand> at_hand;
-  const KeptChanges* kept = nullptr;  // set: the tensors hold something else by now
+  const KeptChanges* kept = nullptr;  // set: what changed; the tensors are not needed
   PublishDevice* device = nullptr;
+  bool tensors_stay = false;  // the caller waits: they should hold what was committed
 };
 
 class Snapshot {
@@ -103,6 +104,8 @@ class MemorySnapshot final : public Snapshot {
   Status prove(const Advance& next, const std::vector<size_t>& which,
                const std::vector<Piece*>& pieces);
   Status advance_on_device(const Advance& next, const std::vector<size_t>& which,
+                           const std::vector<Piece*>& pieces);
+  Status replace_on_device(const Advance& next, const std::vector<size_t>& which,
                            const std::vector<Piece*>& pieces);
 
   ThreadPool* pool_;

@@ -321,7 +321,7 @@ Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
     return report;
   }
   describe_head(&report);
-  advance(task.tensors, lead.draft, task.clock, &report);
+  advance(task.tensors, true, lead.draft, task.clock, &report);
   lead.exchange.clean_up();
   return report;
 }

@@ -183,7 +183,7 @@ TEST_P(DeviceCodec, NothingIsWrittenFromADamagedPayload) {
   // The damaged one is the last of three: the others must stay as they were too.
   DeviceBatch batch;
   for (uint64_t i = 0; i < 3; ++i) batch.add(make_pair(i, 2, 540'000, 0.003));
-  const std::vector<Encoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
+  const std::vector<DeviceEncoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
   ASSERT_EQ(encoded.size(), 3);
   Random random(7);
   size_t refused = 0;
@@ -228,7 +228,7 @@ TEST_P(DeviceCodec, NothingIsWrittenFromADamagedPayload) {
 TEST_P(DeviceCodec, WithoutAllOrNothingTheErrorSaysSo) {
   DeviceBatch batch;
   for (uint64_t i = 0; i < 2; ++i) batch.add(make_pair(i, 2, 540'000, 0.003));
-  std::vector<Encoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
+  std::vector<DeviceEncoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
   encoded[1].payload.resize(encoded[1].payload.size() - 1);
   std::vector<DevicePatch> patches;
   for (size_t i = 0; i < 2; ++i) {
@@ -246,7 +246,7 @@ TEST_P(DeviceCodec, WithoutAllOrNothingTheErrorSaysSo) {
 TEST_P(DeviceCodec, SeveralWidthsAreAllOrNothing) {
   DeviceBatch batch;
   for (const unsigned width : {1U, 2U, 4U, 8U}) batch.add(make_pair(width, width, 300'000, 0.01));
-  std::vector<Encoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
+  std::vector<DeviceEncoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
   encoded[3].payload.resize(encoded[3].payload.size() - 1);
   std::vector<DevicePatch> patches;
   for (size_t i = 0; i < 4; ++i) {

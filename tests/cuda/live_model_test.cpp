@@ -268,6 +268,36 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
   }
 }
 
+// A publisher's copy of such tensors is no version: it is read from the chain again.
+TEST_F(LiveModelTest, TensorsThatChangeBeforeTheSnapshotHasFollowedAreNotTakenForTheVersion) {
+  SKIP_WITHOUT_GPU();
+  Publisher publisher = open();
+  DeviceModel device(model);
+  publish(&publisher, device.views(model));
+  model.step();
+  device.become(model);
+  const Model committed = model;
+  const std::vector<LiveTensor> live = device.live(model);
+  bool meddled = false;
+  store->before_put = [&](std::string_view name) {
+    if (name.find("manifest") == std::string_view::npos || std::exchange(meddled, true)) {
+      return Status();
+    }
+    model.step();
+    for (size_t i = 0; i < live.size(); ++i) {
+      EXPECT_TRUE(cuda::send(model.tensors[i].bytes, live[i].bytes.data(), nullptr).ok());
+    }
+    return Status();
+  };
+  const auto report = publisher.publish(device.views(model));
+  EXPECT_TRUE(meddled);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->warnings.size(), 1);
+  EXPECT_TRUE(holds(store, 1, committed));
+  EXPECT_EQ(publish(&publisher, device.views(model)).version, 2);
+  EXPECT_FALSE(publish(&publisher, device.views(model)).committed);
+}
+
 TEST_F(LiveModelTest, ATrainerThatDoesNotWaitSpoilsNothing) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();

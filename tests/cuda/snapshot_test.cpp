@@ -184,6 +184,45 @@ TEST_P(SnapshotTest, OtherCallsComeBetween) {
   }
 }
 
+// Of any size, aligned or not, and rounded as they are copied.
+TEST_P(SnapshotTest, SlotsBecomeWhatArraysAre) {
+  Context context = make_context(8 * kMiB);
+  DeviceSnapshot snapshot(&context, GetParam());
+  std::vector<OnDevice> arrays;
+  std::vector<std::vector<uint8_t>> expected;
+  std::vector<Slot> slots;
+  std::vector<DeviceSnapshot::Change> changes;
+  const auto add = [&](const std::vector<uint8_t>& bytes, DType dtype, DType as, size_t skew,
+                       std::vector<uint8_t> rounded) {
+    arrays.emplace_back(bytes, skew);
+    slots.push_back(good(snapshot.add(std::vector<uint8_t>(rounded.size(), 0xee), as)));
+    changes.push_back({slots.back(), {dtype, arrays.back().data()}});
+    expected.push_back(std::move(rounded));
+  };
+  for (const size_t skew : {0, 1, 8, 16}) {
+    for (const size_t size : {0, 1, 7, 8, 511, 512, 8191, 131'072, 131'073, 1'000'003}) {
+      const std::vector<uint8_t> bytes = make_pair(size, 1, size, 0, Content::kNoise).old_bytes;
+      add(bytes, DType::kU8, DType::kU8, skew, bytes);
+    }
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const size_t n : {1, 4097, 200'001}) {
+      const WideFloats floats = make_wide(n, dtype, n);
+      add(floats.wide, dtype, DType::kBF16, 0, floats.rounded);
+    }
+  }
+  const auto digests = snapshot.replace(changes, nullptr);
+  if (GetParam() == Placement::kPinned) {
+    EXPECT_EQ(digests.status().code(), Code::kUnsupported);
+    return;
+  }
+  ASSERT_TRUE(digests.ok()) << digests.status().to_string();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    ASSERT_TRUE(bytes_of(snapshot, slots[i], expected[i].size()) == expected[i]) << i;
+    ASSERT_EQ((*digests)[i], digest_of(DigestKind::kSum128, expected[i])) << i;
+  }
+}
+
 TEST_P(SnapshotTest, WiderFloats) {
   Context context = make_context(8 * kMiB);
   DeviceSnapshot snapshot(&context, GetParam());

@@ -76,8 +76,9 @@ DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes) {
   return less;
 }
 
-Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
-                                    const DeviceOptions& given, Stream stream, DeviceTimes* times) {
+Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
+                                          const DeviceOptions& given, Stream stream,
+                                          DeviceTimes* times) {
   DW_RETURN_IF_ERROR(check_codec(codec));
   Workspace own;
   DeviceOptions options = given;
@@ -87,7 +88,10 @@ Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> p
     DW_RETURN_IF_ERROR(check_layout(pairs[i].layout, pairs[i].kind));
     if (pairs[i].num_elements != 0) groups[{pairs[i].layout.width, pairs[i].kind}].push_back(i);
   }
-  std::vector<Encoded> out(pairs.size());
+  std::vector<DeviceEncoded> out(pairs.size());
+  if (options.new_digests) {  // of those without elements
+    for (DeviceEncoded& one : out) one.new_digest = digest_of(DigestKind::kSum128, {});
+  }
   for (const auto& [kind, members] : groups) {
     std::vector<DevicePair> group;
     for (const size_t i : members) group.push_back(pairs[i]);
@@ -95,7 +99,7 @@ Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> p
     const auto with_tables = std::count_if(group.begin(), group.end(), [](const DevicePair& pair) {
       return pair.num_elements > uint64_t{1} << tight::kBlockLog2;
     });
-    Result<std::vector<Encoded>> encoded =
+    Result<std::vector<DeviceEncoded>> encoded =
         codec == CodecId::kTight
             ? encode_tight(group, less_tables(options, uint64_t(with_tables) * kTightArrayBytes),
                            stream, times)

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/spare_vectors.h"
 #include "base/thread_pool.h"
 #include "codec/codec.h"
 #include "kernels/cuda/diff.h"
@@ -35,6 +37,7 @@ struct DeviceOptions {
   size_t scratch_bytes = size_t{256} << 20;  // of device memory, beyond the arrays
   Workspace* workspace = nullptr;            // kept from call to call; null: made for each
   ThreadPool* pool = nullptr;                // for what the host has to do
+  SpareVectors* spare = nullptr;             // memory for payloads; null: all of it is new
   // Patches that do not fit the scratch all at once are decoded twice, so that nothing is written
   // before all of it is known to be good. Without, they are decoded once and written on the way:
   // after a failure any array of the call may be patched, its own in part, and the error says so.
@@ -42,6 +45,12 @@ struct DeviceOptions {
   // encode() says OutOfMemory where a single array needs more than the scratch. Without, an array
   // with that many changes gets more.
   bool within_scratch = false;
+  // encode() gives sum128 of new arrays too, from the look at them that it encodes.
+  bool new_digests = false;
+};
+
+struct DeviceEncoded : Encoded {
+  std::optional<Digest> new_digest = {};  // see DeviceOptions::new_digests
 };
 
 // For benches: milliseconds between two points of the stream, all passes over the data included.
@@ -59,9 +68,9 @@ Result<BlockKinds> count_block_kinds(const DevicePatch& patch);
 
 // `indices`, `gaps` and `tight` are coded on the device. Waits for `stream` where the host must
 // decide something, and at the end.
-Result<std::vector<Encoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
-                                    const DeviceOptions& options, Stream stream,
-                                    DeviceTimes* times = nullptr);
+Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
+                                          const DeviceOptions& options, Stream stream,
+                                          DeviceTimes* times = nullptr);
 
 // Patches arrays in place. All payloads are checked before any array is written, see
 // `all_or_nothing`. Waits for `stream`.

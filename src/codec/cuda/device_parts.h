@@ -10,12 +10,12 @@ namespace deltawire::cuda {
 // that are. Slots of an earlier call that are larger than the rest are given back.
 DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes);
 
-Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
-                                          const DeviceOptions& options, Stream stream,
-                                          DeviceTimes* times);
-Result<std::vector<Encoded>> encode_tight(std::span<const DevicePair> pairs,
-                                          const DeviceOptions& options, Stream stream,
-                                          DeviceTimes* times);
+Result<std::vector<DeviceEncoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
+                                                const DeviceOptions& options, Stream stream,
+                                                DeviceTimes* times);
+Result<std::vector<DeviceEncoded>> encode_tight(std::span<const DevicePair> pairs,
+                                                const DeviceOptions& options, Stream stream,
+                                                DeviceTimes* times);
 
 // A patch of the call and its number there, for messages.
 struct NumberedPatch {

@@ -32,10 +32,10 @@ std::vector<uint8_t> rounded(const DevicePair& pair, const uint8_t* data) {
 
 }  // namespace
 
-Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
-                                            const DeviceOptions& options, Stream stream) {
+Result<std::vector<DeviceEncoded>> encode_on_host(std::span<const DevicePair> pairs,
+                                                  const DeviceOptions& options, Stream stream) {
   const Codec& codec = *find_codec(CodecId::kTight);
-  std::vector<Encoded> out(pairs.size());
+  std::vector<DeviceEncoded> out(pairs.size());
   for (size_t begin = 0; begin < pairs.size();) {
     size_t end = begin, size = 0;
     std::vector<size_t> places;
@@ -61,7 +61,8 @@ Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
       const std::vector<uint8_t> now = rounded(pair, at + old_bytes);
       Result<Encoded> encoded = codec.encode(pair.layout, {at, old_bytes}, now, nullptr);
       if (encoded.ok()) {
-        out[begin + k] = std::move(*encoded);
+        out[begin + k] = {std::move(*encoded)};
+        if (options.new_digests) out[begin + k].new_digest = digest_of(DigestKind::kSum128, now);
       } else {
         failures[k] = encoded.status();
       }

@@ -1,5 +1,6 @@
 // `indices` and `gaps` from a device: diff, look at the counts, write.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -10,6 +11,7 @@
 #include "codec/gaps_body.h"
 #include "codec/indices_body.h"
 #include "codec/leb128.h"
+#include "digest/finish_sums.h"
 #include "kernels/cuda/lists.h"
 
 namespace deltawire::cuda {
@@ -19,6 +21,8 @@ namespace {
 constexpr uint64_t kExpectedShare = 24;
 constexpr uint64_t kListFetchBytes = uint64_t{16} << 20;  // at a time
 constexpr uint64_t kSliceBytes = uint64_t{1} << 18;       // that a thread copies at a time
+
+using NewSums = std::array<uint64_t, 2>;  // lanes of sum128 of a new array
 
 struct Pass {
   std::span<const DevicePair> pairs;
@@ -58,10 +62,10 @@ uint64_t change_bytes(CodecId codec, unsigned width) {
 // What comes with the changes of an array.
 uint64_t table_bytes(const DevicePair& pair) {
   const uint64_t tiles = pair.num_elements / tile_elements(pair.layout.width) + 1;
-  return sizeof(PairArray) + sizeof(ArrayChanges) + sizeof(ListPlace) + 16 +
+  return sizeof(PairArray) + sizeof(ArrayChanges) + sizeof(ListPlace) + sizeof(NewSums) + 16 +
          tiles * (sizeof(TileChanges) + sizeof(TilePlace) + sizeof(uint32_t));
 }
-constexpr uint64_t kRounding = 12 * 256;  // of all pieces together
+constexpr uint64_t kRounding = 13 * 256;  // of all pieces together
 
 // All that a batch has on the device.
 struct Memory {
@@ -73,13 +77,14 @@ struct Memory {
   uint8_t* lists = nullptr;
 
   size_t lay_out(Carve carve, size_t num_arrays, uint64_t num_tiles, size_t batch_bytes,
-                 uint64_t capacity, unsigned width, uint64_t list_bytes) {
+                 uint64_t capacity, unsigned width, uint64_t list_bytes, bool with_sums) {
     batch = carve.take<uint8_t>(batch_bytes);
     changes.tiles = carve.take<TileChanges>(num_tiles);
     tiles = carve.take<TilePlace>(num_tiles);
     of_arrays = carve.take<ArrayChanges>(num_arrays);
     places = carve.take<ListPlace>(num_arrays);
     changes.total = carve.take<uint64_t>(1);
+    changes.sums = with_sums ? carve.take<uint64_t>(2 * num_arrays) : nullptr;
     changes.positions = carve.take<uint16_t>(capacity);
     changes.values = carve.take<uint8_t>(capacity * width);
     changes.capacity = capacity;
@@ -95,15 +100,23 @@ struct Body {
 };
 
 // Makes room behind the heads. New memory is a page fault for every page: one thread would take
-// longer over that than the bus over all of the lists.
-Status make_room(ThreadPool* pool, const std::vector<Body>& bodies, std::vector<Encoded>* out) {
+// longer over that than the bus over all of the lists, and many take longer than they like.
+Status make_room(const DeviceOptions& options, const std::vector<Body>& bodies,
+                 std::vector<DeviceEncoded>* out) {
   std::vector<size_t> order(bodies.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return bodies[a].size() > bodies[b].size(); });
-  return parallel_try("encoding", pool, order.size(), [&](size_t k, unsigned) -> Status {
+  return parallel_try("encoding", options.pool, order.size(), [&](size_t k, unsigned) -> Status {
     std::vector<uint8_t>& payload = (*out)[order[k]].payload;
-    payload.resize(payload.size() + bodies[order[k]].size());
+    const size_t size = payload.size() + bodies[order[k]].size();
+    if (options.spare == nullptr) {
+      payload.resize(size);
+      return {};
+    }
+    std::vector<uint8_t> room = options.spare->take(size);
+    std::copy(payload.begin(), payload.end(), room.begin());
+    payload = std::move(room);
     return {};
   });
 }
@@ -111,7 +124,7 @@ Status make_room(ThreadPool* pool, const std::vector<Body>& bodies, std::vector<
 // Lists of `bodies`, one after the other from `lists` on, each to the end of its payload. They come
 // through pinned memory: one half is filled while the other is copied to where it stays.
 Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Body>& bodies,
-                   std::vector<Encoded>* out) {
+                   std::vector<DeviceEncoded>* out) {
   struct Slice {
     uint8_t* to;
     const uint8_t* from;
@@ -124,7 +137,7 @@ Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Bod
     return copy(host + turn % 2 * half, lists + begin, std::min(half, size - begin), pass.stream);
   };
   DW_RETURN_IF_ERROR(fetch(0, 0));
-  DW_RETURN_IF_ERROR(make_room(pass.options.pool, bodies, out));
+  DW_RETURN_IF_ERROR(make_room(pass.options, bodies, out));
   size_t first = 0;
   for (uint64_t begin = 0, turn = 0; begin < size; begin += half, ++turn) {
     const uint64_t end = std::min(begin + half, size);
@@ -151,8 +164,8 @@ Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Bod
 
 // One batch with room for `capacity` changes. `*needed` says how many there are; where that is
 // more, nothing is returned.
-Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, uint64_t* needed,
-                                          DeviceTimes* times) {
+Result<std::vector<DeviceEncoded>> encode_batch(const Pass& pass, uint64_t capacity,
+                                                uint64_t* needed, DeviceTimes* times) {
   const unsigned width = pass.width();
   Workspace& workspace = *pass.options.workspace;
   const size_t num_arrays = pass.pairs.size();
@@ -167,7 +180,7 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
   Memory memory;
   const auto lay_out = [&](uint8_t* at) {
     return memory.lay_out(Carve(at), num_arrays, num_tiles, PairBatch::size_bytes(arrays, width),
-                          capacity, width, list_bytes);
+                          capacity, width, list_bytes, pass.options.new_digests);
   };
   const size_t all_bytes = lay_out(nullptr);
   if (pass.options.within_scratch && all_bytes > pass.options.scratch_bytes) {
@@ -182,17 +195,20 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(pass.stream));
   DW_RETURN_IF_ERROR(fill_zero(changes.total, sizeof(uint64_t), pass.stream));
+  std::vector<NewSums> sums(changes.sums == nullptr ? 0 : num_arrays);
+  DW_RETURN_IF_ERROR(fill_zero(changes.sums, sums.size() * sizeof(NewSums), pass.stream));
   DW_RETURN_IF_ERROR(diff(batch, pass.pairs[0].kind, 0, batch.num_tiles(), changes, pass.stream));
   DW_RETURN_IF_ERROR(copy(needed, changes.total, sizeof *needed, pass.stream));
   DW_ASSIGN_OR_RETURN(const double diff_time, watch.stop(pass.stream));
   if (times != nullptr) times->statistics += diff_time;
-  if (*needed > capacity) return std::vector<Encoded>();
+  if (*needed > capacity) return std::vector<DeviceEncoded>();
 
   std::vector<ArrayChanges> counts(num_arrays);
   DW_RETURN_IF_ERROR(watch.start(pass.stream));
   DW_RETURN_IF_ERROR(place_changes(batch, changes, memory.tiles, memory.of_arrays, pass.stream));
   DW_RETURN_IF_ERROR(
       copy(counts.data(), memory.of_arrays, num_arrays * sizeof(ArrayChanges), pass.stream));
+  DW_RETURN_IF_ERROR(copy(sums.data(), changes.sums, sums.size() * sizeof(NewSums), pass.stream));
   DW_RETURN_IF_ERROR(wait(pass.stream));
 
   // Lists are aligned on the device, so that they are written in whole words; heads are the host's.
@@ -221,9 +237,12 @@ Result<std::vector<Encoded>> encode_batch(const Pass& pass, uint64_t capacity, u
   DW_ASSIGN_OR_RETURN(const double write_time, watch.stop(pass.stream));
   if (times != nullptr) times->coding += write_time;
 
-  std::vector<Encoded> out(num_arrays);
+  std::vector<DeviceEncoded> out(num_arrays);
   for (size_t i = 0; i < num_arrays; ++i) {
     out[i].num_changed = counts[i].count;
+    if (!sums.empty()) {
+      out[i].new_digest = finish_sums(sums[i], pass.pairs[i].num_elements * width);
+    }
     if (counts[i].count != 0) out[i].payload = std::move(heads[i].bytes);
   }
   if (bodies.back().end != 0) DW_RETURN_IF_ERROR(fetch_lists(pass, lists, bodies, &out));
@@ -239,11 +258,11 @@ uint64_t most_changes(CodecId codec, unsigned width, uint64_t tables, uint64_t s
 
 }  // namespace
 
-Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
-                                          const DeviceOptions& options, Stream stream,
-                                          DeviceTimes* times) {
+Result<std::vector<DeviceEncoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
+                                                const DeviceOptions& options, Stream stream,
+                                                DeviceTimes* times) {
   const unsigned width = pairs.empty() ? 1 : pairs[0].layout.width;
-  std::vector<Encoded> all;
+  std::vector<DeviceEncoded> all;
   for (size_t begin = 0; begin < pairs.size();) {
     size_t end = begin;
     uint64_t elements = 0, tables = 0, most = 0;
@@ -261,18 +280,19 @@ Result<std::vector<Encoded>> encode_lists(CodecId codec, std::span<const DeviceP
     const Pass pass{pairs.subspan(begin, end - begin), codec, options, stream};
     const uint64_t expected = std::max(elements / kExpectedShare, uint64_t{4096});
     const uint64_t first_try = std::min({elements, expected, most});
-    DW_ASSIGN_OR_RETURN(std::vector<Encoded> batch, encode_batch(pass, first_try, &needed, times));
+    DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> batch,
+                        encode_batch(pass, first_try, &needed, times));
     if (batch.empty() && needed > most && pass.pairs.size() > 1) {
       // Denser than thought: one by one, so that each needs as little as it can.
       for (const DevicePair& pair : pass.pairs) {
-        DW_ASSIGN_OR_RETURN(std::vector<Encoded> one,
+        DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> one,
                             encode_lists(codec, {&pair, 1}, options, stream, times));
         batch.push_back(std::move(one[0]));
       }
     } else if (batch.empty()) {
       DW_ASSIGN_OR_RETURN(batch, encode_batch(pass, needed, &needed, times));
     }
-    for (Encoded& encoded : batch) all.push_back(std::move(encoded));
+    for (DeviceEncoded& encoded : batch) all.push_back(std::move(encoded));
     begin = end;
   }
   return all;

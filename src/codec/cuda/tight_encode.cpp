@@ -58,7 +58,7 @@ class BlockCoder {
       : pairs_(pairs),
         models_(models),
         workspace_(*options.workspace),
-        pool_(options.pool),
+        options_(options),
         width_(pairs[0].layout.width),
         slot_bytes_(options.scratch_bytes / kNumSlots / kCarveAlign * kCarveAlign),
         stream_(stream) {}
@@ -86,7 +86,7 @@ class BlockCoder {
     lay_out(Carve(host), &arrays_, &host_tables);
     lay_out(Carve(models), &device_arrays_, &frequencies);
     tables_ = reinterpret_cast<EncodeTable*>(tables);
-    parallel_for(pool_, num, [&](size_t i, unsigned) {
+    parallel_for(options_.pool, num, [&](size_t i, unsigned) {
       arrays_[i] = describe_array(i, first_table[i]);
       make_value_tables(models_[i], uint8_t(width_), host_tables + first_table[i]);
     });
@@ -224,6 +224,7 @@ class BlockCoder {
     slot.work.gap_tables = gaps_->encode.data<EncodeTable>();
     slot.work.value_tables = tables_;
     slot.work.results = slot.results;
+    slot.work.with_sums = options_.new_digests;
 
     const Stream stream = streams_[s];
     DW_RETURN_IF_ERROR(
@@ -240,8 +241,7 @@ class BlockCoder {
     Slot& slot = slots_[s];
     const Stream stream = streams_[s];
     DW_RETURN_IF_ERROR(wait(stream));
-    const size_t count = slot.names.size();
-    const uint64_t total = slot.host_places[count];
+    const size_t count = slot.names.size(), total = slot.host_places[count];
     DW_ASSIGN_OR_RETURN(uint8_t* const bytes, payloads->make_piece(total));
     DW_RETURN_IF_ERROR(copy(bytes, slot.gathered, total, stream));
     DW_RETURN_IF_ERROR(wait(stream));
@@ -256,7 +256,7 @@ class BlockCoder {
         again->push_back(name);
         continue;
       }
-      payloads->add(name, slot.host_places[i], result.num_bytes, result.total);
+      payloads->add(name, slot.host_places[i], result);
     }
     return {};
   }
@@ -264,7 +264,7 @@ class BlockCoder {
   const std::span<const DevicePair> pairs_;
   const std::vector<tight::Model>& models_;
   Workspace& workspace_;
-  ThreadPool* const pool_;
+  const DeviceOptions& options_;
   const unsigned width_;
   const size_t slot_bytes_;
   const Stream stream_;
@@ -279,10 +279,10 @@ class BlockCoder {
 };
 
 // Arrays of several blocks. `meanwhile` is called while the device has something to do.
-Result<std::vector<Encoded>> encode_large(std::span<const DevicePair> pairs,
-                                          const DeviceOptions& options, Stream stream,
-                                          const std::function<Status()>& meanwhile,
-                                          DeviceTimes* times) {
+Result<std::vector<DeviceEncoded>> encode_large(std::span<const DevicePair> pairs,
+                                                const DeviceOptions& options, Stream stream,
+                                                const std::function<Status()>& meanwhile,
+                                                DeviceTimes* times) {
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(stream));
   DW_ASSIGN_OR_RETURN(const std::vector<tight::Model> models,
@@ -320,15 +320,15 @@ Result<std::vector<Encoded>> encode_large(std::span<const DevicePair> pairs,
 
 }  // namespace
 
-Result<std::vector<Encoded>> encode_tight(std::span<const DevicePair> pairs,
-                                          const DeviceOptions& options, Stream stream,
-                                          DeviceTimes* times) {
+Result<std::vector<DeviceEncoded>> encode_tight(std::span<const DevicePair> pairs,
+                                                const DeviceOptions& options, Stream stream,
+                                                DeviceTimes* times) {
   std::vector<DevicePair> large, small;
   const auto is_large = [](const DevicePair& pair) {
     return tight::num_blocks_of(pair.num_elements, tight::kBlockLog2) > 1;
   };
   for (const DevicePair& pair : pairs) (is_large(pair) ? large : small).push_back(pair);
-  std::vector<Encoded> of_large, of_small;
+  std::vector<DeviceEncoded> of_large, of_small;
   DW_ASSIGN_OR_RETURN(const Stream beside, options.workspace->stream(Workspace::kSmallArrays));
   DW_RETURN_IF_ERROR(order_after(beside, stream));
   const auto encode_small = [&]() -> Status {
@@ -341,7 +341,7 @@ Result<std::vector<Encoded>> encode_tight(std::span<const DevicePair> pairs,
   } else {
     DW_ASSIGN_OR_RETURN(of_large, encode_large(large, options, stream, encode_small, times));
   }
-  std::vector<Encoded> out;
+  std::vector<DeviceEncoded> out;
   size_t next_large = 0, next_small = 0;
   for (const DevicePair& pair : pairs) {
     out.push_back(std::move(is_large(pair) ? of_large[next_large++] : of_small[next_small++]));

@@ -17,7 +17,7 @@ Result<std::vector<tight::Model>> fit_models(std::span<const DevicePair> pairs,
 
 // Arrays of a single block are small, and a model of their own may cost more than it saves: which
 // of two is better has to be tried. They are fetched and left to the CPU's encoder.
-Result<std::vector<Encoded>> encode_on_host(std::span<const DevicePair> pairs,
-                                            const DeviceOptions& options, Stream stream);
+Result<std::vector<DeviceEncoded>> encode_on_host(std::span<const DevicePair> pairs,
+                                                  const DeviceOptions& options, Stream stream);
 
 }  // namespace deltawire::cuda

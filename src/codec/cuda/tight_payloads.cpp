@@ -5,6 +5,7 @@
 
 #include "codec/leb128.h"
 #include "codec/tight_payload.h"
+#include "digest/finish_sums.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -22,11 +23,14 @@ TightPayloads::TightPayloads(std::span<const DevicePair> pairs,
       workspace_(*options.workspace),
       pool_(options.pool),
       width_(pairs[0].layout.width),
+      new_digests_(options.new_digests),
+      spare_(options.spare),
       arrays_(pairs.size()),
       out_(pairs.size()) {
   for (size_t i = 0; i < pairs.size(); ++i) {
     arrays_[i].num_missing = tight::num_blocks_of(pairs[i].num_elements, tight::kBlockLog2);
     arrays_[i].blocks.resize(arrays_[i].num_missing);
+    arrays_[i].size_bytes = pairs[i].num_elements * width_;
   }
   for (size_t i = kMaxPinned; i-- > 0;) free_.push_back(i);
 }
@@ -54,17 +58,18 @@ Result<uint8_t*> TightPayloads::make_piece(size_t num_bytes) {
   return bytes;
 }
 
-void TightPayloads::add(const BlockName& name, uint64_t offset, uint32_t num_bytes,
-                        uint32_t num_changed) {
+void TightPayloads::add(const BlockName& name, uint64_t offset, const TightEncodeResult& result) {
   Array& array = arrays_[name.array];
-  array.blocks[name.number] = {pieces_.size() - 1, offset, num_bytes, num_changed};
+  array.blocks[name.number] = {pieces_.size() - 1, offset, result.num_bytes, result.total};
+  for (size_t lane = 0; lane < array.sums.size(); ++lane) array.sums[lane] += result.sums[lane];
   ++pieces_.back().num_waiting;
   if (--array.num_missing == 0) complete_.push_back(name.array);
 }
 
-Encoded TightPayloads::write(size_t array) const {
+DeviceEncoded TightPayloads::write(size_t array) const {
   const std::vector<Block>& blocks = arrays_[array].blocks;
-  Encoded out;
+  DeviceEncoded out;
+  if (new_digests_) out.new_digest = finish_sums(arrays_[array].sums, arrays_[array].size_bytes);
   uint64_t size = 0;
   for (const Block& block : blocks) {
     out.num_changed += block.num_changed;
@@ -74,7 +79,9 @@ Encoded TightPayloads::write(size_t array) const {
   std::vector<uint8_t> head_buffer(tight::kMaxModelBytes + 16);
   BitWriter head(head_buffer.data());
   tight::write_model(models_[array], width_, &head);
-  out.payload.reserve(head.bytes().size() + 3 * blocks.size() + size);
+  const size_t most = head.bytes().size() + 3 * blocks.size() + size;
+  if (spare_ != nullptr) out.payload = spare_->take(most);
+  out.payload.reserve(most);
   out.payload.assign(head.bytes().begin(), head.bytes().end());
   for (const Block& block : blocks) put_leb128(block.num_bytes, &out.payload);
   for (const Block& block : blocks) {

@@ -3,6 +3,7 @@
 // device goes on.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
 #include "codec/tight_model.h"
+#include "kernels/cuda/tight_encode.h"
 
 namespace deltawire::cuda {
 
@@ -26,12 +28,12 @@ class TightPayloads {
   // Pinned memory for the bytes of some blocks. They must be there before add().
   Result<uint8_t*> make_piece(size_t num_bytes);
   // A block that begins at `offset` of the last piece.
-  void add(const BlockName& name, uint64_t offset, uint32_t num_bytes, uint32_t num_changed);
+  void add(const BlockName& name, uint64_t offset, const TightEncodeResult& result);
 
   // Writes the payloads of all arrays that have become complete.
   void write_complete();
   // After all blocks have been added and written.
-  std::vector<Encoded> take() { return std::move(out_); }
+  std::vector<DeviceEncoded> take() { return std::move(out_); }
 
  private:
   struct Block {
@@ -42,6 +44,8 @@ class TightPayloads {
   struct Array {
     std::vector<Block> blocks;
     size_t num_missing = 0;
+    uint64_t size_bytes = 0;
+    std::array<uint64_t, 2> sums{};  // of the new array, where they are asked for
   };
   struct Piece {
     const uint8_t* bytes = nullptr;
@@ -51,18 +55,20 @@ class TightPayloads {
   };
 
   void make_room();
-  Encoded write(size_t array) const;
+  DeviceEncoded write(size_t array) const;
 
   const std::vector<tight::Model>& models_;
   Workspace& workspace_;
   ThreadPool* const pool_;
   const uint8_t width_;
+  const bool new_digests_;
+  SpareVectors* const spare_;
   std::vector<Array> arrays_;
   std::vector<size_t> complete_;
   std::vector<Piece> pieces_;
   std::vector<size_t> free_;   // pinned pieces
   std::deque<size_t> in_use_;  // pieces with pinned memory, the oldest first
-  std::vector<Encoded> out_;
+  std::vector<DeviceEncoded> out_;
 };
 
 }  // namespace deltawire::cuda

@@ -26,6 +26,8 @@ struct DiffOutput {
   void* values;         // new ones, of the batch's width
   uint64_t capacity;    // of both lists
   uint64_t* total;      // changes found, whether there was room or not; zero before
+  // Unless null: both lanes of sum128 of each new array are added to these, as they are read.
+  uint64_t* sums = nullptr;
 };
 
 // Looks at tiles [first_tile, first_tile + num_tiles).

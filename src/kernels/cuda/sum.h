@@ -22,15 +22,18 @@ struct SumArray {
   uint64_t first_chunk;  // its chunks' among those of all arrays
   NewKind kind;
   SumPlace place;
+  void* copy_to = nullptr;  // with SumPass::kCopy: where the hashed bytes go; 16-byte aligned
 };
 
 constexpr uint64_t num_sum_chunks(uint64_t num_bytes) {
   return (num_bytes + kSumChunkBytes - 1) / kSumChunkBytes;
 }
 
+enum class SumPass : uint8_t { kSum, kCopy };  // kCopy: writes what it adds up, too
+
 // Adds to sums[2 * i] and sums[2 * i + 1], both lanes of array i. All pointers are to device
 // memory; first_chunk ascends, and num_chunks is that of all arrays.
 Status add_sums(const SumArray* arrays, uint32_t num_arrays, uint64_t num_chunks, uint64_t* sums,
-                Stream stream);
+                Stream stream, SumPass pass = SumPass::kSum);
 
 }  // namespace deltawire::cuda

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
+#include "kernels/cuda/sum_words.cuh"
 #include "kernels/cuda/tight_encode.h"
 #include "kernels/cuda/tight_scan.cuh"
 #include "kernels/cuda/warp_bits.cuh"
@@ -47,6 +48,7 @@ struct CollectMemory {
   uint16_t waiting[kThreads];                            // changes, in order, one to a thread
   uint16_t class_changes[2][Step::kWarps][kMaxClasses];  // of those, by the warp that has them
   uint32_t other_steps, no_room;
+  unsigned long long sums[sum128::kLanes];
 
   __device__ T new_element(unsigned i) const {
     const New bits = new_rows.element(i);
@@ -115,7 +117,54 @@ __device__ uint32_t rank_of(const CollectMemory<T, kKind>& memory, KeyBits keys,
          __popc(same & ((1U << in_step % Step::kGroupElements) - 1));
 }
 
+__device__ const sum128::WordKeys kWordKeys{};
+
+// From the table, each time anew: there are no registers to keep them in, and to make them takes
+// longer.
+__device__ ThreadWordKeys load_word_keys() {
+  ThreadWordKeys words;
+#pragma unroll
+  for (unsigned lane = 0; lane < sum128::kLanes; ++lane) {
+    asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(words.keys[lane][0]), "=l"(words.keys[lane][1])
+                 : "l"(__cvta_generic_to_global(&kWordKeys.keys[lane][2 * lane_id()])));
+  }
+  return words;
+}
+
+// Adds the new elements of a step: `num_bytes` as they are hashed, from `first_byte` of their array
+// on. Warps take whole segments, not their own rows: so each thread has the same keys all the time.
 template <class T, NewKind kKind>
+__device__ void add_step(const CollectMemory<T, kKind>& memory, uint64_t first_byte,
+                         uint32_t num_bytes, SumLanes* lanes) {
+  using Memory = CollectMemory<T, kKind>;
+  constexpr uint32_t kStepBytes = Memory::Step::kElements * sizeof(T);
+  constexpr unsigned kSegments = kStepBytes / sum128::kSegmentBytes / Memory::Step::kWarps;
+  static_assert(kSegments > 0 && kSegments <= SegmentKeys::kCount);
+  constexpr unsigned kVectors = NewBits<T, kKind>::kVectors;
+  constexpr unsigned kRowChunks = decltype(memory.new_rows)::kChunks;
+  const unsigned first_segment = threadIdx.x / kWarp * kSegments;
+  const ThreadWordKeys words = load_word_keys();
+  const SegmentKeys segments(first_byte / sum128::kSegmentBytes + first_segment);
+#pragma unroll
+  for (unsigned s = 0; s < kSegments; ++s) {
+    const unsigned chunk = (first_segment + s) * kWarp + lane_id();
+    NewBits<T, kKind> now;
+#pragma unroll
+    for (unsigned v = 0; v < kVectors; ++v) {
+      const unsigned at = chunk * kVectors + v;
+      now.bits[v] = memory.new_rows.chunk(at / kRowChunks, at % kRowChunks);
+    }
+    if (num_bytes == kStepBytes) {
+      lanes->add(now.rounded(), words, segments, s);
+    } else {
+      const uint32_t left = num_bytes - min(num_bytes, chunk * 16);
+      lanes->add_some(now.rounded(), left, words, segments, s);
+    }
+  }
+}
+
+template <class T, NewKind kKind, bool kSums>
 __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork work) {
   using Memory = CollectMemory<T, kKind>;
   using Step = EncodeStep<T, kKind>;
@@ -127,6 +176,7 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   const KeyBits keys(array.keys);
   prepare_scan(array.keys, &memory.scan);
   if (thread == 0) memory.other_steps = memory.no_room = 0;
+  if (thread < sum128::kLanes) memory.sums[thread] = 0;
 
   const void *const old_data = array.old_data, *const new_data = array.new_data;
   const uint64_t begin = uint64_t{block.number} << kBlockLog2;
@@ -142,11 +192,15 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   uint32_t other_steps = 0;  // a bit for each class with a step other than +1 and -1
   uint32_t num_changed = 0;  // of class `lane` so far, in every warp
   uint32_t seen = 0;         // elements of class `thread` % 8 so far
+  [[maybe_unused]] SumLanes lanes;
   for (uint64_t step = begin; step < end; step += Step::kElements) {
     fetch(step);
     await_fetch();
     __syncthreads();
     const uint32_t there = uint32_t(min(end - step, uint64_t{Step::kElements}));
+    if constexpr (kSums) {
+      add_step<T, kKind>(memory, step * sizeof(T), there * sizeof(T), &lanes);
+    }
     RowCounts row;
     const uint32_t mask = there == Step::kElements
                               ? look_at_row<T, kKind>(&memory, keys, &row)
@@ -225,11 +279,18 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   const bool warp_lacks_room = __any_sync(kAllLanes, no_room);
   if (lane == 0 && other_steps != 0) atomicOr(&memory.other_steps, other_steps);
   if (lane == 0 && warp_lacks_room) memory.no_room = 1;
+  if constexpr (kSums) {
+    lanes.join_warp();
+    if (lane < sum128::kLanes) {
+      atomicAdd(&memory.sums[lane], lane == 0 ? lanes.sums[0] : lanes.sums[1]);
+    }
+  }
   __syncthreads();
   if (warp != 0) return;
   TightEncodeResult& result = work.results[blockIdx.x];
   const uint32_t own_count = lane < kMaxClasses ? num_changed : 0;
   if (lane < kMaxClasses) result.count[lane] = own_count;
+  if (lane < sum128::kLanes) result.sums[lane] = memory.sums[lane];
   const uint32_t total = __reduce_add_sync(kAllLanes, own_count);
   if (lane == 0) {
     result.unit_classes = ~memory.other_steps & ((1U << array.keys.num_classes) - 1);
@@ -245,9 +306,10 @@ Status collect_tight(const TightEncodeWork& work, unsigned width, NewKind kind, 
   if (work.num_blocks == 0) return {};
   return with_kind(width, kind, [&]<class T, NewKind kKind>() -> Status {
     constexpr size_t kShared = sizeof(CollectMemory<T, kKind>);
-    DW_CUDA(cudaFuncSetAttribute(collect<T, kKind>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 int(kShared)));
-    collect<T, kKind><<<work.num_blocks, kThreads, kShared, stream>>>(work);
+    const auto kernel = work.with_sums ? collect<T, kKind, true> : collect<T, kKind, false>;
+    DW_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
+    kernel<<<work.num_blocks, kThreads, kShared, stream>>>(work);
     return launched("collect");
   });
 }

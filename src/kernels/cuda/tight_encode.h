@@ -84,6 +84,7 @@ struct TightEncodeResult {
   uint32_t total;
   uint32_t num_bytes;
   uint32_t no_room;  // 1: lists, 2: bytes did not fit: to be done again with more room
+  uint64_t sums[2];  // lanes of sum128 of its new elements, where they are asked for
 };
 
 // All on the device.
@@ -98,6 +99,7 @@ struct TightEncodeWork {
   void *old_values, *steps;
   uint8_t* out;
   TightEncodeResult* results;
+  bool with_sums;
 };
 // Changes of each block by class, then their bytes.
 Status collect_tight(const TightEncodeWork& work, unsigned width, NewKind kind, Stream stream);
