@@ -152,11 +152,16 @@ class Context {
   // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
   // kernels are decoded into host memory first. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
-  // The same without a write. Waits.
+  // The same without a write. What it finds out is kept for apply_checked(), in pinned memory.
+  // Waits.
   Status check(std::span<const Patch> patches, Stream stream);
-  // apply() of what check() has passed: decoded once, written on the way. After a failure, which is
-  // then somebody else's write to the arrays, they hold anything. Waits.
-  Status apply_checked(std::span<const Patch> patches, Stream stream);
+  // apply() of what check() has passed, with payloads as they were: decoded once, written on the
+  // way, and read by the host only if other patches were checked since. After a failure, which is
+  // then somebody else's write to the arrays, they hold anything. `digests` get sum128 of what each
+  // array holds then where that is known from what was written: of `tight`, if each of its blocks
+  // has changes. They are of the bytes in memory, all of them. Waits.
+  Status apply_checked(std::span<const Patch> patches, Stream stream,
+                       std::vector<std::optional<Digest>>* digests = nullptr);
   // Through a map; all positions are checked before the first write. Unsupported: other codecs,
   // dtypes of less than a byte, more than eight dimensions. Waits.
   Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);

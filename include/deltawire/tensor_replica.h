@@ -27,8 +27,10 @@ struct TensorReplicaOptions {
   CudaOptions cuda;
   // Load a version whole when the tensors hold none of the chain, or not what they should.
   bool repair = true;
-  bool verify_all = false;   // hash every tensor in prepare(), not only those that change
-  bool check_commit = true;  // hash what commit() has patched: one pass over it, in the pause
+  // Hash every tensor in prepare(), not only those that change; and what commit() has patched on a
+  // GPU, once more, even where its digest is known from what was written.
+  bool verify_all = false;
+  bool check_commit = true;  // prove what commit() has patched: by one pass over it at most
   bool heartbeat = true;     // leave the version in the store, as far as that can be written
   std::string name;          // of this replica; empty: host, process, a random id
   // A folder on a disk, where parts lie while they are worked on, whole versions until commit(),

@@ -58,8 +58,9 @@ class TensorReplica(Pulling[_core.TensorReplica]):
     ) -> None:
         """Watch over `tensors`: all of the model, arrays or a torch module; `select` chooses among them and renames them.
 
-        `check_commit` hashes what `commit` has patched, in the pause. What differs waits for `commit` in half of the memory that
-        `limits` allows, the rest in a file. Parts and such files lie in the folder `scratch`, on a disk (default: the system's).
+        `check_commit` proves what `commit` has patched, in the pause: on a GPU from what is written, as far as that tells, else
+        (and with `verify_all`) by another look. What differs waits for `commit` in half of the memory that `limits` allows, the
+        rest in a file. Parts and such files lie in the folder `scratch`, on a disk (default: the system's).
 
         Arrays may be boxes of tensors: `Tensor(array, shape=..., offset=...)`, or the shards of a model's `DTensor`s. They are
         proven like whole tensors, of which copies are kept in `scratch` for it: the model's size on disk. Each process of a

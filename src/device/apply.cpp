@@ -47,9 +47,12 @@ class Applier {
     }
   }
 
-  Status run(ApplyMode mode) {
+  Status run(ApplyMode mode, PatchedDigests* digests) {
     DeviceOptions options = impl_.codec_options();
     options.all_or_nothing = mode == ApplyMode::kAllOrNothing;
+    options.apply_follows = mode == ApplyMode::kCheck;
+    options.as_checked = mode == ApplyMode::kChecked;
+    options.patched_digests = digests;
     if (mode == ApplyMode::kCheck) return cuda::check(on_device_, options, stream_);
     DW_RETURN_IF_ERROR(cuda::apply(on_device_, options, stream_));
     for (const Replacement& one : replacements_) {
@@ -81,21 +84,23 @@ class Applier {
 }  // namespace
 
 Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
-                     Stream stream) {
+                     Stream stream, PatchedDigests* digests) {
   const UseDevice use(impl.device);
   Applier applier(impl, stream);
   for (size_t i = 0; i < patches.size(); ++i) {
     DW_RETURN_IF_ERROR(applier.add(patches[i]).at("patch " + std::to_string(i)));
   }
-  return applier.run(mode);
+  if (digests != nullptr) digests->assign(patches.size(), {});
+  return applier.run(mode, digests);
 }
 
 Status Context::apply(std::span<const Patch> patches, Stream stream) {
   return apply_patches(*impl_, patches, ApplyMode::kAllOrNothing, stream);
 }
 
-Status Context::apply_checked(std::span<const Patch> patches, Stream stream) {
-  return apply_patches(*impl_, patches, ApplyMode::kAnyway, stream);
+Status Context::apply_checked(std::span<const Patch> patches, Stream stream,
+                              std::vector<std::optional<Digest>>* digests) {
+  return apply_patches(*impl_, patches, ApplyMode::kChecked, stream, digests);
 }
 
 Status Context::check(std::span<const Patch> patches, Stream stream) {

@@ -50,10 +50,13 @@ Result<std::vector<Coded>> encode_pairs(const Lane& lane, const EncodeAs& as,
 Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, const EncodeAs& as,
                                          std::span<const DevicePair> pairs, Stream stream);
 
-enum class ApplyMode : uint8_t { kCheck, kAllOrNothing, kAnyway };
+enum class ApplyMode : uint8_t { kCheck, kAllOrNothing, kAnyway, kChecked };
 // kAnyway: after a failure arrays hold anything; saves a second look where the scratch is small.
+// kChecked: the same of patches that the last kCheck has passed; what it found out is used again.
+// `digests`, if not null: as Context::apply_checked() fills them.
+using PatchedDigests = std::vector<std::optional<Digest>>;
 Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
-                     Stream stream);
+                     Stream stream, PatchedDigests* digests = nullptr);
 
 Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
                                        std::span<const Contents> arrays, Stream stream);

@@ -28,7 +28,9 @@ Result<std::vector<Coded>> Context::encode(std::string_view, std::span<const Pai
   return absent();
 }
 Status Context::apply(std::span<const Patch>, Stream) { return absent(); }
-Status Context::apply_checked(std::span<const Patch>, Stream) { return absent(); }
+Status Context::apply_checked(std::span<const Patch>, Stream, std::vector<std::optional<Digest>>*) {
+  return absent();
+}
 Status Context::check(std::span<const Patch>, Stream) { return absent(); }
 Status Context::apply_mapped(std::span<const MappedPatch>, Stream) { return absent(); }
 Result<std::vector<Digest>> Context::digests(DigestKind, std::span<const Contents>, Stream) {

@@ -25,6 +25,26 @@ bool overlap(const ByteRange& a, const ByteRange& b) {
   return a.offset < b.offset + b.size && b.offset < a.offset + a.size;
 }
 
+struct PayloadCopy {
+  Bytes from;
+  MutableBytes to;
+};
+
+// Many threads: memory that is new is a page fault for every page.
+void copy_payloads(const std::vector<PayloadCopy>& copies, ThreadPool* pool) {
+  constexpr size_t kSlice = size_t{1} << 20;
+  std::vector<PayloadCopy> slices;
+  for (const PayloadCopy& copy : copies) {
+    for (size_t at = 0; at < copy.from.size(); at += kSlice) {
+      const size_t size = std::min(kSlice, copy.from.size() - at);
+      slices.push_back({copy.from.subspan(at, size), copy.to.subspan(at, size)});
+    }
+  }
+  parallel_for(pool, slices.size(), [&](size_t i, unsigned) {
+    std::copy(slices[i].from.begin(), slices[i].from.end(), slices[i].to.begin());
+  });
+}
+
 // When each entry can be written: after those before it that touch the same bytes.
 std::vector<size_t> turns_of(const TensorSteps& steps) {
   std::vector<size_t> turns;
@@ -52,7 +72,8 @@ Result<std::unique_ptr<DeviceTensors>> DeviceTensors::open(const TensorReplicaOp
                       cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads,
                                              first.bytes.data()}));
   return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda.stream,
-                                                          pool, std::move(scratch), memory, spill));
+                                                          pool, std::move(scratch), memory,
+                                                          options.verify_all, spill));
 }
 
 void DeviceTensors::add(size_t number, LiveTensor tensor) {
@@ -139,6 +160,7 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
     if (in_runs(one)) here.push_back(&one);
   }
   DW_RETURN_IF_ERROR(check_base(here));
+  std::vector<PayloadCopy> copies;
   for (const TensorSteps& one : steps) {
     if (!in_runs(one)) {
       DW_RETURN_IF_ERROR(stage_on_host(one, target));
@@ -149,7 +171,7 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
         const ByteRange range = slab_range(item.entry).value();
         if (turns_.size() <= turns[i]) turns_.resize(turns[i] + 1);
         DW_ASSIGN_OR_RETURN(const MutableBytes payload, spill_->take(item.payload.size()));
-        std::copy(item.payload.begin(), item.payload.end(), payload.begin());
+        copies.push_back({item.payload, payload});
         turns_[turns[i]].push_back(
             {one.index,
              {range.offset, range.size, item.entry.codec, payload, item.entry.num_changed}});
@@ -159,6 +181,7 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
     done += tensors_.at(one.index).bytes.size();
     if (progress && !progress(done, total)) return cancelled("stopped on request");
   }
+  copy_payloads(copies, pool_);
   // What comes after the first turn is made for what that leaves: commit() finds out.
   return turns_.empty() ? Status() : context_.check(patches_of(turns_[0], staged_before), stream_);
 }
@@ -215,15 +238,44 @@ Status DeviceTensors::commit() {
   for (const Whole& whole : wholes_) {
     DW_RETURN_IF_ERROR(cuda::send(whole.contents, tensors_.at(whole.number).bytes.data(), stream_));
   }
+  written_.clear();
+  std::vector<std::optional<Digest>> digests;
   for (const std::vector<Change>& turn : turns_) {
-    DW_RETURN_IF_ERROR(context_.apply_checked(patches_of(turn, 0), stream_));
+    DW_RETURN_IF_ERROR(context_.apply_checked(patches_of(turn, 0), stream_, &digests));
+    for (size_t i = 0; i < turn.size(); ++i) {
+      const auto& [number, change] = turn[i];
+      const bool whole = change.size_bytes == tensors_.at(number).bytes.size();
+      if (whole && digests[i]) {
+        written_[number] = *digests[i];
+      } else {
+        written_.erase(number);
+      }
+    }
   }
   return {};
+}
+
+// Of what was written from end to end the digest is at hand; the rest is read once more.
+Status DeviceTensors::check_written(std::span<const size_t> which, const Manifest& manifest) {
+  std::vector<size_t> others;
+  for (const size_t number : which) {
+    const LiveTensor& tensor = tensors_.at(number);
+    const auto known = written_.find(number);
+    const bool summed = manifest.digest_kind == DigestKind::kSum128 &&
+                        manifest.boxes.count(tensor.name) == 0 && known != written_.end();
+    if (read_again_ || !summed) {
+      others.push_back(number);
+    } else {
+      DW_RETURN_IF_ERROR(check_digest(tensor, known->second, manifest, number));
+    }
+  }
+  return others.empty() ? Status() : check(others, manifest);
 }
 
 void DeviceTensors::drop() noexcept {
   turns_ = {};
   wholes_ = {};
+  written_ = {};
   num_staged_ = 0;
 }
 

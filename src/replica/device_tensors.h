@@ -36,6 +36,7 @@ class DeviceTensors final : public ArraySet {
   Status stage_whole(size_t number, Bytes contents) override;
   uint64_t num_staged() const override { return num_staged_; }
   Status commit() override;
+  Status check_written(std::span<const size_t> which, const Manifest& manifest) override;
   void drop() noexcept override;
   Status stage_change(size_t number, const ArrayChange& change) override;
   Status check_arrays(std::span<const ArrayDigest> expected) override;
@@ -53,12 +54,14 @@ class DeviceTensors final : public ArraySet {
   };
 
   DeviceTensors(cuda::Context context, cuda::Stream stream, ThreadPool* pool,
-                std::filesystem::path scratch, StageMemory memory, SpillSpace* spill)
+                std::filesystem::path scratch, StageMemory memory, bool read_again,
+                SpillSpace* spill)
       : context_(std::move(context)),
         stream_(stream),
         pool_(pool),
         scratch_(std::move(scratch)),
         memory_(memory),
+        read_again_(read_again),
         spill_(spill) {}
 
   Status fetch(const LiveTensor& tensor, MutableBytes out);
@@ -71,6 +74,7 @@ class DeviceTensors final : public ArraySet {
   ThreadPool* const pool_;
   const std::filesystem::path scratch_;
   const StageMemory memory_;
+  const bool read_again_;  // what commit() has written, to prove it
   SpillSpace* const spill_;
   std::mutex mutex_;  // of what stage_change() adds to
   std::map<size_t, LiveTensor> tensors_;
@@ -78,6 +82,7 @@ class DeviceTensors final : public ArraySet {
   std::vector<std::vector<Change>> turns_;
   std::vector<Whole> wholes_;
   uint64_t num_staged_ = 0;
+  std::map<size_t, Digest> written_;  // what commit() knows of tensors that it has written
 };
 
 }  // namespace deltawire

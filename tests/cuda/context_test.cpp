@@ -156,6 +156,74 @@ TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
   }
 }
 
+// What a check has found out is used by the apply that follows, whatever comes between.
+TEST_F(ContextTest, AppliesWhatItHasChecked) {
+  for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
+    Context context = make_context(scratch);
+    std::vector<BothSides> arrays, others;
+    for (const unsigned width : {1U, 2U, 4U, 8U}) {
+      for (const size_t n : {1000, 270'000, 2'000'000}) {
+        arrays.emplace_back(make_trained_pair(n + width, width, n, 0.02));
+        others.emplace_back(make_trained_pair(n * width, width, n / 2, 0.02));
+      }
+    }
+    const std::vector<Coded> other = good(context.encode("tight", pairs_of(others), nullptr));
+    for (const char* codec : {"tight", "gaps", "auto"}) {
+      const std::vector<Coded> coded = good(context.encode(codec, pairs_of(arrays), nullptr));
+      const std::vector<Patch> patches = patches_of(arrays, coded);
+      const std::vector<std::function<Status()>> between = {
+          [] { return Status(); },
+          [&] { return context.encode("tight", pairs_of(others), nullptr).status(); },
+          [&] { return context.check(patches_of(others, other), nullptr); },
+          [&] { return context.check(patches, nullptr); },
+          [&] {
+            const Contents contents{arrays[2].after(), arrays[2].dtype, arrays[2].size()};
+            return context.digests(DigestKind::kXxh3_128, {&contents, 1}, nullptr).status();
+          },
+          [&] {  // fails, and is forgotten
+            std::vector<Coded> damaged = coded;
+            damaged.back().payload.pop_back();
+            const Status status = context.check(patches_of(arrays, damaged), nullptr);
+            return status.code() == Code::kCorruption ? Status() : status;
+          }};
+      for (size_t k = 0; k < between.size(); ++k) {
+        SCOPED_TRACE(std::string(codec) + ", " + std::to_string(k));
+        ASSERT_GOOD(context.check(patches, nullptr));
+        expect_unchanged(arrays);
+        ASSERT_GOOD(between[k]());
+        ASSERT_GOOD(context.apply_checked(patches, nullptr));
+        expect_patched(arrays);
+        for (const BothSides& array : arrays) {
+          ASSERT_GOOD(
+              copy(array.old_array.data(), array.host.old_bytes.data(), array.size(), nullptr));
+        }
+        ASSERT_GOOD(wait(nullptr));
+        // It was used up: this one reads the payloads itself.
+        ASSERT_GOOD(context.apply_checked(patches, nullptr));
+        expect_patched(arrays);
+        for (const BothSides& array : arrays) {
+          ASSERT_GOOD(
+              copy(array.old_array.data(), array.host.old_bytes.data(), array.size(), nullptr));
+        }
+        ASSERT_GOOD(wait(nullptr));
+      }
+    }
+  }
+}
+
+// All or nothing trusts no earlier look at the payloads.
+TEST_F(ContextTest, PayloadsThatChangeAfterTheirCheckAreReadAgain) {
+  Context context = make_context();
+  std::vector<BothSides> arrays;
+  for (size_t i = 0; i < 3; ++i) arrays.emplace_back(make_pair(i, 2, 700'000, 0.01));
+  std::vector<Coded> coded = good(context.encode("tight", pairs_of(arrays), nullptr));
+  const std::vector<Patch> patches = patches_of(arrays, coded);
+  ASSERT_GOOD(context.check(patches, nullptr));
+  for (size_t at = 40; at < coded[1].payload.size(); at += 3) coded[1].payload[at] ^= 0x5a;
+  EXPECT_EQ(context.apply(patches, nullptr).code(), Code::kCorruption);
+  expect_unchanged(arrays);
+}
+
 TEST_F(ContextTest, MemoryIsTheScratchWhateverWasDoneBefore) {
   const uint64_t scratch = 64 * kMiB;
   Context context = make_context(scratch);

@@ -112,6 +112,42 @@ TEST_P(NewDigestTest, OnlyIfAskedFor) {
   EXPECT_FALSE((*coded)[0].new_digest.has_value());
 }
 
+// Of what was written, known without another look at it, or not known at all.
+TEST_P(NewDigestTest, OfPatchedArraysFromWhatWasWritten) {
+  for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
+    for (const size_t skew : {0, 1}) {
+      Context context = make_context(scratch);
+      std::vector<BothSides> arrays;
+      for (const unsigned width : {1U, 2U, 4U, 8U}) {
+        for (const size_t n : {0, 3, 1001, 262'144, 262'145, 1'300'003}) {
+          arrays.emplace_back(make_trained_pair(n + width, width, n, 0.02), skew);
+        }
+        HostPair pair = make_pair(width, width, 800'000, 0);  // one block of four has changes
+        pair.new_bytes[300'000 * width] ^= 1;
+        arrays.emplace_back(std::move(pair), skew);
+      }
+      const std::vector<Coded> coded = good(context.encode(GetParam(), pairs_of(arrays), nullptr));
+      const std::vector<Patch> patches = patches_of(arrays, coded);
+      ASSERT_GOOD(context.check(patches, nullptr));
+      std::vector<std::optional<Digest>> digests;
+      ASSERT_GOOD(context.apply_checked(patches, nullptr, &digests));
+      ASSERT_EQ(digests.size(), arrays.size());
+      for (size_t i = 0; i < arrays.size(); ++i) {
+        const HostPair& host = arrays[i].host;
+        ASSERT_TRUE(arrays[i].old_array.fetch() == host.new_bytes) << i;
+        if (coded[i].codec != "tight") {
+          EXPECT_FALSE(digests[i].has_value()) << i;
+        } else if (digests[i]) {
+          ASSERT_EQ(digests[i]->hex(), digest_of(DigestKind::kSum128, host.new_bytes).hex()) << i;
+        } else {
+          // A last block of one element, three blocks of four, or all of it did not change.
+          EXPECT_TRUE(i % 7 == 4 || i % 7 == 6 || coded[i].num_changed == 0) << i;
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Codecs, NewDigestTest,
                          ::testing::Values("tight", "gaps", "indices", "auto", "raw", "xor-zstd"),
                          [](const auto& codec) {

@@ -42,6 +42,13 @@ struct DeviceOptions {
   // before all of it is known to be good. Without, they are decoded once and written on the way:
   // after a failure any array of the call may be patched, its own in part, and the error says so.
   bool all_or_nothing = true;
+  // Of check(): what it finds out is kept for an apply() of the same patches. Of apply(): the
+  // patches are those of the last such check(), which has passed them, and nobody has written to
+  // their payloads since.
+  bool apply_follows = false, as_checked = false;
+  // Of apply(): gets sum128 of patched arrays, by the number of the patch, where it is known from
+  // what was written: of `tight`, if every block has changes.
+  std::vector<std::optional<Digest>>* patched_digests = nullptr;
   // encode() says OutOfMemory where a single array needs more than the scratch. Without, an array
   // with that many changes gets more.
   bool within_scratch = false;

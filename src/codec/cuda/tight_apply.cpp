@@ -1,15 +1,20 @@
 // `tight` onto a device, as many blocks at a time as the scratch has room for.
+#include <algorithm>
+#include <array>
+
+#include "codec/cuda/checked_tight.h"
 #include "codec/cuda/patch_status.h"
-#include "codec/cuda/tight_chunks.h"
-#include "codec/cuda/tight_prepare.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
+#include "digest/finish_sums.h"
 
 namespace deltawire::cuda {
 namespace {
 
+using ArraySums = std::array<uint64_t, 2>;  // lanes of sum128
+
 uint64_t table_bytes(const PreparedPatches& prepared) {
-  return prepared.arrays.size() * sizeof(TightDecodeArray) +
+  return prepared.arrays.size() * (sizeof(TightDecodeArray) + sizeof(ArraySums)) +
          prepared.tables.size() * (sizeof(TableFrequencies) + sizeof(DecodeTable));
 }
 
@@ -24,7 +29,7 @@ class TightApplier {
         stream_(stream) {}
 
   // What all blocks look things up in.
-  Status open_tables() {
+  Status open_tables(bool with_sums) {
     const size_t array_bytes = prepared_.arrays.size() * sizeof(TightDecodeArray);
     const size_t table_bytes = prepared_.tables.size() * sizeof(TableFrequencies);
     TightDecodeArray* arrays = nullptr;
@@ -32,6 +37,7 @@ class TightApplier {
     const auto lay_out = [&](Carve carve) {
       arrays = carve.take<TightDecodeArray>(prepared_.arrays.size());
       frequencies = carve.take<TableFrequencies>(prepared_.tables.size());
+      common_.sums = with_sums ? carve.take<uint64_t>(2 * prepared_.arrays.size()) : nullptr;
       return carve.size();
     };
     DW_ASSIGN_OR_RETURN(uint8_t* const models,
@@ -51,6 +57,10 @@ class TightApplier {
     DW_RETURN_IF_ERROR(copy(arrays, prepared_.arrays.data(), array_bytes, stream_));
     DW_RETURN_IF_ERROR(copy(frequencies, prepared_.tables.data(), table_bytes, stream_));
     DW_RETURN_IF_ERROR(expand_tables(frequencies, tables, prepared_.tables.size(), stream_));
+    if (with_sums) {
+      DW_RETURN_IF_ERROR(
+          fill_zero(common_.sums, prepared_.arrays.size() * sizeof(ArraySums), stream_));
+    }
     return fill_zero(common_.status, sizeof(PatchStatus), stream_);
   }
 
@@ -87,6 +97,22 @@ class TightApplier {
     DW_RETURN_IF_ERROR(copy(&found, common_.status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
     return to_status(found, "block", [&](uint32_t array) { return patches_[array].number; });
+  }
+
+  // After result(), of arrays that were written from end to end.
+  Status fetch_digests(std::vector<std::optional<Digest>>* out) {
+    std::vector<ArraySums> sums(patches_.size());
+    DW_RETURN_IF_ERROR(copy(sums.data(), common_.sums, sums.size() * sizeof(ArraySums), stream_));
+    DW_RETURN_IF_ERROR(wait(stream_));
+    for (size_t i = 0; i < patches_.size(); ++i) {
+      const std::vector<Bytes>& blocks = prepared_.payloads[i].blocks;
+      if (std::any_of(blocks.begin(), blocks.end(), [](Bytes block) { return block.empty(); })) {
+        continue;
+      }
+      (*out)[patches_[i].number] =
+          finish_sums(sums[i], patches_[i].patch.num_elements * uint64_t{width_});
+    }
+    return {};
   }
 
  private:
@@ -128,32 +154,58 @@ class TightApplier {
   std::vector<Slot> slots_;
 };
 
+// What has been copied from its memory has arrived.
+void give_back(std::shared_ptr<CheckedTight>* checked, Workspace* workspace) {
+  if (*checked == nullptr) return;
+  workspace->give_back_pinned(std::move((*checked)->prepared.memory));
+  workspace->give_back_pinned(std::move((*checked)->payload));
+  checked->reset();
+}
+
+Status run_passes(TightApplier* applier, const std::vector<Chunk>& chunks,
+                  const DeviceOptions& options, bool write) {
+  if (!write) return applier->run(chunks, TightApplier::kCheck);
+  if (!options.all_or_nothing) return applier->run(chunks, TightApplier::kPatch);
+  if (chunks.size() == 1) return applier->run(chunks, TightApplier::kCheckAndWrite);
+  DW_RETURN_IF_ERROR(applier->run(chunks, TightApplier::kCheck));
+  DW_RETURN_IF_ERROR(applier->result());
+  return applier->run(chunks, TightApplier::kPatch);
+}
+
 }  // namespace
 
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times) {
-  DW_ASSIGN_OR_RETURN(const PreparedPatches prepared, prepare_patches(patches, options));
-  less_tables(options, table_bytes(prepared));  // slots of an earlier call make room for them
-  TightApplier applier(patches, prepared, options.workspace, stream);
-  DW_RETURN_IF_ERROR(applier.open_tables());
+  Workspace& workspace = *options.workspace;
+  std::shared_ptr<CheckedTight>& kept = workspace.checked_tight(patches[0].patch.layout.width);
+  const bool known = write && options.as_checked && kept != nullptr && kept->is_of(patches);
+  if (!known) {
+    give_back(&kept, &workspace);
+    kept = std::make_shared<CheckedTight>();
+    kept->patches.assign(patches.begin(), patches.end());
+    DW_ASSIGN_OR_RETURN(kept->prepared, prepare_patches(patches, options));
+  }
+  kept->good = false;  // after a failure it stays until the next call, for what is under way
+  less_tables(options, table_bytes(kept->prepared));  // slots of an earlier call make room for them
+  TightApplier applier(kept->patches, kept->prepared, &workspace, stream);
+  const bool with_sums = write && options.patched_digests != nullptr;
+  DW_RETURN_IF_ERROR(applier.open_tables(with_sums));
   const uint64_t scratch_bytes = less_tables(options, 0).scratch_bytes;
-  const ChunkPlan plan = plan_chunks(patches, prepared.blocks, scratch_bytes);
-  const std::vector<Chunk>& chunks = plan.chunks;
-  DW_RETURN_IF_ERROR(applier.open_slots(plan));
+  if (!known) {
+    kept->plan = plan_chunks(patches, kept->prepared.blocks, scratch_bytes);
+    if (options.apply_follows) DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
+  }
+  DW_RETURN_IF_ERROR(applier.open_slots(kept->plan));
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(stream));
-  TightApplier::Pass pass = !write                   ? TightApplier::kCheck
-                            : options.all_or_nothing ? TightApplier::kCheckAndWrite
-                                                     : TightApplier::kPatch;
-  if (pass == TightApplier::kCheckAndWrite && chunks.size() > 1) {
-    DW_RETURN_IF_ERROR(applier.run(chunks, TightApplier::kCheck));
-    DW_RETURN_IF_ERROR(applier.result());
-    pass = TightApplier::kPatch;
-  }
-  DW_RETURN_IF_ERROR(applier.run(chunks, pass));
+  DW_RETURN_IF_ERROR(run_passes(&applier, kept->plan.chunks, options, write));
   DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream));
   if (times != nullptr) times->coding += time;
-  return applier.result();
+  DW_RETURN_IF_ERROR(applier.result());
+  if (with_sums) DW_RETURN_IF_ERROR(applier.fetch_digests(options.patched_digests));
+  kept->good = !write && options.apply_follows;
+  if (!kept->good) give_back(&kept, &workspace);
+  return {};
 }
 
 }  // namespace deltawire::cuda

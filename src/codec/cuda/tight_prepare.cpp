@@ -79,8 +79,8 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
                                        [](Bytes block) { return !block.empty(); }));
   }
   const size_t size = all.lay_out(Carve(nullptr), num, num_tables, num_blocks);
-  DW_ASSIGN_OR_RETURN(uint8_t* const host, options.workspace->get(Workspace::kHostTables, size));
-  all.lay_out(Carve(host), num, num_tables, num_blocks);
+  DW_ASSIGN_OR_RETURN(all.memory, options.workspace->take_pinned(size));
+  all.lay_out(Carve(all.memory.data()), num, num_tables, num_blocks);
   parallel_for(pool, num, [&](size_t i, unsigned) {
     const Payload& payload = all.payloads[i];
     const DevicePatch& patch = patches[i].patch;

@@ -14,6 +14,7 @@ namespace deltawire::cuda {
 
 // Everything the host knows of a batch. Arrays, tables and blocks are in pinned memory.
 struct PreparedPatches {
+  Buffer memory;
   std::vector<tight::Payload> payloads;
   std::span<TightDecodeArray> arrays;
   std::span<TableFrequencies> tables;
@@ -27,7 +28,7 @@ struct PreparedPatches {
   }
 };
 
-// In memory of the workspace.
+// In memory that is taken from the workspace, and can be given back to it.
 Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
                                         const DeviceOptions& options);
 

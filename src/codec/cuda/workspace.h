@@ -2,14 +2,18 @@
 // use them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "kernels/cuda/memory.h"
 
 namespace deltawire::cuda {
+
+struct CheckedTight;
 
 class Workspace {
  public:
@@ -70,6 +74,33 @@ class Workspace {
     return piece.data();
   }
 
+  // Pinned memory that somebody keeps for a while. Given back, it is used again.
+  Result<Buffer> take_pinned(size_t num_bytes) {
+    const auto found = std::find_if(spare_.begin(), spare_.end(), [&](const Buffer& buffer) {
+      return buffer.size() >= num_bytes;
+    });
+    if (found == spare_.end()) {
+      // What was too small is not going to be enough.
+      if (!spare_.empty()) spare_.erase(spare_.begin());
+      return Buffer::allocate(Place::kPinned, std::bit_ceil(num_bytes));
+    }
+    Buffer taken = std::move(*found);
+    spare_.erase(found);
+    return taken;
+  }
+  void give_back_pinned(Buffer buffer) {
+    if (buffer.size() == 0) return;
+    const auto at = std::find_if(spare_.begin(), spare_.end(), [&](const Buffer& other) {
+      return other.size() >= buffer.size();
+    });
+    spare_.insert(at, std::move(buffer));
+  }
+
+  // What a check of `tight` has left for an apply, by the width of its elements.
+  std::shared_ptr<CheckedTight>& checked_tight(unsigned width) {
+    return checked_[std::countr_zero(width)];
+  }
+
   // Codecs work on the first kCodecStreams. The others are for what goes on beside that; those from
   // kChains on, as many, are urgent.
   static constexpr size_t kCodecStreams = 4;
@@ -94,6 +125,8 @@ class Workspace {
 
   std::array<Buffer, kNumUses> buffers_;
   std::vector<Buffer> host_pieces_;
+  std::vector<Buffer> spare_;  // the smallest first
+  std::array<std::shared_ptr<CheckedTight>, 4> checked_;
   std::span<uint8_t> borrowed_;
   std::vector<OwnedStream> streams_;
 };

@@ -91,13 +91,10 @@ __global__ void __launch_bounds__(kThreads)
       add_group<NewKind::kF16AsBf16, kPass>(array, segment, keys, &lanes);
     }
   }
-  __shared__ unsigned long long total[sum128::kLanes];
+  __shared__ uint64_t total[sum128::kLanes];
   if (threadIdx.x < sum128::kLanes) total[threadIdx.x] = 0;
   __syncthreads();
-  lanes.join_warp();
-  if (lane_id() < sum128::kLanes) {
-    atomicAdd(&total[lane_id()], lane_id() == 0 ? lanes.sums[0] : lanes.sums[1]);
-  }
+  lanes.add_warp_to(total);
   __syncthreads();
   if (threadIdx.x < sum128::kLanes) {
     atomicAdd(reinterpret_cast<unsigned long long*>(sums) + 2 * owner + threadIdx.x,

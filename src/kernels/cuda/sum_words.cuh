@@ -70,6 +70,13 @@ struct SumLanes {
       }
     }
   }
+  // Adds those of the warp to both lanes of an array.
+  __device__ void add_warp_to(uint64_t* both) {
+    join_warp();
+    if (lane_id() >= sum128::kLanes) return;
+    atomicAdd(reinterpret_cast<unsigned long long*>(both) + lane_id(),
+              lane_id() == 0 ? sums[0] : sums[1]);
+  }
   // Of all threads of the warp.
   __device__ void join_warp() {
 #pragma unroll

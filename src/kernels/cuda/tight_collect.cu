@@ -3,7 +3,7 @@
 #include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
-#include "kernels/cuda/sum_words.cuh"
+#include "kernels/cuda/sum_key_table.cuh"
 #include "kernels/cuda/tight_encode.h"
 #include "kernels/cuda/tight_scan.cuh"
 #include "kernels/cuda/warp_bits.cuh"
@@ -48,7 +48,7 @@ struct CollectMemory {
   uint16_t waiting[kThreads];                            // changes, in order, one to a thread
   uint16_t class_changes[2][Step::kWarps][kMaxClasses];  // of those, by the warp that has them
   uint32_t other_steps, no_room;
-  unsigned long long sums[sum128::kLanes];
+  uint64_t sums[sum128::kLanes];
 
   __device__ T new_element(unsigned i) const {
     const New bits = new_rows.element(i);
@@ -115,21 +115,6 @@ __device__ uint32_t rank_of(const CollectMemory<T, kKind>& memory, KeyBits keys,
   return memory.first_rank[owner / kWarp][c] + memory.scan.before_of(c, owner) +
          memory.scan.earlier_of(c, owner, in_lane / Step::kGroupElements) +
          __popc(same & ((1U << in_step % Step::kGroupElements) - 1));
-}
-
-__device__ const sum128::WordKeys kWordKeys{};
-
-// From the table, each time anew: there are no registers to keep them in, and to make them takes
-// longer.
-__device__ ThreadWordKeys load_word_keys() {
-  ThreadWordKeys words;
-#pragma unroll
-  for (unsigned lane = 0; lane < sum128::kLanes; ++lane) {
-    asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(words.keys[lane][0]), "=l"(words.keys[lane][1])
-                 : "l"(__cvta_generic_to_global(&kWordKeys.keys[lane][2 * lane_id()])));
-  }
-  return words;
 }
 
 // Adds the new elements of a step: `num_bytes` as they are hashed, from `first_byte` of their array
@@ -279,12 +264,7 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   const bool warp_lacks_room = __any_sync(kAllLanes, no_room);
   if (lane == 0 && other_steps != 0) atomicOr(&memory.other_steps, other_steps);
   if (lane == 0 && warp_lacks_room) memory.no_room = 1;
-  if constexpr (kSums) {
-    lanes.join_warp();
-    if (lane < sum128::kLanes) {
-      atomicAdd(&memory.sums[lane], lane == 0 ? lanes.sums[0] : lanes.sums[1]);
-    }
-  }
+  if constexpr (kSums) lanes.add_warp_to(memory.sums);
   __syncthreads();
   if (warp != 0) return;
   TightEncodeResult& result = work.results[blockIdx.x];

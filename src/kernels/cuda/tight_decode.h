@@ -84,6 +84,9 @@ struct TightDecodeWork {
   uint32_t* ranks;        // one for each change; of coded ones later their positions
   void* values;           // one for each change of coded classes: old ones, then new ones
   PatchStatus* status;
+  // Unless null: what is written adds up to both lanes of sum128 of each array here, all words of
+  // the blocks that were written. Zero before.
+  uint64_t* sums;
 };
 // A damaged block may be read this far past its ends.
 inline constexpr size_t kPayloadPadding = 512;

@@ -8,6 +8,7 @@
 #include "kernels/cuda/tight_scan.cuh"
 #include "kernels/cuda/tight_symbols.cuh"
 #include "kernels/cuda/widths.h"
+#include "kernels/cuda/written_sums.cuh"
 
 namespace deltawire::cuda {
 namespace {
@@ -209,11 +210,11 @@ struct Change {
 
 // Goes through the block's weights and through the thread's share beside them. load(i) gives change
 // i, step() comes once for each step of the scan, and take(i, change, of_warp) for each change, in
-// the step that has its place: a position, or else a rank. False: a rank that its class does not
-// reach in this block.
-template <class T, class Step, class Load, class OnStep, class Take>
+// the step that has its place: a position, or else a rank. done() comes at the end of each step.
+// False: a rank that its class does not reach in this block.
+template <class T, class Step, class Load, class OnStep, class Take, class Done>
 __device__ bool walk(BlockScan<T, Step>* scan, Share share, bool positions, const Load& load,
-                     const OnStep& step, const Take& take) {
+                     const OnStep& step, const Take& take, const Done& done) {
   const auto load_own = [&](uint32_t at) { return at < share.last ? load(at) : Change<T>{}; };
   Change<T> change = load_own(share.at);
   Change<T> ahead = load_own(share.at + share.stride);  // on its way
@@ -230,6 +231,7 @@ __device__ bool walk(BlockScan<T, Step>* scan, Share share, bool positions, cons
       change = ahead;
       ahead = load_own(share.at + share.stride);
     }
+    done();
   }
   return change.place == kNoRank;
 }
@@ -261,7 +263,8 @@ __global__ void __launch_bounds__(kThreads, FindShape::kResident)
         const uint32_t found = scan.locate(share.of_class, change.place, of_warp);
         values[at] = memory.rows.element(found);
         ranks[at] = scan.step() + found;
-      });
+      },
+      [] {});
   static_assert(Step::kWarps == kMaxClasses);
   const uint32_t all = Team<Step::kWarps>::sum_through(counted);
   const uint32_t first = first_change(block, counted_class), end = block.end[counted_class];
@@ -271,8 +274,8 @@ __global__ void __launch_bounds__(kThreads, FindShape::kResident)
   if (!reached) fail(work.status, PatchError::kRankNotReached, block.array, block.number);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, WriteShape::kResident)
+template <class T, bool kSums>  // sums take registers
+__global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 : 0))
     write_blocks(TightDecodeWork work) {
   using Step = WriteShape::Step<T>;
   extern __shared__ uint4 shared_memory[];
@@ -303,10 +306,17 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident)
       store_element<T>(data, begin + scan.step() + found, T(old_value + 1 - 2 * change.value));
     }
   };
-  if (!walk(
-          &scan, share, coded, load, [] {}, write)) {
+  SumLanes lanes;
+  const auto done = [&] {
+    if constexpr (!kSums) return;
+    __syncthreads();  // all of the step has been written
+    add_written<T, Step>(data, begin + scan.step(), scan.step_size(), &lanes);
+  };
+  const auto nothing = [] {};
+  if (!walk(&scan, share, coded, load, nothing, write, done)) {
     fail(work.status, PatchError::kRankNotReached, block.array, block.number);
   }
+  if constexpr (kSums) lanes.add_warp_to(work.sums + 2 * block.array);
 }
 
 template <class T, class Step>
@@ -328,7 +338,8 @@ Status find_values(const TightDecodeWork& work, unsigned width, Stream stream) {
 
 Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream) {
   return with_width(width, [&]<class T>() {
-    return launch<T, WriteShape::Step<T>>(write_blocks<T>, "write_blocks", work, stream);
+    const auto kernel = work.sums == nullptr ? write_blocks<T, false> : write_blocks<T, true>;
+    return launch<T, WriteShape::Step<T>>(kernel, "write_blocks", work, stream);
   });
 }
 
