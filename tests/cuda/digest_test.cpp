@@ -136,8 +136,9 @@ TEST_F(DeviceDigest, BoxesAddUpToTheirTensor) {
         << place;
   }
   const BoxContents wrong{{{DType::kU8, nullptr}, DType::kU8, 0}, {4}, {{1}, {2}}};
-  EXPECT_TRUE(testing::is_failure(context.sums({&wrong, 1}, nullptr).status(),
-                                  Code::kInvalidArgument, "array 0: 0 bytes were given"));
+  EXPECT_TRUE(deltawire::testing::is_failure(context.sums({&wrong, 1}, nullptr).status(),
+                                             Code::kInvalidArgument,
+                                             "array 0: 0 bytes were given"));
 }
 
 TEST_F(DeviceDigest, WiderFloatsCountAsBf16) {
