@@ -136,9 +136,10 @@ TEST_F(DeviceDigest, BoxesAddUpToTheirTensor) {
         << place;
   }
   const BoxContents wrong{{{DType::kU8, nullptr}, DType::kU8, 0}, {4}, {{1}, {2}}};
-  EXPECT_TRUE(deltawire::testing::is_failure(context.sums({&wrong, 1}, nullptr).status(),
-                                             Code::kInvalidArgument,
-                                             "array 0: 0 bytes were given"));
+  const Status refused = context.sums({&wrong, 1}, nullptr).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("array 0: 0 bytes were given"), std::string::npos)
+      << refused.to_string();
 }
 
 TEST_F(DeviceDigest, WiderFloatsCountAsBf16) {
