@@ -78,7 +78,8 @@ class Publisher {
   const std::string& run() const noexcept;  // empty until there is one
   SnapshotMemory memory() const;
 
-  // Publishes a state: all tensors of the model, in any order, and the files beside them.
+  // Publishes a state: all tensors of the model, in any order, and the files beside them. Tensors
+  // stay as they are until it returns; capture() lets go of them earlier.
   //
   // `extra_files` (config.json, tokenizer, ...) are the version's, all of them, by their file
   // names: whoever holds the version has these and no others. None: those of the version before.
