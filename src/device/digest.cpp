@@ -127,7 +127,8 @@ Status sum_whole(Context::Impl& impl, std::span<const DigestArray> arrays,
                       copies.empty() ? nullptr : copies[i]});
   }
   std::vector<std::array<uint64_t, 2>> lanes(opened.size());
-  DW_RETURN_IF_ERROR(sum_arrays(impl, std::move(opened), stream, lanes.data()));
+  const SumPass pass = copies.empty() ? SumPass::kSum : SumPass::kCopy;
+  DW_RETURN_IF_ERROR(sum_arrays(impl, std::move(opened), pass, stream, lanes.data()));
   for (size_t i = 0; i < lanes.size(); ++i) out[i] = finish_sums(lanes[i], arrays[i].num_bytes);
   return {};
 }

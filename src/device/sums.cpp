@@ -50,7 +50,7 @@ Result<Sums> sum_on_host(Context::Impl& impl, const Contents& contents, const Bo
 
 }  // namespace
 
-Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, Stream stream,
+Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, SumPass pass, Stream stream,
                   std::array<uint64_t, 2>* lanes) {
   uint64_t num_chunks = 0;
   for (SumArray& array : arrays) {
@@ -70,7 +70,6 @@ Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, Stream stre
   carve_all(Carve(scratch));
   DW_RETURN_IF_ERROR(copy(arrays_at, arrays.data(), num * sizeof(SumArray), stream));
   DW_RETURN_IF_ERROR(fill_zero(sums_at, sums_bytes, stream));
-  const SumPass pass = num != 0 && arrays[0].copy_to != nullptr ? SumPass::kCopy : SumPass::kSum;
   DW_RETURN_IF_ERROR(add_sums(arrays_at, uint32_t(num), num_chunks, sums_at, stream, pass));
   DW_ASSIGN_OR_RETURN(uint8_t* const host, impl.workspace.get(Workspace::kHostBytes, sums_bytes));
   DW_RETURN_IF_ERROR(copy(host, sums_at, sums_bytes, stream));
@@ -111,8 +110,8 @@ Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stre
   const size_t most = impl_->scratch_bytes() / 4 / sizeof(SumArray);
   for (size_t begin = 0; begin < arrays.size(); begin += most) {
     const size_t end = std::min(arrays.size(), begin + most);
-    DW_RETURN_IF_ERROR(sum_arrays(*impl_, {arrays.begin() + begin, arrays.begin() + end}, stream,
-                                  lanes.data() + begin));
+    DW_RETURN_IF_ERROR(sum_arrays(*impl_, {arrays.begin() + begin, arrays.begin() + end},
+                                  SumPass::kSum, stream, lanes.data() + begin));
   }
   for (size_t i = 0; i < there.size(); ++i) {
     sums[there[i]].add_lanes(lanes[i], boxes[there[i]].contents.size_bytes);

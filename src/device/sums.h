@@ -9,9 +9,8 @@
 
 namespace deltawire::cuda {
 
-// All arrays in one pass; their first chunks are set here. All of them are copied, or none. On the
-// device in use.
-Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, Stream stream,
+// All arrays in one pass; their first chunks are set here. On the device in use.
+Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, SumPass pass, Stream stream,
                   std::array<uint64_t, 2>* lanes);
 
 }  // namespace deltawire::cuda
