@@ -56,6 +56,7 @@ Json to_json(const Manifest& m, const Marks& marks) {
   json["elements"] = m.elements;
   json["changed"] = m.changed;
   json["codec"] = m.codec;
+  if (!m.codec_reason.empty()) json["codec_reason"] = m.codec_reason;
   json["seconds"] = double(m.milliseconds) / 1000;
   json["anchor"] = marks.anchored.contains(m.version) || m.kind == VersionKind::kFull;
   json["pinned"] = marks.pinned.contains(m.version);

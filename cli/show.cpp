@@ -6,6 +6,7 @@
 #include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -51,6 +52,7 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
                               seconds(double(m.milliseconds) / 1000)));
   line("kind", full ? "full" + (m.reason.empty() ? "" : ": " + shown(m.reason))
                     : fmt::format("delta onto version {}, codec {}", *m.base, shown(m.codec)));
+  if (!m.codec_reason.empty()) line("chosen", escape_controls(m.codec_reason));
   if (!full) {
     line("changed",
          fmt::format("{} of {} ({})", human_count(m.changed), plural(m.elements, "element"),
@@ -112,6 +114,7 @@ Json to_json(const Shown& shown_version) {
                {"kind", m.kind == VersionKind::kFull ? "full" : "delta"},
                {"base", or_null(m.base)}};
   if (!m.reason.empty()) json["reason"] = m.reason;
+  if (!m.codec_reason.empty()) json["codec_reason"] = m.codec_reason;
   json.update(Json{{"created", m.created},
                    {"publisher", m.publisher},
                    {"seconds", double(m.milliseconds) / 1000},

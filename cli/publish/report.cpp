@@ -32,6 +32,8 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
                    : report.full     ? "full"
                                      : "delta"},
           {"reason", report.reason},
+          {"codec", report.codec},
+          {"codec_reason", report.codec_reason},
           {"anchored", report.anchored},
           {"elements", report.num_elements},
           {"changed", report.num_changed},
@@ -70,6 +72,9 @@ void say_report(const Context& context, const PublishReport& report) {
                              ratio(report.bytes, report.num_changed));
       }
       context.say(bytes);
+      if (!report.codec_reason.empty()) {
+        context.say(fmt::format("codec     {}: {}", report.codec, report.codec_reason));
+      }
       context.say(fmt::format("full      {}: {:.1f} times the delta",
                               human_bytes(double(report.weights_bytes)),
                               ratio(report.weights_bytes, report.bytes)));
@@ -89,6 +94,7 @@ std::string one_line(const PublishReport& report) {
                                  human_bytes(double(report.bytes)), seconds(report.seconds));
   if (report.full) return line + ", whole: " + report.reason;
   line += fmt::format(", {} changed", percent(ratio(report.num_changed, report.num_elements)));
+  if (!report.codec_reason.empty()) line += ", " + report.codec;
   return report.anchored ? line + ", anchored" : line;
 }
 

@@ -80,6 +80,12 @@ struct Lease {
   bool operator==(const Lease&) const = default;
 };
 
+// What a replica fetched with its last pull, and how long that took.
+struct Fetched {
+  uint64_t bytes = 0, microseconds = 0;
+  bool operator==(const Fetched&) const = default;
+};
+
 // What a replica leaves in the store about itself.
 struct Heartbeat {
   std::string name;          // of the replica, as people know it
@@ -91,6 +97,8 @@ struct Heartbeat {
   std::optional<uint64_t> serving = {};  // what its engine was last told to load, and took
   int64_t seen = 0;                      // when this was written, seconds since 1970
   std::optional<Lease> lease = {};
+  std::optional<Fetched> fetched =
+      {};  // none: nothing since its process began, or an older replica
 
   bool operator==(const Heartbeat&) const = default;
 };

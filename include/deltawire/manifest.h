@@ -93,7 +93,8 @@ struct Manifest {
   uint64_t anchor_bytes = 0;           // its size
   uint64_t elements = 0, changed = 0;  // compared and changed
   uint64_t milliseconds = 0;           // that publishing took
-  std::string codec;                   // asked for: "auto", "tight", ...
+  std::string codec;                   // asked for: "auto", "tight", ...; or chosen
+  std::string codec_reason = {};       // when chosen
   // Set by reading: the public key that the record says it is signed with, hex digits; empty: none.
   // True as far as what read it checks signatures.
   std::string signed_by = {};

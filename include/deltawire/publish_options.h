@@ -68,6 +68,8 @@ struct PublishOptions {
   Hook hook_before_commit;
   Limits limits;
   CudaOptions cuda;
+  // A codec's name; "auto": the smallest, for each tensor; "fastest": of tight, gaps and raw the
+  // one that a version arrives with soonest, by what was measured (docs/operations.md).
   std::string codec = "auto";
   DigestKind digest = kDefaultDigest;  // of a new run; later versions keep it
   uint64_t part_bytes = uint64_t{64} << 20;

@@ -60,6 +60,8 @@ class Manifest:
     num_changed: int
     seconds: float
     codec: str
+    codec_reason: str
+    """Of `codec="fastest"`: why it was chosen."""
     state: str
     manifest: str
     """sha-256 of this record."""

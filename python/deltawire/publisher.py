@@ -80,6 +80,9 @@ class Publisher:
         snapshot (a folder then holds a note of the store). `keys` signs versions. `hook_before_commit` is called when all parts
         are in the store.
 
+        `codec` is "auto", which makes the smallest versions, the name of a codec, or "fastest": for each version the one that
+        replicas hold soonest, by measured rates. `Version.codec_reason` says why.
+
         Ranks of a sharded trainer each publish boxes, see `Tensor`: `ranks` says which one this is, if the model does not.
 
         `single_writer` allows a store without conditional put. A store that holds no run, though the snapshot is of one, is

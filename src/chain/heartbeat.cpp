@@ -10,7 +10,6 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kHeartbeatFormat = "heartbeat/1";
-constexpr uint64_t kMaxHeartbeatBytes = 1 << 16;
 constexpr size_t kMaxNameBytes = 100;
 
 bool allowed(char c) {
@@ -48,6 +47,10 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat) {
   record.number("serving", heartbeat.serving);
   record.number("seen", uint64_t(std::max<int64_t>(0, heartbeat.seen)));
   record.json("lease", heartbeat.lease ? lease_json(*heartbeat.lease) : "null");
+  if (const auto& fetched = heartbeat.fetched) {
+    record.json("fetched", "{\"bytes\":" + std::to_string(fetched->bytes) +
+                               ",\"microseconds\":" + std::to_string(fetched->microseconds) + "}");
+  }
   return std::move(record).finish({}).value();  // without a signer nothing can fail
 }
 
@@ -65,6 +68,11 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   if (record.has("lease")) {
     RecordReader own = RecordReader::inside(record.json("lease"));
     heartbeat.lease = Lease{own.optional_number("from"), own.number("to"), own.time("expires")};
+    record.fail(own.status());
+  }
+  if (record.has("fetched")) {
+    RecordReader own = RecordReader::inside(record.json("fetched"));
+    heartbeat.fetched = Fetched{own.number("bytes"), own.number("microseconds")};
     record.fail(own.status());
   }
   DW_RETURN_IF_ERROR(Status(record.status()));

@@ -224,6 +224,7 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   record.number("milliseconds", m.milliseconds);
   record.text("codec", m.codec);
   if (!m.reason.empty()) record.text("reason", m.reason);
+  if (!m.codec_reason.empty()) record.text("codec_reason", m.codec_reason);
   if (!m.attempt.empty()) record.text("attempt", m.attempt);
   if (!m.boxes.empty()) record.json("boxes", boxes_json(m.boxes));
   return std::move(record).finish(sign);
@@ -238,6 +239,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   m.parent = fields.optional_digest("parent", DigestKind::kSha256);
   const std::string kind = fields.text("kind"), digest = fields.text("digest");
   if (fields.has("reason")) m.reason = fields.text("reason");
+  if (fields.has("codec_reason")) m.codec_reason = fields.text("codec_reason");
   if (fields.has("attempt")) m.attempt = fields.text("attempt");
   m.created = fields.text("created");
   m.publisher = fields.text("publisher");

@@ -192,15 +192,17 @@ class Compaction {
     std::vector<PublishTensor> tensors;
     for (const CheckpointTensor& tensor : after.tensors()) tensors.push_back({tensor.view, {}});
     PublishOptions options;
-    options.codec = options_.codec;
     options.part_bytes = options_.part_bytes;
     options.limits.memory_bytes = options_.memory_limit;
     options.progress = options_.work.progress;
     const CheckpointSnapshot snapshot(before);
-    DW_ASSIGN_OR_RETURN(
-        const StateDiff diff,
-        diff_state({tensors, snapshot, {&from.record.manifest, &from.schema}, options, UINT64_MAX},
-                   &pool_, stream));
+    DW_ASSIGN_OR_RETURN(const StateDiff diff, diff_state({tensors,
+                                                          snapshot,
+                                                          {&from.record.manifest, &from.schema},
+                                                          options_.codec,
+                                                          options,
+                                                          UINT64_MAX},
+                                                         &pool_, stream));
     std::vector<std::string> removed;
     for (const Schema::Tensor& tensor : from.schema.tensors) {
       if (after.find(tensor.name) == nullptr) removed.push_back(tensor.name);

@@ -102,6 +102,7 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
     add_phase(draft.stream->upload_phase(), &report);
     draft.manifest.parts = draft.stream->parts();
   }
+  learn(draft);
   if (Status status = attempt->is_free.get(); !status.ok()) {
     draft.abandon();
     return status;
@@ -188,6 +189,7 @@ Result<PublishReport> Publisher::Impl::finish_once() {
 
 Result<PublishReport> Publisher::Impl::publish(Tensors tensors, FullSource source, Step step) {
   Result<PublishReport> report = publish_once(tensors, std::move(source), step);
+  hear_replicas(true);
   uncertain = uncertain || !report.ok();
   return report;
 }
@@ -200,6 +202,7 @@ Status Publisher::Impl::capture(Tensors tensors, FullSource source, Step step) {
 
 Result<PublishReport> Publisher::Impl::finish() {
   Result<PublishReport> report = finish_once();
+  hear_replicas(true);
   uncertain = uncertain || !report.ok();
   return report;
 }

@@ -23,7 +23,9 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   }
   manifest.digest_kind = digest_kind();
   describe_state(draft->state, &manifest);
-  manifest.codec = options.codec;
+  const bool delta = manifest.kind == VersionKind::kDelta;
+  manifest.codec = delta ? draft->codec.codec : options.codec;
+  if (delta) manifest.codec_reason = draft->codec.reason;
   manifest.files = draft->sides->list();
   draft->sides->keep();
   const uint64_t bytes = manifest.part_bytes();
@@ -128,6 +130,8 @@ void Publisher::Impl::describe_head(PublishReport* report) const {
   report->version = manifest.version;
   report->full = manifest.kind == VersionKind::kFull;
   report->reason = manifest.reason;
+  report->codec = manifest.codec;
+  report->codec_reason = manifest.codec_reason;
   report->bytes = manifest.part_bytes();
   report->num_parts = manifest.parts.size();
 }

@@ -259,7 +259,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   if (!diff.needs_full.empty()) return diff;
 
   const DigestKind kind = job.parent.manifest->digest_kind;
-  const EncodeOptions encode{job.options.codec, kind, job.snapshot.hashing(), shares.wave_bytes,
+  const EncodeOptions encode{job.codec, kind, job.snapshot.hashing(), shares.wave_bytes,
                              job.options.progress};
   const DiffSink out{job, stream, &diff};
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {

@@ -58,7 +58,7 @@ struct Encodings {
 // Codecs that no GPU has: fetched and left to the CPU, one tensor at a time.
 Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> items,
                                  ThreadPool* pool) {
-  const Codec& codec = *find_codec(out.job.options.codec);
+  const Codec& codec = *find_codec(out.job.codec);
   Encodings all;
   for (const Item& item : items) {
     const PublishTensor& tensor = out.job.tensors[item.piece];
@@ -96,7 +96,7 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   if (apart) {
     DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
   }
-  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.options.codec, kind, comparisons));
+  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.codec, kind, comparisons));
   if (!apart) {
     for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
   }
@@ -125,7 +125,7 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
 
 Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* pool,
                  const std::function<Status()>& half_done) {
-  DW_ASSIGN_OR_RETURN(Encodings all, cuda::has_codec(out.job.options.codec)
+  DW_ASSIGN_OR_RETURN(Encodings all, cuda::has_codec(out.job.codec)
                                          ? encode_there(out, items, half_done)
                                          : encode_on_host(out, items, pool));
   const DigestKind kind = out.job.parent.manifest->digest_kind;

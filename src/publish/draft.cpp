@@ -77,10 +77,27 @@ Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock cloc
   return draft;
 }
 
-DiffJob Publisher::Impl::diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const {
-  return {tensors,     *snapshot,     parent(),
-          options,     give_up_bytes, draft->kept ? &*draft->kept : nullptr,
-          device.get()};
+Result<StateDiff> Publisher::Impl::diff(Tensors tensors, uint64_t give_up_bytes, PublishClock clock,
+                                        Draft* draft, PublishReport* report) {
+  DiffJob job{tensors,
+              *snapshot,
+              parent(),
+              options.codec,
+              options,
+              give_up_bytes,
+              draft->kept ? &*draft->kept : nullptr,
+              device.get()};
+  if (chooses_codec()) {
+    const double begin = clock.now();
+    DW_RETURN_IF_ERROR(choose(&job, draft));
+    report->phases.push_back({"choose codec", begin, clock.now()});
+  }
+  draft->codec.codec = job.codec;
+  const double begin = clock.now();
+  DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(job, &pool, draft->stream.get()));
+  report->phases.push_back({"diff+encode", begin, clock.now()});
+  draft->encode_seconds = clock.now() - begin;
+  return diff;
 }
 
 Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& source, bool keep,
@@ -89,10 +106,9 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& so
   Draft draft = begin_delta(tensors, keep, clock);
   draft.sides = source.sides;
   const uint64_t model_bytes = bytes_of(tensors);
-  const DiffJob job = diff_job(tensors, uint64_t(kDenseShare * double(model_bytes)), &draft);
-  const double begin = clock.now();
-  DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(job, &pool, draft.stream.get()));
-  report->phases.push_back({"diff+encode", begin, clock.now()});
+  DW_ASSIGN_OR_RETURN(
+      StateDiff diff,
+      this->diff(tensors, uint64_t(kDenseShare * double(model_bytes)), clock, &draft, report));
   if (diff.dense) *full_reason = dense_reason(diff.payload_bytes, model_bytes);
   if (!diff.needs_full.empty()) *full_reason = diff.needs_full;
   if (!full_reason->empty()) return draft;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -12,10 +13,13 @@
 #include "chain/chain.h"
 #include "deltawire/publisher.h"
 #include "publish/anchor.h"
+#include "publish/codec_choice.h"
+#include "publish/codec_rates.h"
 #include "publish/diff.h"
 #include "publish/full_version.h"
 #include "publish/ranks.h"
 #include "publish/record.h"
+#include "publish/replica_rates.h"
 #include "publish/side_files.h"
 #include "publish/snapshot.h"
 #include "transfer/part_stream.h"
@@ -31,6 +35,9 @@ struct Draft {
   // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
+  CodecChoice codec;           // of a delta
+  double encode_forecast = 0;  // seconds, by the sample alone; 0: there was none
+  double encode_seconds = 0;
   // The files beside the weights; other drafts of the same version may share them.
   std::shared_ptr<SideFiles> sides;
 
@@ -85,6 +92,8 @@ struct Publisher::Impl {
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
   std::string left_out;                   // of the last checkpoint's folder, as it was told
+  CodecRates rates;                       // where the codec is to be the fastest
+  std::future<FetchRates> asked;          // what replicas say, while the work goes on
 
   // Ranks.
   RankKeys rank_keys;
@@ -139,7 +148,8 @@ struct Publisher::Impl {
   // draft.cpp
   std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
   Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
-  DiffJob diff_job(Tensors tensors, uint64_t give_up_bytes, Draft* draft) const;
+  Result<StateDiff> diff(Tensors tensors, uint64_t give_up_bytes, PublishClock clock, Draft* draft,
+                         PublishReport* report);
   Result<Draft> draft_delta(Tensors tensors, const FullSource& source, bool keep,
                             PublishClock clock, std::string* full_reason, PublishReport* report);
   Result<Draft> draft_delta_or_rebuild(Tensors tensors, const FullSource& source, bool keep,
@@ -147,6 +157,14 @@ struct Publisher::Impl {
                                        PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
+
+  // choose.cpp: the fastest codec
+  bool chooses_codec() const { return options.codec == kFastest; }
+  void recall_rates();
+  Status choose(DiffJob* job, Draft* draft);
+  void ask_replicas();
+  void hear_replicas(bool wait);
+  void learn(const Draft& draft);
 
   // with_ranks.cpp: one of several, rank 0
   struct Lead;

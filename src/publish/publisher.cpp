@@ -45,7 +45,8 @@ Status check_options(const PublishOptions& options) {
     return invalid_argument(std::string(digest_name(options.digest)) +
                             " is too weak to prove a version; use xxh3-128 or blake3");
   }
-  return check_encode_options(options.codec, options.digest);
+  const bool is_codec = options.codec != kFastest;
+  return check_encode_options(is_codec ? options.codec : "auto", options.digest);
 }
 
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
@@ -86,6 +87,7 @@ Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
   if (on_disk != nullptr) remember_store(*store, snapshot_folder());
+  recall_rates();
   DW_RETURN_IF_ERROR(read_head());
   if (options.ranks.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
   // Ranks learn which boxes they hold when they publish.

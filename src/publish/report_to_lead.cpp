@@ -29,10 +29,7 @@ Result<RankReport> Publisher::Impl::report_delta(Tensors tensors, PublishClock c
   RankReport own;
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
   *draft = begin_delta(tensors, false, clock);
-  const double started = clock.now();
-  DW_ASSIGN_OR_RETURN(StateDiff diff,
-                      diff_state(diff_job(tensors, UINT64_MAX, draft), &pool, draft->stream.get()));
-  report->phases.push_back({"diff+encode", started, clock.now()});
+  DW_ASSIGN_OR_RETURN(StateDiff diff, this->diff(tensors, UINT64_MAX, clock, draft, report));
   own.needs_full = diff.needs_full;
   own.payload_bytes = diff.payload_bytes;
   if (!own.needs_full.empty()) return own;
@@ -40,6 +37,7 @@ Result<RankReport> Publisher::Impl::report_delta(Tensors tensors, PublishClock c
   draft->pieces = own.record.pieces;
   DW_RETURN_IF_ERROR(draft->stream->finish({}));
   add_phase(draft->stream->upload_phase(), report);
+  learn(*draft);
   own.record.parts = draft->stream->parts();
   return own;
 }

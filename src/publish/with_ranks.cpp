@@ -96,10 +96,8 @@ Status Publisher::Impl::prepare_delta(Lead* lead) {
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
   lead->draft = begin_delta(tensors, false, lead->task.clock);
   lead->draft.sides = lead->task.source.sides;
-  const double started = lead->task.clock.now();
-  DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(diff_job(tensors, UINT64_MAX, &lead->draft), &pool,
-                                                 lead->draft.stream.get()));
-  lead->report.phases.push_back({"diff+encode", started, lead->task.clock.now()});
+  DW_ASSIGN_OR_RETURN(StateDiff diff, this->diff(tensors, UINT64_MAX, lead->task.clock,
+                                                 &lead->draft, &lead->report));
   lead->draft.pieces = diff.record.pieces;
   lead->own = std::move(diff.record);
   lead->full_reason = diff.needs_full;
@@ -141,6 +139,7 @@ Result<ranks::Decision> Publisher::Impl::decide_delta(Lead* lead) {
   if (draft.state.unchanged) return ranks::Decision::kUnchanged;
   DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
   add_phase(draft.stream->upload_phase(), &lead->report);
+  learn(draft);
   draft.manifest.kind = VersionKind::kDelta;
   draft.manifest.base = head->manifest.version;
   draft.manifest.parts = draft.stream->parts();
@@ -180,6 +179,7 @@ Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
     return status;
   }
   add_phase(draft.upload->upload_phase(), &lead->report);
+  learn(draft);
   draft.manifest.kind = VersionKind::kFull;
   draft.manifest.reason = lead->begin.reason;
   return ranks::Decision::kCommit;

@@ -54,6 +54,8 @@ class ReplicaBeat {
   // `from` and `to`: what is being fetched.
   void fetching(std::optional<uint64_t> from, uint64_t to);
   void holds(std::optional<uint64_t> version, std::optional<uint64_t> serving);
+  // By the pull that was made ready: said with what is held next.
+  void fetched(uint64_t bytes, double seconds);
 
  private:
   void run();

@@ -54,6 +54,8 @@ class UploadQueue {
 
   // From the begin of the first job to the end of the last one so far; none: nothing was pushed.
   std::optional<Phase> phase(std::string name) const;
+  // How long at least one job was at work, of those that have ended.
+  double busy_seconds() const;
 
  private:
   struct Waiting {
@@ -79,6 +81,7 @@ class UploadQueue {
   std::atomic<bool> stopping_{false};
   std::optional<double> begin_;
   double end_ = 0;
+  double busy_since_ = 0, busy_seconds_ = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
 #include <filesystem>
 #include <optional>
 #include <thread>
@@ -17,6 +16,8 @@
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
+#include "lab/bench/chain/both_sides.h"
+#include "lab/bench/chain/codecs_bench.h"
 #include "lab/bench/chain/wan_link.h"
 #include "lab/bench/data.h"
 #include "lab/bench/pipeline.h"
@@ -37,6 +38,7 @@ struct ChainBenchArguments {
   bool s3 = true;
   bool peers = true;
   bool slow_start = false;
+  bool codecs = false;  // one store, links of several rates, every codec
 };
 
 // Where a chain lives in one part of the bench, as each side sees it.
@@ -56,16 +58,6 @@ struct ChainRow {
   std::optional<double> link;  // bytes / rate + 4 round trips
   std::vector<Phase> phases;   // of both sides on one clock
 };
-
-std::vector<PublishTensor> tensors_of(const BenchData& data, bool after) {
-  std::vector<PublishTensor> tensors;
-  for (const BenchTensor& tensor : data.tensors) {
-    const Bytes bytes = after ? tensor.after : tensor.before;
-    const uint64_t elements = bytes.size() * 8 / dtype_bits(tensor.dtype);
-    tensors.push_back({{tensor.name, tensor.dtype, {elements}, bytes}, {}});
-  }
-  return tensors;
-}
 
 // Makes room for the next one: a gateway of the bench's own keeps its objects in memory.
 Status clear(Store& store) {
@@ -91,62 +83,6 @@ class MemorySink final : public Sink {
  private:
   std::vector<uint8_t> bytes_;
 };
-
-// A model in memory for a TensorReplica to keep.
-class HostModel {
- public:
-  explicit HostModel(const BenchData& data) {
-    for (const BenchTensor& tensor : data.tensors) {
-      bytes_.emplace_back(tensor.before.begin(), tensor.before.end());
-      const uint64_t elements = tensor.before.size() * 8 / dtype_bits(tensor.dtype);
-      tensors_.push_back({tensor.name, tensor.dtype, {elements}, bytes_.back()});
-    }
-  }
-  const std::vector<LiveTensor>& tensors() const { return tensors_; }
-  bool holds(const BenchData& data, bool after) const {
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      const Bytes wanted = after ? data.tensors[i].after : data.tensors[i].before;
-      if (!std::equal(wanted.begin(), wanted.end(), bytes_[i].begin())) return false;
-    }
-    return true;
-  }
-
- private:
-  std::deque<std::vector<uint8_t>> bytes_;
-  std::vector<LiveTensor> tensors_;
-};
-
-// What a replica in a thread of its own saw, on the clock of now_seconds().
-struct Followed {
-  Status status;
-  double seen = 0, applied = 0, durable = 0;
-  PullReport report;
-};
-
-// Looks until a version after `held` is there, then brings the replica to it.
-template <class AnyReplica>
-Followed follow_once(AnyReplica* replica, uint64_t held) {
-  Followed out;
-  const auto run = [&]() -> Status {
-    std::optional<uint64_t> head;
-    while (true) {
-      DW_ASSIGN_OR_RETURN(head, replica->head());
-      out.seen = now_seconds();
-      if (head && *head != held) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    DW_RETURN_IF_ERROR(replica->prepare(head).status());
-    DW_ASSIGN_OR_RETURN(out.report, replica->commit());
-    out.applied = now_seconds();
-    if constexpr (std::is_same_v<AnyReplica, Replica>) {
-      DW_RETURN_IF_ERROR(replica->settle(&out.report));
-    }
-    out.durable = now_seconds();
-    return {};
-  };
-  out.status = run();
-  return out;
-}
 
 class ChainBench {
  public:
@@ -439,12 +375,13 @@ int chain_bench(const Context& context, const ChainBenchArguments& options) {
     ProgressBar bar(context, "simulate");
     return simulate_bench_data(*params, options.density, 1, &pool, bar.callback());
   }();
-  const Status status =
-      data.ok() ? run_places(context, options, *data, folder, &rows) : Status(data.status());
+  const Status status = !data.ok()       ? Status(data.status())
+                        : options.codecs ? bench_codecs(context, *data, options.repeat, folder)
+                                         : run_places(context, options, *data, folder, &rows);
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   if (!status.ok()) return context.fail(status);
-  report(context, *data, rows);
+  if (!options.codecs) report(context, *data, rows);
   return context.succeed();
 }
 
@@ -458,7 +395,8 @@ void add_chain_bench(Command* bench, Context& context, Call* call) {
       "  deltawire bench chain                        1 GB of weights; starts its own Ceph RADOS "
       "Gateway\n"
       "  deltawire bench chain --rate 12.5 --delay 120 --folder /dev/shm\n"
-      "  deltawire bench chain --no-s3 --params 100M");
+      "  deltawire bench chain --no-s3 --params 100M\n"
+      "  deltawire bench chain --codecs --params 200M    what --codec fastest is worth");
   auto options = std::make_shared<ChainBenchArguments>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 500M)");
   verb->add_option("--density", options->density, "share that the step changes (default 0.012)")
@@ -474,6 +412,10 @@ void add_chain_bench(Command* bench, Context& context, Call* call) {
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");
   verb->add_flag("!--no-s3", options->s3, "over a folder only");
   verb->add_flag("!--no-peers", options->peers, "without slime's pipeline and the full copy");
+  verb->add_flag(
+      "--codecs", options->codecs,
+      "instead: tight, gaps, raw and fastest through memory at 10 MB/s, 100 MB/s, 1 GB/s "
+      "and without a limit");
   add_threads(verb, context);
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
