@@ -158,7 +158,7 @@ def test_the_fastest_codec_says_which_it_is_and_why(store: str) -> None:
     version = publisher.publish()
     assert version.codec in ("tight", "gaps", "raw")
     assert version.codec_reason.startswith("fastest of ")
-    known = dw.Chain(store).version(1)
+    known = dw.Chain(store)[1]
     assert (known.codec, known.codec_reason) == (version.codec, version.codec_reason)
 
 
