@@ -97,8 +97,8 @@ struct Heartbeat {
   std::optional<uint64_t> serving = {};  // what its engine was last told to load, and took
   int64_t seen = 0;                      // when this was written, seconds since 1970
   std::optional<Lease> lease = {};
-  std::optional<Fetched> fetched =
-      {};  // none: nothing since its process began, or an older replica
+  // None: nothing since its process began, or a replica that does not say it.
+  std::optional<Fetched> fetched = {};
 
   bool operator==(const Heartbeat&) const = default;
 };
