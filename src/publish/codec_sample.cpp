@@ -162,7 +162,8 @@ Status sample_on_device(const DiffJob& job, const Comparisons& all, CodecSample*
     SampledCodec one;
     one.codec = find_codec(id)->name();
     const double begin = steady_seconds();
-    DW_ASSIGN_OR_RETURN(const std::vector<cuda::Coded> coded, job.device->encode(one.codec, pairs));
+    DW_ASSIGN_OR_RETURN(const std::vector<cuda::Coded> coded,
+                        job.device->encode(one.codec, job.parent.manifest->digest_kind, pairs));
     one.encode_seconds = one.apply_seconds = steady_seconds() - begin;
     for (const cuda::Coded& tensor : coded) one.payload_bytes += double(tensor.payload.size());
     sample->codecs.push_back(std::move(one));
