@@ -12,5 +12,6 @@ const Codec& gaps_zstd_codec() noexcept;
 const Codec& xor_zstd_codec() noexcept;
 const Codec& overwrite_zstd_codec() noexcept;
 const Codec& tight_codec() noexcept;
+const Codec& exponents_codec() noexcept;
 
 }  // namespace deltawire

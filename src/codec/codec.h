@@ -24,6 +24,7 @@ enum class CodecId : uint8_t {
   kXorZstd = 4,
   kOverwriteZstd = 5,
   kTight = 6,
+  kExponents = 7,
 };
 
 // How to look at raw elements. The key is (element >> key_shift) & key_mask: the exponent of a

@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/key_planes.h"
+
 namespace deltawire {
 
 // Work is cut into segments that stay in the first-level cache with their index.
@@ -67,6 +69,16 @@ struct Kernels {
   // sum128 (sum_math.h): adds the terms of num_words words to both lanes of `sums`. `position` is
   // that of the first word in its tensor.
   void (*sum)(const uint8_t* data, size_t num_words, uint64_t position, uint64_t* sums) noexcept;
+
+  // Whole arrays as planes (key_planes.h), one function for each KeyForm; base is at most
+  // key_planes::max_base(). How many keys are far from `base`.
+  size_t (*count_far[kKeyForms])(const void* data, size_t n, uint8_t base) noexcept;
+  // Writes key_planes::bytes() of planes, and the far keys in their order; returns how many.
+  size_t (*split_keys[kKeyForms])(const void* data, size_t n, uint8_t base, uint8_t* planes,
+                                  uint8_t* far) noexcept;
+  // The inverse, of planes that nobody vouches for: false unless split_keys() could have made them.
+  bool (*join_keys[kKeyForms])(const uint8_t* planes, const uint8_t* far, size_t num_far,
+                               uint8_t base, size_t n, void* data) noexcept;
 };
 
 // Index into the per-width members: widths 1, 2, 4, 8.

@@ -215,7 +215,8 @@ TEST_P(EveryCodec, RefusesImpossibleArguments) {
 }
 
 TEST_P(EveryCodec, EmptyPayloadMeansNothingChanged) {
-  if (GetParam()->id() == CodecId::kRaw) return;
+  // These hold the whole array, whatever it was.
+  if (GetParam()->id() == CodecId::kRaw || GetParam()->id() == CodecId::kExponents) return;
   const ArrayPair pair = make_arrays(2, 1000, 0, 1);
   const auto encoded =
       GetParam()->encode(layout_of(2), pair.old_bytes.span(), pair.new_bytes.span(), nullptr);

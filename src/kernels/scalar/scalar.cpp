@@ -132,6 +132,44 @@ void sum(const uint8_t* data, size_t num_words, uint64_t position, uint64_t* sum
   sum128::for_segments(data, num_words, position, sums, sum_whole, sum_part);
 }
 
+template <KeyForm kForm>
+size_t count_far(const void* data, size_t n, uint8_t base) noexcept {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t* element = static_cast<const uint8_t*>(data) + i * key_planes::width(kForm);
+    const uint8_t key = key_planes::split(kForm, key_planes::load_top(kForm, element)).key;
+    count += key_planes::code_of(key, base) == kFarKey;
+  }
+  return count;
+}
+
+template <KeyForm kForm>
+size_t split_keys(const void* data, size_t n, uint8_t base, uint8_t* planes,
+                  uint8_t* far) noexcept {
+  size_t count = 0;
+  for (size_t at = 0; at < n; at += kGroupElements) {
+    count +=
+        key_planes::split_group(kForm, static_cast<const uint8_t*>(data), at,
+                                std::min(n, at + kGroupElements), n, base, planes, far + count);
+  }
+  return count;
+}
+
+template <KeyForm kForm>
+bool join_keys(const uint8_t* planes, const uint8_t* far, size_t num_far, uint8_t base, size_t n,
+               void* data) noexcept {
+  key_planes::FarKeys left{far, far + num_far};
+  bool good = true;
+  for (size_t at = 0; good && at < n; at += kGroupElements) {
+    good = key_planes::join_group(kForm, planes, at, std::min(n, at + kGroupElements), n, base,
+                                  &left, static_cast<uint8_t*>(data));
+  }
+  return good && left.next == left.end;
+}
+
+#define DW_FORMS(f) \
+  { f<KeyForm::k8of16>, f<KeyForm::k5of16>, f<KeyForm::k8of32> }
+
 #define DW_WIDTHS(f) \
   { f<uint8_t>, f<uint16_t>, f<uint32_t>, f<uint64_t> }
 
@@ -150,6 +188,9 @@ const Kernels& scalar_kernels() noexcept {
       rank,
       locate,
       sum,
+      DW_FORMS(count_far),
+      DW_FORMS(split_keys),
+      DW_FORMS(join_keys),
   };
   return kTable;
 }

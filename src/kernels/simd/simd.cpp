@@ -121,6 +121,8 @@ inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
 }
 #endif
 
+#include "kernels/simd/key_planes-inl.h"
+
 constexpr uint64_t low_bits(size_t n) { return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
 template <class T>
@@ -249,6 +251,14 @@ const Kernels* table(const Kernels& scalar, std::string_view name) {
   kTable.rank = rank;
   kTable.locate = locate;
   kTable.sum = sum;
+#define DW_SET_FORMS(f)                                   \
+  kTable.f[size_t(KeyForm::k8of16)] = f<KeyForm::k8of16>; \
+  kTable.f[size_t(KeyForm::k5of16)] = f<KeyForm::k5of16>; \
+  kTable.f[size_t(KeyForm::k8of32)] = f<KeyForm::k8of32>;
+  DW_SET_FORMS(count_far)
+  DW_SET_FORMS(split_keys)
+  DW_SET_FORMS(join_keys)
+#undef DW_SET_FORMS
   return &kTable;
 }
 

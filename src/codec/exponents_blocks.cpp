@@ -1,0 +1,108 @@
+// Blocks of `exponents`: base:u8, planes, far keys; or the elements as they are, if that is no
+// longer. A block's length says which.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "codec/checks.h"
+#include "codec/exponents.h"
+#include "kernels/kernels.h"
+
+namespace deltawire::exponents {
+namespace {
+
+// Rows that are looked at to find the seven keys: all of a small block, else spread over it.
+constexpr size_t kSampleRows = 16;
+
+uint8_t choose_base(KeyForm form, Bytes block) noexcept {
+  const size_t width = key_planes::width(form), n = block.size() / width;
+  std::array<uint32_t, 256> counts{};
+  const size_t rows = (n + kRowElements - 1) / kRowElements;
+  const size_t sampled = std::min(rows, kSampleRows);
+  for (size_t i = 0; i < sampled; ++i) {
+    const size_t begin = rows * i / sampled * kRowElements;
+    const size_t end = std::min(n, begin + kRowElements);
+    for (size_t at = begin; at < end; ++at) {
+      ++counts[key_planes::split(form, key_planes::load_top(form, block.data() + at * width)).key];
+    }
+  }
+  uint32_t inside = 0;
+  for (size_t key = 0; key < kNearKeys; ++key) inside += counts[key];
+  uint32_t most = inside;
+  uint8_t best = 0;
+  for (size_t base = 1; base <= key_planes::max_base(form); ++base) {
+    inside += counts[base + kNearKeys - 1] - counts[base - 1];
+    if (inside > most) most = inside, best = uint8_t(base);
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<KeyForm> form_of(Layout layout) noexcept {
+  if (layout.width == 2 && layout.key_shift == 7 && layout.key_mask == 0xff) return KeyForm::k8of16;
+  if (layout.width == 2 && layout.key_shift == 10 && layout.key_mask == 0x1f) {
+    return KeyForm::k5of16;
+  }
+  if (layout.width == 4 && layout.key_shift == 23 && layout.key_mask == 0xff) {
+    return KeyForm::k8of32;
+  }
+  return std::nullopt;
+}
+
+uint8_t plan_base(Layout layout, Bytes block) noexcept {
+  const std::optional<KeyForm> form = form_of(layout);
+  return form ? choose_base(*form, block) : uint8_t{0};
+}
+
+BlockPlan plan_block(Layout layout, Bytes block) noexcept {
+  BlockPlan plan{uint32_t(block.size())};
+  const std::optional<KeyForm> form = form_of(layout);
+  if (!form) return plan;
+  const size_t n = block.size() / layout.width;
+  plan.base = choose_base(*form, block);
+  const size_t far = kernels().count_far[size_t(*form)](block.data(), n, plan.base);
+  plan.size_bytes = uint32_t(std::min(block.size(), 1 + key_planes::bytes(*form, n) + far));
+  return plan;
+}
+
+BlockWriter::BlockWriter(Layout layout) : layout_(layout) {
+  const std::optional<KeyForm> form = form_of(layout);
+  // Every key may be far, when somebody writes to the array meanwhile.
+  if (form) room_.resize(1 + key_planes::bytes(*form, kBlockElements) + kBlockElements);
+}
+
+Bytes BlockWriter::write(Bytes block, uint8_t base) noexcept {
+  const std::optional<KeyForm> form = form_of(layout_);
+  if (!form) return block;
+  const size_t n = block.size() / layout_.width, planes = key_planes::bytes(*form, n);
+  room_[0] = base;
+  const size_t far = kernels().split_keys[size_t(*form)](block.data(), n, base, room_.data() + 1,
+                                                         room_.data() + 1 + planes);
+  const size_t size = 1 + planes + far;
+  return size < block.size() ? Bytes(room_).first(size) : block;
+}
+
+Status read_block(Layout layout, Bytes block, MutableBytes array) {
+  if (block.size() == array.size()) {
+    if (!block.empty()) std::memcpy(array.data(), block.data(), block.size());
+    return {};
+  }
+  const std::optional<KeyForm> form = form_of(layout);
+  if (!form) return bad_payload("block size", array.size(), block.size());
+  const size_t n = array.size() / layout.width, front = 1 + key_planes::bytes(*form, n);
+  if (block.size() < front || block.size() > array.size()) {
+    return bad_payload("block size", std::to_string(front) + " to " + std::to_string(array.size()),
+                       block.size());
+  }
+  if (block[0] > key_planes::max_base(*form)) {
+    return bad_payload("base", "at most " + std::to_string(key_planes::max_base(*form)), block[0]);
+  }
+  if (!kernels().join_keys[size_t(*form)](block.data() + 1, block.data() + front,
+                                          block.size() - front, block[0], n, array.data())) {
+    return bad_payload("block", "planes and the keys they lack", "keys that do not fit");
+  }
+  return {};
+}
+
+}  // namespace deltawire::exponents
