@@ -57,6 +57,8 @@ void add_anchor(Command& app, Context& context, Call* call) {
       ->required();
   add_version(verb, "VERSION", &options->version, "which one (default: the newest)");
   add_work_options(verb, &options->work, &options->keys);
+  verb->add_flag("--plain-files", options->work.plain_files,
+                 "as a plain checkpoint, larger, which engines can load from the store");
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
   verb->callback([&context, call, options] {

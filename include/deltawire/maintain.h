@@ -23,6 +23,7 @@ struct WorkOptions {
   std::filesystem::path folder = {};
   unsigned threads = 0;  // 0: one per core
   Progress progress = {};
+  bool plain_files = false;  // as PublishOptions has it: for anchors
 };
 
 // ---- merged deltas: a late replica fetches one instead of many

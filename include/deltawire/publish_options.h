@@ -72,6 +72,9 @@ struct PublishOptions {
   // one that a version arrives with soonest, by what was measured (docs/operations.md).
   std::string codec = "auto";
   DigestKind digest = kDefaultDigest;  // of a new run; later versions keep it
+  // Versions that are stored whole are the files of a plain checkpoint, which engines can load from
+  // the store, though these are larger than packed ones.
+  bool plain_files = false;
   uint64_t part_bytes = uint64_t{64} << 20;
   bool new_run = false;        // begin one though the snapshot says that the store held another
   bool single_writer = false;  // allow a store without conditional put

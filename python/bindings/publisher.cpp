@@ -24,7 +24,7 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     nb::object anchors, nb::object keys, nb::object ranks,
                     nb::object hook_before_commit, nb::object limits, nb::object cuda,
                     const std::string& codec, const std::string& digest, uint64_t part_bytes,
-                    bool new_run, bool single_writer, nb::object progress) {
+                    bool plain_files, bool new_run, bool single_writer, nb::object progress) {
   PublishOptions options;
   options.snapshot =
       folder ? SnapshotPlace(SnapshotInFolder{*folder}) : SnapshotPlace(SnapshotInMemory{pinned});
@@ -37,6 +37,7 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   options.codec = codec;
   options.digest = digest_kind(digest);
   options.part_bytes = part_bytes;
+  options.plain_files = plain_files;
   options.new_run = new_run;
   options.single_writer = single_writer;
   new (self) PublisherHandle("the publisher", std::move(progress), [&](Progress watch) {
@@ -52,7 +53,8 @@ void bind_publisher(nb::module_& module) {
       .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
            nb::arg("pinned"), nb::arg("anchors"), nb::arg("keys"), nb::arg("ranks"),
            nb::arg("hook_before_commit").none(), nb::arg("limits"), nb::arg("cuda"),
-           nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"), nb::arg("new_run"),
+           nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"), nb::arg("plain_files"),
+           nb::arg("new_run"),
            nb::arg("single_writer"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {

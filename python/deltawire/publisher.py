@@ -62,6 +62,7 @@ class Publisher:
         codec: str = "auto",
         digest: str = "sum128",
         part_bytes: int = 64 << 20,
+        plain_files: bool = False,
         new_run: bool = False,
         single_writer: bool = False,
         progress: Progress = False,
@@ -77,7 +78,8 @@ class Publisher:
         that are there); where the tensors are if it is not given. `memory()` says what it takes.
 
         `anchors` says which versions are stored whole beside their deltas. With "only", all are: there are no deltas, and no
-        snapshot (a folder then holds a note of the store). `keys` signs versions. `hook_before_commit` is called when all parts
+        snapshot (a folder then holds a note of the store). Whole versions are packed: with `plain_files` they are checkpoints
+        that engines can load from the store, a third larger in bfloat16. `keys` signs versions. `hook_before_commit` is called when all parts
         are in the store.
 
         `codec` is "auto", which makes the smallest versions, the name of a codec, or "fastest": for each version the one that
@@ -113,6 +115,7 @@ class Publisher:
             codec=codec,
             digest=digest,
             part_bytes=part_bytes,
+            plain_files=plain_files,
             new_run=new_run,
             single_writer=single_writer,
             progress=callback_of(progress, "publish"),

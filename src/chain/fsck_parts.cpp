@@ -4,6 +4,7 @@
 #include "chain/part_reader.h"
 #include "chain/side_objects.h"
 #include "format/checkpoint_files.h"
+#include "format/packed_file.h"
 
 namespace deltawire {
 
@@ -28,10 +29,9 @@ Status FsckParts::check_parts(const std::string& record, bool whole,
   bool all_sound = true;
   Status failure;
   pool_.parallel_for(parts.size(), [&](size_t i, unsigned) {
-    const auto check = [&](const DeltaPart* part, const std::string* header) -> Status {
+    const auto check = [&](const DeltaPart* part, const PlainFile& file) -> Status {
       const std::lock_guard lock(mutex);
-      if (part != nullptr) return delta.add(*part);
-      return header == nullptr ? Status() : files->add(*header, parts[i].size_bytes);
+      return part != nullptr ? delta.add(*part) : files->add(file.header, file.size_bytes);
     };
     Status status = check_part(parts[i], whole, target.schema != nullptr, check);
     const std::lock_guard lock(mutex);
@@ -55,13 +55,21 @@ Status FsckParts::check_part(const PartRef& part, bool whole, bool described,
   const std::string place = out_.place(part.name);
   if (whole) {
     DW_ASSIGN_OR_RETURN(const std::string header, read_part_header(out_.store, part, progress));
-    if (!described || !part.name.ends_with(".safetensors")) return {};
-    return check(nullptr, &header).at(place);
+    if (is_packed_file(part.name)) return check_packed(part, header, described, check).at(place);
+    if (!described || !part.name.ends_with(kSafetensorsSuffix)) return {};
+    return check(nullptr, {header, part.size_bytes}).at(place);
   }
   DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, read_part(out_.store, part, progress));
   Result<DeltaPart> parsed = parse_part(bytes);
   if (!parsed.ok()) return std::move(parsed).status().at(place);
-  return described ? check(&*parsed, nullptr).at(place) : Status();
+  return described ? check(&*parsed, {}).at(place) : Status();
+}
+
+// Its sizes fit, and the header of the plain file is that of the version.
+Status FsckParts::check_packed(const PartRef& part, const std::string& front, bool described,
+                               const CheckContents& check) {
+  DW_ASSIGN_OR_RETURN(const PackedFile packed, parse_packed_front(front, part.size_bytes));
+  return described ? check(nullptr, {packed.plain_header, packed.plain_bytes}) : Status();
 }
 
 void FsckParts::check_sizes(const std::string& record, const std::vector<PartRef>& parts) {

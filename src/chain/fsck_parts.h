@@ -40,8 +40,16 @@ class FsckParts {
   bool is_named(const std::string& object) const { return named_.contains(object); }
 
  private:
-  using CheckContents = std::function<Status(const DeltaPart*, const std::string* header)>;
+  // A file of a checkpoint as engines know it.
+  struct PlainFile {
+    std::string_view header;
+    uint64_t size_bytes = 0;
+  };
+  // What is in a part of a delta; or, when that is null, in a file of a whole version.
+  using CheckContents = std::function<Status(const DeltaPart*, const PlainFile&)>;
   Status check_part(const PartRef& part, bool whole, bool described, const CheckContents& check);
+  static Status check_packed(const PartRef& part, const std::string& front, bool described,
+                             const CheckContents& check);
   void check_sizes(const std::string& record, const std::vector<PartRef>& parts);
 
   const ObjectCheck& options_;

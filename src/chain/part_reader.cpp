@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "format/checkpoint_files.h"
+#include "format/packed_file.h"
 
 namespace deltawire {
 namespace {
@@ -54,6 +56,7 @@ Result<std::string> read_part_header(Store& store, const PartRef& part,
                                      const ReadProgress& progress) {
   std::string header;
   uint64_t wanted = sizeof(uint64_t);
+  bool packed = is_packed_file(part.name);
   DW_RETURN_IF_ERROR(read_pieces(store, part, progress, [&](Bytes piece) {
     const auto take = [&] {
       const size_t count = size_t(std::min<uint64_t>(wanted - header.size(), piece.size()));
@@ -64,6 +67,13 @@ Result<std::string> read_part_header(Store& store, const PartRef& part,
     if (header.size() == sizeof(uint64_t) && wanted == sizeof(uint64_t)) {
       const uint64_t length = load_le<uint64_t>(header.data());
       wanted += std::min(length, kMaxHeaderBytes);
+      take();
+    }
+    if (packed && wanted > sizeof(uint64_t) && header.size() == wanted) {
+      packed = false;
+      const Result<uint64_t> front = packed_front_bytes(header, part.size_bytes);
+      if (!front.ok()) return;  // found when it is parsed
+      wanted = *front;
       take();
     }
   }));

@@ -1,6 +1,9 @@
 #include "codec/choose.h"
 
+#include "base/guard.h"
 #include "codec/builtin.h"
+#include "codec/exponents.h"
+#include "digest/parallel.h"
 
 namespace deltawire {
 
@@ -45,6 +48,23 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
   DW_ASSIGN_OR_RETURN(Encoded tight,
                       tight_codec().encode_hashed(layout, old_bytes, new_bytes, hashers, pool));
   return improve(std::move(tight), layout, old_bytes, new_bytes, pool);
+}
+
+Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, Hasher* hasher,
+                                  ThreadPool* pool) {
+  return guard_memory("encoding", [&]() -> Result<Choice> {
+    Choice choice{CodecId::kExponents, {{}, array.size() / layout.width}};
+    if (!raw && exponents::form_of(layout)) {
+      DW_ASSIGN_OR_RETURN(choice.encoded.payload,
+                          exponents::encode_array(layout, array, hasher, pool));
+      if (choice.encoded.payload.size() < array.size()) return choice;
+    } else if (hasher != nullptr) {
+      update_all(hasher, array, pool);
+    }
+    choice.codec = CodecId::kRaw;
+    choice.encoded.payload.assign(array.begin(), array.end());
+    return choice;
+  });
 }
 
 }  // namespace deltawire

@@ -17,4 +17,9 @@ Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, 
 Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                       const Hashers& hashers, ThreadPool* pool);
 
+// An array that the receiver has nothing of: `exponents`, or `raw` where that is no smaller or is
+// asked for. `hasher`, if there is one, is fed the array.
+Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, Hasher* hasher,
+                                  ThreadPool* pool);
+
 }  // namespace deltawire

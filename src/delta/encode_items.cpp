@@ -93,7 +93,8 @@ Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
                        ", got " + outcome.old_digest.hex());
 }
 
-Status encode_whole(const EncodeItem& item, DigestKind kind, ThreadPool* pool, EncodedItem* out) {
+Status encode_whole(const EncodeItem& item, const Codec* codec, DigestKind kind, ThreadPool* pool,
+                    EncodedItem* out) {
   const TensorChange& change = item.change;
   out->entry.codec = CodecId::kRaw;
   out->entry.num_changed = item.size_bytes() / layout_of(change.dtype).width;
@@ -103,10 +104,17 @@ Status encode_whole(const EncodeItem& item, DigestKind kind, ThreadPool* pool, E
     out->new_state = out->entry.new_digest;
     return {};
   }
-  out->payload.assign(change.new_bytes.begin(), change.new_bytes.end());
+  // Of a copy: somebody may write to the original.
+  const std::vector<uint8_t> bytes(change.new_bytes.begin(), change.new_bytes.end());
   EncodeItem copy = item;
-  copy.change.new_bytes = out->payload;
+  copy.change.new_bytes = bytes;
   hash_item(copy, kind, false, pool, out);
+  DW_ASSIGN_OR_RETURN(
+      Choice choice,
+      encode_whole_array(layout_of(change.dtype), bytes,
+                         codec != nullptr && codec->id() == CodecId::kRaw, nullptr, pool));
+  out->entry.codec = choice.codec;
+  out->payload = std::move(choice.encoded.payload);
   return {};
 }
 
@@ -117,7 +125,7 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   entry.dtype = given.change.dtype;
   entry.shape = given.change.shape;
   entry.box = given.change.box;
-  if (!given.comparable) return encode_whole(given, options.digest, pool, out);
+  if (!given.comparable) return encode_whole(given, codec, options.digest, pool, out);
   DW_ASSIGN_OR_RETURN(const ItemCopy copy,
                       copies->take(given, options.hashing != Hashing::kChanged, pool));
   const EncodeItem& item = copy.item();

@@ -38,8 +38,17 @@ std::string too_many(size_t limit, size_t got, std::string_view what) {
 
 }  // namespace
 
+bool is_packed_file(std::string_view name) {
+  return name.ends_with(kPackedSuffix) &&
+         name.substr(0, name.size() - kPackedSuffix.size()).ends_with(kSafetensorsSuffix);
+}
+
+std::string_view plain_file_name(std::string_view name) {
+  return is_packed_file(name) ? name.substr(0, name.size() - kPackedSuffix.size()) : name;
+}
+
 bool is_weights_file(std::string_view name) {
-  return name.ends_with(".safetensors") || name == kIndexFileName;
+  return plain_file_name(name).ends_with(kSafetensorsSuffix) || name == kIndexFileName;
 }
 
 bool is_version_folder(std::string_view name) {
@@ -100,7 +109,7 @@ Status check_weights_files(const std::vector<NamedSize>& files) {
   for (const NamedSize& file : files) {
     DW_RETURN_IF_ERROR(check_checkpoint_file_name(file.name));
     if (!is_weights_file(file.name)) return bad_file(file.name, "this is no name of weights");
-    if (!names.insert(lower_case(file.name)).second) {
+    if (!names.insert(lower_case(plain_file_name(file.name))).second) {
       return bad_file(file.name,
                       "another file has the same name, or one that differs by case "
                       "alone");

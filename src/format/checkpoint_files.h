@@ -16,6 +16,13 @@ inline constexpr size_t kMaxWeightsFiles = 100'000;
 inline constexpr size_t kMaxSideFiles = 10'000;
 inline constexpr uint64_t kMaxSideBytes = uint64_t{1} << 30;  // of all of them
 
+inline constexpr std::string_view kSafetensorsSuffix = ".safetensors";
+// Behind the name of a safetensors file in a store, whose tensors are coded (packed_file.h).
+inline constexpr std::string_view kPackedSuffix = ".packed";
+bool is_packed_file(std::string_view name);
+// The name of the file that it is packed from; any other name is its own.
+std::string_view plain_file_name(std::string_view name);
+
 // A file that holds weights or says where they are, as opposed to a configuration or a tokenizer.
 bool is_weights_file(std::string_view name);
 

@@ -173,8 +173,10 @@ Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view tex
     DW_ASSIGN_OR_RETURN(entry.old_digest, parse_digest(digest_kind, fields[5]));
   }
   DW_ASSIGN_OR_RETURN(entry.new_digest, parse_digest(digest_kind, fields[6]));
-  if (!entry.old_digest && (entry.codec != CodecId::kRaw || !entry.box.whole())) {
-    return bad_record(entry_name, "an entry without an old digest is a whole raw tensor",
+  const bool holds_all = entry.codec == CodecId::kRaw || entry.codec == CodecId::kExponents;
+  if (!entry.old_digest && (!holds_all || !entry.box.whole())) {
+    return bad_record(entry_name,
+                      "an entry without an old digest is a whole tensor, raw or in exponents",
                       codec->name());
   }
   return entry;
@@ -240,6 +242,13 @@ Result<DeltaPart> parse_part(Bytes file) {
       return corruption("tensor " + quote(tensor.name) + ": raw payload: expected " +
                         std::to_string(entry.box_bytes()) + " bytes, got " +
                         std::to_string(tensor.bytes.size()));
+    }
+    // So that no small payload makes its reader take much memory; `exponents` saves a third at
+    // most.
+    if (!entry.old_digest && entry.box_bytes() / 2 > tensor.bytes.size()) {
+      return corruption("tensor " + quote(tensor.name) + ": a payload of " +
+                        std::to_string(tensor.bytes.size()) + " bytes for " +
+                        std::to_string(entry.box_bytes()));
     }
     part.entries.push_back({std::move(entry), tensor.bytes});
   }

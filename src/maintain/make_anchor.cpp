@@ -8,6 +8,7 @@
 #include "format/tensor_digest.h"
 #include "maintain/chain_state.h"
 #include "publish/anchor.h"
+#include "publish/packed_body.h"
 #include "replica/tensors.h"
 #include "store/bodies.h"
 #include "tensor/text.h"
@@ -105,11 +106,12 @@ Result<AnchorReport> make_anchor(const Chain& chain, std::optional<uint64_t> ver
     const std::vector<PublishTensor> tensors = tensors_of(*checkpoint);
     const Contents contents = contents_of(tensors, nullptr);
     DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, files_of_checkpoint(*checkpoint, contents));
+    ThreadPool pool(options.threads);
+    if (!options.plain_files) DW_RETURN_IF_ERROR(pack_files(&files, &pool));
     DW_ASSIGN_OR_RETURN(const auto sides, SideFiles::gather({}, &record.manifest, store));
     for (FullFile& copy : sides->copies()) files.push_back(std::move(copy));
     report.num_files = files.size();
     DW_ASSIGN_OR_RETURN(const Schema schema, chain.schema(record.manifest));
-    ThreadPool pool(options.threads);
     const auto prove = [&] {
       return check_version(tensors, contents, {record.manifest, schema}, &pool);
     };

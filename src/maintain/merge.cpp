@@ -6,6 +6,7 @@
 
 #include "base/guard.h"
 #include "codec/builtin.h"
+#include "codec/choose.h"
 #include "codec/codec.h"
 #include "codec/elements.h"
 #include "format/layout.h"
@@ -105,9 +106,10 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
   }
   Payload payload;
   if (zeros == ones) {  // all of it was written
-    merged.codec = CodecId::kRaw;
+    DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout, zeros, false, nullptr, pool));
+    merged.codec = whole.codec;
     merged.num_changed = merged.num_elements();
-    payload = Payload::own(std::move(zeros));
+    payload = Payload::own(std::move(whole.encoded.payload));
   } else {
     std::vector<uint8_t> before(zeros.size());
     mark_agreeing(layout.width, zeros, ones, before, pool);

@@ -1,14 +1,16 @@
 #include "maintain/walk_parts.h"
 
 #include "base/guard.h"
+#include "format/checkpoint_files.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 
-WalkStep WalkParts::fetch(const PartRef& part, FetchedObject* object) {
+WalkStep WalkParts::fetch(const PartRef& part, FetchedObject* object, bool whole) {
   done_ += part.size_bytes;
   if (progress_ && !progress_(done_, done_)) return FailedStep{cancelled("stopped on request")};
-  Result<FetchedObject> fetched = fetch_object(store_, part, allocate_);
+  Result<FetchedObject> fetched = whole ? fetch_checkpoint_file(store_, part, allocate_, nullptr)
+                                        : fetch_object(store_, part, allocate_);
   if (!fetched.ok()) return FailedStep{fetched.status(), true};
   *object = std::move(*fetched);
   return {};
@@ -16,9 +18,9 @@ WalkStep WalkParts::fetch(const PartRef& part, FetchedObject* object) {
 
 WalkStep WalkParts::add_files(const std::vector<PartRef>& parts, MemoryState* state) {
   for (const PartRef& part : parts) {
-    if (!part.name.ends_with(".safetensors")) continue;
+    if (!plain_file_name(part.name).ends_with(kSafetensorsSuffix)) continue;
     FetchedObject file;
-    if (WalkStep step = fetch(part, &file)) return step;
+    if (WalkStep step = fetch(part, &file, true)) return step;
     Status status = add_checkpoint_file(file, state).at(part.name);
     if (!status.ok()) return FailedStep{std::move(status), true};
   }

@@ -37,7 +37,7 @@ class WalkParts {
                        const std::function<void(const std::string& tensor)>& removed);
 
  private:
-  WalkStep fetch(const PartRef& part, FetchedObject* object);
+  WalkStep fetch(const PartRef& part, FetchedObject* object, bool whole = false);
 
   Store& store_;
   const Allocate& allocate_;

@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 
+#include "codec/choose.h"
 #include "format/box_sums.h"
 #include "format/layout.h"
 #include "publish/diff.h"
@@ -38,14 +39,17 @@ Result<std::vector<uint8_t>> fetch(PublishDevice* device, const PublishTensor& t
 
 Status add_whole(const DiffSink& out, size_t piece) {
   const PublishTensor& tensor = out.job.tensors[piece];
-  DW_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, fetch(out.job.device, tensor));
+  DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, fetch(out.job.device, tensor));
   DeltaEntry entry = entry_of(out, piece);
-  entry.codec = CodecId::kRaw;
+  DW_ASSIGN_OR_RETURN(Choice whole,
+                      encode_whole_array(layout_of(entry.dtype), bytes,
+                                         out.job.options.codec == "raw", nullptr, nullptr));
+  entry.codec = whole.codec;
   entry.num_changed = entry.num_elements();
   entry.new_digest = digest_of(out.job.parent.manifest->digest_kind, bytes);
   out.diff->record.pieces[piece].digest = entry.new_digest;
-  const uint64_t size = bytes.size();
-  return out.add(piece, 0, size, std::move(entry), Payload::own(std::move(bytes)));
+  return out.add(piece, 0, bytes.size(), std::move(entry),
+                 Payload::own(std::move(whole.encoded.payload)));
 }
 
 // What was encoded, and the digests of just that; none of tensors that have not changed.

@@ -3,6 +3,7 @@
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "publish/impl.h"
+#include "publish/packed_body.h"
 #include "publish/rounding.h"
 #include "publish/snapshot_file.h"
 
@@ -24,8 +25,9 @@ std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
          std::to_string(model_bytes) + " bytes";
 }
 
-Result<std::vector<FullFile>> FullSource::files(const Contents& contents) const {
+Result<std::vector<FullFile>> FullSource::files(const Contents& contents, ThreadPool* pack) const {
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights(contents));
+  if (pack != nullptr) DW_RETURN_IF_ERROR(pack_files(&own, pack));
   for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
   return own;
 }
@@ -145,7 +147,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   Draft draft;
   draft.sides = source.sides;
   const Contents contents = contents_of(tensors, device.get());
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents));
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack()));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
   if (head && anchors == nullptr) {  // it may turn out that nothing changed

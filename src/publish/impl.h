@@ -56,7 +56,8 @@ struct FullSource {
   std::shared_ptr<SideFiles> sides =
       {};  // made of the extra files when the version before is known
 
-  Result<std::vector<FullFile>> files(const Contents& contents) const;
+  // `pack`: null for plain files.
+  Result<std::vector<FullFile>> files(const Contents& contents, ThreadPool* pack) const;
   Status check() const { return check_unchanged ? check_unchanged() : Status(); }
 };
 
@@ -114,6 +115,7 @@ struct Publisher::Impl {
   struct Attempt;
   std::unique_ptr<Attempt> captured;  // waits for finish()
 
+  ThreadPool* pack() { return options.plain_files ? nullptr : &pool; }
   ParentState parent() const {
     return head ? ParentState{&head->manifest, &schema} : ParentState{};
   }

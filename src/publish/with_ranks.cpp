@@ -169,7 +169,7 @@ Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
     return lay_out_checkpoint(join_tensors(records, contents));
   };
   joined.sides = task.source.sides;
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}));
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}, pack()));
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), lead->begin.of.attempt),
                                    std::move(files), task.clock, options.progress);

@@ -4,6 +4,7 @@
 #include "format/checkpoint_files.h"
 #include "replica/limits.h"
 #include "replica/local_layout.h"
+#include "replica/unpack_file.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -15,17 +16,28 @@ Result<std::vector<FetchItem>> HopFiles::make() const {
     const fs::path folder = hop.base ? hop_folder(h) : anchor();
     DW_RETURN_IF_ERROR(remove_tree(folder));
     DW_RETURN_IF_ERROR(make_folder(folder));
+    if (!hop.base) {
+      DW_RETURN_IF_ERROR(remove_tree(packed()));
+      DW_RETURN_IF_ERROR(make_folder(packed()));
+    }
     for (size_t p = 0; p < hop.parts.size(); ++p) {
       fs::path to = part(h, p).path;
       if (!hop.base) {
         DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hop.parts[p]));
         if (!is_weights_file(name)) continue;
-        to = folder / name;
+        to = (is_packed_file(name) ? packed() : folder) / name;
       }
       items.push_back({hop.parts[p], std::move(to)});
     }
   }
   return items;
+}
+
+Status HopFiles::unpack(const FetchItem& item, ThreadPool* pool) const {
+  const std::string name = item.to.filename().string();
+  if (item.to.parent_path() != packed() || !is_packed_file(name)) return {};
+  return unpack_file(item.to, anchor() / plain_file_name(name), pool)
+      .at(url_ + "/" + item.part.name);
 }
 
 PartFile HopFiles::part(size_t hop, size_t part) const {

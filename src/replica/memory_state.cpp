@@ -4,8 +4,10 @@
 
 #include "base/waves.h"
 #include "codec/codec.h"
+#include "format/checkpoint_files.h"
 #include "format/delta_part.h"
 #include "format/layout.h"
+#include "format/packed_file.h"
 #include "format/tensor_digest.h"
 #include "replica/limits.h"
 #include "replica/route.h"
@@ -45,6 +47,23 @@ Result<FetchedObject> fetch_object(Store& store, const PartRef& part, const Allo
                     ", got " + got.hex());
 }
 
+Result<FetchedObject> fetch_checkpoint_file(Store& store, const PartRef& part,
+                                            const Allocate& allocate, ThreadPool* pool) {
+  DW_ASSIGN_OR_RETURN(FetchedObject object, fetch_object(store, part, allocate));
+  if (!is_packed_file(part.name)) return object;
+  const auto unpacked = [&]() -> Result<FetchedObject> {
+    DW_ASSIGN_OR_RETURN(const PackedFile packed, parse_packed(object.bytes));
+    FetchedObject plain;
+    DW_ASSIGN_OR_RETURN(plain.owner, allocate(packed.plain_bytes));
+    plain.bytes = {plain.owner.get(), size_t(packed.plain_bytes)};
+    DW_RETURN_IF_ERROR(unpack(packed, object.bytes, plain.bytes, pool));
+    return plain;
+  };
+  Result<FetchedObject> plain = unpacked();
+  if (!plain.ok()) return std::move(plain).status().at(store.url() + "/" + part.name);
+  return plain;
+}
+
 Status add_checkpoint_file(const FetchedObject& file, MemoryState* state) {
   DW_ASSIGN_OR_RETURN(const SafetensorsView view, parse_safetensors(file.bytes));
   for (const TensorView& tensor : view.tensors) {
@@ -61,10 +80,11 @@ Status add_checkpoint_file(const FetchedObject& file, MemoryState* state) {
 Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& allocate,
                    MemoryState* state, ThreadPool* pool) {
   if (!entry.old_digest) {  // brings a tensor whole
-    DW_ASSIGN_OR_RETURN(const auto owner, allocate(payload.size()));
-    std::copy(payload.begin(), payload.end(), owner.get());
-    (*state)[entry.tensor] = {entry.dtype, entry.shape, {owner.get(), payload.size()}, owner};
-    return {};
+    const size_t size = size_t(entry.box_bytes());
+    DW_ASSIGN_OR_RETURN(const auto owner, allocate(size));
+    const MutableBytes bytes(owner.get(), size);
+    (*state)[entry.tensor] = {entry.dtype, entry.shape, bytes, owner};
+    return find_codec(entry.codec)->apply(layout_of(entry.dtype), payload, bytes, pool);
   }
   const auto found = state->find(entry.tensor);
   if (found == state->end()) return base_mismatch("there is no such tensor");
@@ -144,8 +164,11 @@ Attempted fetch_along(const Chain& chain, const Route& route, ThreadPool* pool,
   uint64_t done = 0;
   for (const Hop& hop : route.hops) {
     for (const PartRef& part : hop.parts) {
-      if (!hop.base && !part.name.ends_with(".safetensors")) continue;
-      const Result<FetchedObject> file = fetch_object(store, part, allocate);
+      const bool weights = plain_file_name(part.name).ends_with(kSafetensorsSuffix);
+      if (!hop.base && !weights) continue;
+      const Result<FetchedObject> file = hop.base
+                                             ? fetch_object(store, part, allocate)
+                                             : fetch_checkpoint_file(store, part, allocate, pool);
       if (!file.ok()) {
         const bool bad = is_damaged_or_gone(file.status());
         return {file.status(), bad ? std::optional(part.name) : std::nullopt};

@@ -31,7 +31,11 @@ struct FetchedObject {
 };
 Result<FetchedObject> fetch_object(Store& store, const PartRef& part, const Allocate& allocate);
 
-// The tensors of one file of a version that is stored whole, which they stay in.
+// One file of a version that is stored whole, unpacked if it is packed.
+Result<FetchedObject> fetch_checkpoint_file(Store& store, const PartRef& part,
+                                            const Allocate& allocate, ThreadPool* pool);
+
+// The tensors of such a file, which they stay in.
 Status add_checkpoint_file(const FetchedObject& file, MemoryState* state);
 // One entry of a delta. Nothing is proven.
 Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& allocate,

@@ -75,7 +75,8 @@ Result<JournalRecord> build_from_whole(const BuildContext& build, const Hop& who
     std::set<std::string> done(built.begin(), built.end());
     done.insert(layout.gone.begin(), layout.gone.end());
     for (const PartRef& part : whole.parts) {
-      DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(part));
+      DW_ASSIGN_OR_RETURN(const std::string stored, checkpoint_file_of(part));
+      const std::string name(plain_file_name(stored));
       if (!is_weights_file(name) || !done.insert(name).second) continue;
       DW_RETURN_IF_ERROR(rename_path(fetched / name, files.folder / name));
     }

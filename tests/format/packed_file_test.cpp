@@ -1,0 +1,112 @@
+// Packed files: what the header of one may say, and what it may not.
+#include "format/packed_file.h"
+
+#include <gtest/gtest.h>
+
+#include "codec/choose.h"
+#include "format/layout.h"
+#include "tensor/safetensors.h"
+
+namespace deltawire {
+namespace {
+
+std::string as_text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A plain file with three tensors, and what it is packed to.
+struct PackedCase {
+  std::string plain, packed;
+
+  PackedCase() {
+    const std::vector<TensorSpec> specs = {
+        {"weights", DType::kBF16, {30, 100}}, {"#odd", DType::kU8, {5}}, {"none", DType::kF32, {0}}};
+    PackedFile file;
+    file.plain_header = serialise_safetensors_header(specs, {{"format", "pt"}}).value();
+    std::string data(6005, 'x');
+    for (size_t i = 0; i < 3000; ++i) data[2 * i] = char(i * 7), data[2 * i + 1] = '\x3c';
+    plain = file.plain_header + data;
+    file.plain_bytes = plain.size();
+    std::string payloads;
+    const size_t sizes[] = {6000, 5, 0};
+    size_t at = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      const Bytes bytes(reinterpret_cast<const uint8_t*>(data.data()) + at, sizes[i]);
+      at += sizes[i];
+      const auto choice =
+          encode_whole_array(layout_of(specs[i].dtype), bytes, false, nullptr, nullptr).value();
+      file.tensors.push_back({choice.codec, specs[i].dtype, 0, choice.encoded.payload.size()});
+      payloads += as_text(choice.encoded.payload);
+    }
+    packed = serialise_packed_front({"weights", "#odd", "none"}, &file).value() + payloads;
+  }
+};
+
+Bytes as_bytes(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+TEST(PackedFile, GivesThePlainFileBack) {
+  const PackedCase made;
+  EXPECT_LT(made.packed.size(), made.plain.size());
+  EXPECT_TRUE(parse_safetensors(as_bytes(made.packed)).ok());  // any tool lists it
+  const auto file = parse_packed(as_bytes(made.packed));
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  EXPECT_EQ(file->tensors[0].codec, CodecId::kExponents);
+  EXPECT_EQ(file->tensors[1].codec, CodecId::kRaw);
+  std::vector<uint8_t> plain(file->plain_bytes);
+  ASSERT_TRUE(unpack(*file, as_bytes(made.packed), plain, nullptr).ok());
+  EXPECT_EQ(as_text(plain), made.plain);
+}
+
+TEST(PackedFile, TheFrontIsEnough) {
+  const PackedCase made;
+  const size_t header = 8 + size_t(load_le<uint64_t>(made.packed.data()));
+  const auto front = packed_front_bytes(made.packed.substr(0, header), made.packed.size());
+  ASSERT_TRUE(front.ok());
+  EXPECT_TRUE(parse_packed_front(made.packed.substr(0, *front), made.packed.size()).ok());
+  EXPECT_FALSE(parse_packed_front(made.packed.substr(0, *front - 1), made.packed.size()).ok());
+}
+
+TEST(PackedFile, NoDamageOfTheFrontIsMoreThanAnError) {
+  const PackedCase made;
+  const auto file = parse_packed(as_bytes(made.packed));
+  const size_t front = size_t(file->tensors[0].begin);
+  for (size_t i = 0; i < front; ++i) {
+    for (const int bit : {0, 3, 7}) {
+      std::string text = made.packed;
+      text[i] = char(text[i] ^ 1 << bit);
+      const auto parsed = parse_packed(as_bytes(text));
+      if (!parsed.ok()) continue;
+      EXPECT_LE(parsed->plain_bytes, 2 * text.size() + 1);
+      std::vector<uint8_t> plain(parsed->plain_bytes);
+      (void)unpack(*parsed, as_bytes(text), plain, nullptr);
+    }
+  }
+  for (size_t size = 0; size < made.packed.size(); size += 37) {
+    EXPECT_FALSE(parse_packed(as_bytes(made.packed.substr(0, size))).ok()) << size;
+  }
+}
+
+// The texts of headers, changed without moving anything.
+TEST(PackedFile, RefusesLies) {
+  const PackedCase made;
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = made.packed;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    return parse_packed(as_bytes(text)).status();
+  };
+  EXPECT_EQ(with("whole/1 ", "whole/2 ").code(), Code::kUnsupported);
+  EXPECT_EQ(with("exponents", "exponentz").code(), Code::kUnsupported);
+  EXPECT_EQ(with(";raw;", ";rax;").code(), Code::kUnsupported);
+  EXPECT_EQ(with("exponents;raw", "raw;exponents").code(), Code::kCorruption);
+  EXPECT_EQ(with("#header", "#heeder").code(), Code::kCorruption);
+  EXPECT_EQ(with("\"deltawire\"", "\"deltawira\"").code(), Code::kCorruption);
+  EXPECT_EQ(with("\"BF16\"", "\"BF61\"").code(), Code::kUnsupported);
+  EXPECT_EQ(with("[30,100]", "[31,100]").code(), Code::kCorruption);
+}
+
+}  // namespace
+}  // namespace deltawire
