@@ -84,9 +84,10 @@ void add_publish(Command& app, Context& context, Call* call) {
               "limit of the hook (default 600)", 0.001, 86400);
   verb->add_flag("--single-writer", publish_options.single_writer,
                  "there is no other publisher: allow a store without conditional put");
-  verb->add_flag("--plain-files", publish_options.plain_files,
-                 "store whole versions as plain checkpoints, larger, which engines can load from the "
-                 "store");
+  verb->add_flag(
+      "--plain-files", publish_options.plain_files,
+      "store whole versions as plain checkpoints, larger, which engines can load from the "
+      "store");
   auto* watching = verb->add_flag("--watch", options->watch,
                                   "publish every complete checkpoint that appears in the folder "
                                   "CKPT, in order, until interrupted");

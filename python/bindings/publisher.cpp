@@ -54,8 +54,7 @@ void bind_publisher(nb::module_& module) {
            nb::arg("pinned"), nb::arg("anchors"), nb::arg("keys"), nb::arg("ranks"),
            nb::arg("hook_before_commit").none(), nb::arg("limits"), nb::arg("cuda"),
            nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"), nb::arg("plain_files"),
-           nb::arg("new_run"),
-           nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("new_run"), nb::arg("single_writer"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

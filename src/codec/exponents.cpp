@@ -16,8 +16,7 @@ Result<std::vector<uint8_t>> encode_array(Layout layout, Bytes array, Hasher* ha
     DW_RETURN_IF_ERROR(check_array(layout, array.size()));
     const size_t block_bytes = kBlockElements * layout.width;
     const size_t num_blocks = (array.size() + block_bytes - 1) / block_bytes;
-    std::vector<BlockWriter> writers(std::min<size_t>(num_workers(pool), num_blocks),
-                                     BlockWriter(layout));
+    std::vector<BlockWriter> writers(num_workers(pool), BlockWriter(layout));
     std::vector<std::vector<uint8_t>> blocks(num_blocks);
     DW_RETURN_IF_ERROR(
         parallel_try("encoding", pool, num_blocks, [&](size_t i, unsigned worker) -> Status {

@@ -68,9 +68,10 @@ uint8_t plan_base(Layout layout, Bytes block) noexcept;
 // Writes coded blocks; one for each thread.
 class BlockWriter {
  public:
-  explicit BlockWriter(Layout layout);
+  explicit BlockWriter(Layout layout) : layout_(layout) {}
   // The block as `base` makes it, or raw where that is no smaller; valid until the next call.
-  Bytes write(Bytes block, uint8_t base) noexcept;
+  // May throw std::bad_alloc.
+  Bytes write(Bytes block, uint8_t base);
 
  private:
   const Layout layout_;

@@ -66,16 +66,12 @@ BlockPlan plan_block(Layout layout, Bytes block) noexcept {
   return plan;
 }
 
-BlockWriter::BlockWriter(Layout layout) : layout_(layout) {
-  const std::optional<KeyForm> form = form_of(layout);
-  // Every key may be far, when somebody writes to the array meanwhile.
-  if (form) room_.resize(1 + key_planes::bytes(*form, kBlockElements) + kBlockElements);
-}
-
-Bytes BlockWriter::write(Bytes block, uint8_t base) noexcept {
+Bytes BlockWriter::write(Bytes block, uint8_t base) {
   const std::optional<KeyForm> form = form_of(layout_);
   if (!form) return block;
   const size_t n = block.size() / layout_.width, planes = key_planes::bytes(*form, n);
+  // Every key may be far, when somebody writes to the array meanwhile.
+  if (room_.size() < 1 + planes + n) room_.resize(1 + planes + n);
   room_[0] = base;
   const size_t far = kernels().split_keys[size_t(*form)](block.data(), n, base, room_.data() + 1,
                                                          room_.data() + 1 + planes);

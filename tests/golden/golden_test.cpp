@@ -113,7 +113,8 @@ TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
 
 INSTANTIATE_TEST_SUITE_P(EveryCodec, GoldenTest,
                          ::testing::Values("raw", "indices", "gaps", "gaps-zstd", "xor-zstd",
-                                           "overwrite-zstd", "tight", "auto", "adler32", "sum128"),
+                                           "overwrite-zstd", "tight", "exponents", "auto",
+                                           "adler32", "sum128"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = c == '-' ? '_' : c;

@@ -18,6 +18,8 @@ import tempfile
 
 from format_test import APPLY, WIDTH, elements_of, read_safetensors
 
+SEEN = set()  # codecs of whole tensors
+
 
 def sha256(data):
     return hashlib.sha256(data).hexdigest()
@@ -36,6 +38,25 @@ def read_record(path, kind):
 def weights(path):
     return {name: (dtype, shape, elements_of(data, WIDTH[dtype]))
             for name, (dtype, shape, data) in read_safetensors(path)[1].items()}
+
+
+def packed_weights(path):
+    metadata, entries = read_safetensors(path)
+    assert metadata["deltawire"].startswith("whole/1 ")
+    header, *payloads = [data for _, _, data in entries.values()]
+    assert len(header) == 8 + int.from_bytes(header[:8], "little")
+    plain = json.loads(header[8:])
+    plain.pop("__metadata__", None)
+    tensors = sorted(plain.items(), key=lambda item: item[1]["data_offsets"])
+    size = len(header) + (tensors[-1][1]["data_offsets"][1] if tensors else 0)
+    assert metadata["deltawire"] == f"whole/1 {size}"
+    state = {}
+    for (name, entry), codec, payload in zip(tensors, metadata["deltawire.codecs"].split(";"), payloads, strict=True):
+        begin, end = entry["data_offsets"]
+        count = (end - begin) // WIDTH[entry["dtype"]]
+        state[name] = (entry["dtype"], entry["shape"], APPLY[codec](payload, [0] * count, entry["dtype"]))
+        SEEN.add(codec)
+    return state
 
 
 class Reader:
@@ -76,13 +97,15 @@ class Reader:
     def copies(self, parts):
         """Of those files, in the folder of a version stored whole."""
         return {ref["name"].rsplit("/", 1)[1]: self.part(ref).read_bytes() for ref in parts
-                if not ref["name"].endswith(".safetensors")}
+                if not ref["name"].endswith((".safetensors", ".safetensors.packed"))}
 
     def whole(self, parts):
         state = {}
         for ref in parts:
             if ref["name"].endswith(".safetensors"):
                 state.update(weights(self.part(ref)))
+            elif ref["name"].endswith(".safetensors.packed"):
+                state.update(packed_weights(self.part(ref)))
         return state
 
     def patched(self, state, parts):
@@ -177,6 +200,7 @@ def main():
         run("compact", store, "--span", "2", "--codec", "tight")
         found = check_hops(store, *check_chain(store, published))
         assert found == {"anchor", "merged"}, found
+        assert "exponents" in SEEN, SEEN
     print(f"a chain of {len(published)} versions, its anchors and merged deltas read by docs/format.md alone")
 
 

@@ -3,7 +3,7 @@
 
 usage: format_test.py DELTAWIRE
 
-Slow, plain and without any package. It reads parts, takes `raw`, `indices`, `gaps` and `tight` payloads
+Slow, plain and without any package. It reads parts, takes `raw`, `indices`, `gaps`, `exponents` and `tight` payloads
 apart and makes the new weights of the old ones; digests and zstd are left to others.
 """
 import json
@@ -50,6 +50,66 @@ def take_leb128(payload, at):
 
 def apply_raw(payload, old, dtype):
     return elements_of(payload, WIDTH[dtype])
+
+
+def packed_bytes(n):
+    return n // 512 * 192 + 3 * ((n % 512 + 7) // 8)
+
+
+def unpack_threes(data, n):
+    """n values of three bits."""
+    values, at = [], 0
+    for begin in range(0, n, 512):
+        m = min(512, n - begin)
+        columns = (m + 7) // 8
+        a, b, c = (data[at + i * columns : at + (i + 1) * columns] for i in range(3))
+        rows = [[x & 7 for x in a], [x >> 3 & 7 for x in a], [x & 7 for x in b], [x >> 3 & 7 for x in b],
+                [x & 7 for x in c], [x >> 3 & 7 for x in c],
+                [x >> 6 | (z >> 6 & 1) << 2 for x, z in zip(a, c)], [y >> 6 | (z >> 7) << 2 for y, z in zip(b, c)]]
+        group = [value for row in rows for value in row]
+        assert not any(group[m:])
+        values += group[:m]
+        at += 3 * columns
+    return values
+
+
+def exponents_block(block, n, dtype):
+    if len(block) == n * WIDTH[dtype]:
+        return elements_of(block, WIDTH[dtype])
+    base, at = block[0], 1
+
+    def take(size):
+        nonlocal at
+        at += size
+        return block[at - size : at]
+
+    low = elements_of(take(2 * n), 2) if dtype == "F32" else [0] * n
+    middle = take(n)
+    high = unpack_threes(take(packed_bytes(n)), n) if dtype == "F16" else [0] * n
+    codes, far = unpack_threes(take(packed_bytes(n)), n), iter(block[at:])
+    keys = [next(far) if code == 7 else base + code for code in codes]
+    assert next(far, None) is None
+    if dtype == "F16":
+        return [(h >> 2) << 15 | key << 10 | (h & 3) << 8 | m for h, key, m in zip(high, keys, middle)]
+    tops = [(m >> 7) << 15 | key << 7 | m & 127 for key, m in zip(keys, middle)]
+    return tops if dtype == "BF16" else [top << 16 | bits for top, bits in zip(tops, low)]
+
+
+def unpack_exponents(payload, n, dtype):
+    size = 1 << payload[0]
+    starts = range(0, n, size)
+    front = 1 + 8 * len(starts)
+    ends = elements_of(payload[1:front], 8)
+    assert front + (ends[-1] if ends else 0) == len(payload)
+    elements = []
+    for start, begin, end in zip(starts, [0, *ends], ends):
+        assert dtype in ("BF16", "F16", "F32") or end - begin == min(size, n - start) * WIDTH[dtype]
+        elements += exponents_block(payload[front + begin : front + end], min(size, n - start), dtype)
+    return elements
+
+
+def apply_exponents(payload, old, dtype):
+    return unpack_exponents(payload, len(old), dtype)
 
 
 def apply_indices(payload, old, dtype):
@@ -297,7 +357,7 @@ def apply_tight(payload, old, dtype):
     return new
 
 
-APPLY = {"raw": apply_raw, "indices": apply_indices, "gaps": apply_gaps, "tight": apply_tight}
+APPLY = {"raw": apply_raw, "indices": apply_indices, "gaps": apply_gaps, "exponents": apply_exponents, "tight": apply_tight}
 
 
 def check(delta, old_path, new_path):
@@ -380,7 +440,7 @@ def main():
     for dtype in KEY:
         for fitted in (0, 1):
             assert ("tight", dtype, fitted) in seen, (dtype, fitted)
-        for codec in ("raw", "indices", "gaps"):
+        for codec in ("raw", "indices", "gaps", "exponents"):
             assert (codec, dtype) in seen, (codec, dtype)
     print(f"{len(seen)} kinds of payload read by docs/format.md alone")
 
