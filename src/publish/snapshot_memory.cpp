@@ -175,16 +175,12 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
 Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
                                        const PieceRecord& record, Piece* piece) {
   if (changes.empty()) return {};
-  if (!piece->held) {
-    const Bytes contents = changes[0].payload.bytes;
-    DW_RETURN_IF_ERROR(piece->allocate(contents.size()));
-    copy_all(contents, piece->bytes, pool_);
-  } else {
-    for (const KeptChange& change : changes) {
-      DW_RETURN_IF_ERROR(find_codec(change.codec)
-                             ->apply(layout_of(record.dtype), change.payload.bytes,
-                                     piece->bytes.subspan(change.begin, change.size_bytes), pool_));
-    }
+  // A tensor that is new comes whole.
+  if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(size_t(changes[0].size_bytes)));
+  for (const KeptChange& change : changes) {
+    DW_RETURN_IF_ERROR(find_codec(change.codec)
+                           ->apply(layout_of(record.dtype), change.payload.bytes,
+                                   piece->bytes.subspan(change.begin, change.size_bytes), pool_));
   }
   return check_advanced(record, digest_of(record.digest.kind, piece->bytes));
 }
@@ -229,8 +225,11 @@ Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<
     const std::span<const KeptChange> changes = next.kept->of(i);
     if (changes.empty()) continue;
     if (!piece->held) {
-      DW_ASSIGN_OR_RETURN(piece->on_device,
-                          next.device->hold(changes[0].payload.bytes, record.dtype));
+      std::vector<uint8_t> whole(size_t(changes[0].size_bytes));
+      DW_RETURN_IF_ERROR(
+          find_codec(changes[0].codec)
+              ->apply(layout_of(record.dtype), changes[0].payload.bytes, whole, pool_));
+      DW_ASSIGN_OR_RETURN(piece->on_device, next.device->hold(whole, record.dtype));
       piece->held = true;
     } else {
       steps.push_back({piece->on_device.get(), &changes[0]});

@@ -593,7 +593,9 @@ TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
   const Model first = model;
   model.step();
   testing::write_sharded(folder.path() / "b", model.tensors, 3);
-  auto publisher = Publisher::open(directory);
+  PublishOptions options;
+  options.plain_files = true;
+  auto publisher = Publisher::open(directory, options);
   ASSERT_TRUE(publisher.ok());
   ASSERT_TRUE(publisher->publish_checkpoint(folder.path() / "a").ok());
   const auto report = publisher->publish_checkpoint(folder.path() / "b");
