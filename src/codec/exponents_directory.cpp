@@ -48,6 +48,11 @@ Result<Directory> Directory::parse(Layout layout, uint64_t array_bytes, Bytes fr
   for (size_t at = kLogBytes; at < size; at += kEndBytes) {
     const auto end = load_le<uint64_t>(front.data() + at);
     if (end < last || end > all) return bad_payload("end of a block", "ascending ends", end);
+    const size_t block = directory.ends_.size();
+    const uint64_t most = directory.array_end(block) - directory.array_begin(block);
+    if (end - last > most) {
+      return bad_payload("size of a block", "at most " + std::to_string(most), end - last);
+    }
     directory.ends_.push_back(last = end);
   }
   if (last != all) return bad_payload("payload size", size + last, payload_bytes);

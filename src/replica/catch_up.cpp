@@ -107,15 +107,8 @@ Status CatchUp::fetch_then_build() {
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   {
     Fetch fetch(start_.chain.store(), std::move(items));
-    while (true) {
-      const Result<std::optional<size_t>> next = fetch.next(attempt_.progress.of_fetching());
-      if (!next.ok()) return note_bad_part(&fetch, next.status());
-      if (!*next) break;
-      if (**next >= num_parts_) continue;
-      Status status = parts().unpack(fetch.items()[**next], sink_.pool());
-      if (status.code() == Code::kCorruption) bad_part_ = fetch.items()[**next].part.name;
-      DW_RETURN_IF_ERROR(std::move(status));
-    }
+    Status status = fetch.finish(attempt_.progress.of_fetching());
+    if (!status.ok()) return note_bad_part(&fetch, std::move(status));
   }
   DW_SYNC_POINT("replica: all parts fetched");
   attempt_.clock.begin("decode");

@@ -60,7 +60,6 @@ class CatchUpSink {
 
   // Bytes of the weights that are there already.
   virtual uint64_t local_bytes() const { return 0; }
-  virtual ThreadPool* pool() = 0;
   // For parts, while they are worked on.
   virtual std::filesystem::path work_folder() const = 0;
   // What is fetched after the parts. No path leads around it.

@@ -24,7 +24,6 @@ class FileSink final : public CatchUpSink {
   Status look_at_route() override;
   Result<bool> is_there() override;
   uint64_t local_bytes() const override;
-  ThreadPool* pool() override { return &replica_.pool; }
   std::filesystem::path work_folder() const override { return replica_.layout.work(); }
   Result<std::vector<FetchItem>> items_beside() override;
   Result<bool> open_held() override;

@@ -4,10 +4,21 @@
 #include "format/checkpoint_files.h"
 #include "replica/limits.h"
 #include "replica/local_layout.h"
-#include "replica/unpack_file.h"
+#include "replica/unpack_stream.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
+namespace {
+
+// The plain file is made in the item's place; `aside` holds what comes too early.
+void unpack_on_the_way(FetchItem* item, fs::path aside) {
+  item->follow = [plain = item->to, bytes = item->part.size_bytes] {
+    return std::make_unique<UnpackStream>(plain, bytes);
+  };
+  item->to = std::move(aside);
+}
+
+}  // namespace
 
 Result<std::vector<FetchItem>> HopFiles::make() const {
   std::vector<FetchItem> items;
@@ -21,23 +32,17 @@ Result<std::vector<FetchItem>> HopFiles::make() const {
       DW_RETURN_IF_ERROR(make_folder(packed()));
     }
     for (size_t p = 0; p < hop.parts.size(); ++p) {
-      fs::path to = part(h, p).path;
+      FetchItem item{hop.parts[p], part(h, p).path};
       if (!hop.base) {
         DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(hop.parts[p]));
         if (!is_weights_file(name)) continue;
-        to = (is_packed_file(name) ? packed() : folder) / name;
+        item.to = folder / plain_file_name(name);
+        if (is_packed_file(name)) unpack_on_the_way(&item, packed() / name);
       }
-      items.push_back({hop.parts[p], std::move(to)});
+      items.push_back(std::move(item));
     }
   }
   return items;
-}
-
-Status HopFiles::unpack(const FetchItem& item, ThreadPool* pool) const {
-  const std::string name = item.to.filename().string();
-  if (item.to.parent_path() != packed() || !is_packed_file(name)) return {};
-  return unpack_file(item.to, anchor() / plain_file_name(name), pool)
-      .at(url_ + "/" + item.part.name);
 }
 
 PartFile HopFiles::part(size_t hop, size_t part) const {

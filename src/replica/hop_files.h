@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "chain/plan.h"
 #include "delta/delta_reader.h"
 #include "deltawire/status.h"
@@ -25,9 +24,6 @@ class HopFiles {
   Result<std::vector<FetchItem>> make() const;
 
   std::filesystem::path anchor() const { return folder_ / "anchor"; }  // of the hop without a base
-  // Does nothing for an item that is not packed; else makes the plain file in anchor() of it, and
-  // removes it.
-  Status unpack(const FetchItem& item, ThreadPool* pool) const;
   PartFile part(size_t hop, size_t part) const;
   // Of all hops that have a base, when their parts are there.
   Result<std::vector<Delta>> open_deltas() const;

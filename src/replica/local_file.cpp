@@ -97,13 +97,6 @@ Status PatchedFile::sync() {
   return {};
 }
 
-Status create_file(const fs::path& path, uint64_t size) {
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) return system_error(path, "cannot create", errno);
-  if (::ftruncate(file.get(), off_t(size)) != 0) return system_error(path, "cannot grow", errno);
-  return {};
-}
-
 Status clone_file(const fs::path& from, const fs::path& to) {
   const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
   if (source.get() < 0) return system_error(from, "cannot open", errno);

@@ -40,9 +40,6 @@ class PatchedFile {
   size_t size_ = 0;
 };
 
-// A file of that many zeros, in place of what was there.
-Status create_file(const std::filesystem::path& path, uint64_t size);
-
 // A copy that shares its blocks with the original where the filesystem can (reflink); else its
 // bytes are copied. `to` must not be there.
 Status clone_file(const std::filesystem::path& from, const std::filesystem::path& to);

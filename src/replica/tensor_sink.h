@@ -16,7 +16,6 @@ class TensorSink final : public CatchUpSink {
   Status begin() override;
   Status look_at_route() override;
   Result<bool> is_there() override;
-  ThreadPool* pool() override { return &replica_.pool; }
   std::filesystem::path work_folder() const override { return replica_.parts_folder(); }
   Result<bool> open_held() override { return true; }
   HeldTensors held() const override { return {kGivenTensors, replica_.forms}; }

@@ -56,14 +56,20 @@ Status Fetch::fetch_item(const FetchItem& item) {
 
 Status Fetch::fetch_once(const FetchItem& item) {
   const std::string place = store_.url() + "/" + item.part.name;
-  DW_ASSIGN_OR_RETURN(const auto sink,
-                      FetchSink::create(item.to, item.part.size_bytes, &received_, &stop_));
+  const std::unique_ptr<Follower> follower = item.follow ? item.follow() : nullptr;
+  DW_ASSIGN_OR_RETURN(const auto sink, FetchSink::create(item.to, item.part.size_bytes, &received_,
+                                                         &stop_, follower.get()));
   // An object that is not there, or ends early, is named by the store.
   DW_RETURN_IF_ERROR(store_.download(item.part.name, item.part.size_bytes, sink.get()));
   DW_ASSIGN_OR_RETURN(const Digest got, sink->finish());
   if (got != item.part.sha256) {
     return corruption(place + ": sha-256: expected " + item.part.sha256.hex() + ", got " +
                       got.hex());
+  }
+  if (follower != nullptr) {
+    DW_RETURN_IF_ERROR(sink->followed().at(place));
+    std::error_code error;
+    std::filesystem::remove(item.to, error);  // nobody reads it; its folder goes later
   }
   DW_SYNC_POINT("replica: part fetched");
   return {};

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 #include "format/manifest.h"
+#include "transfer/fetch_sink.h"
 
 namespace deltawire {
 
@@ -28,6 +30,8 @@ bool is_damaged_or_gone(const Status& status) noexcept;
 struct FetchItem {
   PartRef part;
   std::filesystem::path to;
+  // Makes what takes the object while it arrives; then `to` is only needed meanwhile.
+  std::function<std::unique_ptr<Follower>()> follow = {};
 };
 
 // Downloads in threads of its own from the moment it is made, in the order of the items. One that

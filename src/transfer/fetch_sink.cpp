@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/guard.h"
+
 namespace deltawire {
 namespace {
 
@@ -22,7 +24,8 @@ Status errno_status(const std::filesystem::path& path, std::string_view what, in
 Result<std::unique_ptr<FetchSink>> FetchSink::create(const std::filesystem::path& path,
                                                      uint64_t size_bytes,
                                                      std::atomic<uint64_t>* received,
-                                                     const std::atomic<bool>* stop) {
+                                                     const std::atomic<bool>* stop,
+                                                     Follower* follower) {
   std::unique_ptr<FetchSink> sink(new FetchSink);
   sink->path_ = path;
   sink->size_bytes_ = size_bytes;
@@ -30,7 +33,8 @@ Result<std::unique_ptr<FetchSink>> FetchSink::create(const std::filesystem::path
   sink->stop_ = stop;
   sink->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (sink->fd_ < 0) return errno_status(path, "cannot create", errno);
-  if (size_bytes == 0) return sink;
+  sink->follower_ = follower;
+  if (size_bytes == 0 || follower != nullptr) return sink;
   int error;
   while ((error = ::posix_fallocate(sink->fd_, 0, off_t(size_bytes))) == EINTR) {
   }
@@ -63,6 +67,7 @@ Status FetchSink::write(uint64_t offset, std::span<const uint8_t> bytes) {
                       std::to_string(size_bytes_));
   }
   if (bytes.empty()) return {};
+  if (follower_ != nullptr) return follow(offset, bytes);
   DW_RETURN_IF_ERROR(write_at(offset, bytes));
   received_->fetch_add(bytes.size());
   const uint64_t end = offset + bytes.size();
@@ -83,24 +88,49 @@ Status FetchSink::write(uint64_t offset, std::span<const uint8_t> bytes) {
   return hash_early_pieces();
 }
 
+void FetchSink::use(std::span<const uint8_t> bytes) {
+  hasher_.update(bytes);
+  if (follower_ == nullptr || !followed_.ok()) return;
+  followed_ = guard_memory("unpacking", [&]() -> Status { return follower_->take(bytes); });
+}
+
+// What was used already is not used again, whatever it is now: the digest tells.
+Status FetchSink::follow(uint64_t offset, std::span<const uint8_t> bytes) {
+  received_->fetch_add(bytes.size());
+  const uint64_t end = offset + bytes.size();
+  const std::lock_guard lock(mutex_);
+  if (end <= hashed_) return {};
+  if (offset > hashed_) {
+    DW_RETURN_IF_ERROR(write_at(offset, bytes));
+    uint64_t& known = early_[offset];
+    known = std::max(known, end);
+    return {};
+  }
+  use(bytes.subspan(size_t(hashed_ - offset)));
+  hashed_ = end;
+  return hash_early_pieces();
+}
+
 Status FetchSink::hash_early_pieces() {
-  while (!early_.empty() && early_.begin()->first == hashed_) {
-    const uint64_t end = early_.begin()->second;
-    DW_RETURN_IF_ERROR(hash_file(hashed_, end, &hasher_));
+  while (!early_.empty() && early_.begin()->first <= hashed_) {
+    const uint64_t end = std::max(hashed_, early_.begin()->second);
+    DW_RETURN_IF_ERROR(read_file(hashed_, end, [this](Bytes bytes) { use(bytes); }));
     hashed_ = end;
     early_.erase(early_.begin());
   }
   return {};
 }
 
-Status FetchSink::hash_file(uint64_t begin, uint64_t end, Hasher* hasher) const {
+Status FetchSink::read_file(uint64_t begin, uint64_t end,
+                            const std::function<void(Bytes)>& take) const {
+  if (begin == end) return {};
   std::vector<uint8_t> buffer(size_t(std::min<uint64_t>(kReadBytes, end - begin)));
   while (begin < end) {
     const size_t wanted = size_t(std::min<uint64_t>(buffer.size(), end - begin));
     const ssize_t n = ::pread(fd_, buffer.data(), wanted, off_t(begin));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return errno_status(path_, "cannot read", n < 0 ? errno : EIO);
-    hasher->update({buffer.data(), size_t(n)});
+    take({buffer.data(), size_t(n)});
     begin += uint64_t(n);
   }
   return {};
@@ -109,9 +139,15 @@ Status FetchSink::hash_file(uint64_t begin, uint64_t end, Hasher* hasher) const 
 Result<Digest> FetchSink::finish() {
   const std::lock_guard lock(mutex_);
   if (!twice_ && hashed_ == size_bytes_) return hasher_.finish();
+  if (follower_ != nullptr) return corruption(path_.string() + ": bytes are missing");
   Hasher whole(DigestKind::kSha256);
-  DW_RETURN_IF_ERROR(hash_file(0, size_bytes_, &whole));
+  DW_RETURN_IF_ERROR(read_file(0, size_bytes_, [&](Bytes bytes) { whole.update(bytes); }));
   return whole.finish();
+}
+
+Status FetchSink::followed() {
+  if (follower_ == nullptr || !followed_.ok()) return followed_;
+  return follower_->finish();
 }
 
 }  // namespace deltawire

@@ -1,0 +1,154 @@
+// Whole versions on their way: packed while they are read, unpacked while they arrive, in pieces of
+// any size.
+#include "publish/packed_body.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "format/packed_file.h"
+#include "replica/unpack_stream.h"
+#include "store/bodies.h"
+#include "support/temp_folder.h"
+#include "tensor/safetensors.h"
+#include "transfer/fetch_sink.h"
+
+namespace deltawire {
+namespace {
+
+// Weights of several dtypes, more than one block, and what does not pay.
+std::string make_plain_file(uint64_t seed) {
+  const std::vector<TensorSpec> specs = {
+      {"a", DType::kBF16, {300, 500}}, {"b", DType::kF32, {70'001}}, {"c", DType::kU8, {1'500'000}},
+      {"d", DType::kF16, {3}},         {"e", DType::kBF16, {0}},     {"f", DType::kF16, {80'000}}};
+  std::mt19937_64 random(seed);
+  std::string file = serialise_safetensors_header(specs, {{"format", "pt"}}).value();
+  for (const TensorSpec& spec : specs) {
+    const size_t size = size_t(tensor_size_bytes(spec.dtype, spec.shape).value());
+    for (size_t i = 0; i < size; ++i) {
+      const bool top = spec.dtype != DType::kU8 && i % (spec.dtype == DType::kF32 ? 4 : 2) + 1 ==
+                                                       (spec.dtype == DType::kF32 ? 4 : 2);
+      file.push_back(char(top ? 0x3b + random() % 2 : random()));
+    }
+  }
+  return file;
+}
+
+Bytes bytes_of_text(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+std::string read_in_pieces(const Body& body, size_t most, std::mt19937_64& random) {
+  std::string out;
+  while (out.size() < body.size()) {
+    std::vector<uint8_t> piece(
+        std::min<size_t>(1 + random() % most, size_t(body.size()) - out.size()));
+    EXPECT_TRUE(body.read(out.size(), piece).ok());
+    out.append(piece.begin(), piece.end());
+  }
+  return out;
+}
+
+std::string file_text(const std::filesystem::path& path) {
+  const auto file = MappedFile::open(path);
+  EXPECT_TRUE(file.ok()) << file.status().to_string();
+  return {(*file)->bytes().begin(), (*file)->bytes().end()};
+}
+
+struct PackedBodyTest : ::testing::Test {
+  const std::string plain = make_plain_file(1);
+  std::shared_ptr<const Body> body = pack_body(OwnedBody::of(plain), nullptr).value();
+  std::mt19937_64 random{2};
+  TempFolder folder;
+};
+
+TEST_F(PackedBodyTest, IsTheSameHoweverItIsRead) {
+  ASSERT_NE(body, nullptr);
+  EXPECT_LT(body->size(), plain.size());
+  const std::string whole = read_in_pieces(*body, size_t(body->size()), random);
+  for (const size_t most : {1000, 100'000, 700'000}) {
+    EXPECT_TRUE(read_in_pieces(*body, most, random) == whole) << most;
+  }
+  for (int i = 0; i < 30; ++i) {  // in any order
+    const size_t at = random() % whole.size();
+    std::vector<uint8_t> piece(random() % (whole.size() - at));
+    ASSERT_TRUE(body->read(at, piece).ok());
+    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), bytes_of_text(whole).begin() + long(at)));
+  }
+  ThreadPool pool(3);
+  const auto by_threads = pack_body(OwnedBody::of(plain), &pool).value();
+  EXPECT_TRUE(read_in_pieces(*by_threads, 1 << 20, random) == whole);
+  const auto file = parse_packed(bytes_of_text(whole)).value();
+  std::vector<uint8_t> back(size_t(file.plain_bytes));
+  ASSERT_TRUE(unpack(file, bytes_of_text(whole), back, nullptr).ok());
+  EXPECT_TRUE(std::string(back.begin(), back.end()) == plain);
+}
+
+TEST_F(PackedBodyTest, NoiseIsNotPacked) {
+  std::string noise = serialise_safetensors_header({{"x", DType::kBF16, {50'000}}}).value();
+  for (int i = 0; i < 100'000; ++i) noise.push_back(char(random()));
+  EXPECT_EQ(pack_body(OwnedBody::of(noise), nullptr).value(), nullptr);
+}
+
+TEST_F(PackedBodyTest, UnpackedWhileItArrives) {
+  const std::string packed = read_in_pieces(*body, 1 << 20, random);
+  for (const size_t most : {50, 5000, 300'000, 3'000'000}) {
+    UnpackStream stream(folder.path() / "plain", packed.size());
+    for (size_t at = 0; at < packed.size();) {
+      const size_t size = std::min<size_t>(1 + random() % most, packed.size() - at);
+      const Status status = stream.take(bytes_of_text(packed).subspan(at, size));
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      at += size;
+    }
+    ASSERT_TRUE(stream.finish().ok());
+    EXPECT_TRUE(file_text(folder.path() / "plain") == plain) << most;
+  }
+}
+
+TEST_F(PackedBodyTest, DamageIsAnErrorOrAnotherFile) {
+  const std::string packed = read_in_pieces(*body, 1 << 20, random);
+  for (int i = 0; i < 200; ++i) {
+    std::string bad = packed;
+    const size_t at = i % 2 == 0 ? random() % 2000 : random() % bad.size();
+    bad[at] = char(bad[at] ^ 1 << random() % 8);
+    if (i % 5 == 0) bad.resize(at);
+    UnpackStream stream(folder.path() / "plain", packed.size());
+    Status status = stream.take(bytes_of_text(bad));
+    if (status.ok()) status = stream.finish();
+    EXPECT_TRUE(status.ok() || status.code() == Code::kCorruption ||
+                status.code() == Code::kUnsupported)
+        << status.to_string();
+    if (i % 5 == 0) EXPECT_FALSE(status.ok());
+  }
+}
+
+// A store may bring pieces in any order, and again after a failure.
+TEST_F(PackedBodyTest, PiecesComeInAnyOrderAndTwice) {
+  const std::string packed = read_in_pieces(*body, 1 << 20, random);
+  std::vector<std::pair<size_t, size_t>> pieces;
+  for (size_t at = 0; at < packed.size();) {
+    const size_t size = std::min<size_t>(1 + random() % 200'000, packed.size() - at);
+    pieces.emplace_back(at, size);
+    if (random() % 4 == 0) pieces.emplace_back(at, size / 2);
+    at += size;
+  }
+  for (int round = 0; round < 5; ++round) {
+    std::shuffle(pieces.begin(), pieces.end(), random);
+    std::atomic<uint64_t> received{0};
+    const std::atomic<bool> stop{false};
+    UnpackStream stream(folder.path() / "plain", packed.size());
+    const auto sink =
+        FetchSink::create(folder.path() / "aside", packed.size(), &received, &stop, &stream);
+    ASSERT_TRUE(sink.ok());
+    for (const auto& [at, size] : pieces) {
+      ASSERT_TRUE((*sink)->write(at, bytes_of_text(packed).subspan(at, size)).ok());
+    }
+    EXPECT_EQ((*sink)->finish().value(), digest_of(DigestKind::kSha256, bytes_of_text(packed)));
+    const Status status = (*sink)->followed();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_TRUE(file_text(folder.path() / "plain") == plain);
+  }
+}
+
+}  // namespace
+}  // namespace deltawire
