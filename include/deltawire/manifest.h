@@ -53,7 +53,7 @@ struct Schema {
 // How a version's bytes are laid out in the store.
 enum class VersionKind : uint8_t {
   kDelta,  // delta parts, onto `base`
-  kFull,   // the files of a checkpoint directory: safetensors, index, config, tokenizer, ...
+  kFull,   // the files of a checkpoint directory: safetensors (packed or plain), index, config, ...
 };
 
 // A tensor that was published in boxes by several ranks has a digest per box.

@@ -1,5 +1,5 @@
 // A safetensors file whose tensors are coded: how versions are stored whole. It is a safetensors
-// file itself; docs/format.md, section 5, has its bytes. Nothing in it is trusted.
+// file itself; docs/format.md, section 4, has its bytes. Nothing in it is trusted.
 #pragma once
 
 #include <cstdint>

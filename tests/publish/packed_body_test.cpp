@@ -9,8 +9,8 @@
 #include "format/packed_file.h"
 #include "replica/unpack_stream.h"
 #include "store/bodies.h"
-#include "test_files.h"
 #include "tensor/safetensors.h"
+#include "test_files.h"
 #include "transfer/fetch_sink.h"
 
 namespace deltawire {
