@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,8 @@ struct PullReport {
   std::vector<std::string> set_aside;
 };
 
+struct NewContents;  // of the library's own: src/replica/overwrite.h
+
 // One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).
 // Whatever happens, kill -9 included, LOCAL holds the old version or the new one after the next
 // commit(), which is the only call that writes files of the checkpoint. Unsupported: records,
@@ -124,6 +127,8 @@ class Replica {
 
  private:
   struct Impl;
+  friend Result<bool> overwrite(Replica* replica, uint64_t version,
+                                std::span<const NewContents> changed);
   explicit Replica(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

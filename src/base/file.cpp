@@ -45,6 +45,15 @@ std::string text_of(const FileIdentity& file) {
 }  // namespace
 
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path& path) {
+  return open(path, false);
+}
+
+Result<std::shared_ptr<MappedFile>> MappedFile::open_large(const std::filesystem::path& path) {
+  return open(path, true);
+}
+
+Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path& path,
+                                                     bool large) {
   // O_NONBLOCK: a FIFO under this name must be refused below, not waited for.
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return system_error(path, "cannot open");
@@ -59,6 +68,7 @@ Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path
   file->mapping_ = Mapping(fd.get(), file->size_, Mapping::Access::kRead);
   if (file->mapping_.data() == nullptr) return system_error(path, "cannot map");
   ::madvise(file->mapping_.data(), file->size_, MADV_SEQUENTIAL);
+  if (large) file->mapping_.read_by_descriptor(fd.get());
   return file;
 }
 

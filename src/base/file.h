@@ -26,6 +26,8 @@ struct FileIdentity {
 class MappedFile {
  public:
   static Result<std::shared_ptr<MappedFile>> open(const std::filesystem::path& path);
+  // Of a file that is large and copied piece by piece: copy_out() reads it, and no page is mapped.
+  static Result<std::shared_ptr<MappedFile>> open_large(const std::filesystem::path& path);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
@@ -40,6 +42,7 @@ class MappedFile {
 
  private:
   MappedFile() = default;
+  static Result<std::shared_ptr<MappedFile>> open(const std::filesystem::path& path, bool large);
   std::filesystem::path path_;
   FileIdentity opened_;
   Mapping mapping_;

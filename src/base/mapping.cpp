@@ -1,11 +1,14 @@
 #include "base/mapping.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -19,6 +22,10 @@ constinit std::atomic<Slot*> g_slots{nullptr};
 constinit std::mutex g_handler_mutex;
 uintptr_t g_page_bytes = 0;
 struct sigaction g_before;  // the handler that ours stands before
+
+// Descriptors are few; a process needs them for other things too.
+constexpr int kMostDescriptors = 256;
+constinit std::atomic<int> g_descriptors{0};
 
 // What was handed on last. A handler that neither mends a fault nor ends the process would see it
 // for ever.
@@ -115,6 +122,7 @@ Slot* take_slot(uintptr_t begin, uintptr_t end, bool writable) {
   slot->end.store(end);
   slot->writable.store(writable);
   slot->broken.store(false);
+  slot->fd.store(-1);
   slot->begin.store(begin);
   if (made) {
     slot->next = g_slots.load();
@@ -146,8 +154,22 @@ Mapping::Mapping(int fd, size_t size, Access access) noexcept {
 
 Mapping::~Mapping() {
   if (data_ == nullptr) return;
+  if (const int fd = slot_->fd.exchange(-1); fd >= 0) {
+    ::close(fd);
+    --g_descriptors;
+  }
   slot_->begin.store(0);
   ::munmap(data_, size_);
+}
+
+void Mapping::read_by_descriptor(int fd) noexcept {
+  if (slot_ == nullptr || slot_->fd.load() >= 0) return;
+  const int own = ++g_descriptors <= kMostDescriptors ? ::fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+  if (own < 0) {
+    --g_descriptors;
+    return;
+  }
+  slot_->fd.store(own);
 }
 
 Mapping::Mapping(Mapping&& other) noexcept
@@ -160,6 +182,47 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(slot_, other.slot_);
   return *this;
+}
+
+void copy_out(const uint8_t* from, uint8_t* to, size_t size) noexcept {
+  Slot* const slot = find_slot(reinterpret_cast<uintptr_t>(from));
+  const int fd = slot == nullptr ? -1 : slot->fd.load();
+  if (fd < 0) {
+    std::memcpy(to, from, size);
+    return;
+  }
+  const auto offset = off_t(reinterpret_cast<uintptr_t>(from) - slot->begin.load());
+  for (size_t done = 0; done < size;) {
+    const ssize_t n = ::pread(fd, to + done, size - done, offset + off_t(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFAULT) {  // no room for pages of `to`: that is its mapping's to say
+      std::memcpy(to + done, from + done, size - done);
+      return;
+    }
+    if (n <= 0) {  // cut short, or not to be read: as a fault would have it
+      slot->broken.store(true);
+      std::memset(to + done, 0, size - done);
+      return;
+    }
+    done += size_t(n);
+  }
+}
+
+double resident_share(const uint8_t* bytes, size_t size) noexcept {
+  const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(bytes) & ~(page - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(bytes) + size;
+  constexpr size_t kPages = 4096;
+  unsigned char there[kPages];
+  uint64_t resident = 0, pages = 0;
+  for (uintptr_t at = first; at < end; at += kPages * page) {
+    const size_t length = std::min<size_t>(kPages * page, end - at);
+    const size_t count = (length + page - 1) / page;
+    pages += count;
+    if (::mincore(reinterpret_cast<void*>(at), length, there) != 0) continue;
+    resident += uint64_t(std::count_if(there, there + count, [](auto one) { return one & 1; }));
+  }
+  return pages == 0 ? 1 : double(resident) / double(pages);
 }
 
 }  // namespace deltawire

@@ -14,4 +14,10 @@ const Codec& overwrite_zstd_codec() noexcept;
 const Codec& tight_codec() noexcept;
 const Codec& exponents_codec() noexcept;
 
+// `tight` of arrays of more than one block that others may write to; hashers must add up. Payloads
+// are those that tight_codec() would make of the copies.
+Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                      const Hashers& hashers, const Unsteady& unsteady,
+                                      ThreadPool* pool);
+
 }  // namespace deltawire

@@ -3,11 +3,21 @@
 #include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/exponents.h"
+#include "codec/tight_format.h"
 #include "digest/parallel.h"
 
 namespace deltawire {
 
 namespace {
+
+// The least that gaps could take: two bytes and a value each.
+bool gaps_may_be_smaller(const Encoded& tight, Layout layout) {
+  return tight.num_changed * (2 + layout.width) < tight.payload.size();
+}
+
+bool saves_little(const Encoded& encoded, Bytes new_bytes) {
+  return encoded.payload.size() > new_bytes.size() / 4;
+}
 
 // `tight` has had its turn; do the others do better?
 Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_bytes,
@@ -21,11 +31,10 @@ Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_
     if (other.payload.size() < best.encoded.payload.size()) best = {codec.id(), std::move(other)};
     return {};
   };
-  // The least that gaps could take: two bytes and a value each.
-  if (num_changed * (2 + layout.width) < best.encoded.payload.size()) {
+  if (gaps_may_be_smaller(best.encoded, layout)) {
     DW_RETURN_IF_ERROR(try_codec(gaps_codec()));
   }
-  if (best.encoded.payload.size() > new_bytes.size() / 4) {
+  if (saves_little(best.encoded, new_bytes)) {
     DW_RETURN_IF_ERROR(try_codec(xor_zstd_codec()));
   }
   if (best.encoded.payload.size() >= new_bytes.size()) {
@@ -65,6 +74,19 @@ Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, Hasher* 
     choice.encoded.payload.assign(array.begin(), array.end());
     return choice;
   });
+}
+
+Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                               const Hashers& hashers, const Unsteady& unsteady,
+                                               bool only_tight, ThreadPool* pool) {
+  std::optional<Encoded> made;
+  if (new_bytes.size() / layout.width <= size_t{1} << tight::kBlockLog2) return made;
+  DW_ASSIGN_OR_RETURN(made,
+                      encode_tight_unsteady(layout, old_bytes, new_bytes, hashers, unsteady, pool));
+  if (!only_tight && (gaps_may_be_smaller(*made, layout) || saves_little(*made, new_bytes))) {
+    made.reset();
+  }
+  return made;
 }
 
 }  // namespace deltawire

@@ -12,6 +12,7 @@
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "deltawire/sums.h"
+#include "digest/shared_sums.h"
 
 namespace deltawire {
 
@@ -51,6 +52,18 @@ struct Encoded {
 struct Hashers {
   Hasher* old_bytes = nullptr;
   Hasher* new_bytes = nullptr;
+};
+
+// Arrays that others may write to while they are encoded. Each block of such an array is copied
+// once, and what is coded and hashed is the copy.
+struct Unsteady {
+  bool old_bytes = false, new_bytes = false;
+  // Set: adds what the arrays are worth as the bytes from `begin` on of a larger one.
+  SharedSums* old_sums = nullptr;
+  SharedSums* new_sums = nullptr;
+  uint64_t begin = 0;
+
+  bool any() const { return old_bytes || new_bytes; }
 };
 
 // Stateless and thread-safe. `old_bytes` and `new_bytes` have the same size, a multiple of the

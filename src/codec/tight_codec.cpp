@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/guard.h"
+#include "base/mapping.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
@@ -26,21 +27,23 @@ template <class T>
 class Encoder {
  public:
   // With hashers that do not add up there is no pool: blocks are then taken in order.
-  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers)
+  Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers,
+          const Unsteady& unsteady)
       : layout_(layout),
         old_(old_bytes),
         new_(new_bytes),
         pool_(pool),
         hashers_(hashers),
+        unsteady_(unsteady),
         n_(old_bytes.size() / sizeof(T)) {}
 
   Result<Encoded> run() {
-    const KeyStats keys = sample_keys(layout_, old_, new_);
+    const KeyStats keys = sample_keys(layout_, old_, new_, unsteady_.any());
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
     hashers_ = {};  // they have seen it all
     // Where tables could cost more than they save, the model without any gets its chance.
     if (num_blocks() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
-      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys));
+      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys, {}));
       if (plain.payload.size() < best.payload.size()) return plain;
     }
     return best;
@@ -56,13 +59,37 @@ class Encoder {
   }
 
   void collect(const KeySplit& split, size_t block, BlockChanges<T>* out) const {
-    const size_t at = block_start(block) * sizeof(T);
-    encode_ops<T>().collect(split, old_.data() + at, new_.data() + at, block_size(block),
+    const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
+    Bytes before = old_.subspan(at, size), after = new_.subspan(at, size);
+    if (unsteady_.any()) {
+      BlockCopies& copies = thread_scratch<BlockCopies>();
+      if (unsteady_.old_bytes) before = copy_of(before, &copies.old_bytes);
+      if (unsteady_.new_bytes) after = copy_of(after, &copies.new_bytes);
+      hash_copies(before, after, at);
+    }
+    encode_ops<T>().collect(split, before.data(), after.data(), block_size(block),
                             &thread_scratch<CollectScratch>(), out);
+  }
+
+  struct BlockCopies {
+    std::vector<uint8_t> old_bytes, new_bytes;
+  };
+  static Bytes copy_of(Bytes bytes, std::vector<uint8_t>* to) {
+    if (to->size() < bytes.size()) to->resize(bytes.size());
+    copy_out(bytes.data(), to->data(), bytes.size());
+    return {to->data(), bytes.size()};
+  }
+  // Now or never: what is there later may be something else.
+  void hash_copies(Bytes before, Bytes after, size_t at) const {
+    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(before, at);
+    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(after, at);
+    if (unsteady_.old_sums != nullptr) unsteady_.old_sums->add(before, unsteady_.begin + at);
+    if (unsteady_.new_sums != nullptr) unsteady_.new_sums->add(after, unsteady_.begin + at);
   }
 
   // A block that has just been scanned is still in cache.
   void update_hashers(size_t block) const {
+    if (unsteady_.any()) return;  // done
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
     if (hashers_.old_bytes != nullptr) update_stretch(hashers_.old_bytes, old_, at, size);
     if (hashers_.new_bytes != nullptr) update_stretch(hashers_.new_bytes, new_, at, size);
@@ -91,7 +118,7 @@ class Encoder {
       encode_ops<T>().count_values(sampled[i], split.split, values.get());
       total += sampled[i].total;
     }
-    if (total == 0) return encode_law(keys);
+    if (total == 0) return encode_law(keys, blocks);
 
     const auto coder = std::make_unique<Coder>();
     coder->build(fit_model(split.split, classes, *values, layout_, n_), layout_.width);
@@ -104,11 +131,14 @@ class Encoder {
     });
   }
 
-  Result<Encoded> encode_law(const KeyStats& keys) {
+  // `unchanged`: blocks that need not be looked at again.
+  Result<Encoded> encode_law(const KeyStats& keys, const std::vector<size_t>& unchanged) {
     const auto coder = std::make_unique<Coder>();
     coder->build(fit_law(keys, layout_, n_), layout_.width);
     const KeySplit split(coder->model.split);
+    static const BlockChanges<T> kNone;
     return encode_blocks(*coder, [&](size_t block, BlockChanges<T>* own) -> const BlockChanges<T>& {
+      if (std::find(unchanged.begin(), unchanged.end(), block) != unchanged.end()) return kNone;
       collect(split, block, own);
       return *own;
     });
@@ -127,8 +157,11 @@ class Encoder {
             const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
             update_hashers(block);
             const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
-            const Prefetcher ahead(old_.data() + next_byte, old_.data() + end_byte,
-                                   new_.data() + next_byte);
+            Prefetcher ahead;
+            if (!unsteady_.any()) {
+              ahead = Prefetcher(old_.data() + next_byte, old_.data() + end_byte,
+                                 new_.data() + next_byte);
+            }
             encode_ops<T>().code(coder, changes, block_size(block), ahead,
                                  &thread_scratch<CodeScratch>(), &blocks[block]);
             changed[block] = changes.total;
@@ -156,6 +189,7 @@ class Encoder {
   const Bytes old_, new_;
   ThreadPool* const pool_;
   Hashers hashers_;
+  const Unsteady unsteady_;
   const size_t n_;
 };
 
@@ -171,12 +205,12 @@ class TightCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return encode_blocks(layout, old_bytes, new_bytes, pool, {});
+    return encode_blocks(layout, old_bytes, new_bytes, pool, {}, {});
   }
 
   Result<Encoded> encode_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                 const Hashers& hashers, ThreadPool* pool) const override {
-    return encode_blocks(layout, old_bytes, new_bytes, pool, hashers);
+    return encode_blocks(layout, old_bytes, new_bytes, pool, hashers, {});
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
@@ -203,18 +237,21 @@ class TightCodec final : public Codec {
     return changes;
   }
 
- private:
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                       ThreadPool* pool, const Hashers& hashers) {
+                                       ThreadPool* pool, const Hashers& hashers,
+                                       const Unsteady& unsteady) {
     return guard_memory("encoding", [&]() -> Result<Encoded> {
       DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
       if (old_bytes.empty()) return Encoded{};
       return with_element(layout.width, [&](auto element) {
-        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers).run();
+        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers,
+                                                 unsteady)
+            .run();
       });
     });
   }
 
+ private:
   static Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes,
                                        ThreadPool* pool, SharedSums* sums) {
     return guard_memory("decoding", [&]() -> Result<Changes> {
@@ -235,6 +272,12 @@ class TightCodec final : public Codec {
 };
 
 }  // namespace
+
+Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                      const Hashers& hashers, const Unsteady& unsteady,
+                                      ThreadPool* pool) {
+  return TightCodec::encode_blocks(layout, old_bytes, new_bytes, pool, hashers, unsteady);
+}
 
 const Codec& tight_codec() noexcept {
   static const TightCodec kCodec;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/mapping.h"
 #include "codec/elements.h"
 #include "codec/tight_payload.h"
 
@@ -11,15 +12,24 @@ namespace {
 constexpr size_t kPiece = kSamplePieceElements;
 
 template <class T>
-KeyStats sample(Layout layout, const uint8_t* old_data, const uint8_t* new_data, size_t n) {
+KeyStats sample(Layout layout, const uint8_t* old_data, const uint8_t* new_data, size_t n,
+                bool copy) {
   const SampledPieces pieces = sampled_pieces(n);
   uint32_t counts[4][256] = {};  // four, so that runs of one key do not wait for each other
   uint16_t positions[kPiece + kStripElements];
+  std::vector<uint8_t> copies(copy ? 2 * kPiece * sizeof(T) : 0);
   KeyStats stats;
   for (size_t piece = 0; piece < pieces.taken; ++piece) {
     const size_t start = pieces.start(piece), length = std::min(kPiece, n - start);
     const uint8_t *old_piece = old_data + start * sizeof(T),
                   *new_piece = new_data + start * sizeof(T);
+    if (copy) {
+      uint8_t *const old_copy = copies.data(), *const new_copy = old_copy + kPiece * sizeof(T);
+      copy_out(old_piece, old_copy, length * sizeof(T));
+      copy_out(new_piece, new_copy, length * sizeof(T));
+      old_piece = old_copy;
+      new_piece = new_copy;
+    }
     const auto key_at = [&](size_t i) {
       return uint8_t(load_le<T>(old_piece + i * sizeof(T)) >> layout.key_shift) & layout.key_mask;
     };
@@ -50,10 +60,10 @@ std::vector<size_t> sampled_blocks(size_t n) {
   return blocks;
 }
 
-KeyStats sample_keys(Layout layout, Bytes old_bytes, Bytes new_bytes) {
+KeyStats sample_keys(Layout layout, Bytes old_bytes, Bytes new_bytes, bool copy) {
   return with_element(layout.width, [&](auto element) {
     return sample<decltype(element)>(layout, old_bytes.data(), new_bytes.data(),
-                                     old_bytes.size() / layout.width);
+                                     old_bytes.size() / layout.width, copy);
   });
 }
 

@@ -19,6 +19,7 @@ SampledPieces sampled_pieces(size_t n);
 std::vector<size_t> sampled_blocks(size_t n);
 
 // Reads a few evenly spaced pieces; the cost is a few per cent of encoding the array.
-KeyStats sample_keys(Layout layout, Bytes old_bytes, Bytes new_bytes);
+// `copy`: of copies of those, for arrays that others may write to.
+KeyStats sample_keys(Layout layout, Bytes old_bytes, Bytes new_bytes, bool copy = false);
 
 }  // namespace deltawire::tight

@@ -86,6 +86,35 @@ Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, Diges
   return choice;
 }
 
+// Straight from where the arrays are, block by block: copies of all of them would go through memory
+// once more. None: a copy of all is needed.
+Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Codec* codec,
+                                               DigestKind kind, bool copy_old, bool hash_old,
+                                               ThreadPool* pool, EncodedItem* out) {
+  const bool only_tight = codec != nullptr && codec->id() == CodecId::kTight;
+  const bool fits = adds_up(kind) && (codec == nullptr || only_tight) && !item.new_contents &&
+                    !item.old_contents && !item.wants_box_sums;
+  std::optional<Choice> choice;
+  if (!fits) return choice;
+  Hasher old_hasher(kind), new_hasher(kind);
+  SharedSums old_sums, new_sums;
+  Unsteady unsteady{copy_old, true, nullptr, nullptr, item.begin};
+  if (item.summed) {
+    if (hash_old) unsteady.old_sums = &old_sums;
+    unsteady.new_sums = &new_sums;
+  }
+  DW_ASSIGN_OR_RETURN(
+      std::optional<Encoded> encoded,
+      encode_unsteady(layout_of(item.change.dtype), item.change.old_bytes, item.change.new_bytes,
+                      {hash_old ? &old_hasher : nullptr, &new_hasher}, unsteady, only_tight, pool));
+  if (!encoded) return choice;
+  out->entry.new_digest = out->new_state = new_hasher.finish();
+  if (hash_old) out->old_digest = out->old_state = old_hasher.finish();
+  out->old_sums = old_sums.all();
+  out->new_sums = new_sums.all();
+  return std::optional(Choice{CodecId::kTight, std::move(*encoded)});
+}
+
 Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
   if (outcome.old_digest == *item.old_digest) return {};
   return base_mismatch(std::string(digest_name(outcome.old_digest.kind)) +
@@ -126,26 +155,36 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   entry.shape = given.change.shape;
   entry.box = given.change.box;
   if (!given.comparable) return encode_whole(given, codec, options.digest, pool, out);
-  DW_ASSIGN_OR_RETURN(const ItemCopy copy,
-                      copies->take(given, options.hashing != Hashing::kChanged, pool));
-  const EncodeItem& item = copy.item();
   const bool all = options.hashing == Hashing::kAll;
-  const bool check = item.old_digest && options.hashing == Hashing::kChecked;
-  DW_ASSIGN_OR_RETURN(Choice choice,
-                      encode_and_hash(item, codec, options.digest, all || check || !item.old_digest,
-                                      all || !item.old_digest, pool, out));
-  entry.codec = choice.codec;
-  entry.num_changed = choice.encoded.num_changed;
-  out->payload = std::move(choice.encoded.payload);
-  out->changed = entry.num_changed != 0;
-  if (item.wants_sums && out->changed) {
-    const BoxRows rows(entry.box, entry.dtype, entry.shape);
-    DW_ASSIGN_OR_RETURN(out->new_sums, sums_of_box(rows, item.change.new_bytes, pool));
+  const bool check = given.old_digest && options.hashing == Hashing::kChecked;
+  const bool hash_old = all || check || !given.old_digest;
+  const bool copy_old = options.hashing != Hashing::kChanged;
+  DW_ASSIGN_OR_RETURN(
+      std::optional<Choice> choice,
+      encode_by_blocks(given, codec, options.digest, copy_old, hash_old, pool, out));
+  if (!choice) {
+    DW_ASSIGN_OR_RETURN(const ItemCopy copy, copies->take(given, copy_old, pool));
+    const EncodeItem& item = copy.item();
+    DW_ASSIGN_OR_RETURN(
+        choice, encode_and_hash(item, codec, options.digest, hash_old, hash_old, pool, out));
+    if (item.summed) {
+      if (hash_old) out->old_sums = sums_of(item.change.old_bytes, item.begin, pool);
+      out->new_sums = sums_of(item.change.new_bytes, item.begin, pool);
+    }
+    if (item.wants_box_sums && (item.summed || choice->encoded.num_changed != 0)) {
+      const BoxRows rows(entry.box, entry.dtype, entry.shape);
+      DW_ASSIGN_OR_RETURN(out->box_sums, sums_of_box(rows, item.change.new_bytes, pool));
+    }
   }
-  if (check && out->changed) DW_RETURN_IF_ERROR(check_old(item, *out));
-  if (!all && item.old_digest) {
-    out->old_digest = *item.old_digest;
-    if (!out->changed) entry.new_digest = *item.old_digest;
+  entry.codec = choice->codec;
+  entry.num_changed = choice->encoded.num_changed;
+  out->payload = std::move(choice->encoded.payload);
+  out->changed = entry.num_changed != 0;
+  // Unchanged too: what is compared with may be what a crash left, and equal by chance.
+  if (check) DW_RETURN_IF_ERROR(check_old(given, *out));
+  if (!all && given.old_digest) {
+    out->old_digest = *given.old_digest;
+    if (!out->changed) entry.new_digest = *given.old_digest;
   }
   entry.old_digest = out->old_digest;
   return {};

@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "deltawire/delta.h"
 #include "deltawire/store.h"
+#include "deltawire/sums.h"
 #include "format/delta_part.h"
 
 namespace deltawire {
@@ -25,8 +26,10 @@ struct EncodeItem {
   // view of, from `begin` on. All who read through one of these see the same.
   std::shared_ptr<const Body> old_contents = {}, new_contents = {};
   uint64_t begin = 0;
-  uint64_t made_bytes = 0;  // where there are no new bytes but those contents: how many
-  bool wants_sums = false;  // of a box: what it adds to its tensor
+  // A slice of a larger array, whose digest comes of its slices' sums: for kinds that add up.
+  bool summed = false;
+  uint64_t made_bytes = 0;      // where there are no new bytes but those contents: how many
+  bool wants_box_sums = false;  // what a box adds to its tensor, if it changed or is summed
 
   uint64_t size_bytes() const { return made_bytes != 0 ? made_bytes : change.new_bytes.size(); }
 };
@@ -36,10 +39,10 @@ struct EncodedItem {
   // The new bytes themselves for an item that goes whole; empty if it has `new_contents`, which are
   // that.
   std::vector<uint8_t> payload;
-  Digest old_digest;            // of comparable items, as far as it was asked for
-  Digest old_state, new_state;  // with Hashing::kAll: the digests that states are built over
-  // What a box that changed adds to its tensor, if that is wanted.
-  std::optional<Sums> new_sums = {};
+  Digest old_digest;                  // of comparable items, as far as it was asked for
+  Sums old_sums, new_sums;            // of a summed item, as bytes from `begin` on
+  Digest old_state, new_state;        // with Hashing::kAll: the digests that states are built over
+  std::optional<Sums> box_sums = {};  // as wanted
   bool changed = false;
 };
 

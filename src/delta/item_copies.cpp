@@ -1,10 +1,10 @@
 #include "delta/item_copies.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/allocate.h"
 #include "base/guard.h"
+#include "base/mapping.h"
 
 namespace deltawire {
 namespace {
@@ -17,7 +17,7 @@ Status copy(Bytes from, const Body* contents, uint64_t begin, MutableBytes to, T
   return parallel_try("copying tensors", pool, pieces, [&](size_t i, unsigned) -> Status {
     const uint64_t at = i * kCopiedPieceBytes, size = std::min(kCopiedPieceBytes, to.size() - at);
     if (contents != nullptr) return contents->read(begin + at, to.subspan(at, size));
-    std::memcpy(to.data() + at, from.data() + at, size);
+    copy_out(from.data() + at, to.data() + at, size);
     return {};
   });
 }

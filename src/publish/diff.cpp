@@ -30,9 +30,15 @@ struct Work {
   // contents also where unchanged ones have no known digest.
   std::vector<std::shared_ptr<const Body>> old_contents, new_contents;
   std::vector<std::shared_ptr<const void>> owners;
+  // Piece -> those of its slices, where a digest comes of them.
+  struct SliceSums {
+    Sums old_bytes, new_bytes;
+  };
+  std::vector<std::optional<SliceSums>> sums;
 
   void begin_piece(size_t slices) {
     num_slices.push_back(slices);
+    sums.emplace_back();
     old_contents.emplace_back();
     new_contents.emplace_back();
   }
@@ -76,10 +82,14 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     if (old->owner) work->owners.push_back(old->owner);
     const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
     work->begin_piece(slices.size());
-    if (slices.size() != 1 || rounded) {
+    if (slices.size() != 1 && adds_up(job.parent.manifest->digest_kind)) {
+      item.summed = true;
+      work->sums.back().emplace();
+      if (rounded) item.new_contents = published_body(tensor);
+    } else if (slices.size() != 1 || rounded) {
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
     }
-    if (slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
+    if (!item.summed && slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
       item.old_contents = work->old_contents.back() =
           steady(view.name, std::make_shared<MemoryBody>(old->bytes));
     }
@@ -97,10 +107,8 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       } else {
         own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
       }
-      if (slices.size() == 1) {
-        own.old_digest = known_digest(job.parent, view, tensor.box);
-        own.wants_sums = wants_sums(diff->record.pieces.back(), job.parent.manifest->digest_kind);
-      }
+      if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
+      own.wants_box_sums = wants_sums(diff->record.pieces.back(), job.parent.manifest->digest_kind);
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
       work->begin.push_back(slice.begin);
@@ -122,15 +130,22 @@ Status check_source(const PublishTensor& tensor) {
 }
 
 // A snapshot on disk must be what the parent says also where no single item could tell.
-Status check_old(const DiffJob& job, const Body& contents, size_t i) {
+Status check_old(const DiffJob& job, const Digest& got, size_t i) {
   const std::optional<Digest> known =
       known_digest(job.parent, job.tensors[i].view, job.tensors[i].box);
-  if (!known) return {};
-  DW_ASSIGN_OR_RETURN(const Digest got, digest_of_body(known->kind, contents));
-  if (got == *known) return {};
+  if (!known || got == *known) return {};
   return base_mismatch(
       "tensor " + quote(job.tensors[i].view.name) + ": " + std::string(digest_name(got.kind)) +
       " of what it is compared with: expected " + known->hex() + ", got " + got.hex());
+}
+
+// The same of one whose slices were summed.
+Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, PieceRecord* piece) {
+  const uint64_t size = published_bytes(job.tensors[i]);
+  DW_ASSIGN_OR_RETURN(piece->digest, sums.new_bytes.finish(size));
+  if (job.snapshot.hashing() != Hashing::kChecked) return {};
+  DW_ASSIGN_OR_RETURN(const Digest got, sums.old_bytes.finish(size));
+  return check_old(job, got, i);
 }
 
 // As their slices saw them.
@@ -141,7 +156,10 @@ Status hash_pieces(const DiffJob& job, const Work& work, DigestKind kind,
   for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
   const auto hash = [&](size_t n, ThreadPool*) -> Status {
     const size_t i = which[n];
-    if (work.old_contents[i]) DW_RETURN_IF_ERROR(check_old(job, *work.old_contents[i], i));
+    if (work.old_contents[i]) {
+      DW_ASSIGN_OR_RETURN(const Digest old, digest_of_body(kind, *work.old_contents[i]));
+      DW_RETURN_IF_ERROR(check_old(job, old, i));
+    }
     return hash_piece(*work.new_contents[i], kind, &(*pieces)[i]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
@@ -156,10 +174,15 @@ Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, T
   std::vector<size_t> missing;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
-    const TensorView& form = job.tensors[i].view;
     const bool complete = piece.digest.size != 0 && (piece.sums || !wants_sums(piece, kind));
     if (complete && work.num_slices[i] == 1) continue;
-    if (!piece.changed && is_known(job, job.tensors[i])) {
+    if (work.sums[i]) {
+      DW_RETURN_IF_ERROR(take_sums(job, *work.sums[i], i, &piece));
+      continue;
+    }
+    // Of a snapshot on disk it is looked at all the same.
+    if (!piece.changed && !work.old_contents[i] && is_known(job, job.tensors[i])) {
+      const TensorView& form = job.tensors[i].view;
       piece.digest = *known_digest(job.parent, form, piece.box);
       piece.sums = known_sums(job.parent, form, piece.box);
       continue;
@@ -278,9 +301,14 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     const EncodeItem& item = work.items[i];
     PieceRecord& piece = diff.record.pieces[work.piece_of[i]];
     const bool sliced = work.num_slices[work.piece_of[i]] != 1;
-    if (!sliced) {
-      piece.digest = outcome.entry.new_digest;
-      piece.sums = std::move(outcome.new_sums);
+    if (!sliced) piece.digest = outcome.entry.new_digest;
+    if (outcome.box_sums) {
+      if (!piece.sums) piece.sums.emplace();
+      piece.sums->add(*outcome.box_sums);
+    }
+    if (auto& sums = work.sums[work.piece_of[i]]) {
+      sums->old_bytes.add(outcome.old_sums);
+      sums->new_bytes.add(outcome.new_sums);
     }
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};

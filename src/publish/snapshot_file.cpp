@@ -6,6 +6,8 @@
 #include "base/folder.h"
 #include "base/sync_point.h"
 #include "publish/diff.h"
+#include "publish/rounding.h"
+#include "replica/overwrite.h"
 #include "store/bodies.h"
 #include "tensor/box_rows.h"
 
@@ -115,11 +117,28 @@ Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   return {};
 }
 
+// False: it has to be brought there by what was published.
+Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
+  if (next.kept != nullptr) return false;
+  std::vector<NewContents> changed;
+  for (size_t i = 0; i < next.tensors.size(); ++i) {
+    const PublishTensor& tensor = next.tensors[i];
+    if (!next.pieces[i].changed) continue;
+    if (!tensor.box.whole() || on_device(tensor) || is_rounded(tensor)) return false;
+    changed.push_back({tensor.view, next.pieces[i].num_changed});
+  }
+  return overwrite(&*replica_, next.version, changed);
+}
+
 Status FileSnapshot::advance(const Advance& next) {
   std::vector<ObjectAtHand> at_hand = next.at_hand;
   at_hand.insert(at_hand.end(), kept_.begin(), kept_.end());
-  checkpoint_.reset();
-  Status status = bring_to(next.version, at_hand);
+  Result<bool> there = overwrite_with(next);
+  Status status = there.status();
+  if (there.ok() && !*there) {
+    checkpoint_.reset();
+    status = bring_to(next.version, at_hand);
+  }
   kept_.clear();
   DW_SYNC_POINT("snapshot: at the new version");
   DW_RETURN_IF_ERROR(std::move(status));

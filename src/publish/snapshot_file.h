@@ -3,8 +3,10 @@
 //   SNAPSHOT/checkpoint/   the replica, with its own lock, state and journal
 //   SNAPSHOT/parts/        parts on their way to a remote store; dropped by the next publish
 //
-// It advances like any replica, so that a crash at any instant leaves it at a version of the chain,
-// and one that is stale, damaged or missing is brought up to date by the same means.
+// It advances like any replica, or, where the tensors of the new version are at hand and its files
+// in memory, by writing those over what it holds (replica/overwrite.h). A crash at any instant
+// leaves it at a version of the chain, or known to be none. One that is stale, damaged or missing
+// is brought up to date like any replica.
 #pragma once
 
 #include <filesystem>
@@ -46,6 +48,7 @@ class FileSnapshot final : public Snapshot {
  private:
   FileSnapshot(std::filesystem::path folder, std::shared_ptr<OverlayStore> store)
       : folder_(std::move(folder)), store_(std::move(store)) {}
+  Result<bool> overwrite_with(const Advance& next);
   Status bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand);
   std::filesystem::path part_folder() const { return folder_ / "parts"; }
 

@@ -13,6 +13,7 @@
 #include "replica/local_layout.h"
 #include "replica/local_lock.h"
 #include "replica/local_state.h"
+#include "replica/overwrite.h"
 #include "replica/replica_base.h"
 
 namespace deltawire {
@@ -88,6 +89,10 @@ struct ReplicaCore : ReplicaBase {
   void give_up(const Status& status);
   Status save(LocalState next);
   void remove_old_versions(unsigned keep) const;
+
+  // overwrite.cpp
+  Result<bool> is_plain_step(const VersionRecord& next);
+  Result<bool> overwrite(uint64_t version, std::span<const NewContents> changed);
 
   // prepare.cpp
   Result<PullReport> prepare(const PullGoal& goal);

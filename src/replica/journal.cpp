@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include "base/file.h"
@@ -45,6 +47,16 @@ Result<std::vector<Place>> locate(const OpenPatch& patch) {
     places.push_back({tensor->file, range});
   }
   return places;
+}
+
+// No thread begins with a long one when the others are done.
+std::vector<size_t> largest_first(const Delta& redo) {
+  std::vector<size_t> order(redo.entries.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return redo.entries[a].payload.size() > redo.entries[b].payload.size();
+  });
+  return order;
 }
 
 bool is_found(const fs::path& path) {
@@ -113,11 +125,14 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
     }
   }
   DW_SYNC_POINT("replica: patch begins");
+  const std::vector<size_t> order = largest_first(patch.redo);
   DW_RETURN_IF_ERROR(
-      parallel_try("patching", pool, places.size(), [&](size_t i, unsigned) -> Status {
+      parallel_try("patching", pool, order.size(), [&](size_t n, unsigned) -> Status {
+        const size_t i = order[n];
         const Delta::Entry& item = patch.redo.entries[i];
         const MutableBytes bytes =
             files[places[i].file]->bytes().subspan(places[i].range.offset, places[i].range.size);
+        if (touches_most_pages(item.entry.num_changed, bytes.size())) map_all(bytes);
         DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
                                ->apply(layout_of(item.entry.dtype), item.payload, bytes, nullptr)
                                .at(item.place));

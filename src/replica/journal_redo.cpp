@@ -135,7 +135,10 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
                             const std::function<Status(RedoEntry)>& take) {
   const unsigned width = layout_of(before.dtype).width;
   size_t next = 0;  // change
-  for (Box& box : slabs_of(before.dtype, before.shape, before.bytes.size(), slab_bytes)) {
+  // It is the payload that must not be large; the digests of all of a tensor are known.
+  const uint64_t list_bytes = changes.positions.size() * (sizeof(uint64_t) + width);
+  const uint64_t size_bytes = list_bytes <= slab_bytes ? 0 : before.bytes.size();
+  for (Box& box : slabs_of(before.dtype, before.shape, size_bytes, slab_bytes)) {
     RedoEntry redo = entry_of(before, std::move(box));
     DeltaEntry& entry = redo.entry;
     DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(entry));

@@ -97,6 +97,17 @@ Status PatchedFile::sync() {
   return {};
 }
 
+void map_all(MutableBytes bytes) {
+#ifdef MADV_POPULATE_WRITE
+  const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) & ~(page - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
+  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+#else
+  (void)bytes;
+#endif
+}
+
 Status clone_file(const fs::path& from, const fs::path& to) {
   const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
   if (source.get() < 0) return system_error(from, "cannot open", errno);

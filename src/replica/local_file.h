@@ -40,6 +40,14 @@ class PatchedFile {
   size_t size_ = 0;
 };
 
+// Whether so many changes, anywhere in so many bytes, touch most of their pages.
+constexpr bool touches_most_pages(uint64_t num_changed, uint64_t size_bytes) {
+  return num_changed >= size_bytes / 8192;
+}
+// Before most pages of mapped bytes are written: all of them in one call take less than a fault
+// each. What it cannot do, on an old kernel or a full disk, is left to the faults.
+void map_all(MutableBytes bytes);
+
 // A copy that shares its blocks with the original where the filesystem can (reflink); else its
 // bytes are copied. `to` must not be there.
 Status clone_file(const std::filesystem::path& from, const std::filesystem::path& to);

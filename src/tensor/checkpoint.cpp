@@ -63,7 +63,7 @@ bool by_name(const CheckpointTensor& a, const CheckpointTensor& b) {
 }  // namespace
 
 Status Checkpoint::Impl::add_file(const fs::path& file_path) {
-  DW_ASSIGN_OR_RETURN(auto mapping, MappedFile::open(file_path));
+  DW_ASSIGN_OR_RETURN(auto mapping, MappedFile::open_large(file_path));
   const Bytes bytes = mapping->bytes();
   std::string header;
   auto parsed = parse_safetensors(bytes, &header);

@@ -47,6 +47,59 @@ TEST_F(MappingTest, WhatIsCutOffReadsAsZeros) {
   EXPECT_TRUE((*again)->check_unchanged().ok());
 }
 
+TEST_F(MappingTest, CopiesAreReadFromTheFile) {
+  const auto file = MappedFile::open_large(make(8));
+  ASSERT_TRUE(file.ok());
+  const Bytes bytes = (*file)->bytes();
+  std::vector<uint8_t> copy(4 * page, 1);
+  copy_out(bytes.data() + 3 * page + 5, copy.data(), copy.size());
+  EXPECT_EQ(copy, std::vector<uint8_t>(4 * page, 'x'));
+  // What is cut off is zeros here too, and known.
+  fs::resize_file((*file)->path(), 4 * page);
+  copy_out(bytes.data() + 3 * page, copy.data(), copy.size());
+  EXPECT_EQ(std::vector<uint8_t>(copy.begin(), copy.begin() + ptrdiff_t(page)),
+            std::vector<uint8_t>(page, 'x'));
+  EXPECT_EQ(std::vector<uint8_t>(copy.begin() + ptrdiff_t(page), copy.end()),
+            std::vector<uint8_t>(3 * page, 0));
+  EXPECT_TRUE(is_failure((*file)->check_whole(), Code::kIo, "changed while it was read"));
+}
+
+TEST_F(MappingTest, CopiesOfAnyOtherBytes) {
+  const auto file = MappedFile::open(make(2));
+  ASSERT_TRUE(file.ok());
+  std::vector<uint8_t> copy(page, 1);
+  copy_out((*file)->bytes().data() + 7, copy.data(), copy.size());
+  EXPECT_EQ(copy, std::vector<uint8_t>(page, 'x'));
+  const std::vector<uint8_t> own(page, 9);
+  copy_out(own.data(), copy.data(), copy.size());
+  EXPECT_EQ(copy, own);
+}
+
+// More files than descriptors are kept for are read through their mappings.
+TEST_F(MappingTest, ManyLargeFiles) {
+  std::vector<std::shared_ptr<MappedFile>> files;
+  const fs::path path = make(1);
+  for (int i = 0; i < 300; ++i) {
+    auto file = MappedFile::open_large(path);
+    ASSERT_TRUE(file.ok());
+    files.push_back(std::move(*file));
+  }
+  for (const auto& file : files) {
+    std::vector<uint8_t> copy(page);
+    copy_out(file->bytes().data(), copy.data(), copy.size());
+    EXPECT_EQ(copy, std::vector<uint8_t>(page, 'x'));
+  }
+}
+
+TEST_F(MappingTest, WhatIsInMemory) {
+  const fs::path path = make(16);
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(resident_share((*file)->bytes().data(), (*file)->bytes().size()), 1);
+  EXPECT_EQ(resident_share((*file)->bytes().data() + page + 1, 10), 1);
+  EXPECT_EQ(resident_share((*file)->bytes().data(), 0), 1);
+}
+
 TEST_F(MappingTest, FromManyThreadsAtOnce) {
   for (int round = 0; round < 20; ++round) {
     const auto file = MappedFile::open(make(64));

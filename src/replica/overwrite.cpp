@@ -1,0 +1,157 @@
+#include "replica/overwrite.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/guard.h"
+#include "base/mapping.h"
+#include "base/sync_point.h"
+#include "replica/impl.h"
+#include "replica/local_file.h"
+
+namespace deltawire {
+namespace {
+
+constexpr uint64_t kOverwrittenPieceBytes = uint64_t{1} << 20;
+constexpr uint64_t kComparedBytes = 4096;  // written, or left as they are
+constexpr double kInMemory = 0.9;          // of the files
+
+// A stretch of a file, as it is to be.
+struct Stretch {
+  size_t file = 0;
+  uint64_t offset = 0;
+  Bytes contents;
+  bool compare = false;  // most of it is the same
+  bool last = false;     // of its tensor
+};
+
+// Only what differs: pages that do not stay clean.
+void copy_differences(Bytes contents, MutableBytes held) {
+  thread_local std::vector<uint8_t> now(kOverwrittenPieceBytes);
+  copy_out(contents.data(), now.data(), contents.size());
+  for (size_t at = 0; at < held.size(); at += kComparedBytes) {
+    const size_t size = std::min<size_t>(kComparedBytes, held.size() - at);
+    if (std::memcmp(held.data() + at, now.data() + at, size) != 0) {
+      std::memcpy(held.data() + at, now.data() + at, size);
+    }
+  }
+}
+
+// None: a tensor that is not held, or not in this form.
+std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewContents> changed) {
+  std::vector<Stretch> stretches;
+  for (const NewContents& tensor : changed) {
+    const CheckpointTensor* const found = held.find(tensor.view.name);
+    if (found == nullptr || found->view.dtype != tensor.view.dtype ||
+        found->view.shape != tensor.view.shape ||
+        found->view.bytes.size() != tensor.view.bytes.size()) {
+      return {};
+    }
+    const Bytes all = tensor.view.bytes;
+    const bool sparse = !touches_most_pages(tensor.num_changed, all.size());
+    for (uint64_t at = 0; at < all.size(); at += kOverwrittenPieceBytes) {
+      const uint64_t size = std::min<uint64_t>(kOverwrittenPieceBytes, all.size() - at);
+      stretches.push_back({found->file, found->offset + at, all.subspan(at, size), sparse,
+                           at + size == all.size()});
+    }
+  }
+  return stretches;
+}
+
+bool is_in_memory(const Checkpoint& held) {
+  double bytes = 0, resident = 0;
+  for (const CheckpointFile& file : held.files()) {
+    const auto size = double(file.bytes.size());
+    bytes += size;
+    resident += size * resident_share(file.bytes.data(), file.bytes.size());
+  }
+  return resident >= kInMemory * bytes;
+}
+
+Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Stretch>& stretches,
+                                   FileStamps stamps, ThreadPool* pool) {
+  std::vector<PatchedFile> files;
+  for (const CheckpointFile& file : held.files()) {
+    DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(file.path));
+    if (opened.bytes().size() != file.bytes.size()) {
+      return base_mismatch(file.path.string() + ": its size changed under our hands");
+    }
+    files.push_back(std::move(opened));
+  }
+  DW_RETURN_IF_ERROR(
+      parallel_try("overwriting", pool, stretches.size(), [&](size_t i, unsigned) -> Status {
+        const Stretch& stretch = stretches[i];
+        const MutableBytes own =
+            files[stretch.file].bytes().subspan(stretch.offset, stretch.contents.size());
+        if (stretch.compare) {
+          copy_differences(stretch.contents, own);
+        } else {
+          map_all(own);
+          copy_out(stretch.contents.data(), own.data(), own.size());
+        }
+        if (stretch.last) DW_SYNC_POINT("replica: tensor overwritten");
+        return {};
+      }));
+  for (size_t i = 0; i < files.size(); ++i) {
+    DW_RETURN_IF_ERROR(files[i].check_whole());
+    DW_ASSIGN_OR_RETURN(stamps[held.files()[i].name], files[i].mark());
+  }
+  return stamps;
+}
+
+bool same_sides(const std::map<std::string, HeldSide>& held, const std::vector<SideFile>& wanted) {
+  return held.size() == wanted.size() &&
+         std::all_of(wanted.begin(), wanted.end(), [&](const SideFile& file) {
+           const auto found = held.find(file.name);
+           return found != held.end() && found->second.sha256 == file.sha256.hex();
+         });
+}
+
+}  // namespace
+
+// Whether the version is one step from what is held, and only weights change.
+Result<bool> ReplicaCore::is_plain_step(const VersionRecord& next) {
+  if (!state || unfinished || unsettled || !damage.empty() || options.copy_on_write) return false;
+  if (state->replica.patching_to || next.manifest.kind != VersionKind::kDelta) return false;
+  if (!next.manifest.parent || next.manifest.parent->hex() != state->replica.manifest) return false;
+  if (!same_sides(state->sides, next.manifest.files)) return false;
+  DW_ASSIGN_OR_RETURN(const VersionRecord before, chain->version(state->replica.version));
+  return before.manifest.schema.name == next.manifest.schema.name &&
+         !find_edited(layout.root, state->weights);
+}
+
+Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContents> changed) {
+  DW_RETURN_IF_ERROR(check_folder());
+  DW_ASSIGN_OR_RETURN(const VersionRecord next, chain->version(version));
+  DW_ASSIGN_OR_RETURN(const bool plain, is_plain_step(next));
+  if (!plain) return false;
+  std::vector<std::string> weights;
+  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
+  const Result<Checkpoint> held = open_own_checkpoint(layout.root, weights);
+  if (!held.ok()) return false;
+  const std::vector<Stretch> stretches = stretches_of(*held, changed);
+  if (stretches.empty() || !is_in_memory(*held)) return false;
+
+  LocalState patching = *state;
+  patching.replica.patching_to = version;
+  DW_RETURN_IF_ERROR(save(std::move(patching)));
+  damage = layout.root.string() + ": writing version " + std::to_string(version) +
+           " over it was not finished";
+  DW_SYNC_POINT("replica: overwriting begins");
+  DW_ASSIGN_OR_RETURN(FileStamps left, write_stretches(*held, stretches, state->weights, &pool));
+  DW_SYNC_POINT("replica: overwritten");
+  JournalRecord record;
+  record.run = next.manifest.run;
+  record.version = version;
+  record.manifest = next.digest.hex();
+  record.state = next.manifest.state.hex();
+  DW_RETURN_IF_ERROR(record_version(record, std::move(left), state->sides));
+  return true;
+}
+
+Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed) {
+  return replica->impl_->overwrite(version, changed);
+}
+
+}  // namespace deltawire

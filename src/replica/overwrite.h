@@ -1,0 +1,28 @@
+// A step to the next version for who has its bytes at hand: what changed is written over what is
+// held, with no delta to decode and no journal. Until the last byte is written state.json says
+// `patching_to` and there is no journal: who finds it so reads the version from the chain. Nothing
+// is synced that the chain has too. So this is for copies that are checked by digest when they are
+// used and that nobody else reads, such as a publisher's snapshot.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "deltawire/replica.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// A tensor as the version has it.
+struct NewContents {
+  TensorView view;
+  uint64_t num_changed = 0;  // elements, about: says whether most of its pages differ
+};
+
+// False: this is no step for it, and nothing was touched. It has to be a delta from the version
+// that is held, with tensors of the same forms and the same files beside them, onto files that are
+// as they were left and are in memory: writing here and there to files on a disk would read and
+// write all of them. After an error the replica reads the version from the chain.
+Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed);
+
+}  // namespace deltawire
