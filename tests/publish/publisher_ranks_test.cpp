@@ -203,6 +203,18 @@ TEST_F(RanksTest, AChainWithoutSumsIsGoneOnWithThem) {
   EXPECT_EQ(manifest.digests[1], older.digests[1]) << "unchanged: it keeps the digest it had";
 }
 
+TEST_F(RanksTest, BoxesAreCutWhereThereIsLittleMemory) {
+  options.limits.memory_bytes = uint64_t{48} << 20;
+  model = Model::make(400);
+  expect_version(0, publish(), true);
+  for (uint64_t version = 1; version <= 2; ++version) {
+    model.step();
+    expect_version(version, publish());
+  }
+  model.tensors[0].bytes[5] ^= 1;  // one slice of one box
+  expect_version(3, publish());
+}
+
 TEST_F(RanksTest, ARankMayHoldNothing) {
   for (uint64_t version = 0; version < 3; ++version) {
     std::vector<std::thread> threads;
