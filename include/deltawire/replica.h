@@ -34,8 +34,11 @@ struct ReplicaOptions {
   std::optional<CopyOnWrite> copy_on_write;  // none: files are patched in place
   bool repair = true;       // start again from an anchor when the local state is not what it says
   bool verify_all = false;  // hash every tensor before patching, not only those that change
-  bool heartbeat = true;    // leave LOCAL's version in the store, as far as that can be written
-  std::string name;         // of this replica; empty: host, path and an id of LOCAL
+  // False: patched files reach the disk when the system writes them, after state.json perhaps. For
+  // copies that are checked by digest before they are used, such as a publisher's snapshot.
+  bool sync_files = true;
+  bool heartbeat = true;  // leave LOCAL's version in the store, as far as that can be written
+  std::string name;       // of this replica; empty: host, path and an id of LOCAL
   Progress progress;
 };
 

@@ -169,6 +169,7 @@ void Mapping::read_by_descriptor(int fd) noexcept {
     --g_descriptors;
     return;
   }
+  (void)::posix_fadvise(own, 0, 0, POSIX_FADV_SEQUENTIAL);
   slot_->fd.store(own);
 }
 

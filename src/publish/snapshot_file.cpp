@@ -52,7 +52,8 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(std::shared_ptr<Store> 
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(std::move(folder), overlay));
   ReplicaOptions replica;
   replica.limits.threads = publish_threads(options);
-  replica.heartbeat = false;  // it serves nobody
+  replica.heartbeat = false;   // it serves nobody
+  replica.sync_files = false;  // every tensor is checked when it is compared with
   replica.limits.memory_bytes = options.limits.memory_bytes;
   replica.accept.trust = options.keys.trust;
   replica.progress = options.progress;

@@ -210,7 +210,7 @@ Status ReplicaCore::settle(PullReport* report) {
            std::chrono::duration<double>(std::chrono::steady_clock::now() - step.committed).count();
   };
   const double sync_begin = now();
-  if (step.files) DW_RETURN_IF_ERROR(step.files->sync(&pool));
+  if (step.files && options.sync_files) DW_RETURN_IF_ERROR(step.files->sync(&pool));
   const double check_begin = now();
   const JournalRecord& record = step.record;
   bool read = false;
