@@ -13,7 +13,7 @@
 namespace deltawire {
 namespace {
 
-constexpr Layout kBf16{2, 7, 0xff};
+constexpr Layout kUnsteadyLayout{2, 7, 0xff};
 constexpr uint64_t kBegin = 24;
 
 std::vector<uint8_t> weights(size_t n, uint32_t seed) {
@@ -41,7 +41,7 @@ struct Seen {
   std::optional<Encoded> encoded;
 
   Seen(Bytes before, Bytes after, bool old_too, ThreadPool* pool) {
-    auto made = encode_unsteady(kBf16, before, after, {&old_hasher, &new_hasher},
+    auto made = encode_unsteady(kUnsteadyLayout, before, after, {&old_hasher, &new_hasher},
                                 {old_too, true, &old_sums, &new_sums, kBegin}, true, pool);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     encoded = std::move(*made);
@@ -60,7 +60,7 @@ TEST_P(UnsteadyTest, OfArraysThatStayItIsTheUsualPayload) {
       for (const bool old_too : {false, true}) {
         Seen seen(before, after, old_too, threads);
         ASSERT_TRUE(seen.encoded);
-        const auto usual = tight_codec().encode(kBf16, before, after, nullptr);
+        const auto usual = tight_codec().encode(kUnsteadyLayout, before, after, nullptr);
         ASSERT_TRUE(usual.ok());
         EXPECT_EQ(seen.encoded->payload, usual->payload);
         EXPECT_EQ(seen.encoded->num_changed, usual->num_changed);
@@ -85,7 +85,7 @@ TEST(Unsteady, OneChangeInAnyBlockIsFound) {
     ASSERT_TRUE(seen.encoded);
     EXPECT_EQ(seen.encoded->num_changed, 1);
     std::vector<uint8_t> patched = before;
-    ASSERT_TRUE(tight_codec().apply(kBf16, seen.encoded->payload, patched, nullptr).ok());
+    ASSERT_TRUE(tight_codec().apply(kUnsteadyLayout, seen.encoded->payload, patched, nullptr).ok());
     EXPECT_EQ(patched, after);
   }
 }
@@ -114,7 +114,7 @@ TEST(Unsteady, WhatWasHashedIsWhatWasCoded) {
     Seen seen(before, after, false, &pool);
     ASSERT_TRUE(seen.encoded);
     std::vector<uint8_t> patched = before;
-    ASSERT_TRUE(tight_codec().apply(kBf16, seen.encoded->payload, patched, nullptr).ok());
+    ASSERT_TRUE(tight_codec().apply(kUnsteadyLayout, seen.encoded->payload, patched, nullptr).ok());
     EXPECT_EQ(digest_of(DigestKind::kSum128, patched), seen.new_hasher.finish());
     EXPECT_EQ(sums_of(patched, kBegin, nullptr), seen.new_sums.all());
   }
