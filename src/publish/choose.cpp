@@ -37,7 +37,8 @@ Status Publisher::Impl::choose(DiffJob* job, Draft* draft) {
   }
   for (const CodecForecast& forecast : forecasts) {
     if (forecast.codec != draft->codec.codec) continue;
-    draft->encode_forecast = forecast.encode_seconds / rates.encode_factor();
+    draft->sampled_for = sample.weights_bytes;
+    draft->encode_forecast = forecast.encode_seconds - rates.overhead() * sample.weights_bytes;
   }
   job->codec = draft->codec.codec;
   return {};
@@ -57,7 +58,7 @@ void Publisher::Impl::learn(const Draft& draft) {
     // An encoder that waited for the link says nothing of its own speed.
     const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
     if (bytes < shares.queue_bytes) {
-      rates.learn_encode(draft.encode_forecast, draft.encode_seconds);
+      rates.learn_encode(draft.sampled_for, draft.encode_forecast, draft.encode_seconds);
     }
     rates.learn_choice(draft.codec.codec);
   }

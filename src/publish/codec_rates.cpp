@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kRatesFormat = "rates/1", kRatesName = "rates.json";
 constexpr uint64_t kMaxRatesBytes = 1 << 16;
 constexpr double kFade = 0.5;
-// A publish that was held up, or a sample that was, says nothing beyond this.
-constexpr double kLargestFactor = 8;
+// A publish that was held up for longer says nothing: a tenth of a second for each megabyte.
+constexpr double kLargestOverhead = 1e-7;
 // Until something is measured: a disk or memory, and any network.
 constexpr double kNearRate = 1e9, kFarRate = 1e8;
 
@@ -29,10 +29,11 @@ void CodecRates::learn_upload(double bytes, double seconds) {
   upload_seconds_ = kFade * upload_seconds_ + seconds;
 }
 
-void CodecRates::learn_encode(double forecast, double seconds) {
-  if (!is_amount(forecast) || !is_amount(seconds)) return;
-  const double factor = std::clamp(seconds / forecast, 1 / kLargestFactor, kLargestFactor);
-  encode_factor_ = encode_factor_ == 0 ? factor : kFade * encode_factor_ + (1 - kFade) * factor;
+void CodecRates::learn_encode(double weights_bytes, double forecast, double seconds) {
+  if (!is_amount(weights_bytes) || !is_amount(forecast) || !is_amount(seconds)) return;
+  const double found = std::clamp((seconds - forecast) / weights_bytes, 0.0, kLargestOverhead);
+  overhead_ = overhead_known_ ? kFade * overhead_ + (1 - kFade) * found : found;
+  overhead_known_ = true;
 }
 
 void CodecRates::learn_download(double bytes_per_second, size_t num_replicas) {
@@ -59,13 +60,14 @@ LinkRates CodecRates::link(bool near) const {
 }
 
 std::string CodecRates::to_text() const {
-  return json_text(nlohmann::json{{"format", kRatesFormat},
-                                  {"uploaded_bytes", uploaded_bytes_},
-                                  {"upload_seconds", upload_seconds_},
-                                  {"download_rate", download_rate_},
-                                  {"replicas", num_replicas_},
-                                  {"encode_factor", encode_factor_},
-                                  {"codec", last_codec_}}) +
+  return json_text(nlohmann::json{
+             {"format", kRatesFormat},
+             {"uploaded_bytes", uploaded_bytes_},
+             {"upload_seconds", upload_seconds_},
+             {"download_rate", download_rate_},
+             {"replicas", num_replicas_},
+             {"overhead", overhead_known_ ? nlohmann::json(overhead_) : nlohmann::json()},
+             {"codec", last_codec_}}) +
          "\n";
 }
 
@@ -82,7 +84,10 @@ CodecRates CodecRates::of_text(std::string_view text) {
   if (replicas >= 1 && replicas < 1e9) {
     rates.learn_download(number(json, "download_rate"), size_t(replicas));
   }
-  rates.learn_encode(1, number(json, "encode_factor"));
+  if (const auto found = json.find("overhead"); found != json.end() && found->is_number()) {
+    rates.overhead_ = std::clamp(found->get<double>(), 0.0, kLargestOverhead);
+    rates.overhead_known_ = true;
+  }
   if (const auto codec = json.find("codec"); codec != json.end() && codec->is_string()) {
     rates.last_codec_ = codec->get<std::string>();
   }

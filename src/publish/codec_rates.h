@@ -17,17 +17,18 @@ class CodecRates {
  public:
   // So many bytes were put while the link was busy for so long.
   void learn_upload(double bytes, double seconds);
-  // Encoding took `seconds` where the sample alone had made us expect `forecast`.
-  void learn_encode(double forecast, double seconds);
+  // Encoding so many bytes of weights took `seconds` where the sample alone had made us expect
+  // `forecast`.
+  void learn_encode(double weights_bytes, double forecast, double seconds);
   // The middle one of so many replicas says that they fetch so quickly, bytes per second.
   void learn_download(double bytes_per_second, size_t num_replicas);
   void learn_choice(std::string codec) { last_codec_ = std::move(codec); }
 
   // `near`: the store is a folder or memory, which matters until something was measured.
   LinkRates link(bool near) const;
-  // How many times longer than a sample promises: memory and processors are shared. The same for
-  // all codecs, so that a busy hour does not speak against the one that was in use.
-  double encode_factor() const noexcept { return encode_factor_ == 0 ? 1 : encode_factor_; }
+  // Seconds for each byte of weights beyond what a sample promises: reading files, other processes.
+  // The same for all codecs, so that they do not speak for or against one.
+  double overhead() const noexcept { return overhead_; }
   const std::string& last_codec() const noexcept { return last_codec_; }
 
   std::string to_text() const;
@@ -42,7 +43,8 @@ class CodecRates {
   double uploaded_bytes_ = 0, upload_seconds_ = 0;  // old ones fade
   double download_rate_ = 0;                        // 0: not known
   size_t num_replicas_ = 0;                         // that it is of
-  double encode_factor_ = 0;                        // 0: not known
+  double overhead_ = 0;
+  bool overhead_known_ = false;
   std::string last_codec_;
 };
 

@@ -191,9 +191,10 @@ std::vector<CodecForecast> forecast_codecs(const CodecSample& sample, const Code
   if (sample.sampled_bytes == 0) return forecasts;
   const double grown = sample.weights_bytes / sample.sampled_bytes;
   for (const SampledCodec& one : sample.codecs) {
-    const double factor = grown / sample.threads * rates.encode_factor();
-    forecasts.push_back({one.codec, factor * one.encode_seconds, factor * one.apply_seconds,
-                         grown * one.payload_bytes});
+    const double share = grown / sample.threads;
+    forecasts.push_back({one.codec,
+                         share * one.encode_seconds + rates.overhead() * sample.weights_bytes,
+                         share * one.apply_seconds, grown * one.payload_bytes});
   }
   return forecasts;
 }

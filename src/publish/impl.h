@@ -36,6 +36,7 @@ struct Draft {
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
   CodecChoice codec;           // of a delta
+  double sampled_for = 0;      // bytes of weights that its forecast is for
   double encode_forecast = 0;  // seconds, by the sample alone; 0: there was none
   double encode_seconds = 0;
   // The files beside the weights; other drafts of the same version may share them.

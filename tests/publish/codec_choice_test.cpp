@@ -79,7 +79,7 @@ TEST(CodecRates, WithoutMeasurementsTheStoreDecides) {
   EXPECT_EQ(rates.link(true).up.bytes_per_second, 1e9);
   EXPECT_EQ(rates.link(false).up.bytes_per_second, 1e8);
   EXPECT_EQ(rates.link(false).up.source, "assumed, nothing was uploaded yet");
-  EXPECT_EQ(rates.encode_factor(), 1);
+  EXPECT_EQ(rates.overhead(), 0);
   EXPECT_EQ(choice(kSparse, rates.link(true)), "gaps");
 }
 
@@ -101,19 +101,22 @@ TEST(CodecRates, WhatCannotBeIsNotLearned) {
   rates.learn_upload(1, 0);
   rates.learn_upload(-1, 1);
   rates.learn_upload(1, INFINITY);
-  rates.learn_encode(0, 1);
-  rates.learn_encode(1, NAN);
+  rates.learn_encode(0, 1, 2);
+  rates.learn_encode(1, 0, 1);
+  rates.learn_encode(1, 1, NAN);
   EXPECT_EQ(rates.to_text(), CodecRates().to_text());
-  rates.learn_encode(1, 1e9);  // a machine that slept
-  EXPECT_EQ(rates.encode_factor(), 8);
+  rates.learn_encode(1e6, 1, 1e9);  // a machine that slept
+  EXPECT_EQ(rates.overhead(), 1e-7);
 }
 
-TEST(CodecRates, TheFactorFollowsSlowly) {
+TEST(CodecRates, WhatASampleDoesNotSeeIsLearnedByTheByte) {
   CodecRates rates;
-  rates.learn_encode(2, 3);
-  EXPECT_EQ(rates.encode_factor(), 1.5);
-  rates.learn_encode(2, 7);
-  EXPECT_EQ(rates.encode_factor(), 2.5);
+  rates.learn_encode(1e9, 2, 3);
+  EXPECT_DOUBLE_EQ(rates.overhead(), 1e-9);
+  rates.learn_encode(1e9, 2, 5);
+  EXPECT_DOUBLE_EQ(rates.overhead(), 2e-9);
+  rates.learn_encode(1e9, 2, 1);  // quicker than promised: there is none
+  EXPECT_DOUBLE_EQ(rates.overhead(), 1e-9);
 }
 
 TEST(CodecRates, WhatReplicasSayReplacesTheAssumption) {
@@ -133,7 +136,7 @@ TEST(CodecRates, AreKeptInAFolder) {
   const testing::TempFolder folder;
   CodecRates rates;
   rates.learn_upload(5e6, 0.25);
-  rates.learn_encode(1, 1.5);
+  rates.learn_encode(1e9, 1, 1.5);
   rates.learn_choice("tight");
   rates.learn_download(4e6, 2);
   rates.save(folder.path() / "snapshot");
@@ -150,26 +153,26 @@ TEST(CodecRates, TextThatMakesNoSenseIsNothingLearned) {
         "{\"format\":1}", "{\"format\":\"rates/1\",\"uploaded_bytes\":\"1\",\"upload_seconds\":[]}",
         "{\"format\":\"rates/1\",\"uploaded_bytes\":1,\"upload_seconds\":0}",
         "{\"format\":\"rates/1\",\"download_rate\":1,\"replicas\":-1}",
-        "{\"format\":\"rates/1\",\"encode_factor\":[1],\"codec\":7}",
-        "{\"format\":\"rates/1\",\"encode_factor\":\"x\"}"}) {
+        "{\"format\":\"rates/1\",\"overhead\":[1],\"codec\":7}",
+        "{\"format\":\"rates/1\",\"overhead\":\"x\"}"}) {
     EXPECT_EQ(CodecRates::of_text(text).to_text(), nothing) << text;
   }
 }
 
 TEST(CodecSample, GrowsToTheVersionAndIsCorrectedByWhatWasLearned) {
   CodecSample sample;
-  sample.weights_bytes = 1000;
-  sample.sampled_bytes = 10;
   sample.threads = 4;
   sample.codecs = {{"tight", 0.08, 0.04, 3}, {"gaps", 0.02, 0.01, 9}};
   CodecRates rates;
-  rates.learn_encode(1, 2);
+  rates.learn_encode(1e9, 1, 2);
+  sample.weights_bytes = 1e9;
+  sample.sampled_bytes = 1e7;
   const std::vector<CodecForecast> forecasts = forecast_codecs(sample, rates);
   ASSERT_EQ(forecasts.size(), 2U);
-  EXPECT_DOUBLE_EQ(forecasts[0].encode_seconds, 4);
-  EXPECT_DOUBLE_EQ(forecasts[0].apply_seconds, 2);
+  EXPECT_DOUBLE_EQ(forecasts[0].encode_seconds, 2 + 1);
+  EXPECT_DOUBLE_EQ(forecasts[0].apply_seconds, 1);
   EXPECT_DOUBLE_EQ(forecasts[0].bytes, 300);
-  EXPECT_DOUBLE_EQ(forecasts[1].encode_seconds, 1);
+  EXPECT_DOUBLE_EQ(forecasts[1].encode_seconds, 0.5 + 1);
   EXPECT_TRUE(forecast_codecs({}, rates).empty());
 }
 
