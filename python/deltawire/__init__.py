@@ -6,7 +6,7 @@ A trainer publishes, replicas follow; a store (a folder, a bucket) is all they s
 >>> weights = {"w": np.zeros(1000, np.float32)}
 >>> publisher = dw.Publisher("memory:example", weights)
 >>> publisher.publish()
-Version(number=0, full, 4.10 kB, "seed")
+Version(number=0, full, 3.70 kB, "seed")
 >>> weights["w"][7] = 1.5
 >>> publisher.publish()
 Version(number=1, 1 of 1,000 changed (0.100 %), 296 B)
