@@ -61,6 +61,14 @@ Commit commit_version(const Chain& chain, const Manifest& manifest) {
   Store& store = chain.store();
   const Result<std::string> text = serialise_manifest(manifest, keys_of(chain).sign);
   if (!text.ok()) return {Outcome::kNot, text.status(), {}};
+  if (text->size() > kMaxManifestBytes) {  // nobody would read it
+    return {Outcome::kNot,
+            unsupported("the manifest of version " + std::to_string(manifest.version) + " has " +
+                        std::to_string(text->size()) + " bytes, at most " +
+                        std::to_string(kMaxManifestBytes) +
+                        " are read: there are too many tensors, or boxes of them"),
+            {}};
+  }
   const Digest digest = record_digest(*text);
   const std::string name = manifest_name(manifest.version);
   const Result<Capabilities> can = store.capabilities();

@@ -2,11 +2,17 @@
 
 #include "base/temporary.h"
 #include "delta/delta_reader.h"
+#include "format/checkpoint_files.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
 
 Result<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
+  if (is_packed_file(path.filename().string())) {
+    return invalid_argument(path.string() +
+                            ": a packed file of a store; `deltawire pull` makes a " +
+                            "checkpoint of it");
+  }
   if (looks_like_delta(path)) {
     return invalid_argument(path.string() + ": a delta, not a checkpoint");
   }

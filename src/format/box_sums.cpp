@@ -7,18 +7,14 @@
 #include "digest/parallel.h"
 
 namespace deltawire {
-namespace {
 
-// Neighbours first: what is added stays small until the end.
-Sums added(std::vector<Sums> parts) {
+Sums added_up(std::vector<Sums> parts) {
   if (parts.empty()) return {};
   for (size_t step = 1; step < parts.size(); step *= 2) {
     for (size_t i = 0; i + step < parts.size(); i += 2 * step) parts[i].add(parts[i + step]);
   }
   return std::move(parts[0]);
 }
-
-}  // namespace
 
 void add_contents(const BoxRows& rows, Bytes bytes, uint64_t offset, Sums* sums) {
   while (!bytes.empty()) {
@@ -41,7 +37,7 @@ Result<Sums> sums_of_box(const BoxRows& rows, Bytes contents, ThreadPool* pool) 
         add_contents(rows, contents.subspan(begin, size), begin, &tasks[task]);
         return {};
       }));
-  return added(std::move(tasks));
+  return added_up(std::move(tasks));
 }
 
 }  // namespace deltawire

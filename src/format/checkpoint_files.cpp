@@ -83,7 +83,10 @@ Status check_side_files(const std::vector<NamedSize>& files) {
   for (const NamedSize& file : files) {
     DW_RETURN_IF_ERROR(check_checkpoint_file_name(file.name));
     const std::string lower = lower_case(file.name);
-    if (is_weights_file(lower)) return bad_file(file.name, "this is a name of weights");
+    // Packed files came later: older versions may have files of such names.
+    if (lower.ends_with(kSafetensorsSuffix) || lower == kIndexFileName) {
+      return bad_file(file.name, "this is a name of weights");
+    }
     if (!names.insert(lower).second) {
       return bad_file(file.name,
                       "another file beside the weights has the same name, or one that "

@@ -86,6 +86,10 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
     return invalid_argument("not a deltawire delta: its metadata has no " + quote(kPartKey));
   }
   const auto fields = split(*text, ' ');
+  if (fields[0] == "whole/1") {
+    return invalid_argument("a packed file of a store, not a delta: `deltawire pull` makes a " +
+                            std::string("checkpoint of it"));
+  }
   if (fields[0] != kDeltaFormat) {
     return unsupported("format " + quote(fields[0]) + "; this build reads " + quote(kDeltaFormat));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/base64.h"
+#include "format/box_sums.h"
 #include "format/checkpoint_files.h"
 #include "tensor/text.h"
 
@@ -307,9 +308,9 @@ const std::vector<BoxDigest>* boxes_hashed(const Manifest& manifest, const std::
 
 Result<Digest> boxes_digest(const std::vector<BoxDigest>& boxes, uint64_t size_bytes) {
   if (boxes[0].sums) {
-    Sums all;
-    for (const BoxDigest& box : boxes) all.add(*box.sums);
-    return all.finish(size_bytes);
+    std::vector<Sums> sums;
+    for (const BoxDigest& box : boxes) sums.push_back(*box.sums);
+    return added_up(std::move(sums)).finish(size_bytes);
   }
   std::vector<std::string> lines;
   for (const BoxDigest& box : boxes) {

@@ -114,7 +114,7 @@ Result<Digest> Proof::digest_of_tensor(const std::string& name, const Tensor& te
     }
     sums.push_back(pieces[i].sums);
   }
-  const Sums all = added(std::move(sums));
+  const Sums all = added_up(std::move(sums));
   DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(tensor.dtype, tensor.shape));
   if (all.num_bytes() != size) {
     return invalid_argument(place_of(name) + ": its boxes have " + std::to_string(all.num_bytes()) +

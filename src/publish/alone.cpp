@@ -189,7 +189,6 @@ Result<PublishReport> Publisher::Impl::finish_once() {
 
 Result<PublishReport> Publisher::Impl::publish(Tensors tensors, FullSource source, Step step) {
   Result<PublishReport> report = publish_once(tensors, std::move(source), step);
-  hear_replicas(true);
   uncertain = uncertain || !report.ok();
   return report;
 }
@@ -202,7 +201,6 @@ Status Publisher::Impl::capture(Tensors tensors, FullSource source, Step step) {
 
 Result<PublishReport> Publisher::Impl::finish() {
   Result<PublishReport> report = finish_once();
-  hear_replicas(true);
   uncertain = uncertain || !report.ok();
   return report;
 }

@@ -17,9 +17,9 @@ void Publisher::Impl::ask_replicas() {
   asked = std::async(std::launch::async, [own = store] { return fetch_rates(*own, unix_now()); });
 }
 
-void Publisher::Impl::hear_replicas(bool wait) {
+void Publisher::Impl::hear_replicas() {
   if (!asked.valid()) return;
-  if (!wait && asked.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  if (asked.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
   const FetchRates heard = asked.get();
   rates.learn_download(heard.middle, heard.num_replicas);
 }
@@ -27,7 +27,7 @@ void Publisher::Impl::hear_replicas(bool wait) {
 Status Publisher::Impl::choose(DiffJob* job, Draft* draft) {
   ask_replicas();
   DW_ASSIGN_OR_RETURN(const CodecSample sample, sample_codecs(*job, &pool));
-  hear_replicas(false);
+  hear_replicas();
   const std::vector<CodecForecast> forecasts = forecast_codecs(sample, rates);
   if (forecasts.empty()) {
     draft->codec = {"tight", "fastest: there is nothing to compare"};
@@ -62,7 +62,7 @@ void Publisher::Impl::learn(const Draft& draft) {
     }
     rates.learn_choice(draft.codec.codec);
   }
-  hear_replicas(false);
+  hear_replicas();
   if (on_disk != nullptr) rates.save(snapshot_folder());
 }
 

@@ -214,9 +214,9 @@ Status encode_new_tensor(const EncodeItem& item, const std::string& codec, Encod
 }  // namespace
 
 bool is_known(const DiffJob& job, const PublishTensor& tensor) {
-  const bool adds = adds_up(job.parent.manifest->digest_kind);
   return known_digest(job.parent, tensor.view, tensor.box) &&
-         (tensor.box.whole() || !adds || known_sums(job.parent, tensor.view, tensor.box));
+         (!wants_sums(piece_of(tensor), job.parent.manifest->digest_kind) ||
+          known_sums(job.parent, tensor.view, tensor.box));
 }
 
 bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor) {

@@ -83,6 +83,12 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
   return all;
 }
 
+Status changed_meanwhile(const std::string& tensor) {
+  return io_error("tensor " + quote(tensor) +
+                  ": changed while it was read; nothing was committed, publish again when " +
+                  "nobody writes to it");
+}
+
 // A trainer may go on too early: then payloads are of tensors that were half written. They are of a
 // state that was if the tensors are the same at the last look. A digest comes with the payloads, of
 // what they were made from; one of a kind that cannot is of a look of its own, before.
@@ -120,9 +126,7 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   size_t next = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     if (all.coded[i].num_changed == 0 || again[next++] == all.digests[i]) continue;
-    return io_error("tensor " + quote(tensors[i]->view.name) +
-                    ": changed while it was read; nothing was committed, publish again when " +
-                    "nobody writes to it");
+    return changed_meanwhile(tensors[i]->view.name);
   }
   return all;
 }
@@ -155,6 +159,10 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
         const PublishTensor* const tensor = &out.job.tensors[piece];
         DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, out.job.device->sums({&tensor, 1}));
         record.sums = std::move(sums[0]);
+        // It was as the snapshot is when it was compared; and at the last look?
+        DW_ASSIGN_OR_RETURN(const std::vector<Digest> now,
+                            out.job.device->digests(kind, {&tensor, 1}));
+        if (now[0] != *entry.old_digest) return changed_meanwhile(tensor->view.name);
       }
       continue;
     }

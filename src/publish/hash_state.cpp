@@ -27,6 +27,11 @@ PieceRecord piece_of(const PublishTensor& tensor) {
   return piece;
 }
 
+bool wants_sums(const PieceRecord& piece, DigestKind kind) {
+  return adds_up(kind) && !piece.box.whole() &&
+         !BoxRows(piece.box, piece.dtype, piece.shape).cuts_many_words();
+}
+
 Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece) {
   if (!wants_sums(*piece, kind)) {
     DW_ASSIGN_OR_RETURN(piece->digest, digest_of_body(kind, contents));

@@ -16,10 +16,9 @@ namespace deltawire {
 // A tensor's record without its digest.
 PieceRecord piece_of(const PublishTensor& tensor);
 
-// Whether it must say what it adds to its tensor.
-inline bool wants_sums(const PieceRecord& piece, DigestKind kind) {
-  return adds_up(kind) && !piece.box.whole();
-}
+// Whether it must say what it adds to its tensor. Words that are cut take room in every manifest:
+// where there are many, the tensor has the digests of its boxes alone.
+bool wants_sums(const PieceRecord& piece, DigestKind kind);
 // Sets digest and sums by the contents, which are read once.
 Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece);
 

@@ -166,7 +166,7 @@ struct Publisher::Impl {
   void recall_rates();
   Status choose(DiffJob* job, Draft* draft);
   void ask_replicas();
-  void hear_replicas(bool wait);
+  void hear_replicas();
   void learn(const Draft& draft);
 
   // with_ranks.cpp: one of several, rank 0

@@ -112,6 +112,12 @@ Result<std::optional<RankReport>> RankExchange::read_report(const RankAttempt& o
 Status RankExchange::put_report(const RankReport& report) const {
   DW_SYNC_POINT("ranks: before report");
   DW_ASSIGN_OR_RETURN(const std::string text, serialise_report(report, keys_.sign));
+  if (text.size() > kMaxManifestBytes) {
+    return unsupported("the report of rank " + std::to_string(report.rank) + " has " +
+                       std::to_string(text.size()) + " bytes, at most " +
+                       std::to_string(kMaxManifestBytes) +
+                       " are read: it holds too many tensors, or boxes of them");
+  }
   return chain_.store().put(report_name(report.of, report.rank, report.full), MemoryBody(text));
 }
 

@@ -104,6 +104,10 @@ Status SideFiles::check(const SidePaths& paths) {
     if (error) return io_error(path.string() + ": cannot read: " + error.message());
     sizes.push_back({name, size});
   }
+  for (const NamedSize& file : sizes) {
+    if (!is_packed_file(file.name)) continue;
+    return invalid_argument("file " + quote(file.name) + ": packed weights have such names");
+  }
   Status status = as_invalid_argument(check_side_files(sizes));
   return paths.empty() ? status : std::move(status).at(paths[0].parent_path().string());
 }

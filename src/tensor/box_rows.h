@@ -44,6 +44,18 @@ class BoxRows {
     return element * bits_ / 8;
   }
 
+  // Whether many of the box's rows begin or end inside a word of the tensor, 8 bytes. Few may.
+  bool cuts_many_words() const noexcept {
+    constexpr uint64_t kFew = 256, kWordBytes = 8;
+    if (count_ <= kFew) return false;
+    if (row_bytes_ % kWordBytes != 0 || position(0) % kWordBytes != 0) return true;
+    uint64_t stride = 1;
+    for (size_t d = shape_.size(); d-- > 0; stride *= shape_[d]) {
+      if (d < outer_ && box_.extent[d] > 1 && stride * bits_ / 8 % kWordBytes != 0) return true;
+    }
+    return false;
+  }
+
   // The first row that ends behind `byte` of the tensor; count() when none does.
   uint64_t first_behind(uint64_t byte) const noexcept {
     uint64_t low = 0, high = count_;

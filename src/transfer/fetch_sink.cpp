@@ -108,7 +108,10 @@ Status FetchSink::follow(uint64_t offset, std::span<const uint8_t> bytes) {
   }
   use(bytes.subspan(size_t(hashed_ - offset)));
   hashed_ = end;
-  return hash_early_pieces();
+  DW_RETURN_IF_ERROR(hash_early_pieces());
+  // Damage has to wait for the digest, which says whose it is. A full disk does not.
+  const bool passing = followed_.code() == Code::kIo || followed_.code() == Code::kOutOfMemory;
+  return passing ? followed_ : Status();
 }
 
 Status FetchSink::hash_early_pieces() {

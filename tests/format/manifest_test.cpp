@@ -187,6 +187,12 @@ TEST(Manifest, ForgedFieldsAreRefusedByName) {
                          Code::kUnsupported, "manifest/2"));
 }
 
+TEST(Manifest, AFileBesideTheWeightsMayBeCalledPacked) {
+  Manifest m = sample();
+  m.files = {{"model.safetensors.packed", 5, sha("of an older release"), "0000000003-ef"}};
+  EXPECT_TRUE(parse_manifest(serialise_manifest(m, {}).value(), {}).ok());
+}
+
 TEST(Manifest, BoxesThatAddUpHaveSums) {
   const std::vector<uint8_t> bytes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   Manifest m = sample();
