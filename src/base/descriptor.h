@@ -1,4 +1,5 @@
-// A file descriptor that closes itself, and what a failed system call says.
+// A file descriptor that closes itself, what a failed system call says, and calls that are finished
+// whatever interrupts them.
 #pragma once
 
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
@@ -33,5 +35,10 @@ inline Status system_error(const std::filesystem::path& path, std::string_view w
   std::string message = path.string() + ": " + std::string(what) + ": " + std::strerror(error);
   return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
 }
+
+// All of the bytes. `path` is for messages.
+Status write_all(int fd, uint64_t offset, Bytes bytes, const std::filesystem::path& path);
+// The disk space of the first `size` bytes, now.
+Status take_space(int fd, uint64_t size, const std::filesystem::path& path);
 
 }  // namespace deltawire

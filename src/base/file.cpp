@@ -135,13 +135,7 @@ Status AtomicFile::write(Bytes bytes, const Poll& poll) {
 }
 
 Status AtomicFile::write_at(uint64_t offset, Bytes bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, off_t(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error(shown_, "cannot write");
-    if (n == 0) return io_error(shown_.string() + ": cannot write: no progress");
-    done += size_t(n);
-  }
+  DW_RETURN_IF_ERROR(write_all(fd_, offset, bytes, shown_));
   end_ = std::max(end_, offset + bytes.size());
   return {};
 }
@@ -149,12 +143,7 @@ Status AtomicFile::write_at(uint64_t offset, Bytes bytes) {
 Status AtomicFile::allocate(uint64_t size) {
   if (size == 0) return {};
   // A full disk must show here: through a mapping it would be a fatal signal.
-  int error;
-  while ((error = ::posix_fallocate(fd_, 0, off_t(size))) == EINTR) {
-  }
-  errno = error;
-  if (error != 0)
-    return system_error(shown_, "cannot take " + std::to_string(size) + " bytes of disk");
+  DW_RETURN_IF_ERROR(take_space(fd_, size, shown_));
   end_ = size;
   return {};
 }

@@ -4,7 +4,6 @@
 #include "codec/builtin.h"
 #include "codec/exponents.h"
 #include "codec/tight_format.h"
-#include "digest/parallel.h"
 
 namespace deltawire {
 
@@ -59,16 +58,13 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
   return improve(std::move(tight), layout, old_bytes, new_bytes, pool);
 }
 
-Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, Hasher* hasher,
-                                  ThreadPool* pool) {
+Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPool* pool) {
   return guard_memory("encoding", [&]() -> Result<Choice> {
     Choice choice{CodecId::kExponents, {{}, array.size() / layout.width}};
     if (!raw && exponents::form_of(layout)) {
       DW_ASSIGN_OR_RETURN(choice.encoded.payload,
-                          exponents::encode_array(layout, array, hasher, pool));
+                          exponents::encode_array(layout, array, nullptr, pool));
       if (choice.encoded.payload.size() < array.size()) return choice;
-    } else if (hasher != nullptr) {
-      update_all(hasher, array, pool);
     }
     choice.codec = CodecId::kRaw;
     choice.encoded.payload.assign(array.begin(), array.end());

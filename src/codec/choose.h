@@ -20,9 +20,8 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
                                       const Hashers& hashers, ThreadPool* pool);
 
 // An array that the receiver has nothing of: `exponents`, or `raw` where that is no smaller or is
-// asked for. `hasher`, if there is one, is fed the array.
-Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, Hasher* hasher,
-                                  ThreadPool* pool);
+// asked for.
+Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPool* pool);
 
 // The same of arrays that others may write to, with hashers that add up. None: another codec than
 // `tight` may do better, or there are too few blocks to be worth it; what hashers and sums were fed

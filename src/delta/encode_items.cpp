@@ -62,13 +62,12 @@ void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool
 }
 
 // Hashing rides along with encoding, unless there are threads and the kind does not add up.
-// `hash_unchanged`: digests are wanted whether or not there was a change.
+// `hash_old`: of the old bytes too, and whether or not there was a change.
 Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, DigestKind kind,
-                               bool hash_old, bool hash_unchanged, ThreadPool* pool,
-                               EncodedItem* out) {
+                               bool hash_old, ThreadPool* pool, EncodedItem* out) {
   if (pool != nullptr && !adds_up(kind)) {
     DW_ASSIGN_OR_RETURN(Choice choice, encode_change(item.change, codec, pool));
-    if (hash_unchanged || choice.encoded.num_changed != 0) {
+    if (hash_old || choice.encoded.num_changed != 0) {
       hash_item(item, kind, hash_old, pool, out);
     }
     return choice;
@@ -138,10 +137,9 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, DigestKind kind,
   EncodeItem copy = item;
   copy.change.new_bytes = bytes;
   hash_item(copy, kind, false, pool, out);
-  DW_ASSIGN_OR_RETURN(
-      Choice choice,
-      encode_whole_array(layout_of(change.dtype), bytes,
-                         codec != nullptr && codec->id() == CodecId::kRaw, nullptr, pool));
+  DW_ASSIGN_OR_RETURN(Choice choice,
+                      encode_whole_array(layout_of(change.dtype), bytes,
+                                         codec != nullptr && codec->id() == CodecId::kRaw, pool));
   out->entry.codec = choice.codec;
   out->payload = std::move(choice.encoded.payload);
   return {};
@@ -165,8 +163,7 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   if (!choice) {
     DW_ASSIGN_OR_RETURN(const ItemCopy copy, copies->take(given, copy_old, pool));
     const EncodeItem& item = copy.item();
-    DW_ASSIGN_OR_RETURN(
-        choice, encode_and_hash(item, codec, options.digest, hash_old, hash_old, pool, out));
+    DW_ASSIGN_OR_RETURN(choice, encode_and_hash(item, codec, options.digest, hash_old, pool, out));
     if (item.summed) {
       if (hash_old) out->old_sums = sums_of(item.change.old_bytes, item.begin, pool);
       out->new_sums = sums_of(item.change.new_bytes, item.begin, pool);

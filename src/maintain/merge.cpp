@@ -106,7 +106,7 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
   }
   Payload payload;
   if (zeros == ones) {  // all of it was written
-    DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout, zeros, false, nullptr, pool));
+    DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout, zeros, false, pool));
     merged.codec = whole.codec;
     merged.num_changed = merged.num_elements();
     payload = Payload::own(std::move(whole.encoded.payload));

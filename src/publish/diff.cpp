@@ -205,7 +205,7 @@ Status encode_new_tensor(const EncodeItem& item, const std::string& codec, Encod
   std::vector<uint8_t> bytes(item.size_bytes());
   DW_RETURN_IF_ERROR(item.new_contents->read(0, bytes));
   DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout_of(outcome->entry.dtype), bytes,
-                                                       codec == "raw", nullptr, nullptr));
+                                                       codec == "raw", nullptr));
   outcome->entry.codec = whole.codec;
   outcome->payload = std::move(whole.encoded.payload);
   return {};

@@ -41,9 +41,8 @@ Status add_whole(const DiffSink& out, size_t piece) {
   const PublishTensor& tensor = out.job.tensors[piece];
   DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, fetch(out.job.device, tensor));
   DeltaEntry entry = entry_of(out, piece);
-  DW_ASSIGN_OR_RETURN(Choice whole,
-                      encode_whole_array(layout_of(entry.dtype), bytes,
-                                         out.job.options.codec == "raw", nullptr, nullptr));
+  DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout_of(entry.dtype), bytes,
+                                                       out.job.options.codec == "raw", nullptr));
   entry.codec = whole.codec;
   entry.num_changed = entry.num_elements();
   entry.new_digest = digest_of(out.job.parent.manifest->digest_kind, bytes);

@@ -31,13 +31,7 @@ Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
     const ssize_t n = ::pread(from, buffer.data(), buffer.size(), off_t(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return system_error(path, "cannot copy", n < 0 ? errno : EIO);
-    for (ssize_t written = 0; written < n;) {
-      const ssize_t w =
-          ::pwrite(to, buffer.data() + written, size_t(n - written), off_t(done) + written);
-      if (w < 0 && errno == EINTR) continue;
-      if (w <= 0) return system_error(path, "cannot copy", w < 0 ? errno : EIO);
-      written += w;
-    }
+    DW_RETURN_IF_ERROR(write_all(to, done, {buffer.data(), size_t(n)}, path));
     done += uint64_t(n);
   }
   return {};
@@ -116,15 +110,7 @@ Status clone_file(const fs::path& from, const fs::path& to) {
   const Descriptor target(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (target.get() < 0) return system_error(to, "cannot create", errno);
   if (::ioctl(target.get(), FICLONE, source.get()) == 0) return {};
-  if (info.st_size > 0) {
-    int error;
-    while ((error = ::posix_fallocate(target.get(), 0, info.st_size)) == EINTR) {
-    }
-    if (error != 0) {
-      return system_error(to, "cannot take " + std::to_string(info.st_size) + " bytes of disk",
-                          error);
-    }
-  }
+  DW_RETURN_IF_ERROR(take_space(target.get(), uint64_t(info.st_size), to));
   return copy_bytes(source.get(), target.get(), uint64_t(info.st_size), to);
 }
 

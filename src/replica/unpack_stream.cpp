@@ -1,10 +1,9 @@
 #include "replica/unpack_stream.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+
 #include "format/layout.h"
 #include "tensor/safetensors.h"
 
@@ -96,13 +95,7 @@ Status UnpackStream::begin_file() {
   DW_ASSIGN_OR_RETURN(file_, parse_packed_front(front_, packed_bytes_));
   out_.emplace(::open(to_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (out_->get() < 0) return system_error(to_, "cannot create");
-  int error;
-  while ((error = ::posix_fallocate(out_->get(), 0, off_t(file_->plain_bytes))) == EINTR) {
-  }
-  if (error != 0) {
-    return system_error(to_, "cannot take " + std::to_string(file_->plain_bytes) + " bytes of disk",
-                        error);
-  }
+  DW_RETURN_IF_ERROR(take_space(out_->get(), file_->plain_bytes, to_));
   const std::string& header = file_->plain_header;
   DW_RETURN_IF_ERROR(write(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
   return begin_tensors();
@@ -120,17 +113,6 @@ Status UnpackStream::begin_tensors() {
     payload_front_.clear();
     directory_.reset();
     block_ = 0;
-  }
-  return {};
-}
-
-Status UnpackStream::write(uint64_t offset, Bytes bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n =
-        ::pwrite(out_->get(), bytes.data() + done, bytes.size() - done, off_t(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return system_error(to_, "cannot write", n < 0 ? errno : EIO);
-    done += size_t(n);
   }
   return {};
 }

@@ -34,7 +34,7 @@ class UnpackStream final : public Follower {
   Status step(Bytes bytes);
   Status begin_file();
   Status begin_tensors();
-  Status write(uint64_t offset, Bytes bytes);
+  Status write(uint64_t offset, Bytes bytes) { return write_all(out_->get(), offset, bytes, to_); }
   const PackedTensor& tensor() const { return file_->tensors[tensor_]; }
 
   const std::filesystem::path to_;

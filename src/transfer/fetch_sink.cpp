@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/guard.h"
 
 namespace deltawire {
@@ -34,14 +35,8 @@ Result<std::unique_ptr<FetchSink>> FetchSink::create(const std::filesystem::path
   sink->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (sink->fd_ < 0) return errno_status(path, "cannot create", errno);
   sink->follower_ = follower;
-  if (size_bytes == 0 || follower != nullptr) return sink;
-  int error;
-  while ((error = ::posix_fallocate(sink->fd_, 0, off_t(size_bytes))) == EINTR) {
-  }
-  if (error != 0) {
-    return errno_status(path, "cannot take " + std::to_string(size_bytes) + " bytes of disk",
-                        error);
-  }
+  if (follower != nullptr) return sink;
+  DW_RETURN_IF_ERROR(take_space(sink->fd_, size_bytes, path));
   return sink;
 }
 
@@ -50,13 +45,7 @@ FetchSink::~FetchSink() {
 }
 
 Status FetchSink::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, off_t(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return errno_status(path_, "cannot write", n < 0 ? errno : EIO);
-    done += size_t(n);
-  }
-  return {};
+  return write_all(fd_, offset, bytes, path_);
 }
 
 Status FetchSink::write(uint64_t offset, std::span<const uint8_t> bytes) {

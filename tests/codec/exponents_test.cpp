@@ -99,15 +99,14 @@ TEST(Exponents, NoiseIsRaw) {
   for (uint64_t& word : noise) word = random();
   for (const Layout layout : {kBf16, kF32}) {
     expect_round_trip(layout, bytes_of(noise));
-    const auto choice = encode_whole_array(layout, bytes_of(noise), false, nullptr, nullptr);
+    const auto choice = encode_whole_array(layout, bytes_of(noise), false, nullptr);
     ASSERT_TRUE(choice.ok());
     EXPECT_EQ(choice->codec, CodecId::kRaw);
     EXPECT_TRUE(same_bytes(bytes_of(noise), choice->encoded.payload));
   }
   const std::vector<uint8_t> weights = make_weights(kBf16, 10'000, 4);
-  EXPECT_EQ(encode_whole_array(kBf16, weights, false, nullptr, nullptr)->codec,
-            CodecId::kExponents);
-  EXPECT_EQ(encode_whole_array(kBf16, weights, true, nullptr, nullptr)->codec, CodecId::kRaw);
+  EXPECT_EQ(encode_whole_array(kBf16, weights, false, nullptr)->codec, CodecId::kExponents);
+  EXPECT_EQ(encode_whole_array(kBf16, weights, true, nullptr)->codec, CodecId::kRaw);
 }
 
 // Blocks decode alone: what is outside a range is never looked at.

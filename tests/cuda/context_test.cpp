@@ -186,6 +186,13 @@ TEST_F(ContextTest, AppliesWhatItHasChecked) {
             const Status status = context.check(patches_of(arrays, damaged), nullptr);
             return status.code() == Code::kCorruption ? Status() : status;
           }};
+      const auto make_old_again = [&] {
+        for (const BothSides& array : arrays) {
+          ASSERT_GOOD(
+              copy(array.old_array.data(), array.host.old_bytes.data(), array.size(), nullptr));
+        }
+        ASSERT_GOOD(wait(nullptr));
+      };
       for (size_t k = 0; k < between.size(); ++k) {
         SCOPED_TRACE(std::string(codec) + ", " + std::to_string(k));
         ASSERT_GOOD(context.check(patches, nullptr));
@@ -193,19 +200,11 @@ TEST_F(ContextTest, AppliesWhatItHasChecked) {
         ASSERT_GOOD(between[k]());
         ASSERT_GOOD(context.apply_checked(patches, nullptr));
         expect_patched(arrays);
-        for (const BothSides& array : arrays) {
-          ASSERT_GOOD(
-              copy(array.old_array.data(), array.host.old_bytes.data(), array.size(), nullptr));
-        }
-        ASSERT_GOOD(wait(nullptr));
+        make_old_again();
         // It was used up: this one reads the payloads itself.
         ASSERT_GOOD(context.apply_checked(patches, nullptr));
         expect_patched(arrays);
-        for (const BothSides& array : arrays) {
-          ASSERT_GOOD(
-              copy(array.old_array.data(), array.host.old_bytes.data(), array.size(), nullptr));
-        }
-        ASSERT_GOOD(wait(nullptr));
+        make_old_again();
       }
     }
   }

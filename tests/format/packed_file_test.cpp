@@ -35,7 +35,7 @@ struct PackedCase {
       const Bytes bytes(reinterpret_cast<const uint8_t*>(data.data()) + at, sizes[i]);
       at += sizes[i];
       const auto choice =
-          encode_whole_array(layout_of(specs[i].dtype), bytes, false, nullptr, nullptr).value();
+          encode_whole_array(layout_of(specs[i].dtype), bytes, false, nullptr).value();
       file.tensors.push_back({choice.codec, specs[i].dtype, 0, choice.encoded.payload.size()});
       payloads += as_text(choice.encoded.payload);
     }
