@@ -75,7 +75,7 @@ Json show_local(const Context& context, const std::string& place, const ReplicaS
 Json show_unrecorded(const Context& context, const std::string& place) {
   const LocalLayout layout{place};
   const Result<JournalRecord> journal = read_journal_record(layout.journal());
-  const bool files = Checkpoint::open(layout.root).ok() || !versions_side_by_side(layout).empty();
+  const bool files = Checkpoint::open(layout.root).ok() || !version_folders(layout.root).empty();
   std::string line = place + ": no version is recorded";
   if (journal.ok()) {
     line += fmt::format("; a pull to version {} was interrupted, the next one finishes it",

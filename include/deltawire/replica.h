@@ -37,6 +37,9 @@ struct ReplicaOptions {
   // False: patched files reach the disk when the system writes them, after state.json perhaps. For
   // copies that are checked by digest before they are used, such as a publisher's snapshot.
   bool sync_files = true;
+  // Keep what patches the files for engine workers of this host too, which patch live weights with
+  // it: deltawire/feed.h.
+  bool feed = false;
   bool heartbeat = true;  // leave LOCAL's version in the store, as far as that can be written
   std::string name;       // of this replica; empty: host, path and an id of LOCAL
   Progress progress;

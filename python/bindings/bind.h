@@ -12,6 +12,7 @@ void bind_checkpoints(nanobind::module_& module);
 void bind_delta(nanobind::module_& module);
 void bind_chain(nanobind::module_& module);
 void bind_proof(nanobind::module_& module);
+void bind_feed(nanobind::module_& module);
 void bind_logging(nanobind::module_& module);
 
 }  // namespace deltawire::python

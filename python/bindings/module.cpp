@@ -26,6 +26,7 @@ NB_MODULE(_core, module) {
   bind_checkpoints(module);
   bind_delta(module);
   bind_proof(module);
+  bind_feed(module);
   bind_chain(module);
   bind_logging(module);
 }

@@ -39,6 +39,7 @@ class Replica(Pulling[_core.Replica]):
         copy_on_write: CopyOnWrite | None = None,
         repair: bool = True,
         verify_all: bool = False,
+        feed: bool = False,
         heartbeat: bool = True,
         name: str = "",
         progress: Progress = False,
@@ -47,8 +48,9 @@ class Replica(Pulling[_core.Replica]):
 
         `accept` says what is taken from the store: whose signatures, which run. Files are patched in place; with
         `copy_on_write` each version has a folder of its own. `repair` starts again from a version stored whole when the files
-        are not what they should be. `verify_all` hashes every tensor before patching, not only those that change. `heartbeat`
-        leaves the version in the store under `name`.
+        are not what they should be. `verify_all` hashes every tensor before patching, not only those that change. `feed` keeps
+        what is patched for engine workers of this host, which patch live weights with it (docs/engines.md). `heartbeat` leaves the
+        version in the store under `name`.
         """
         self.local = Path(local)
         handle = store_handle(store)
@@ -62,6 +64,7 @@ class Replica(Pulling[_core.Replica]):
                 copy_on_write=copy_on_write,
                 repair=repair,
                 verify_all=verify_all,
+                feed=feed,
                 heartbeat=heartbeat,
                 name=name,
                 progress=callback_of(progress, "pull"),

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "chain/side_objects.h"
 #include "replica/build.h"
+#include "replica/feed_folder.h"
 #include "replica/journal.h"
 #include "replica/layout.h"
 
@@ -108,6 +109,12 @@ Status FileSink::move_link() {
 
 Result<bool> FileSink::is_there() {
   DW_RETURN_IF_ERROR(check_held());
+  if (replica_.options.feed) {
+    JournalRecord here;
+    here.kind = JournalKind::kFiles;
+    name_version(&here);
+    begin_feed(replica_.layout, here);
+  }
   if (!sides_.all_there()) {
     DW_RETURN_IF_ERROR(say_defect());
     return false;
@@ -150,6 +157,7 @@ Status FileSink::begin_redo() {
   info.target = manifest().state;
   redo_.emplace(redo_folder(), info, memory().slab_bytes);
   record_.kind = JournalKind::kPatch;
+  record_.from = replica_.state->replica.version;
   for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
   return {};
 }

@@ -59,15 +59,19 @@ Result<FileStamps> FileSink::stamp_made(const fs::path& files) const {
   return stamp_files(files, names);
 }
 
+void FileSink::name_version(JournalRecord* record) const {
+  record->run = manifest().run;
+  record->version = manifest().version;
+  record->manifest = attempt_.route.record.digest.hex();
+  record->state = manifest().state.hex();
+  record->target = manifest();
+}
+
 // `files` are those that the step brings.
 Status FileSink::write_journal(const fs::path& files) {
   attempt_.clock.begin("journal");
   const fs::path folder = replica_.layout.new_journal();
-  record_.run = manifest().run;
-  record_.version = manifest().version;
-  record_.manifest = attempt_.route.record.digest.hex();
-  record_.state = manifest().state.hex();
-  record_.target = manifest();
+  name_version(&record_);
   ReplicaCore::Pending pending;
   if (record_.kind != JournalKind::kPatch || !record_.files.empty()) {
     std::vector<std::string> names = record_.weights;

@@ -52,20 +52,22 @@ Result<std::string> serialise_journal_record(const JournalRecord& record) {
   DW_ASSIGN_OR_RETURN(const std::string target, serialise_manifest(record.target, {}));
   Json replaces = Json::object();
   for (const auto& [name, stamp] : record.replaces) replaces[name] = stamp_json(stamp);
-  return json_text(Json{{"format", kJournalFormat},
-                        {"kind", kKindNames[size_t(record.kind)]},
-                        {"run", record.run},
-                        {"version", record.version},
-                        {"manifest", record.manifest},
-                        {"state", record.state},
-                        {"redo", record.redo},
-                        {"files", record.files},
-                        {"remove", record.remove},
-                        {"inode", record.inode},
-                        {"weights", record.weights},
-                        {"sides", record.sides},
-                        {"replaces", std::move(replaces)},
-                        {"target", target}});
+  Json json{{"format", kJournalFormat},
+            {"kind", kKindNames[size_t(record.kind)]},
+            {"run", record.run},
+            {"version", record.version},
+            {"manifest", record.manifest},
+            {"state", record.state},
+            {"redo", record.redo},
+            {"files", record.files},
+            {"remove", record.remove},
+            {"inode", record.inode},
+            {"weights", record.weights},
+            {"sides", record.sides},
+            {"replaces", std::move(replaces)},
+            {"target", target}};
+  if (record.from) json["from"] = *record.from;
+  return json_text(json);
 }
 
 Result<JournalRecord> parse_journal_record(std::string_view text) {
@@ -86,6 +88,9 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
   }
   DW_ASSIGN_OR_RETURN(record.run, read_text(json, "run"));
   DW_ASSIGN_OR_RETURN(record.version, read_number(json, "version"));
+  if (json.contains("from")) {
+    DW_ASSIGN_OR_RETURN(record.from, read_number(json, "from"));
+  }
   DW_ASSIGN_OR_RETURN(record.manifest, read_text(json, "manifest"));
   DW_ASSIGN_OR_RETURN(record.state, read_text(json, "state"));
   DW_ASSIGN_OR_RETURN(record.redo, read_names(json, "redo"));

@@ -27,6 +27,9 @@ struct JournalRecord {
   JournalKind kind = JournalKind::kPatch;
   std::string run;
   uint64_t version = 0;             // where it leads
+  // kPatch: the version whose bytes the redo record is the difference to; none: it is not known,
+  // and only the files that it was made for may be patched with it.
+  std::optional<uint64_t> from;
   std::string manifest, state;      // of that version, hex
   std::vector<std::string> redo;    // kPatch: the parts, in order
   std::vector<std::string> files;   // kPatch, kFiles: renamed into place

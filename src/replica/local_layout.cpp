@@ -19,19 +19,24 @@ std::optional<uint64_t> version_of_folder(std::string_view name) {
   return version;
 }
 
-}  // namespace
-
-fs::path LocalLayout::version(uint64_t version) const {
+std::string version_folder(uint64_t version) {
   char name[24];
   std::snprintf(name, sizeof name, "v%010llu", static_cast<unsigned long long>(version));
-  return root / name;
+  return name;
 }
 
-std::vector<uint64_t> versions_side_by_side(const LocalLayout& layout) {
+}  // namespace
+
+fs::path LocalLayout::version(uint64_t version) const { return root / version_folder(version); }
+
+fs::path LocalLayout::feed_version(uint64_t version) const {
+  return feed() / version_folder(version);
+}
+
+std::vector<uint64_t> version_folders(const fs::path& folder) {
   std::vector<uint64_t> versions;
   std::error_code error;
-  for (fs::directory_iterator it(layout.root, error), end; !error && it != end;
-       it.increment(error)) {
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (const auto version = version_of_folder(it->path().filename().string())) {
       versions.push_back(*version);
     }

@@ -15,7 +15,7 @@ namespace {}  // namespace
 Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const LocalLayout& layout,
                                                   bool copy_on_write, uint64_t newest,
                                                   ThreadPool* pool) {
-  const std::vector<uint64_t> folders = versions_side_by_side(layout);
+  const std::vector<uint64_t> folders = version_folders(layout.root);
   if (copy_on_write && folders.empty()) return std::optional<LocalState>();
   const fs::path folder = copy_on_write ? layout.version(folders.back()) : layout.root;
   Result<Checkpoint> checkpoint = Checkpoint::open(folder);

@@ -69,7 +69,7 @@ Status ReplicaCore::open_folder() {
   const bool apart = state ? state->copy_on_write
                      : unfinished
                          ? unfinished->kind == JournalKind::kSwitch
-                         : is_there(layout.current()) || !versions_side_by_side(layout).empty();
+                         : is_there(layout.current()) || !version_folders(layout.root).empty();
   if ((state || unfinished || state_lost) && apart != options.copy_on_write.has_value()) {
     return invalid_argument(layout.root.string() + ": is kept " +
                             (apart ? "copy-on-write" : "in place") +

@@ -6,6 +6,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
+#include "replica/feed_folder.h"
 #include "replica/impl.h"
 #include "replica/prove_files.h"
 #include "replica/side_files.h"
@@ -125,6 +126,11 @@ Status ReplicaCore::commit_journal(const Pending& step) {
     unfinished = step.record;
     DW_RETURN_IF_ERROR(sync_directory(layout.own()));
     DW_SYNC_POINT("replica: journal committed");
+  }
+  if (options.feed) {
+    add_to_feed(layout, step.record);
+    // More than the model has is read faster from the checkpoint.
+    prune_feed(layout, {.max_bytes = std::max(step.report.weights_bytes, uint64_t{1} << 20)});
   }
   if (!state || state->replica.patching_to == step.record.version) return {};
   LocalState patching = *state;
@@ -251,7 +257,7 @@ ReplicaCore::~ReplicaCore() {
 
 // Best effort: what cannot be removed now is tried again after the next version.
 void ReplicaCore::remove_old_versions(unsigned keep) const {
-  std::vector<uint64_t> versions = versions_side_by_side(layout);
+  std::vector<uint64_t> versions = version_folders(layout.root);
   std::erase(versions, state->replica.version);
   for (size_t i = 0; i + keep < versions.size(); ++i) {
     const Status status = remove_tree(layout.version(versions[i]));
