@@ -25,6 +25,7 @@ NB_MODULE(_core, module) {
   bind_tensor_replica(module);
   bind_checkpoints(module);
   bind_delta(module);
+  bind_exchange(module);
   bind_proof(module);
   bind_feed(module);
   bind_chain(module);

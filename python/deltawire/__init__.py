@@ -45,6 +45,7 @@ from deltawire.errors import (
     Unsupported,
 )
 from deltawire.events import listen as _listen
+from deltawire.exchange import Exchange
 from deltawire.maintenance import (
     Anchored,
     Checked,
@@ -111,6 +112,7 @@ __all__ = [
     "Difference",
     "Entry",
     "Error",
+    "Exchange",
     "Hook",
     "Hop",
     "InternalError",

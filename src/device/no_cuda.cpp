@@ -1,6 +1,8 @@
 // deltawire/cuda.h where CUDA is not built in. src/CMakeLists.txt takes this or the folder cuda/.
 #include "deltawire/cuda.h"
 
+#include "device/exchange_lists.h"
+
 namespace deltawire::cuda {
 namespace {
 
@@ -72,3 +74,21 @@ uint64_t DeviceSnapshot::device_bytes() const noexcept { return 0; }
 uint64_t DeviceSnapshot::host_bytes() const noexcept { return 0; }
 
 }  // namespace deltawire::cuda
+
+namespace deltawire {
+
+struct DeviceExchange::Impl {};
+
+Result<DeviceExchange> DeviceExchange::stage(std::span<const ExchangeList* const>,
+                                             std::optional<uint64_t>) {
+  return cuda::available();
+}
+DeviceExchange::~DeviceExchange() = default;
+DeviceExchange::DeviceExchange(DeviceExchange&&) noexcept = default;
+DeviceExchange& DeviceExchange::operator=(DeviceExchange&&) noexcept = default;
+Status DeviceExchange::start(CUstream_st*) { return cuda::available(); }
+Status DeviceExchange::finish(CUstream_st*) { return cuda::available(); }
+uint64_t DeviceExchange::device_bytes() const noexcept { return 0; }
+uint64_t DeviceExchange::host_bytes() const noexcept { return 0; }
+
+}  // namespace deltawire

@@ -50,6 +50,8 @@ struct Kernels {
                     void* values) noexcept;
   void (*scatter[4])(void* dst, const uint32_t* positions, const void* values,
                      size_t count) noexcept;
+  // Both at once: dst gets the values, and they become what was there. No position comes twice.
+  void (*exchange[4])(void* dst, const uint32_t* positions, void* values, size_t count) noexcept;
 
   // Class scan of n <= kSegmentElements elements.
   void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept;

@@ -147,6 +147,29 @@ TEST_P(KernelTest, ScatterUndoesGather) {
   }
 }
 
+TEST_P(KernelTest, ExchangeIsScatterAndGatherAndUndoesItself) {
+  const Kernels& target = *GetParam();
+  for (size_t width : {1, 2, 4, 8}) {
+    for (size_t count : {0, 1, 31, 32, 33, 700}) {
+      const Case c = make_case(width, 5000, 0.1, width);
+      std::vector<uint32_t> positions;
+      for (uint32_t i = 3; positions.size() < count; i += 7) positions.push_back(i);
+      std::vector<uint8_t> data = c.a, values(count * width + 1, 0x5a);
+      const std::vector<uint8_t> news = values;
+      target.exchange[width_index(width)](data.data() + 1, positions.data(), values.data(), count);
+      std::vector<uint8_t> expected = c.a, kept(count * width + 1, 0x5a);
+      const Kernels& scalar = scalar_kernels();
+      scalar.gather[width_index(width)](c.left(), positions.data(), count, kept.data());
+      scalar.scatter[width_index(width)](expected.data() + 1, positions.data(), news.data(), count);
+      ASSERT_EQ(data, expected);
+      ASSERT_EQ(values, kept);
+      target.exchange[width_index(width)](data.data() + 1, positions.data(), values.data(), count);
+      ASSERT_EQ(data, c.a);
+      ASSERT_EQ(values, news);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllTargets, KernelTest,
                          testing::ValuesIn(available_kernels().begin(), available_kernels().end()),
                          [](const auto& info) {

@@ -57,6 +57,12 @@ def stream_of(home: int | None) -> int:
     return 0 if home is None else int(torch.cuda.current_stream(home).cuda_stream)
 
 
+def count_write(values: Iterable[Any]) -> None:
+    """Count one write in place, for autograd and for `track`."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor) and not value.is_inference()]
+    torch.autograd.graph.increment_version(tensors)
+
+
 def wait_for_current_stream(home: int | None, stream: int) -> None:
     """Let what was asked for on another stream than the publisher's come to its end."""
     if home is None:

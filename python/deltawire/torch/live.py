@@ -8,7 +8,7 @@ import torch
 
 from deltawire.choice import Choice
 from deltawire.live import Live
-from deltawire.torch.gpu import home_of, refuse_several_gpus, stream_of
+from deltawire.torch.gpu import count_write, home_of, refuse_several_gpus, stream_of
 from deltawire.torch.shards import held_of, is_sharded, local_of
 from deltawire.torch.state import chosen_tensors
 
@@ -39,7 +39,7 @@ class LiveModel(Live):
         """Count it as one write in place, for autograd and for `track`; what `fully_shard` has gathered is gathered anew."""
         tensors = [value for _, value in self._values if isinstance(value, torch.Tensor)]
         tensors += [local_of(value) for value in tensors if is_sharded(value)]
-        torch.autograd.graph.increment_version([tensor for tensor in tensors if not tensor.is_inference()])
+        count_write(tensors)
         if isinstance(self._source, torch.nn.Module):
             for module in self._source.modules():
                 reshard = getattr(module, "reshard", None)

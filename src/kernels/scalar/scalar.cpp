@@ -59,6 +59,15 @@ void scatter(void* dst, const uint32_t* positions, const void* values, size_t co
   }
 }
 
+template <class T>
+void exchange(void* dst, const uint32_t* positions, void* values, size_t count) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* const at = static_cast<uint8_t*>(dst) + positions[i] * sizeof(T);
+    uint8_t* const value = static_cast<uint8_t*>(values) + i * sizeof(T);
+    std::swap_ranges(at, at + sizeof(T), value);
+  }
+}
+
 // The scratch holds the class of every element.
 template <class T>
 void index(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept {
@@ -183,6 +192,7 @@ const Kernels& scalar_kernels() noexcept {
       equal,
       DW_WIDTHS(gather),
       DW_WIDTHS(scatter),
+      DW_WIDTHS(exchange),
       DW_WIDTHS(index),
       DW_WIDTHS(index_diff),
       rank,
