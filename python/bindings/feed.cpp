@@ -112,18 +112,17 @@ void bind_feed(nb::module_& module) {
          const std::vector<TensorTuple>& tensors, const std::vector<ArrayTuple>& arrays,
          unsigned threads) {
         const LiveMap map = to_map(tensors, arrays);
-        std::vector<ArrayChanges> changes =
-            unwrap(without_gil([&]() -> Result<std::vector<ArrayChanges>> {
+        MappedChanges changes = unwrap(without_gil([&]() -> Result<MappedChanges> {
               DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
               DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> route, feed_route(steps, from, to));
               return map_feed(route, map, threads);
             }));
         nb::list out;
-        for (ArrayChanges& array : changes) {
+        for (ArrayChanges& array : changes.arrays) {
           out.append(nb::make_tuple(to_array(std::move(array.offsets)),
                                     to_array(std::move(array.values))));
         }
-        return out;
+        return nb::make_tuple(out, changes.changed_tensors);
       },
       nb::arg("local"), nb::arg("from_version"), nb::arg("to_version"), nb::arg("tensors"),
       nb::arg("arrays"), nb::arg("threads"));

@@ -49,8 +49,8 @@ class Replica(Pulling[_core.Replica]):
         `accept` says what is taken from the store: whose signatures, which run. Files are patched in place; with
         `copy_on_write` each version has a folder of its own. `repair` starts again from a version stored whole when the files
         are not what they should be. `verify_all` hashes every tensor before patching, not only those that change. `feed` keeps
-        what is patched for engine workers of this host, which patch live weights with it (docs/engines.md). `heartbeat` leaves the
-        version in the store under `name`.
+        what is patched for engine workers of this host, which patch live weights with it (docs/engines.md). `heartbeat`
+        leaves the version in the store under `name`.
         """
         self.local = Path(local)
         handle = store_handle(store)

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <set>
 
 #include "base/guard.h"
 #include "codec/gaps_body.h"
@@ -163,12 +164,13 @@ Status check_map(const LiveMap& map) {
   return {};
 }
 
-Result<std::vector<ArrayChanges>> map_feed(const std::vector<FeedStep>& route, const LiveMap& map,
-                                           unsigned threads) {
-  return guard_memory("reading a feed", [&]() -> Result<std::vector<ArrayChanges>> {
+Result<MappedChanges> map_feed(const std::vector<FeedStep>& route, const LiveMap& map,
+                               unsigned threads) {
+  return guard_memory("reading a feed", [&]() -> Result<MappedChanges> {
     DW_RETURN_IF_ERROR(check_map(map));
     ThreadPool pool(threads);
     Collected collected;
+    std::set<std::string> changed;
     collected.pieces.resize(map.array_elements.size());
     for (size_t order = 0; order < route.size(); ++order) {
       std::vector<PartFile> parts;
@@ -177,16 +179,18 @@ Result<std::vector<ArrayChanges>> map_feed(const std::vector<FeedStep>& route, c
         parts.push_back({path, path.string()});
       }
       DW_ASSIGN_OR_RETURN(const Delta delta, open_delta_parts(parts));
+      for (const Delta::Entry& item : delta.entries) changed.insert(item.entry.tensor);
       DW_RETURN_IF_ERROR(
           parallel_try("mapping", &pool, delta.entries.size(), [&](size_t i, unsigned) {
             return map_entry(delta.entries[i], map, order, &collected).at(delta.entries[i].place);
           }));
       DW_RETURN_IF_ERROR(delta.check_unchanged());
     }
-    std::vector<ArrayChanges> changes(map.array_elements.size());
+    MappedChanges changes{std::vector<ArrayChanges>(map.array_elements.size()),
+                          {changed.begin(), changed.end()}};
     DW_RETURN_IF_ERROR(
-        parallel_try("mapping", &pool, changes.size(), [&](size_t i, unsigned) -> Status {
-          changes[i] = join_pieces(std::move(collected.pieces[i]), map.array_widths[i]);
+        parallel_try("mapping", &pool, changes.arrays.size(), [&](size_t i, unsigned) -> Status {
+          changes.arrays[i] = join_pieces(std::move(collected.pieces[i]), map.array_widths[i]);
           return {};
         }));
     return changes;

@@ -1,0 +1,18 @@
+"""Live weights inside serving engines: what vLLM's and SGLang's adapters share.
+
+- `loads`: where an engine's own `load_weights` copies a checkpoint's tensors to, found without writing anything
+- `windows`, `map`: those places as numbers: from elements of tensors to elements of an engine's arrays
+- `checkpoint`: the tensors of the host's local checkpoint
+- `worker`: one worker of an engine: stages a version while it serves, writes it in a pause, proves it, takes it back
+- `proof`: what all workers of an engine hold, against what a version says
+- `host`: the host's replica, in a thread of one of its workers
+- `group`: the workers of one engine, who go to a version together
+- `settings`: what operators say
+"""
+
+from deltawire.engines.group import Alone, Group, TorchGroup
+from deltawire.engines.host import Host
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
+
+__all__ = ["Alone", "Group", "Host", "Settings", "TorchGroup", "Worker"]

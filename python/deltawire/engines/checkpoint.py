@@ -1,0 +1,96 @@
+"""The tensors of the host's local checkpoint, one at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deltawire.errors import Corruption, InvalidArgument, NotFound
+
+# Names of the safetensors format that torch has a dtype for.
+_DTYPES = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "U16": torch.uint16, "I32": torch.int32,
+    "U32": torch.uint32, "I64": torch.int64, "U64": torch.uint64, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F32": torch.float32, "F64": torch.float64, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+}  # fmt: skip
+_MAX_HEADER_BYTES = 100 << 20
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a checkpoint says of a tensor."""
+
+    dtype: torch.dtype
+    dtype_name: str
+    shape: tuple[int, ...]
+    file: str
+    begin: int  # byte in the file
+    end: int
+
+
+class LocalCheckpoint:
+    """Reads a folder that a replica may be patching: whoever uses what it reads proves it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.forms: dict[str, Form] = {}
+        for file in _weights_files(folder):
+            self.forms.update(_read_forms(folder, file))
+        self.forms = dict(sorted(self.forms.items()))
+
+    def read(self, name: str) -> torch.Tensor:
+        """A tensor, copied."""
+        form = self.forms[name]
+        if form.begin == form.end:
+            return torch.empty(form.shape, dtype=form.dtype)
+        with (self.folder / form.file).open("rb") as file:
+            file.seek(form.begin)
+            contents = bytearray(form.end - form.begin)
+            if file.readinto(contents) != len(contents):
+                raise Corruption(f'{self.folder / form.file}, tensor "{name}": the file is cut short')
+        return torch.frombuffer(contents, dtype=form.dtype).reshape(form.shape)
+
+    def items(self, names: Any = None) -> Iterator[tuple[str, torch.Tensor]]:
+        """Some tensors, as `load_weights` takes them, in the order of their names."""
+        for name in self.forms:
+            if names is None or name in names:
+                yield name, self.read(name)
+
+
+def _weights_files(folder: Path) -> list[str]:
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        try:
+            return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corruption(f"{index}: not the index of a checkpoint") from error
+    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    if not files:
+        raise NotFound(f"{folder}: no weights; the host's replica has not pulled a version yet")
+    if len(files) > 1:
+        raise InvalidArgument(f"{folder}: several safetensors files and no index")
+    return files
+
+
+def _read_forms(folder: Path, name: str) -> Iterator[tuple[str, Form]]:
+    path = folder / name
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if not 2 <= size <= _MAX_HEADER_BYTES:
+            raise Corruption(f"{path}: not a safetensors file")
+        try:
+            header = json.loads(file.read(size))
+            header.pop("__metadata__", None)
+            for tensor, entry in header.items():
+                begin, end = entry["data_offsets"]
+                dtype = _DTYPES.get(entry["dtype"])
+                if dtype is None:
+                    raise InvalidArgument(f'{path}, tensor "{tensor}": torch has no dtype {entry["dtype"]}')
+                yield tensor, Form(dtype, entry["dtype"], tuple(entry["shape"]), name, 8 + size + begin, 8 + size + end)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corruption(f"{path}: its header is damaged") from error

@@ -1,0 +1,41 @@
+"""The workers of one engine: they go to a version together, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Group(Protocol):
+    """Processes that can tell each other something small."""
+
+    rank: int
+    size: int
+
+    def tell(self, words: Any) -> list[Any]:
+        """What all of them say, this one too, by rank."""
+
+
+class Alone:
+    """A worker without others."""
+
+    rank, size = 0, 1
+
+    def tell(self, words: Any) -> list[Any]:
+        """What this one says."""
+        return [words]
+
+
+class TorchGroup:
+    """A process group of torch, on the host: small words need no GPU, and do not wait for one."""
+
+    def __init__(self, group: Any) -> None:
+        import torch.distributed as dist
+
+        self._dist, self._group = dist, group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+
+    def tell(self, words: Any) -> list[Any]:
+        """What all ranks say."""
+        heard: list[Any] = [None] * self.size
+        self._dist.all_gather_object(heard, words, group=self._group)
+        return heard

@@ -1,0 +1,124 @@
+"""The host's replica, in a thread of whichever of its workers comes first."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from deltawire import _core
+from deltawire.engines.settings import Settings
+from deltawire.errors import Conflict, Error, NotFound, Unavailable
+from deltawire.replica import Replica, read_replica_state
+
+log = logging.getLogger("deltawire")
+
+_SLICE = 0.25  # seconds, within which a thread that waits notices that it is to end
+
+
+def local_version(local: str) -> int | None:
+    """What the host's checkpoint holds; None: nothing yet, or it is being patched."""
+    try:
+        state = read_replica_state(local)
+    except Error:
+        return None
+    return None if state.patching_to is not None else state.version
+
+
+class Host:
+    """Keeps the local checkpoint and its feed at the newest version while engines serve.
+
+    Every worker of a host has one; the one that gets the folder's lock does the work, and when it ends another takes over.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stop = threading.Event()
+        self._look = threading.Event()  # somebody waits: look into the store now
+        self.error: str | None = None
+        self.head: int | None = None
+        self._thread = threading.Thread(target=self._run, name="deltawire-host", daemon=True)
+        self._thread.start()
+
+    def wait_for(self, version: int | None, timeout: float) -> int:
+        """The version that is held, as soon as it is at least `version`; without one, the newest of the store.
+
+        `Unavailable` when it does not come in time, with what is in the way.
+        """
+        end = time.monotonic() + timeout
+        wanted = version
+        while True:
+            held = local_version(self._settings.local)
+            if wanted is None:
+                wanted = self._newest()
+            if held is not None and wanted is not None and held >= wanted:
+                return held
+            if time.monotonic() >= end:
+                what = f"version {version}" if version is not None else "the newest version"
+                there = "nothing" if held is None else f"version {held}"
+                why = f": {self.error}" if self.error else ""
+                raise Unavailable(f"{self._settings.local}: {what} did not come in {timeout:g} s; it holds {there}{why}")
+            self._look.set()
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._stop.set()
+        self._look.set()
+        self._thread.join(timeout=10)
+
+    def _newest(self) -> int | None:
+        """The head, as far as this process knows; another one may keep the folder."""
+        try:
+            from deltawire.chain import Chain
+
+            return Chain(self._settings.store).head
+        except Error as error:
+            self.error = str(error)
+            return None
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and not _core.is_ending():
+            try:
+                self._keep()
+            except Conflict:  # another worker of this host is the one
+                self._stop.wait(1)
+            except Error as error:
+                self._say(error)
+                self._stop.wait(self._settings.interval)
+            except Exception as error:  # a thread's last words would be lost
+                self._say(error)
+                self._stop.wait(self._settings.interval)
+
+    def _keep(self) -> None:
+        Path(self._settings.local).mkdir(parents=True, exist_ok=True)
+        with Replica(self._settings.store, self._settings.local, accept=self._settings.accept, feed=True) as replica:
+            watch = _core.Watch(replica._store)
+            while not self._stop.is_set() and not _core.is_ending():
+                try:
+                    pulled = replica.pull()
+                    self.error, self.head = None, pulled.version
+                except NotFound as error:  # nothing was published yet
+                    self.error = str(error)
+                except Conflict:
+                    raise
+                except Error as error:
+                    self._say(error)
+                self._wait(watch)
+
+    def _wait(self, watch: _core.Watch) -> None:
+        """Until something may have been published, somebody waits for it, or the interval is over."""
+        end = time.monotonic() + self._settings.interval
+        while not self._look.is_set() and time.monotonic() < end:
+            began = time.monotonic()
+            watch.wait(_SLICE)
+            if time.monotonic() - began < _SLICE / 2:  # something has changed in a local store
+                break
+        self._look.clear()
+
+    def _say(self, error: Exception) -> None:
+        words = str(error)
+        if words != self.error:
+            log.warning("deltawire: %s: %s", self._settings.local, words)
+        self.error = words

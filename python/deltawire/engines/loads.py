@@ -1,0 +1,132 @@
+"""Where a model's own `load_weights` puts the tensors of a checkpoint, found without writing any of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from deltawire.engines.checkpoint import Form
+
+log = logging.getLogger("deltawire")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy from a tensor of the checkpoint into a storage of the model."""
+
+    source: str
+    source_offset: int
+    source_strides: tuple[int, ...]
+    home: int  # number of the storage
+    offset: int
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Loads:
+    """What `load_weights` did, or would have done."""
+
+    homes: list[torch.Tensor] = field(default_factory=list)  # a tensor in each storage of the model
+    names: list[list[str]] = field(default_factory=list)  # of the parameters in each
+    copies: list[Copy] = field(default_factory=list)
+    # Checkpoint tensors and parameters that were written in another way: converted, computed, replaced.
+    odd_tensors: set[str] = field(default_factory=set)
+    odd_homes: set[int] = field(default_factory=set)
+
+
+def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
+    """Run `model.load_weights` on tensors of these forms, and let no write to the model through.
+
+    Engines repack weights after loading: to load again would corrupt them, to see where a load would write does not. The tensors
+    that are "loaded" are memory that nobody touches: it costs nothing but addresses.
+    """
+    loads = Loads()
+    places: dict[int, int] = {}
+    before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
+    for module_name, module in model.named_modules():
+        for name, value in [*module._parameters.items(), *module._buffers.items()]:
+            if not isinstance(value, torch.Tensor) or value.device.type == "meta" or value.numel() == 0:
+                continue
+            before.append((module, name, value.data))
+            storage = value.untyped_storage().data_ptr()
+            if storage not in places:
+                places[storage] = len(loads.homes)
+                loads.homes.append(value.detach())
+                loads.names.append([])
+            loads.names[places[storage]].append(f"{module_name}.{name}" if module_name else name)
+    sources = {name: torch.empty(form.shape, dtype=form.dtype) for name, form in forms.items()}
+    origins = {tensor.untyped_storage().data_ptr(): name for name, tensor in sources.items() if tensor.numel()}
+    # A model that wants to see values (a scale, a flag) gets zeros, rather than what was in that memory.
+    for tensor in sources.values():
+        if tensor.numel() <= 64:
+            tensor.zero_()
+    recorder = _Recorder(loads, places, origins)
+    with torch.no_grad(), recorder:
+        model.load_weights(_named(sources, recorder))  # type: ignore[operator]
+    _put_back(before, loads, places)
+    return loads
+
+
+def _named(sources: dict[str, torch.Tensor], recorder: _Recorder) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in sources.items():
+        recorder.current = name
+        yield name, tensor
+
+
+def _put_back(before: list[tuple[torch.nn.Module, str, torch.Tensor]], loads: Loads, places: dict[int, int]) -> None:
+    """A loader may have given a parameter other memory, which the recorder cannot see."""
+    for module, name, data in before:
+        now = module._parameters.get(name, module._buffers.get(name))
+        if now is None or now.data_ptr() == data.data_ptr():
+            continue
+        loads.odd_homes.add(places[data.untyped_storage().data_ptr()])
+        now.data = data
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, loads: Loads, places: dict[int, int], origins: dict[int, str]) -> None:
+        super().__init__()
+        self._loads, self._places, self._origins = loads, places, origins
+        self.current = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        written = self._written(func, args, kwargs or {})
+        if written is None:
+            return func(*args, **(kwargs or {}))
+        tensor, home = written
+        name = func._schema.name
+        if name == "aten::copy_":
+            self._note(tensor, args[1], home)
+        elif name not in ("aten::fill_", "aten::zero_"):  # padding, which stays what it is
+            self._loads.odd_homes.add(home)
+            self._loads.odd_tensors.add(self.current)
+        return tensor
+
+    def _written(self, func: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
+        """The first argument in the model's memory that the operator writes to."""
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            if isinstance(value, torch.Tensor) and value.device.type != "meta":
+                home = self._places.get(value.untyped_storage().data_ptr())
+                if home is not None:
+                    return value, home
+        return None
+
+    def _note(self, target: torch.Tensor, source: torch.Tensor, home: int) -> None:
+        origin = self._origins.get(source.untyped_storage().data_ptr()) if source.numel() else None
+        if origin is None or source.dtype != target.dtype or target.numel() == 0:
+            self._loads.odd_homes.add(home)
+            self._loads.odd_tensors.add(origin or self.current)
+            return
+        source = source.expand(target.shape)
+        self._loads.copies.append(
+            Copy(origin, source.storage_offset(), source.stride(), home, target.storage_offset(), target.stride(), target.shape)
+        )

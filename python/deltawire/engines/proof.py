@@ -1,0 +1,65 @@
+"""What the workers of an engine hold together, against what a version says. No weight moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deltawire import _core
+from deltawire.engines.group import Group
+from deltawire.engines.map import EngineMap
+from deltawire.proof import Proof
+from deltawire.tensors import Tensor
+
+_ROUNDS = 16  # versions in which a sample has been everywhere
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A proof that succeeded, or did not."""
+
+    version: int
+    mode: str
+    num_tensors: int
+    wrong: tuple[str, ...] = ()  # tensors that are not the version's
+    unproven: tuple[str, ...] = ()  # those that only the engine's own loader knows
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.wrong:
+            return f"{len(self.wrong)} tensors are not version {self.version}'s: {', '.join(self.wrong[:5])}"
+        return f"{self.num_tensors} tensors are version {self.version}'s"
+
+
+def sample_of(names: Iterable[str], version: int) -> set[str]:
+    """Some of the names: others with the next version, and all of them after a few."""
+    return {name for number, name in enumerate(sorted(names)) if (number + version) % _ROUNDS == 0}
+
+
+def prove(engine_map: EngineMap, group: Group, local: str, version: int, mode: str, threads: int = 0) -> Proven:
+    """Add up what all workers hold and compare it with the version's digests. Every worker of the group calls it.
+
+    Tensors that a worker has converted or repacked cannot be proven by their bits, on any worker.
+    """
+    odd = {name for names in group.tell(sorted(engine_map.odd)) for name in names}
+    known = _core.feed_digests(local, version)
+    names = [name for name in engine_map.windows if name not in odd and name in known]
+    if mode == "sample":
+        chosen = sample_of(known, version)
+        names = [name for name in names if name in chosen]
+    if mode == "off":
+        names = []
+    own = Proof()
+    own.add([piece for name in names for piece in _pieces(engine_map, name)], threads=threads)
+    whole = Proof()
+    for text in group.tell(own.text):
+        whole += Proof.parse(text)
+    digests = whole.digests
+    wrong = tuple(name for name, digest in sorted(digests.items()) if digest != known[name])
+    return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))
+
+
+def _pieces(engine_map: EngineMap, name: str) -> list[tuple[str, Tensor]]:
+    form = engine_map.forms[name]
+    return [(name, Tensor(view.contiguous(), shape=form.shape, offset=box.offset)) for box, view in engine_map.views(name)]

@@ -1,0 +1,83 @@
+"""What operators say of an engine that follows a chain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from deltawire.errors import InvalidArgument
+from deltawire.options import Accept
+
+Verify = Literal["all", "sample", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The same for every engine: `vllm serve --additional-config '{"deltawire": {...}}'`, or DELTAWIRE_STORE, DELTAWIRE_LOCAL ..."""
+
+    store: str
+    """Where the chain is."""
+    local: str
+    """The host's copy of the checkpoint, one for all engines of the host."""
+    trust: str | None = None
+    """A file of public keys: versions that none of them signed are refused."""
+    run: str = ""
+    """Take no other run; empty: the store's."""
+    verify: Verify = "all"
+    """What is proven in the pause: all tensors, a sample that goes round, nothing."""
+    follow: bool = True
+    """Go to new versions by itself; else when it is told to."""
+    interval: float = 5.0
+    """Seconds between looks into a store that does not say when it changes."""
+    timeout: float = 600.0
+    """Seconds to wait for a version that was asked for."""
+    keep_cache: bool = True
+    """Requests go on with the keys and values that the version before computed; else caches are dropped with every version."""
+    device_bytes: int | None = None
+    """Of GPU memory for a version that waits to be written; None: half of what is free then."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if not self.store or not self.local:
+            raise InvalidArgument("deltawire: both `store` and `local` are needed")
+        if self.verify not in get_args(Verify):
+            raise InvalidArgument(f"deltawire: verify={self.verify!r}: must be one of {', '.join(get_args(Verify))}")
+        if self.timeout <= 0 or self.interval <= 0:
+            raise InvalidArgument("deltawire: `timeout` and `interval` are seconds, more than 0")
+
+    @property
+    def accept(self) -> Accept:
+        """For the host's replica."""
+        return Accept(**{name: value for name, value in (("trust", self.trust), ("run", self.run)) if value})
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Settings:
+        """From names and values; one that is not known is refused."""
+        known = {item.name for item in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InvalidArgument(f"deltawire: unknown setting {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise InvalidArgument(f"deltawire: {error}") from error
+
+    @classmethod
+    def from_environment(cls) -> Settings | None:
+        """From DELTAWIRE_STORE, DELTAWIRE_LOCAL, DELTAWIRE_VERIFY ...; None: there are none."""
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            text = os.environ.get(f"DELTAWIRE_{item.name.upper()}")
+            if text:
+                values[item.name] = _parsed(item.name, text)
+        return cls.of(values) if {"store", "local"} <= values.keys() else None
+
+
+def _parsed(name: str, text: str) -> Any:
+    if name in ("follow", "keep_cache"):
+        return text.lower() not in ("0", "false", "no", "off")
+    if name in ("interval", "timeout"):
+        return float(text)
+    return int(text) if name == "device_bytes" else text

@@ -1,0 +1,340 @@
+"""One worker of a serving engine: its live weights at a version of the chain, written in a pause of milliseconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deltawire import _core
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.group import Alone, Group
+from deltawire.engines.host import local_version
+from deltawire.engines.loads import Loads, record_loads
+from deltawire.engines.map import EngineMap
+from deltawire.engines.proof import Proven, prove
+from deltawire.errors import BaseMismatch, Cancelled, Error, InternalError, NotFound, Unavailable
+from deltawire.exchange import Exchange
+
+log = logging.getLogger("deltawire")
+
+Reload = Callable[[Iterator[tuple[str, torch.Tensor]]], None]
+"""The engine's own way to load tensors, of complete modules, while it is paused."""
+
+_TRIES = 5  # to read a checkpoint that does not change meanwhile
+
+
+@dataclass
+class Staged:
+    """A version that waits beside the weights to be written."""
+
+    version: int
+    base: int
+    exchange: Exchange
+    reload: list[str]  # tensors that the engine has to load itself
+    from_feed: bool
+    seconds: float
+
+
+@dataclass
+class Pause:
+    """What the last update cost, in seconds. Only `swap`, `reload` and `proof` are work; `wait` is for the other workers."""
+
+    version: int
+    staged_before: bool  # else it was staged in the pause
+    changed: int
+    stage: float = 0.0
+    wait: float = 0.0
+    swap: float = 0.0
+    reload: float = 0.0
+    proof: float = 0.0
+    total: float = 0.0
+
+
+@dataclass
+class Report:
+    """What a worker says of itself."""
+
+    version: int | None = None
+    staged: int | None = None
+    staged_device_bytes: int = 0
+    staged_host_bytes: int = 0
+    last_pause: dict[str, Any] | None = None
+    error: str | None = None
+    proof: dict[str, Any] | None = None
+    parameters: int = 0
+    tensors: int = 0
+    reloaded: list[str] = field(default_factory=list)
+
+
+class Worker:
+    """Keeps a model that an engine serves at a version of the host's replica.
+
+    `attach` finds where the model keeps each tensor and brings it to the local version. `stage` reads the next version while the
+    engine serves. `update`, between two steps of the engine, writes and proves it, or leaves everything as it was. Workers of an
+    engine call `attach`, `update` and `prove` together; `stage` each by itself.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        local: str,
+        *,
+        name: str,
+        group: Group | None = None,
+        reload: Reload | None = None,
+        device_bytes: int | None = None,
+        threads: int = 0,
+    ) -> None:
+        self._model, self.local, self.name = model, str(Path(local)), name
+        self._group: Group = group or Alone()
+        self._reload = reload
+        self._device_bytes, self._threads = device_bytes, threads
+        self._lock = threading.RLock()  # staging and writing
+        self._map: EngineMap | None = None
+        self._staged: Staged | None = None
+        self._feed: _core.FeedWorker | None = None
+        self.version: int | None = None
+        self._error: str | None = None
+        self._pause: Pause | None = None
+        self._proven: Proven | None = None
+
+    # ---- attaching
+
+    def attach(self) -> int:
+        """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
+        with self._lock:
+            version = self._agree(self._attach)
+            odd = {name for names in self._group.tell(sorted(self._the_map.odd)) for name in names}
+            if odd and self._group.rank == 0:
+                log.warning(
+                    "deltawire: %d tensors are not kept as they are in the checkpoint; with a version that changes them the "
+                    "engine's own loader reloads their modules: %s",
+                    len(odd),
+                    ", ".join(sorted(odd)[:8]),
+                )
+            self.version = version
+            self._feed = _core.FeedWorker(self.local, self.name, version)
+            return version
+
+    def _attach(self) -> int:
+        for _ in range(_TRIES):
+            before = local_version(self.local)
+            if before is None:
+                raise Unavailable(f"{self.local}: holds no version yet")
+            checkpoint = LocalCheckpoint(Path(self.local))
+            self._map = self._find_map(checkpoint)
+            self._bring_to(checkpoint)
+            if local_version(self.local) == before:
+                return before
+        raise Unavailable(f"{self.local}: changes faster than it can be read")
+
+    def _find_map(self, checkpoint: LocalCheckpoint) -> EngineMap:
+        try:
+            return EngineMap(record_loads(self._model, checkpoint.forms), checkpoint.forms)
+        except Exception as error:  # the engine's own code
+            log.warning("deltawire: the model does not say where it keeps its weights, so that all are reloaded: %s", error)
+            nowhere = EngineMap(Loads(), checkpoint.forms)
+            nowhere.odd = set(checkpoint.forms)
+            return nowhere
+
+    def _bring_to(self, checkpoint: LocalCheckpoint) -> None:
+        """Weights that differ are of another version, or not kept as they are: after a reload by the engine it shows which."""
+        the_map = self._the_map
+        differing = the_map.differing(checkpoint, the_map.plain)
+        if not differing and not the_map.odd:
+            return
+        homes = {window.array for name in differing for window in the_map.windows[name]}
+        names = set(the_map.odd)
+        the_map.set_odd(homes)
+        self._engine_reload(checkpoint, the_map.odd)
+        the_map.odd = names
+        still = the_map.differing(checkpoint, differing)
+        the_map.set_odd({window.array for name in still for window in the_map.windows[name]})
+
+    def _engine_reload(self, checkpoint: LocalCheckpoint, names: set[str]) -> None:
+        if self._reload is None:
+            raise BaseMismatch(
+                f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: "
+                f"{', '.join(sorted(names)[:5])}"
+            )
+        self._reload(checkpoint.items(names))
+
+    # ---- staging
+
+    def stage(self, version: int | None = None) -> bool:
+        """Read what leads to the local version, or to this one, while the engine serves; False: there is nothing to do.
+
+        A version that cannot be reached through the feed is found by comparing all weights with the local checkpoint.
+        """
+        with self._lock:
+            goal = local_version(self.local) if version is None else version
+            if goal is None or self.version is None or goal == self.version:
+                return False
+            if self._staged is not None and (self._staged.base, self._staged.version) == (self.version, goal):
+                return False
+            self._staged = None  # its memory is free before the next one takes some
+            self._staged = self._stage(goal)
+            return True
+
+    def _stage(self, goal: int) -> Staged:
+        assert self.version is not None
+        began, the_map = time.perf_counter(), self._the_map
+        from_feed = True
+        try:
+            lists, changed = the_map.from_feed(self.local, self.version, goal, self._threads)
+            reload = the_map.complete(changed & the_map.odd)
+        except NotFound as error:
+            log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
+            from_feed = False
+            lists, reload = self._compare(goal), the_map.odd
+        exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
+        return Staged(goal, self.version, exchange, sorted(reload), from_feed, time.perf_counter() - began)
+
+    def _compare(self, goal: int) -> list[Any]:
+        checkpoint = LocalCheckpoint(Path(self.local))
+        if checkpoint.forms.keys() != self._the_map.forms.keys():
+            raise BaseMismatch(f"version {goal} has other tensors than the model that is served: start the engine anew")
+        lists = self._the_map.from_checkpoint(checkpoint, self._the_map.plain)
+        if local_version(self.local) != goal:
+            raise Unavailable(f"{self.local}: went on from version {goal} while it was read")
+        return lists
+
+    # ---- writing
+
+    def update(self, version: int | None = None, verify: str = "all") -> int:
+        """Write a version, the local one if none is given, and prove it; the engine must be between two steps.
+
+        All workers go there, or none: a failure on one of them takes back what the others wrote, and is raised on all.
+        """
+        with self._lock:
+            began = time.perf_counter()
+            try:
+                return self._update(version, verify, began)
+            except Error as error:
+                self._error = str(error)
+                raise
+            finally:
+                if self._pause is not None:
+                    self._pause.total = time.perf_counter() - began
+
+    def _update(self, version: int | None, verify: str, began: float) -> int:
+        # One of them decides, so that no two workers mean two versions.
+        goal = self._group.tell(local_version(self.local) if version is None else version)[0]
+        if goal is None:
+            raise Unavailable(f"{self.local}: holds no version yet")
+        if all(held == goal for held in self._group.tell(self.version)):
+            return goal
+        before = self._staged is not None and self._staged.version == goal
+        self._agree(lambda: self.stage(goal))
+        staged = self._staged
+        pause = Pause(goal, before, 0 if staged is None else staged.exchange.num_changed)
+        pause.stage = pause.wait = time.perf_counter() - began
+        if before:
+            pause.stage = 0.0
+        else:
+            pause.wait = 0.0
+        self._pause = pause
+        try:
+            self._agree(lambda: self._write(staged, pause))
+            clock = time.perf_counter()
+            proven = prove(self._the_map, self._group, self.local, goal, verify, self._threads)
+            pause.proof = time.perf_counter() - clock
+            self._proven = proven
+            if proven.wrong:
+                raise BaseMismatch(f"after the update {proven.words}")
+        except Error as error:
+            self._take_back(staged, goal, error)
+            raise
+        self.version, self._staged, self._error = goal, None, None
+        if self._feed is not None:
+            self._feed.took(goal)
+        return goal
+
+    def _write(self, staged: Staged | None, pause: Pause) -> None:
+        if staged is None:
+            return
+        clock = time.perf_counter()
+        staged.exchange.swap()
+        pause.swap = time.perf_counter() - clock
+        if staged.reload:
+            clock = time.perf_counter()
+            self._engine_reload(LocalCheckpoint(Path(self.local)), set(staged.reload))
+            pause.reload = time.perf_counter() - clock
+
+    def _take_back(self, staged: Staged | None, goal: int, error: Error) -> None:
+        """The old version is served on. What the engine loaded itself cannot be undone: then there is only the way ahead."""
+        if staged is None:
+            return
+        if staged.reload:
+            log.error("deltawire: version %d: %s; all weights are loaded from %s", goal, error, self.local)
+            self._staged = None
+            self.version = None
+            checkpoint = LocalCheckpoint(Path(self.local))
+            self._the_map.copy_in(checkpoint, self._the_map.plain)
+            self._engine_reload(checkpoint, self._the_map.odd)
+            return
+        if self._pause is not None and self._pause.swap:
+            staged.exchange.swap()
+        self._staged = None
+        log.error("deltawire: version %d: %s; version %s is served on", goal, error, self.version)
+
+    # ---- looking
+
+    def prove(self, mode: str = "all") -> Proven:
+        """Prove that what is served is the version it is said to be; between two steps of the engine, on all workers."""
+        with self._lock:
+            if self.version is None:
+                raise Unavailable("no version is known to be served")
+            self._proven = prove(self._the_map, self._group, self.local, self.version, mode, self._threads)
+            return self._proven
+
+    @property
+    def report(self) -> Report:
+        """How things are, without waiting for anything."""
+        staged, the_map = self._staged, self._map
+        return Report(
+            version=self.version,
+            staged=None if staged is None else staged.version,
+            staged_device_bytes=0 if staged is None else staged.exchange.device_bytes,
+            staged_host_bytes=0 if staged is None else staged.exchange.host_bytes,
+            last_pause=None if self._pause is None else asdict(self._pause),
+            error=self._error,
+            proof=None if self._proven is None else asdict(self._proven),
+            parameters=0 if the_map is None else len(the_map.arrays),
+            tensors=0 if the_map is None else len(the_map.windows),
+            reloaded=[] if the_map is None else sorted(the_map.odd),
+        )
+
+    def close(self) -> None:
+        """Say that this worker needs the feed no more."""
+        if self._feed is not None:
+            self._feed.leave()
+            self._feed = None
+
+    @property
+    def _the_map(self) -> EngineMap:
+        if self._map is None:
+            raise InternalError("the worker is not attached")
+        return self._map
+
+    def _agree(self, call: Callable[[], Any]) -> Any:
+        """What `call` gives, if it succeeds on all workers; else every worker raises."""
+        result, failure = None, None
+        try:
+            result = call()
+        except Exception as error:  # the engine's own code may raise anything
+            failure = error if isinstance(error, Error) else InternalError(f"{type(error).__name__}: {error}")
+        words = self._group.tell(None if failure is None else str(failure))
+        if failure is not None:
+            raise failure
+        others = [f"worker {rank}: {word}" for rank, word in enumerate(words) if word is not None]
+        if others:
+            raise Cancelled("; ".join(others))
+        return result

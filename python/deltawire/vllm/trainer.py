@@ -1,0 +1,70 @@
+"""The trainer's side of vLLM's weight transfer: `send_weights()` publishes a version, and tells the server which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
+
+from deltawire.errors import InvalidArgument
+from deltawire.publisher import Publisher
+
+
+@dataclass
+class DeltawireTrainerInit(TrainerInitInfo):
+    """Where the chain is, and where the engine's host keeps its copy of the checkpoint."""
+
+    backend: ClassVar[str] = "deltawire"
+
+    store: str
+    local: str
+    trust: str | None = None
+    verify: str = "all"
+    timeout: float = 600.0
+    publisher: dict[str, Any] = field(default_factory=dict)  # further options of deltawire.Publisher
+
+
+class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
+    """Publishes what a `WeightSource` gives. Rank 0 alone does: other ranks take part in the source's collectives."""
+
+    init_info_cls = DeltawireTrainerInit
+
+    def __init__(self, init_info: DeltawireTrainerInit, *, client: Any, source: Any) -> None:
+        super().__init__(client=client, source=source, is_sender=init_info.is_sender)
+        self._info = init_info
+        self._publisher: Publisher | None = None
+
+    @classmethod
+    def trainer_init(cls, init_info: DeltawireTrainerInit, *, client: Any, source: Any = None) -> Self:
+        """Publish the seed if the store is empty, and name the chain to the server."""
+        if source is None:
+            raise InvalidArgument("deltawire: a WeightSource is needed")
+        trainer = cls(init_info, client=client, source=source)
+        trainer._publish()
+        if trainer.is_sender:
+            info = {"store": init_info.store, "local": init_info.local, "trust": init_info.trust}
+            client.init_weight_transfer_engine(info | {"verify": init_info.verify, "timeout": init_info.timeout})
+        return trainer
+
+    def send_weights(self) -> None:
+        """Publish what changed; then the server goes to that version. The caller pauses the engine around this, or not at all."""
+        version = self._publish()
+        if not self.is_sender or version is None:
+            return
+        self.client.start_weight_update()
+        self.client.update_weights({"version": version})
+        self.client.finish_weight_update(str(version))
+
+    def shutdown(self) -> None:
+        """Let go of the snapshot."""
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _publish(self) -> int | None:
+        weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, where there are shards
+        if not self.is_sender:
+            return None
+        if self._publisher is None:
+            self._publisher = Publisher(self._info.store, **self._info.publisher)
+        return self._publisher.publish(weights).number
