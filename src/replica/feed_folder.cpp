@@ -97,7 +97,7 @@ void prune_feed(const LocalLayout& layout, const FeedLimits& limits) {
     const fs::path folder = layout.feed_version(versions[i]);
     if (i > 0) bytes += bytes_in(folder);
     const bool is_wanted =
-        i < limits.keep_always || (slowest && versions[i] > *slowest && i < limits.keep_at_most);
+        i < limits.keep_always || (slowest && versions[i] >= *slowest && i < limits.keep_at_most);
     if (is_wanted && bytes <= limits.max_bytes) continue;
     const Status status = remove_tree(folder);
     if (!status.ok()) say(layout, status);

@@ -113,6 +113,8 @@ class Follower:
         """Everything, with the workers' own words."""
         self.seen.workers = await self._statuses()
         self.seen.local = local_version(self._settings.local)
+        troubles = [worker.get(key) for worker in self.seen.workers for key in ("host_error", "staging_error", "error")]
+        error = self.seen.error or next(filter(None, troubles), None)
         return {"store": self._settings.store, "local_folder": self._settings.local, "verify": self._settings.verify} | vars(
             self.seen
         )

@@ -1,0 +1,357 @@
+"""A worker of an engine, without an engine: a model that keeps its weights as engines do."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import deltawire as dw
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from deltawire import _core  # noqa: E402
+from deltawire.engines import Settings, Worker  # noqa: E402
+from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
+from deltawire.engines.host import Host, local_version  # noqa: E402
+from deltawire.engines.loads import record_loads  # noqa: E402
+from deltawire.engines.map import EngineMap, bits  # noqa: E402
+from deltawire.engines.windows import boxes_of  # noqa: E402
+from engine_models import Engine, changed, checkpoint  # noqa: E402
+
+
+class Chain:
+    """A trainer's chain, a host's copy of it, and what the newest version is."""
+
+    def __init__(self, folder: Path, **form) -> None:
+        self.store, self.local = str(folder / "store"), str(folder / "local")
+        self.tensors = checkpoint(**form)
+        self._publisher = dw.Publisher(self.store)
+        self._publisher.publish(self.tensors)
+        self.replica = dw.Replica(self.store, self.local, feed=True)
+        self.replica.pull()
+
+    def step(self, seed: int, share: float = 0.02, pull: bool = True) -> int:
+        self.tensors = changed(self.tensors, seed, share)
+        number = self._publisher.publish(self.tensors).number
+        if pull:
+            self.replica.pull()
+        return number
+
+
+@pytest.fixture
+def chain(tmp_path):
+    return Chain(tmp_path)
+
+
+def loaded(tensors, **form) -> Engine:
+    engine = Engine(**form)
+    engine.load_weights(tensors.items())
+    return engine
+
+
+def assert_same(engine: Engine, expected: Engine) -> None:
+    for (name, own), other in zip(engine.named_parameters(), expected.parameters(), strict=True):
+        assert torch.equal(bits(own), bits(other)), name
+
+
+class Rank:
+    """A rank among threads: what each says is heard by all."""
+
+    def __init__(self, rank: int, size: int, barrier: threading.Barrier, words: list) -> None:
+        self.rank, self.size, self._barrier, self._words = rank, size, barrier, words
+
+    def tell(self, words):
+        self._words[self.rank] = words
+        self._barrier.wait(60)
+        heard = list(self._words)
+        self._barrier.wait(60)
+        return heard
+
+
+def together(workers, call):
+    """`call(worker)` in a thread for each; what they gave or raised."""
+    results: list = [None] * len(workers)
+
+    def one(number, worker):
+        try:
+            results[number] = call(worker)
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=one, args=item) for item in enumerate(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    return results
+
+
+@pytest.mark.parametrize("form", [{}, {"tied": True}, {"transposed": True}, {"dtype": torch.float32}], ids=str)
+def test_a_worker_follows(tmp_path, form):
+    chain = Chain(tmp_path, **{key: value for key, value in form.items() if key != "transposed"})
+    engine = loaded(chain.tensors, **form)
+    worker = Worker(engine, chain.local, name="w")
+    assert worker.attach() == 0
+    assert worker.report.reloaded == []
+    for seed in range(1, 4):
+        version = chain.step(seed)
+        assert worker.stage()
+        assert not worker.stage(), "twice"
+        assert worker.update() == version
+        assert_same(engine, loaded(chain.tensors, **form))
+        assert worker.report.last_pause["staged_before"]
+        proven = worker.prove()
+        assert proven.wrong == () and proven.num_tensors == len(chain.tensors)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_go_together(tmp_path, world):
+    chain = Chain(tmp_path)
+    barrier, words = threading.Barrier(world), [None] * world
+    engines = [loaded(chain.tensors, rank=rank, world=world) for rank in range(world)]
+    workers = [
+        Worker(engine, chain.local, name=f"w{rank}", group=Rank(rank, world, barrier, words))
+        for rank, engine in enumerate(engines)
+    ]
+    assert together(workers, lambda w: w.attach()) == [0] * world
+    version = chain.step(1)
+    assert together(workers, lambda w: w.update()) == [version] * world
+    for rank, engine in enumerate(engines):
+        assert_same(engine, loaded(chain.tensors, rank=rank, world=world))
+    proofs = together(workers, lambda w: w.prove())
+    assert all(proof.wrong == () and proof.num_tensors == len(chain.tensors) for proof in proofs), proofs
+    # One of them cannot: all stay where they are.
+    before = [loaded(chain.tensors, rank=rank, world=world) for rank in range(world)]
+    chain.step(2)
+    workers[1]._stage = lambda goal: (_ for _ in ()).throw(dw.errors.OutOfMemory("no room"))
+    results = together(workers, lambda w: w.update())
+    assert isinstance(results[1], dw.errors.OutOfMemory)
+    assert all(isinstance(result, dw.errors.Cancelled) and "no room" in str(result) for result in [results[0], *results[2:]])
+    for engine, expected in zip(engines, before, strict=True):
+        assert_same(engine, expected)
+    assert {worker.version for worker in workers} == {version}
+
+
+def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    with torch.no_grad():
+        bits(engine.layers[1].qkv)[3, 3] ^= 4  # a cosmic ray
+    damaged = {name: bits(value).clone() for name, value in engine.named_parameters()}
+    assert worker.prove().wrong == ("model.layers.1.self_attn.q_proj.weight",)
+    chain.step(1)
+    with pytest.raises(dw.errors.BaseMismatch, match=r"q_proj"):
+        worker.update()
+    assert worker.version == 0
+    assert "q_proj" in worker.report.error
+    for name, value in engine.named_parameters():
+        assert torch.equal(bits(value), damaged[name]), name
+    # With a sample that misses it, or without a proof, it goes on.
+    assert worker.update(verify="off") == 1
+
+
+def test_versions_that_were_missed_are_merged(chain):
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    for seed in range(1, 9):  # more than a feed keeps for those that have not joined
+        version = chain.step(seed, 0.3)
+    assert worker.update() == version
+    assert worker._pause.changed > 0
+    assert_same(engine, loaded(chain.tensors))
+
+
+def test_a_worker_that_the_feed_does_not_reach_compares(chain):
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    worker.close()  # nothing is kept for it
+    for seed in range(1, 12):
+        version = chain.step(seed)
+    assert len(_core.read_feed(chain.local)) < 11
+    worker.stage()
+    assert not worker._staged.from_feed
+    assert worker.update() == version
+    assert_same(engine, loaded(chain.tensors))
+
+
+def test_a_feed_is_kept_for_living_workers_and_bounded(chain):
+    worker = _core.FeedWorker(chain.local, "slow", 0)
+    for seed in range(1, 8):
+        chain.step(seed, 0.001)
+    assert [step["version"] for step in _core.read_feed(chain.local)] == list(range(8))
+    with pytest.raises(dw.errors.Conflict, match="slow"):
+        _core.FeedWorker(chain.local, "slow", 0)
+    worker.took(6)
+    chain.step(8, 0.001)
+    assert [step["version"] for step in _core.read_feed(chain.local)] == [5, 6, 7, 8]
+    worker.leave()
+    assert list((Path(chain.local) / ".deltawire/feed/workers").iterdir()) == []
+
+
+def test_weights_of_another_version_are_reloaded_when_attaching(chain):
+    engine = loaded(checkpoint(seed=7))
+    worker = Worker(engine, chain.local, name="w")
+    with pytest.raises(dw.errors.BaseMismatch, match="cannot reload"):
+        worker.attach()
+    worker = Worker(engine, chain.local, name="w", reload=engine.load_weights)
+    assert worker.attach() == 0
+    assert worker.report.reloaded == []
+    assert_same(engine, loaded(chain.tensors))
+
+
+class Repacked(Engine):
+    """Keeps experts in another order than it loads them."""
+
+    def pack(self) -> None:
+        for layer in self.layers:
+            layer.w2.data = layer.w2.data.flip(0).contiguous()
+
+    def reload(self, weights) -> None:
+        """As engines do: complete modules alone; processed like at the start."""
+        weights = dict(weights)
+        for number, layer in enumerate(self.layers):
+            of_layer = [name for name in weights if f".layers.{number}." in name]
+            if not of_layer:
+                continue
+            assert len(of_layer) == 5 + 9, "some of a module would make zeros of the rest"
+            for name in of_layer:
+                layer.load(name.split(".", 3)[3], weights[name])
+            layer.w2.data.copy_(layer.w2.data.flip(0).clone())
+        for name in weights:
+            if ".layers." not in name:
+                self.load_weights([(name, weights[name])])
+
+
+def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
+    engine = Repacked()
+    engine.load_weights(chain.tensors.items())
+    engine.pack()
+    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
+    worker.attach()
+    odd = worker.report.reloaded
+    assert odd and all(".layers." in name for name in odd)
+    version = chain.step(1)
+    assert worker.update() == version
+    expected = Repacked()
+    expected.load_weights(chain.tensors.items())
+    expected.pack()
+    assert_same(engine, expected)
+    proven = worker.prove()
+    assert proven.wrong == () and set(proven.unproven) == set(odd)
+
+
+def test_recording_writes_nothing(chain):
+    engine = loaded(chain.tensors)
+    before = {name: bits(value).clone() for name, value in engine.named_parameters()}
+    forms = LocalCheckpoint(Path(chain.local)).forms
+    loads = record_loads(engine, forms)
+    for name, value in engine.named_parameters():
+        assert torch.equal(bits(value), before[name]), name
+    the_map = EngineMap(loads, forms)
+    assert the_map.odd == set() and the_map.unseen == []
+    covered = [torch.zeros(array.numel(), dtype=torch.int32) for array in the_map.arrays]
+    for windows in the_map.windows.values():
+        for window in windows:
+            window.of_array(covered[window.array]).add_(1)
+    assert all(int(array.max()) == 1 for array in covered), "nothing is written twice"
+
+
+@pytest.mark.parametrize(
+    "form", [{"rank": 1, "world": 2}, {"transposed": True}, {"rank": 3, "world": 4, "transposed": True}], ids=str
+)
+def test_windows_are_boxes(chain, form):
+    engine = loaded(chain.tensors, **form)
+    forms = LocalCheckpoint(Path(chain.local)).forms
+    the_map = EngineMap(record_loads(engine, forms), forms)
+    for name, windows in the_map.windows.items():
+        for window in windows:
+            (box,) = boxes_of(window, forms[name].shape)
+            part = chain.tensors[name]
+            for dimension, (first, extent) in enumerate(zip(box.offset, box.extent, strict=True)):
+                part = part.narrow(dimension, first, extent)
+            assert torch.equal(bits(box.of_array(the_map.arrays[box.array]).contiguous()), bits(part.contiguous())), name
+
+
+def test_a_damaged_feed_is_noticed_and_gone_around(chain):
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    version = chain.step(1)
+    (part,) = Path(chain.local, ".deltawire/feed/v0000000001").glob("redo-*")
+    contents = bytearray(part.read_bytes())
+    contents[-1] ^= 1
+    part.unlink()  # a link to what patched the files: not to be written to
+    part.write_bytes(contents)
+    with pytest.raises(dw.errors.Corruption, match="redo-"):
+        worker.update()
+    assert worker.version == 0
+    assert_same(engine, loaded(checkpoint()))
+    part.unlink()
+    with pytest.raises(dw.errors.NotFound, match="redo-"):
+        worker._the_map.from_feed(chain.local, 0, 1, 1)
+    assert worker.update() == version, "by a look at the checkpoint"
+    assert_same(engine, loaded(chain.tensors))
+
+
+def test_a_map_is_checked(chain):
+    chain.step(1)
+    name, shape = "model.norm.weight", (32,)
+
+    def mapped(**other):
+        window = {"extent": [32], "first": 0, "strides": [1], "array": 0, "array_first": 0, "array_strides": [1]} | other
+        return _core.map_feed(chain.local, 0, 1, [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1)
+
+    (((offsets, values),), names) = mapped()
+    assert name in names and len(offsets) * 2 == len(values)
+    assert np.all(np.diff(offsets.astype(np.int64)) > 0)
+    for wrong, words in [
+        ({"first": 1}, "in its tensor"),
+        ({"array_first": 1}, "in its array"),
+        ({"array": 1}, "no such array"),
+        ({"strides": [2]}, "in its tensor"),
+        ({"extent": [0]}, "is empty"),
+        ({"extent": [16, 2], "strides": [1, 16], "array_strides": [1, 16]}, "in order"),
+        ({"extent": [2**40], "strides": [2**40]}, "in its tensor"),
+        ({"strides": []}, "strides"),
+    ]:
+        with pytest.raises(dw.errors.InvalidArgument, match=words):
+            mapped(**wrong)
+    with pytest.raises(dw.errors.NotFound, match="does not lead"):
+        _core.map_feed(chain.local, 5, 1, [], [], 1)
+
+
+def test_a_host_pulls_and_others_wait_for_it(tmp_path):
+    chain = Chain(tmp_path)
+    chain.replica.close()
+    settings = Settings(store=chain.store, local=chain.local, interval=0.2)
+    first, second = Host(settings), Host(settings)  # one of them has the folder
+    try:
+        version = chain.step(1, pull=False)
+        assert first.wait_for(version, 30) == second.wait_for(None, 30) == version
+        with pytest.raises(dw.errors.Unavailable, match=r"version 99 did not come in 0\.2 s; it holds version 1"):
+            second.wait_for(99, 0.2)
+    finally:
+        first.close()
+        second.close()
+    assert local_version(chain.local) == version
+    assert local_version(str(tmp_path / "nothing")) is None
+
+
+def test_settings_are_checked(monkeypatch):
+    with pytest.raises(dw.errors.InvalidArgument, match="verify='some'"):
+        Settings(store="a", local="b", verify="some")
+    with pytest.raises(dw.errors.InvalidArgument, match="unknown setting stroe"):
+        Settings.of({"stroe": "a", "local": "b"})
+    with pytest.raises(dw.errors.InvalidArgument, match="store"):
+        Settings.of({"local": "b"})
+    assert Settings.from_environment() is None
+    monkeypatch.setenv("DELTAWIRE_STORE", "s3://bucket")
+    monkeypatch.setenv("DELTAWIRE_LOCAL", "/model")
+    monkeypatch.setenv("DELTAWIRE_KEEP_CACHE", "no")
+    monkeypatch.setenv("DELTAWIRE_INTERVAL", "0.5")
+    found = Settings.from_environment()
+    assert (found.store, found.local, found.keep_cache, found.interval) == ("s3://bucket", "/model", False, 0.5)

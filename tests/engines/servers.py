@@ -1,0 +1,163 @@
+"""Real engines for tests: started, asked, and stopped whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
+PACKAGE = Path(os.environ.get("DELTAWIRE_PACKAGE", Path(__file__).parents[2] / "build" / "python"))
+START_SECONDS = 400
+
+
+def cpu_has_bfloat16() -> bool:
+    """Engines' kernels for the CPU use its instructions for bfloat16, and end with SIGILL where there are none."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("Features"):
+            return " bf16" in line
+    return True
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Server:
+    """A process group that answers HTTP on loopback."""
+
+    def __init__(self, command: list[str], port: int, log: Path, environment: dict[str, str] | None = None) -> None:
+        self.port, self.log = port, log
+        paths = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"} | (environment or {}),
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Server:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.tail()}")
+            if self.call("GET", "/health", timeout=2)[0] == 200:
+                return self
+            time.sleep(0.5)
+        self.stop()
+        raise AssertionError(f"the server did not come up in {START_SECONDS} s:\n{self.tail()}")
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        """The whole group: engines leave workers behind when their parent is killed."""
+        try:
+            os.killpg(self.process.pid, how)
+            self.process.wait(timeout=30)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def tail(self, size: int = 6000) -> str:
+        return self.log.read_text(errors="replace")[-size:]
+
+    def call(self, method: str, path: str, body: Any = None, timeout: float = 120) -> tuple[int, Any]:
+        """Status and answer, as JSON where it is; status 0: nobody answered."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, _parsed(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _parsed(error.read())
+        except (urllib.error.URLError, OSError):
+            return 0, None
+
+    def get(self, path: str) -> Any:
+        status, answer = self.call("GET", path)
+        assert status == 200, (path, status, answer)
+        return answer
+
+    def post(self, path: str, body: Any = None) -> Any:
+        status, answer = self.call("POST", path, {} if body is None else body)
+        assert status == 200, (path, status, answer)
+        return answer
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.get("/deltawire/status"))
+
+    def wait_for(self, version: int, seconds: float = 90) -> dict[str, Any]:
+        """Until it serves that version."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.call("GET", f"/deltawire/ready?version={version}")[0] == 200:
+                return self.status()
+            time.sleep(0.05)
+        raise AssertionError(f"version {version} is not served: {self.status()}\n{self.tail(2000)}")
+
+    def wait_until(self, said: Callable[[dict[str, Any]], Any], seconds: float = 60) -> dict[str, Any]:
+        """Until its status says so."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            status = self.status()
+            if said(status):
+                return status
+            time.sleep(0.1)
+        raise AssertionError(f"{status}\n{self.tail(2000)}")
+
+
+class VllmServer(Server):
+    """`vllm serve`, on the CPU."""
+
+    def __init__(
+        self, model: Path, log: Path, *flags: str, deltawire: dict[str, Any] | None = None, tp: int = 1, **more: Any
+    ) -> None:
+        port = free_port()
+        self.model = str(model)
+        command = [str(ENGINES / "vllm" / "serve"), self.model, "--host", "127.0.0.1", "--port", str(port), *flags]
+        command += ["--compilation-config", '{"custom_ops": ["none"]}']
+        if deltawire is not None:
+            command += ["--weight-transfer-config", '{"backend": "deltawire"}']
+        if deltawire:
+            command += ["--additional-config", json.dumps({"deltawire": deltawire})]
+        environment = dict(more.pop("environment", {}))
+        if tp > 1:
+            command += ["-tp", str(tp)]
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(n % (os.cpu_count() or 1)) for n in range(tp))
+        super().__init__(command, port, log, environment)
+
+    def complete(self, prompt: str, tokens: int = 8, **more: Any) -> dict[str, Any]:
+        """Greedy tokens with their log-probabilities."""
+        body = {"model": self.model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1} | more
+        return dict(self.post("/v1/completions", body)["choices"][0])
+
+    def logprobs(self, prompt: str = "hello world", tokens: int = 8) -> list[float]:
+        return list(self.complete(prompt, tokens)["logprobs"]["token_logprobs"])
+
+
+def _parsed(answer: bytes) -> Any:
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer.decode(errors="replace")

@@ -1,0 +1,86 @@
+"""What a trainer does, as far as engines see it: checkpoints of tiny models, and versions of them in a chain."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import deltawire as dw
+import torch
+from safetensors.torch import load_file, save_file
+from servers import cpu_has_bfloat16
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+DTYPE = torch.bfloat16 if cpu_has_bfloat16() else torch.float16
+SHAPE = dict(
+    vocab_size=512, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=32, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
+)  # fmt: skip
+
+
+def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False) -> Path:
+    """A random model with a tokenizer of bytes."""
+    torch.manual_seed(0)
+    if kind == "qwen3":
+        model: Any = Qwen3ForCausalLM(Qwen3Config(**SHAPE, intermediate_size=256, tie_word_embeddings=tied))
+    elif kind == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**SHAPE, intermediate_size=256, tie_word_embeddings=tied))
+    else:
+        moe = dict(intermediate_size=256, moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **moe, tie_word_embeddings=tied))
+    model.to(DTYPE).save_pretrained(folder)
+    vocabulary = {"<s>": 0, "</s>": 1}
+    vocabulary |= {letter: number + 2 for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    return folder
+
+
+class Trainer:
+    """Publishes versions of a model. `folder` always is the trainer's checkpoint of the newest one."""
+
+    def __init__(self, folder: Path, store: str, **options: Any) -> None:
+        self.folder, self.store = folder, store
+        self.weights = load_file(folder / "model.safetensors")
+        self._publisher = dw.Publisher(store, **options)
+        self.version = self._publisher.publish(self.weights, extra_files=sorted(folder.glob("*.json"))).number
+
+    def step(self, share: float = 0.02, names: str = "") -> int:
+        """Some weights move a little, as a step of an optimizer moves them."""
+        generator = torch.Generator().manual_seed(1000 + self.version)
+        for name, tensor in self.weights.items():
+            if names in name:
+                bits = tensor.view(torch.int16)
+                bits ^= (torch.rand(tensor.shape, generator=generator) < share).to(torch.int16) * 9
+        self.version = self._publisher.publish(self.weights).number
+        self.save()
+        return self.version
+
+    def save(self) -> None:
+        save_file(self.weights, self.folder / "model.safetensors", metadata={"format": "pt"})
+
+    def checkpoint(self, folder: Path) -> Path:
+        """A copy of the checkpoint as it is now."""
+        shutil.copytree(self.folder, folder)
+        return folder
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+def new_trainer(folder: Path, kind: str = "qwen3", *, tied: bool = False, **options: Any) -> Trainer:
+    """A model, a store beside it, and the host's copy of version 0."""
+    make_model(folder / "trainer", kind, tied=tied)
+    trainer = Trainer(folder / "trainer", str(folder / "store"), **options)
+    with dw.Replica(trainer.store, folder / "local") as replica:
+        replica.pull()
+    return trainer
+
+
+def dtype_name() -> str:
+    return json.dumps(str(DTYPE).removeprefix("torch."))
