@@ -12,10 +12,10 @@ NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 PROGRAM := -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_PYTHON=OFF -DDELTAWIRE_CUDA=$(CUDA)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 
-.PHONY: help build test wheel deb demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
+.PHONY: help build test test-engines wheel deb demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
 
 help:    ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build:   ## the library and build/deltawire
 	@scripts/setup build
@@ -28,6 +28,14 @@ test:    ## build and run every test
 	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
 	@$(CTEST) --preset release
 	@scripts/pytest-totals build
+
+# CI has no hour for engines that are installed for the first time on a slow line: scripts/engines goes on without them.
+test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU (8 GB in ~/.cache/deltawire-engines)
+	@scripts/setup build python test engines && scripts/venv build/venv build
+	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target deltawire_python deltawire_cli
+	@scripts/engines
+	@tests/engines/run
 
 wheel:   ## the Python package with all it needs, in build/wheel
 	@scripts/setup build python && scripts/venv build/venv build wheel
