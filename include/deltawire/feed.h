@@ -1,7 +1,7 @@
-// The live feed: how engine workers of a host follow its replica. The replica (ReplicaOptions::feed)
-// decodes a version once and keeps what it wrote into its files, positions and values, beside them.
-// Each worker reads that, picks out its own part of every tensor, and writes it into its live
-// weights: no worker has a copy of the model, and none talks to the store.
+// The live feed: how engine workers of a host follow its replica. The replica
+// (ReplicaOptions::feed) decodes a version once and keeps what it wrote into its files, positions
+// and values, beside them. Each worker reads that, picks out its own part of every tensor, and
+// writes it into its live weights: no worker has a copy of the model, and none talks to the store.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct FeedStep {
   std::vector<std::string> parts;  // in it
 };
 
-// Steps of a feed, by version. Those that are being removed, or that a later release wrote, are left
-// out. NotFound when LOCAL has no feed.
+// Steps of a feed, by version. Those that are being removed, or that a later release wrote, are
+// left out. NotFound when LOCAL has no feed.
 Result<std::vector<FeedStep>> read_feed(const std::filesystem::path& local);
 
 // The steps that lead from one version to another, in order; NotFound when they are not all there.
@@ -40,7 +40,8 @@ Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, uin
                                          uint64_t to);
 
 // The digests of the tensors of the version that a step leads to, by name; `schema` is that of the
-// checkpoint. BaseMismatch when they are not its tensors; Unsupported when its digests do not add up.
+// checkpoint. BaseMismatch when they are not its tensors; Unsupported when its digests do not add
+// up.
 Result<std::map<std::string, Digest>> feed_digests(const FeedStep& step, const Schema& schema);
 
 // A process that reads a feed says so, and which version it has: steps that it has not taken stay,
@@ -62,9 +63,9 @@ class FeedWorker {
   std::filesystem::path file_;
 };
 
-// Where elements of a tensor are in an array of an engine: element (i, j, ...) of a window is number
-// first + i * strides[0] + j * strides[1] ... of the tensor, counted as checkpoints have it, and
-// number array_first + i * array_strides[0] + ... of the array's memory.
+// Where elements of a tensor are in an array of an engine: element (i, j, ...) of a window is
+// number first + i * strides[0] + j * strides[1] ... of the tensor, counted as checkpoints have it,
+// and number array_first + i * array_strides[0] + ... of the array's memory.
 struct Window {
   std::vector<uint64_t> extent;
   uint64_t first = 0;
@@ -81,8 +82,8 @@ struct LiveMap {
     Shape shape;
     std::vector<Window> windows;
   };
-  std::map<std::string, Tensor> tensors;   // as checkpoints have them
-  std::vector<uint64_t> array_elements;    // of each of the engine's arrays
+  std::map<std::string, Tensor> tensors;    // as checkpoints have them
+  std::vector<uint64_t> array_elements;     // of each of the engine's arrays
   std::vector<unsigned> array_widths = {};  // bytes of an element
 };
 

@@ -57,9 +57,8 @@ nb::object to_array(std::vector<T> values) {
   auto kept = std::make_unique<std::vector<T>>(std::move(values));
   T* const data = kept->data();
   const size_t size = kept->size();
-  nb::capsule owner(kept.release(), [](void* vector) noexcept {
-    delete static_cast<std::vector<T>*>(vector);
-  });
+  nb::capsule owner(kept.release(),
+                    [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
   return nb::cast(nb::ndarray<nb::numpy, T>(data, {size}, owner));
 }
 
@@ -113,10 +112,10 @@ void bind_feed(nb::module_& module) {
          unsigned threads) {
         const LiveMap map = to_map(tensors, arrays);
         MappedChanges changes = unwrap(without_gil([&]() -> Result<MappedChanges> {
-              DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
-              DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> route, feed_route(steps, from, to));
-              return map_feed(route, map, threads);
-            }));
+          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
+          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> route, feed_route(steps, from, to));
+          return map_feed(route, map, threads);
+        }));
         nb::list out;
         for (ArrayChanges& array : changes.arrays) {
           out.append(nb::make_tuple(to_array(std::move(array.offsets)),
@@ -129,17 +128,16 @@ void bind_feed(nb::module_& module) {
   module.def(
       "feed_digests",
       [](const std::filesystem::path& local, uint64_t version) {
-        const auto digests =
-            unwrap(without_gil([&]() -> Result<std::map<std::string, Digest>> {
-              DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
-              for (const FeedStep& step : steps) {
-                if (step.version != version) continue;
-                DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(local));
-                return feed_digests(step, schema_of(checkpoint));
-              }
-              return not_found(local.string() + ": version " + std::to_string(version) +
-                               " is not in its feed");
-            }));
+        const auto digests = unwrap(without_gil([&]() -> Result<std::map<std::string, Digest>> {
+          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
+          for (const FeedStep& step : steps) {
+            if (step.version != version) continue;
+            DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(local));
+            return feed_digests(step, schema_of(checkpoint));
+          }
+          return not_found(local.string() + ": version " + std::to_string(version) +
+                           " is not in its feed");
+        }));
         std::map<std::string, std::string> out;
         for (const auto& [name, digest] : digests) out[name] = digest.hex();
         return out;
@@ -147,8 +145,8 @@ void bind_feed(nb::module_& module) {
       nb::arg("local"), nb::arg("version"));
 
   nb::class_<Worker>(module, "FeedWorker")
-      .def(nb::init<const std::filesystem::path&, const std::string&, uint64_t>(),
-           nb::arg("local"), nb::arg("name"), nb::arg("version"))
+      .def(nb::init<const std::filesystem::path&, const std::string&, uint64_t>(), nb::arg("local"),
+           nb::arg("name"), nb::arg("version"))
       .def("took", &Worker::took, nb::arg("version"))
       .def("leave", &Worker::leave);
 }

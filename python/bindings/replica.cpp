@@ -20,7 +20,8 @@ using MaybeVersion = std::optional<uint64_t>;
 
 void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::filesystem::path& local,
                   nb::object accept, nb::object limits, nb::object copy_on_write, bool repair,
-                  bool verify_all, bool feed, bool heartbeat, const std::string& name, nb::object progress) {
+                  bool verify_all, bool feed, bool heartbeat, const std::string& name,
+                  nb::object progress) {
   ReplicaOptions options;
   options.accept = to_accept(accept);
   options.limits = to_limits(limits);
@@ -72,7 +73,8 @@ void bind_replica(nb::module_& module) {
   bind_owned<Replica>(module, "Replica")
       .def("__init__", &open_replica, nb::arg("store"), nb::arg("local"), nb::kw_only(),
            nb::arg("accept"), nb::arg("limits"), nb::arg("copy_on_write").none(), nb::arg("repair"),
-           nb::arg("verify_all"), nb::arg("feed"), nb::arg("heartbeat"), nb::arg("name"), nb::arg("progress").none())
+           nb::arg("verify_all"), nb::arg("feed"), nb::arg("heartbeat"), nb::arg("name"),
+           nb::arg("progress").none())
       .def_prop_ro("state", &state_of)
       .def("head",
            [](ReplicaHandle& self) {

@@ -14,7 +14,8 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// A step that brings or removes weights files, rather than patching them, is not in its redo record.
+// A step that brings or removes weights files, rather than patching them, is not in its redo
+// record.
 bool patches_all(const JournalRecord& record) {
   const auto is_weights = [](const std::string& name) { return is_weights_file(name); };
   return record.kind == JournalKind::kPatch &&
@@ -60,8 +61,8 @@ Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, uin
   // Back from the goal: the step to each version is the newest that led there.
   std::vector<FeedStep> route;
   for (uint64_t at = to; at != from;) {
-    const auto step =
-        std::find_if(steps.begin(), steps.end(), [&](const FeedStep& s) { return s.version == at; });
+    const auto step = std::find_if(steps.begin(), steps.end(),
+                                   [&](const FeedStep& s) { return s.version == at; });
     if (step == steps.end() || !step->from || route.size() == steps.size()) {
       return not_found("the feed does not lead from version " + std::to_string(from) + " to " +
                        std::to_string(to) +

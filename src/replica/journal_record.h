@@ -26,7 +26,7 @@ enum class JournalKind : uint8_t {
 struct JournalRecord {
   JournalKind kind = JournalKind::kPatch;
   std::string run;
-  uint64_t version = 0;             // where it leads
+  uint64_t version = 0;  // where it leads
   // kPatch: the version whose bytes the redo record is the difference to; none: it is not known,
   // and only the files that it was made for may be patched with it.
   std::optional<uint64_t> from;

@@ -115,9 +115,9 @@ class Follower:
         self.seen.local = local_version(self._settings.local)
         troubles = [worker.get(key) for worker in self.seen.workers for key in ("host_error", "staging_error", "error")]
         error = self.seen.error or next(filter(None, troubles), None)
-        return {"store": self._settings.store, "local_folder": self._settings.local, "verify": self._settings.verify} | vars(
-            self.seen
-        )
+        settings = self._settings
+        told = {"store": settings.store, "local_folder": settings.local, "verify": settings.verify}
+        return told | vars(self.seen) | {"error": error}
 
     async def _attach(self) -> None:
         version = _same(await self._door.call("attach"))

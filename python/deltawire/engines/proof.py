@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from deltawire import _core
 from deltawire.engines.group import Group
 from deltawire.engines.map import EngineMap
 from deltawire.proof import Proof
@@ -37,13 +36,20 @@ def sample_of(names: Iterable[str], version: int) -> set[str]:
     return {name for number, name in enumerate(sorted(names)) if (number + version) % _ROUNDS == 0}
 
 
-def prove(engine_map: EngineMap, group: Group, local: str, version: int, mode: str, threads: int = 0) -> Proven:
-    """Add up what all workers hold and compare it with the version's digests. Every worker of the group calls it.
+def prove(
+    engine_map: EngineMap,
+    group: Group,
+    known: Mapping[str, str],
+    version: int,
+    mode: str,
+    *,
+    odd: Collection[str],
+    threads: int = 0,
+) -> Proven:
+    """Add up what all workers hold and compare it with `known`, the version's digests. Every worker of the group calls it.
 
-    Tensors that a worker has converted or repacked cannot be proven by their bits, on any worker.
+    Tensors in `odd`, which some worker has converted or repacked, cannot be proven by their bits.
     """
-    odd = {name for names in group.tell(sorted(engine_map.odd)) for name in names}
-    known = _core.feed_digests(local, version)
     names = [name for name in engine_map.windows if name not in odd and name in known]
     if mode == "sample":
         chosen = sample_of(known, version)
@@ -52,9 +58,12 @@ def prove(engine_map: EngineMap, group: Group, local: str, version: int, mode: s
         names = []
     own = Proof()
     own.add([piece for name in names for piece in _pieces(engine_map, name)], threads=threads)
-    whole = Proof()
-    for text in group.tell(own.text):
-        whole += Proof.parse(text)
+    if group.size == 1:
+        whole = own
+    else:
+        whole = Proof()
+        for text in group.tell(own.text):
+            whole += Proof.parse(text)
     digests = whole.digests
     wrong = tuple(name for name, digest in sorted(digests.items()) if digest != known[name])
     return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))

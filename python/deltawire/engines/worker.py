@@ -104,6 +104,8 @@ class Worker:
         self._error: str | None = None
         self._pause: Pause | None = None
         self._proven: Proven | None = None
+        self._odd: set[str] = set()  # on any worker
+        self._digests: tuple[int, dict[str, str]] | None = None  # of one version
 
     # ---- attaching
 
@@ -111,7 +113,7 @@ class Worker:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
             version = self._agree(self._attach)
-            odd = {name for names in self._group.tell(sorted(self._the_map.odd)) for name in names}
+            odd = self._odd = {name for names in self._group.tell(sorted(self._the_map.odd)) for name in names}
             if odd and self._group.rank == 0:
                 log.warning(
                     "deltawire: %d tensors are not kept as they are in the checkpoint; with a version that changes them the "
@@ -194,6 +196,7 @@ class Worker:
             log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
             from_feed = False
             lists, reload = self._compare(goal), the_map.odd
+        self._digests_of(goal)
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
         return Staged(goal, self.version, exchange, sorted(reload), from_feed, time.perf_counter() - began)
 
@@ -226,10 +229,11 @@ class Worker:
 
     def _update(self, version: int | None, verify: str, began: float) -> int:
         # One of them decides, so that no two workers mean two versions.
-        goal = self._group.tell(local_version(self.local) if version is None else version)[0]
+        words = self._group.tell((local_version(self.local) if version is None else version, self.version))
+        goal: int | None = words[0][0]
         if goal is None:
             raise Unavailable(f"{self.local}: holds no version yet")
-        if all(held == goal for held in self._group.tell(self.version)):
+        if all(held == goal for _, held in words):
             return goal
         before = self._staged is not None and self._staged.version == goal
         self._agree(lambda: self.stage(goal))
@@ -244,7 +248,7 @@ class Worker:
         try:
             self._agree(lambda: self._write(staged, pause))
             clock = time.perf_counter()
-            proven = prove(self._the_map, self._group, self.local, goal, verify, self._threads)
+            proven = self._prove(goal, verify)
             pause.proof = time.perf_counter() - clock
             self._proven = proven
             if proven.wrong:
@@ -292,8 +296,18 @@ class Worker:
         with self._lock:
             if self.version is None:
                 raise Unavailable("no version is known to be served")
-            self._proven = prove(self._the_map, self._group, self.local, self.version, mode, self._threads)
+            self._proven = self._prove(self.version, mode)
             return self._proven
+
+    def _prove(self, version: int, mode: str) -> Proven:
+        known = self._digests_of(version)
+        return prove(self._the_map, self._group, known, version, mode, odd=self._odd, threads=self._threads)
+
+    def _digests_of(self, version: int) -> dict[str, str]:
+        """What the version says of its tensors: read while the engine serves, when it is staged."""
+        if self._digests is None or self._digests[0] != version:
+            self._digests = (version, _core.feed_digests(self.local, version))
+        return self._digests[1]
 
     @property
     def report(self) -> Report:

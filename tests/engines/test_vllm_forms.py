@@ -1,0 +1,97 @@
+"""Models and layouts in a real vLLM server: two tensor-parallel workers, tied embeddings, Llama, experts; the standard HTTP calls."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import deltawire as dw
+import pytest
+from servers import ENGINES, PACKAGE, VllmServer
+
+if not (ENGINES / "vllm" / "serve").exists():
+    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+
+from trainers import new_trainer
+
+PROGRAM = PACKAGE.parent / "deltawire"
+PROMPTS = ("hello", "what is", "12345")
+
+
+def answers(server: VllmServer) -> list[dict]:
+    return [server.complete(prompt, 12) for prompt in PROMPTS]
+
+
+def assert_equal(ours: list[dict], theirs: list[dict]) -> None:
+    for own, other in zip(ours, theirs, strict=True):
+        assert own["logprobs"]["tokens"] == other["logprobs"]["tokens"]
+        assert own["logprobs"]["token_logprobs"] == pytest.approx(other["logprobs"]["token_logprobs"], abs=1e-5)
+
+
+def fresh_answers(folder: Path, log: Path, tp: int = 1) -> list[dict]:
+    with VllmServer(folder, log, tp=tp) as fresh:
+        return answers(fresh)
+
+
+@pytest.mark.parametrize(("kind", "tied", "tp"), [("llama", True, 2), ("qwen3", True, 1)])
+def test_the_standard_calls(tmp_path, kind, tied, tp):
+    """The server knows no store until a trainer names it; the trainer pauses, updates and resumes."""
+    trainer = new_trainer(tmp_path, kind, tied=tied)
+    with VllmServer(trainer.folder, tmp_path / "server.log", deltawire={}, tp=tp) as server:
+        status, answer = server.call("POST", "/init_weight_transfer_engine", {"init_info": {"store": trainer.store}})
+        assert status != 200 and server.call("GET", "/health")[0] == 200, answer
+        init = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1, "timeout": 60}
+        server.post("/init_weight_transfer_engine", {"init_info": init})
+        server.post("/init_weight_transfer_engine", {"init_info": init})
+        for _ in range(2):
+            version = trainer.step()
+            server.post("/pause?mode=keep")
+            server.post("/start_weight_update")
+            server.post("/update_weights", {"update_info": {"version": version}})
+            server.post("/finish_weight_update", {"weight_version": str(version)})
+            server.post("/resume")
+        assert server.get("/weight_info")["weight_version"] == str(version)
+        # A version that does not come: an error that says so, and the server serves on.
+        server.post("/start_weight_update")
+        status, answer = server.call("POST", "/update_weights", {"update_info": {"version": 99, "timeout": 1}})
+        assert status != 200, answer
+        assert "version 99 did not come" in server.tail(20000)
+        server.call("POST", "/finish_weight_update", {})
+        # The cache may hold prefixes of the versions before: the trainer's pause has kept it.
+        server.call("POST", "/reset_prefix_cache")
+        ours = answers(server)
+        proven = server.post("/collective_rpc", {"method": "deltawire", "args": ["prove"]})["results"]
+        assert len(proven) == tp
+        assert all("'wrong': ()" in str(result) or '"wrong":[]' in str(result).replace(" ", "") for result in proven), proven
+    assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log", tp))
+
+
+def test_experts_that_the_engine_repacks(tmp_path):
+    """On a CPU vLLM packs the experts of a mixture: they go through its own reload, the others by a scatter."""
+    trainer = new_trainer(tmp_path, "moe")
+    settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
+    with VllmServer(tmp_path / "local", tmp_path / "server.log", deltawire=settings) as server:
+        server.wait_for(0)
+        for names in ("", "self_attn", "experts"):
+            version = trainer.step(0.05, names)
+            status = server.wait_for(version)
+        (worker,) = status["workers"]
+        assert all(".mlp." in name for name in worker["reloaded"])
+        proven = server.post("/deltawire/prove")
+        assert proven["wrong"] == [] and proven["num_tensors"] + len(proven["unproven"]) == worker["tensors"]
+        ours = answers(server)
+    assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log"))
+
+
+def test_an_untrusted_version_is_refused(tmp_path):
+    """Only what a trusted key signed is served."""
+    for name in ("trainer-key", "other-key"):
+        subprocess.run([PROGRAM, "keygen", "-o", tmp_path / name], check=True, capture_output=True)
+    trainer = new_trainer(tmp_path, keys=dw.Keys(sign=tmp_path / "trainer-key"))
+    settings = {"store": trainer.store, "local": str(tmp_path / "host"), "interval": 1, "timeout": 5}
+    settings["trust"] = str(tmp_path / "other-key.pub")
+    with VllmServer(trainer.folder, tmp_path / "server.log", deltawire=settings) as server:
+        status = server.wait_until(lambda status: "key" in str(status["error"]))
+        assert status["version"] is None
+        assert server.call("GET", "/deltawire/ready")[0] == 503
+        server.logprobs()
