@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import deltawire as dw
 import numpy as np
 import pytest
 
+import deltawire as dw
+
 torch = pytest.importorskip("torch")
+
+from engine_models import Engine, changed, checkpoint  # noqa: E402
 
 from deltawire import _core  # noqa: E402
 from deltawire.engines import Settings, Worker  # noqa: E402
@@ -18,7 +21,6 @@ from deltawire.engines.host import Host, local_version  # noqa: E402
 from deltawire.engines.loads import record_loads  # noqa: E402
 from deltawire.engines.map import EngineMap, bits  # noqa: E402
 from deltawire.engines.windows import boxes_of  # noqa: E402
-from engine_models import Engine, changed, checkpoint  # noqa: E402
 
 
 class Chain:

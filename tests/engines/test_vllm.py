@@ -11,10 +11,11 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import deltawire as dw
 import pytest
 import torch
 from servers import ENGINES, VllmServer
+
+import deltawire as dw
 
 if not (ENGINES / "vllm" / "serve").exists():
     pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)

@@ -1,13 +1,14 @@
-"""Models and layouts in a real vLLM server: two tensor-parallel workers, tied embeddings, Llama, experts; the standard HTTP calls."""
+"""Forms of models in a real vLLM server: two tensor-parallel workers, tied embeddings, Llama, experts; the standard calls."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-import deltawire as dw
 import pytest
 from servers import ENGINES, PACKAGE, VllmServer
+
+import deltawire as dw
 
 if not (ENGINES / "vllm" / "serve").exists():
     pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)

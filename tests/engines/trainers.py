@@ -7,13 +7,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import deltawire as dw
 import torch
 from safetensors.torch import load_file, save_file
 from servers import cpu_has_bfloat16
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+import deltawire as dw
 
 DTYPE = torch.bfloat16 if cpu_has_bfloat16() else torch.float16
 SHAPE = dict(

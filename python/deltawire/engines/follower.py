@@ -88,7 +88,7 @@ class Follower:
             try:
                 await self._door.pause(self._settings.keep_cache)
                 try:
-                    reached = _same(await self._door.call("update", version=version, verify=self._settings.verify))
+                    reached = int(_same(await self._door.call("update", version=version, verify=self._settings.verify)))
                     await self._door.set_version(reached)
                 finally:
                     await self._door.resume()

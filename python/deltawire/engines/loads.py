@@ -68,7 +68,7 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
             tensor.zero_()
     recorder = _Recorder(loads, places, origins)
     with torch.no_grad(), recorder:
-        model.load_weights(_named(sources, recorder))  # type: ignore[operator]
+        model.load_weights(_named(sources, recorder))
     _put_back(before, loads, places)
     return loads
 

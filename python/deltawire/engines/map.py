@@ -164,11 +164,10 @@ def _as_bits(values: Any, width: int) -> Any:
 def _differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> tuple[Any, Any]:
     live = bits(window.of_array(array))
     wanted = bits(window.of_tensor(tensor)).to(live.device)
-    where = torch.nonzero(live != wanted, as_tuple=True) if window.extent else ()
-    if not window.extent:
-        same = bool(live == wanted)
-        offsets = torch.tensor([] if same else [window.array_first], dtype=torch.int64)
-        return offsets.numpy().astype(np.uint32), wanted.reshape(1)[: len(offsets)].cpu().numpy()
+    if not window.extent:  # a scalar
+        offsets = np.array([] if bool(live == wanted) else [window.array_first], np.uint32)
+        return offsets, wanted.reshape(1)[: len(offsets)].cpu().numpy()
+    where = torch.nonzero(live != wanted, as_tuple=True)
     offsets = torch.full_like(where[0], window.array_first)
     for index, stride in zip(where, window.array_strides, strict=True):
         offsets += index * stride

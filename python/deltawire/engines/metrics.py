@@ -38,7 +38,7 @@ def prometheus_text(status: dict[str, Any]) -> str:
 def _lag(status: dict[str, Any]) -> int | None:
     if status["local"] is None or status["version"] is None:
         return None
-    return max(0, status["local"] - status["version"])
+    return max(0, int(status["local"]) - int(status["version"]))
 
 
 def _all_staged(workers: list[dict[str, Any]]) -> int | None:

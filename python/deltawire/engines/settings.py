@@ -15,7 +15,7 @@ Verify = Literal["all", "sample", "off"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The same for every engine: `vllm serve --additional-config '{"deltawire": {...}}'`, or DELTAWIRE_STORE, DELTAWIRE_LOCAL ..."""
+    """The same for every engine: `--additional-config '{"deltawire": {...}}'` of vLLM, or DELTAWIRE_STORE, DELTAWIRE_LOCAL ..."""
 
     store: str
     """Where the chain is."""
@@ -50,7 +50,7 @@ class Settings:
     @property
     def accept(self) -> Accept:
         """For the host's replica."""
-        return Accept(**{name: value for name, value in (("trust", self.trust), ("run", self.run)) if value})
+        return Accept(trust=self.trust or None, run=self.run or None)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:

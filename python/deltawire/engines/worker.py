@@ -112,7 +112,7 @@ class Worker:
     def attach(self) -> int:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
-            version = self._agree(self._attach)
+            version = int(self._agree(self._attach))
             odd = self._odd = {name for names in self._group.tell(sorted(self._the_map.odd)) for name in names}
             if odd and self._group.rank == 0:
                 log.warning(

@@ -174,7 +174,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
                 self._stop.wait(0.5)
 
     def _reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """The way of vLLM's own reload for weights that are not kept as they are: complete modules, processed and put in their old place."""
+        """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
         from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)

@@ -1,0 +1,194 @@
+"""An engine's pause on a GPU: the worker's own code over a model in the layout of engines, without an engine.
+
+usage: engines.py [--layers N] [--changed SHARE] [--local FOLDER] [--tp N] [--repeat N]
+
+Publishes versions of a model in Hugging Face's layout (36 layers are 8.19 B parameters, Qwen3-8B's shape), lets a replica of the host
+pull them, and a worker stage and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` tensor-parallel ranks.
+Prints what is staged, and the parts of the pause: the swap, and the proof of all tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import deltawire as dw
+import torch
+from deltawire.engines import Worker
+from deltawire.engines.proof import _pieces
+from deltawire.proof import Proof
+from torch import nn
+
+HIDDEN, HEADS, KV_HEADS, HEAD, INNER, VOCAB = 4096, 32, 8, 128, 12288, 151936
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def tensors_of(layers: int, scale: int) -> dict[str, torch.Tensor]:
+    """Weights with the exponents of a trained model."""
+    hidden, inner, vocab = HIDDEN // scale, INNER // scale, VOCAB // scale
+    heads, kv = HEADS * HEAD // scale, KV_HEADS * HEAD // scale
+    made: dict[str, torch.Tensor] = {}
+
+    def add(name: str, *shape: int) -> None:
+        made[name] = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) * 0.02
+
+    add("model.embed_tokens.weight", vocab, hidden)
+    for layer in range(layers):
+        base = f"model.layers.{layer}"
+        for name, shape in {
+            "input_layernorm": (hidden,),
+            "self_attn.q_proj": (heads, hidden),
+            "self_attn.k_proj": (kv, hidden),
+            "self_attn.v_proj": (kv, hidden),
+            "self_attn.o_proj": (hidden, heads),
+            "post_attention_layernorm": (hidden,),
+            "mlp.gate_proj": (inner, hidden),
+            "mlp.up_proj": (inner, hidden),
+            "mlp.down_proj": (hidden, inner),
+        }.items():
+            add(f"{base}.{name}.weight", *shape)
+    add("model.norm.weight", hidden)
+    add("lm_head.weight", vocab, hidden)
+    return made
+
+
+class Rank(nn.Module):
+    """Parameters of a tensor-parallel rank, fused as engines fuse them, and the loader that fills them."""
+
+    FUSED = {
+        "q_proj": ("qkv", 0),
+        "k_proj": ("qkv", 1),
+        "v_proj": ("qkv", 2),
+        "gate_proj": ("gate_up", 0),
+        "up_proj": ("gate_up", 1),
+    }
+
+    def __init__(self, tensors: dict[str, torch.Tensor], rank: int, world: int) -> None:
+        super().__init__()
+        self.rank, self.world = rank, world
+        self.at: dict[str, tuple[str, int, int]] = {}  # parameter, first row, dimension that is cut (-1: none)
+        rows: dict[str, int] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, tensor in tensors.items():
+            base, _, kind = name.removesuffix(".weight").rpartition(".")
+            target = f"{base}.{self.FUSED[kind][0]}" if kind in self.FUSED else f"{base}.{kind}"
+            cut = -1 if tensor.dim() == 1 else 1 if kind in ("o_proj", "down_proj") else 0
+            shape = [n // (world if d == cut else 1) for d, n in enumerate(tensor.shape)]
+            first = rows.get(target, 0)
+            self.at[name] = (target, first, cut)
+            rows[target] = first + shape[0]
+            shapes[target] = (rows[target], *shape[1:])
+        self.weights = nn.ParameterDict(
+            {
+                name.replace(".", "/"): nn.Parameter(torch.zeros(shape, device=DEVICE, dtype=torch.bfloat16), requires_grad=False)
+                for name, shape in shapes.items()
+            }
+        )
+
+    def load_weights(self, weights: Any) -> None:
+        """As an engine's loader does it."""
+        for name, tensor in weights:
+            target, first, cut = self.at[name]
+            part = tensor
+            if cut >= 0:
+                size = tensor.shape[cut] // self.world
+                part = tensor.narrow(cut, self.rank * size, size)
+            self.weights[target.replace(".", "/")].data.narrow(0, first, part.shape[0]).copy_(part)
+
+
+def change(tensors: dict[str, torch.Tensor], share: float) -> int:
+    """A step: some elements one step up or down."""
+    changed = 0
+    for tensor in tensors.values():
+        mask = torch.rand(tensor.shape, device=DEVICE) < share
+        tensor.view(torch.int16).add_(mask.to(torch.int16))
+        changed += int(mask.sum())
+    return changed
+
+
+class Sum:
+    """Milliseconds: best and middle."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        self.times.append(1e3 * seconds)
+
+    def __str__(self) -> str:
+        return f"{min(self.times):8.2f} {statistics.median(self.times):8.2f} ms"
+
+
+def measure(options: argparse.Namespace, local: Path) -> None:
+    tensors = tensors_of(options.layers, options.scale)
+    total = sum(tensor.numel() for tensor in tensors.values())
+    publisher = dw.Publisher("memory:engines", tensors)
+    publisher.publish()
+    models = {f"TP 1 of {total / 1e9:.2f} B": (0, 1), f"TP {options.tp}, rank 1": (1, options.tp)}
+    ranks = {name: Rank(tensors, *place) for name, place in models.items()}
+    for rank in ranks.values():
+        rank.load_weights(tensors.items())
+    with dw.Replica("memory:engines", local, feed=True) as replica:
+        replica.pull()
+        workers = {name: Worker(rank, str(local), name=f"w{number}") for number, (name, rank) in enumerate(ranks.items())}
+        for name, worker in workers.items():
+            began = time.perf_counter()
+            worker.attach()
+            print(f"{name}: found and compared in {time.perf_counter() - began:.1f} s, {worker.report.parameters} parameters")
+        parts: dict[tuple[str, str], Sum] = {}
+        for _ in range(options.repeat):
+            changed = change(tensors, options.changed)
+            publisher.publish()
+            replica.pull()
+            for name, worker in workers.items():
+                began = time.perf_counter()
+                worker.stage()
+                parts.setdefault((name, "stage, while it serves"), Sum()).add(time.perf_counter() - began)
+                report = worker.report
+                staged = (report.staged_device_bytes, report.staged_host_bytes)
+                whole = worker._the_map is not None and worker is next(iter(workers.values()))
+                if DEVICE == "cuda":
+                    torch.cuda.synchronize()
+                worker.update(verify="all" if whole else "off")
+                pause = worker.report.last_pause
+                assert pause is not None and pause["staged_before"]
+                parts.setdefault((name, "pause: swap"), Sum()).add(pause["swap"])
+                if whole:
+                    parts.setdefault((name, "pause: proof of all tensors"), Sum()).add(pause["proof"])
+                else:  # what one rank does for it; the sums of the others come over the group
+                    began = time.perf_counter()
+                    Proof().add([piece for own in worker._the_map.plain for piece in _pieces(worker._the_map, own)])
+                    parts.setdefault((name, "pause: its part of the proof"), Sum()).add(time.perf_counter() - began)
+                parts.setdefault((name, "pause: all"), Sum()).add(pause["total"])
+                print(
+                    f"{name}: {pause['changed']:,} elements staged in {staged[0] / 1e6:.0f} MB device, {staged[1] / 1e6:.0f} MB host"
+                )
+        print(f"{changed:,} of {total:,} changed ({100 * changed / total:.2f} %)")
+        for (name, part), times in parts.items():
+            print(f"{name:28} {part:32} {times}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=36)
+    parser.add_argument("--scale", type=int, default=1, help="divides every width: for a try on a small machine")
+    parser.add_argument("--changed", type=float, default=0.012)
+    parser.add_argument("--local", type=Path, default=None, help="the host's folder; default: in /dev/shm")
+    parser.add_argument("--tp", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=4)
+    options = parser.parse_args()
+    local = options.local or Path(tempfile.mkdtemp(prefix="deltawire-engines-", dir="/dev/shm"))
+    try:
+        measure(options, local / "local")
+    finally:
+        if options.local is None:
+            shutil.rmtree(local)
+
+
+if __name__ == "__main__":
+    main()
