@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from test_stores import DictStore
 
 import deltawire as dw
+from deltawire import _core
 
 
 def large(megabytes: int = 64) -> np.ndarray:
@@ -335,3 +337,16 @@ def test_a_bar_for_each_call(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.count("publish:   0%") == 1 + 1
     show(100, 100)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
+def test_the_extension_gives_nothing_away():
+    """Symbols that two libraries of a process share end in each other's memory."""
+    listed = subprocess.run(["nm", "-D", "--defined-only", _core.__file__], check=True, capture_output=True, text=True).stdout
+    assert [line.split()[-1] for line in listed.splitlines()] == ["PyInit__core"]
+
+
+@pytest.mark.parametrize("order", ["deltawire, torch", "torch, deltawire"])
+def test_torch_may_come_first_or_last(order):
+    pytest.importorskip("torch")
+    subprocess.run([sys.executable, "-c", f"import {order}; torch.nn.functional.relu(torch.zeros(1))"], check=True)
