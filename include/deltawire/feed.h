@@ -63,6 +63,10 @@ class FeedWorker {
   std::filesystem::path file_;
 };
 
+// The oldest version that a living worker of the host has: what its engines serve, at least. None:
+// there are no workers. Removes the files of dead ones.
+std::optional<uint64_t> slowest_feed_worker(const std::filesystem::path& local);
+
 // Where elements of a tensor are in an array of an engine: element (i, j, ...) of a window is
 // number first + i * strides[0] + j * strides[1] ... of the tensor, counted as checkpoints have it,
 // and number array_first + i * array_strides[0] + ... of the array's memory.

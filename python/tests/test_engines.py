@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +106,8 @@ def test_a_worker_follows(tmp_path, form):
         assert_same(engine, loaded(chain.tensors, **form))
         assert worker.report.last_pause["staged_before"]
         proven = worker.prove()
-        assert proven.wrong == () and proven.num_tensors == len(chain.tensors)
+        assert proven.wrong == ()
+        assert proven.num_tensors == len(chain.tensors)
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -235,7 +237,8 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     worker = Worker(engine, chain.local, name="w", reload=engine.reload)
     worker.attach()
     odd = worker.report.reloaded
-    assert odd and all(".layers." in name for name in odd)
+    assert odd
+    assert all(".layers." in name for name in odd)
     version = chain.step(1)
     assert worker.update() == version
     expected = Repacked()
@@ -243,7 +246,8 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     expected.pack()
     assert_same(engine, expected)
     proven = worker.prove()
-    assert proven.wrong == () and set(proven.unproven) == set(odd)
+    assert proven.wrong == ()
+    assert set(proven.unproven) == set(odd)
 
 
 def test_recording_writes_nothing(chain):
@@ -254,7 +258,8 @@ def test_recording_writes_nothing(chain):
     for name, value in engine.named_parameters():
         assert torch.equal(bits(value), before[name]), name
     the_map = EngineMap(loads, forms)
-    assert the_map.odd == set() and the_map.unseen == []
+    assert the_map.odd == set()
+    assert the_map.unseen == []
     covered = [torch.zeros(array.numel(), dtype=torch.int32) for array in the_map.arrays]
     for windows in the_map.windows.values():
         for window in windows:
@@ -308,7 +313,8 @@ def test_a_map_is_checked(chain):
         return _core.map_feed(chain.local, 0, 1, [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1)
 
     (((offsets, values),), names) = mapped()
-    assert name in names and len(offsets) * 2 == len(values)
+    assert name in names
+    assert len(offsets) * 2 == len(values)
     assert np.all(np.diff(offsets.astype(np.int64)) > 0)
     for wrong, words in [
         ({"first": 1}, "in its tensor"),
@@ -326,6 +332,13 @@ def test_a_map_is_checked(chain):
         _core.map_feed(chain.local, 5, 1, [], [], 1)
 
 
+def wait_until(said, seconds=30):
+    end = time.monotonic() + seconds
+    while not said():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_a_host_pulls_and_others_wait_for_it(tmp_path):
     chain = Chain(tmp_path)
     chain.replica.close()
@@ -334,6 +347,11 @@ def test_a_host_pulls_and_others_wait_for_it(tmp_path):
     try:
         version = chain.step(1, pull=False)
         assert first.wait_for(version, 30) == second.wait_for(None, 30) == version
+        worker = _core.FeedWorker(chain.local, "engine", 1)
+        first.look()
+        second.look()
+        wait_until(lambda: dw.read_replica_state(chain.local).serving == 1)
+        worker.leave()
         with pytest.raises(dw.errors.Unavailable, match=r"version 99 did not come in 0\.2 s; it holds version 1"):
             second.wait_for(99, 0.2)
     finally:

@@ -11,7 +11,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "replica/feed_worker.h"
+#include "deltawire/feed.h"
 #include "replica/local_file.h"
 
 namespace deltawire {
@@ -89,7 +89,7 @@ void begin_feed(const LocalLayout& layout, const JournalRecord& record) {
 
 void prune_feed(const LocalLayout& layout, const FeedLimits& limits) {
   remove_unfinished(layout);
-  const std::optional<uint64_t> slowest = slowest_feed_worker(layout);
+  const std::optional<uint64_t> slowest = slowest_feed_worker(layout.root);
   std::vector<uint64_t> versions = version_folders(layout.feed());
   std::reverse(versions.begin(), versions.end());
   uint64_t bytes = 0;

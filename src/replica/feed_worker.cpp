@@ -1,4 +1,5 @@
-#include "replica/feed_worker.h"
+// Who reads a feed: a file for each worker, which holds a lock on it while it lives and writes there
+// which version it has. A worker that died, in whatever way, holds no lock.
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,6 +12,8 @@
 
 #include "base/descriptor.h"
 #include "base/folder.h"
+#include "deltawire/feed.h"
+#include "replica/local_layout.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -42,7 +45,8 @@ uint64_t read_worker_version(int fd) {
 
 }  // namespace
 
-std::optional<uint64_t> slowest_feed_worker(const LocalLayout& layout) {
+std::optional<uint64_t> slowest_feed_worker(const fs::path& local) {
+  const LocalLayout layout{local};
   std::optional<uint64_t> slowest;
   std::error_code error;
   std::vector<fs::path> files;

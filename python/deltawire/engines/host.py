@@ -37,7 +37,6 @@ class Host:
         self._stop = threading.Event()
         self._look = threading.Event()  # somebody waits: look into the store now
         self.error: str | None = None
-        self.head: int | None = None
         self._thread = threading.Thread(target=self._run, name="deltawire-host", daemon=True)
         self._thread.start()
 
@@ -97,8 +96,9 @@ class Host:
             watch = _core.Watch(replica._store)
             while not self._stop.is_set() and not _core.is_ending():
                 try:
-                    pulled = replica.pull()
-                    self.error, self.head = None, pulled.version
+                    replica.pull()
+                    self.error = None
+                    self._note_serving(replica)
                 except NotFound as error:  # nothing was published yet
                     self.error = str(error)
                 except Conflict:
@@ -106,6 +106,17 @@ class Host:
                 except Error as error:
                     self._say(error)
                 self._wait(watch)
+
+    def _note_serving(self, replica: Replica) -> None:
+        """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
+        serving = _core.slowest_feed_worker(self._settings.local)
+        state = replica.state
+        if serving is not None and state is not None and state.serving != serving:
+            replica.set_serving(serving)
+
+    def look(self) -> None:
+        """Something has changed: an engine has gone to another version."""
+        self._look.set()
 
     def _wait(self, watch: _core.Watch) -> None:
         """Until something may have been published, somebody waits for it, or the interval is over."""

@@ -134,15 +134,20 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             )
             worker.attach()
             self._worker = worker
+            self._host.look()
         assert self._worker.version is not None
         return self._worker.version
 
     def _update(self, version: int | None = None, verify: str | None = None, timeout: float | None = None) -> int:
         self._attached()
-        assert self._settings is not None and self._host is not None and self._worker is not None
+        assert self._settings is not None
+        assert self._host is not None
+        assert self._worker is not None
         if version is not None or not self._settings.follow:
             self._host.wait_for(version, self._settings.timeout if timeout is None else timeout)
-        return self._worker.update(None, verify or self._settings.verify)
+        reached = self._worker.update(None, verify or self._settings.verify)
+        self._host.look()
+        return reached
 
     def _prove(self, mode: str = "all") -> dict[str, Any]:
         self._attached()
