@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Publish and pull from Python with weights on a GPU, through a store in memory: where the time of a step goes.
 
-    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--json]
+    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--exchange SHARE] [--json]
 
 Weights are N tensors of side x side bf16 that torch holds. Each round adds noise to all of them, which changes about 1.2 % of their
 bits, publishes, pulls into another set of tensors on the same GPU, and compares both bit for bit. The best and the median round count.
+Then a share of the elements of all tensors, each cut in three, is exchanged with staged values and back: what an engine's worker does in its
+pause. The same in host memory, of every tenth array, is compared with numpy's `array[offsets] = values`.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import statistics
 import sys
 import time
 
+import numpy as np
 import torch
 
 import deltawire as dw
@@ -60,6 +63,45 @@ def proofs(engine: dict[str, torch.Tensor], store: str, rounds: int) -> dict[str
     }
 
 
+def swaps(exchange: dw.Exchange, rounds: int) -> list[float]:
+    return [timed(exchange.swap)[1] for _ in range(2 * rounds)]  # an even number: all is as it was
+
+
+def exchanged(engine: dict[str, torch.Tensor], share: float, rounds: int) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """What it takes to exchange a share of all elements, and what the lists take of memory."""
+    arrays = [part for tensor in engine.values() for part in tensor.flatten().tensor_split(3)]
+    lists = []
+    for array in arrays:
+        offsets = torch.nonzero(torch.rand(array.numel(), device="cuda") < share).flatten().to(torch.int32)
+        values = torch.randint(-(1 << 15), 1 << 15, (len(offsets),), dtype=torch.int16, device="cuda").view(torch.bfloat16)
+        lists.append((array, offsets.cpu().numpy().view(np.uint32), values.cpu()))
+    before = [array.clone() for array in arrays]
+    staged, stage_ms = timed(lambda: dw.Exchange(lists))
+    staged.swap()
+    for array, offsets, values in lists:
+        at = torch.from_numpy(offsets.view(np.int32)).cuda().long()
+        assert torch.equal(array[at].cpu().view(torch.int16), values.view(torch.int16))
+    staged.swap()
+    assert all(torch.equal(array.view(torch.int16), old.view(torch.int16)) for array, old in zip(arrays, before, strict=True))
+    del before
+    times = {"Exchange, staged": [stage_ms], "Exchange.swap()": swaps(staged, rounds)}
+    sizes = {"elements": staged.num_changed, "device_bytes": staged.device_bytes, "host_bytes": staged.host_bytes}
+    del staged
+    times["swap(), lists pinned"] = swaps(dw.Exchange(lists, device_bytes=0), rounds)
+    host = [(array.cpu().view(torch.int16).numpy(), offsets, values.view(torch.int16).numpy()) for array, offsets, values in lists[::10]]
+    sizes["elements_host"] = sum(len(offsets) for _, offsets, _ in host)
+    times["swap(), 1/10 on the host"] = swaps(dw.Exchange(host), rounds)
+    times["one thread"] = swaps(dw.Exchange(host, threads=1), rounds)
+    indices = [(array, offsets.astype(np.int64), values) for array, offsets, values in host]
+
+    def numpy_scatter() -> None:
+        for array, offsets, values in indices:
+            array[offsets] = values
+
+    times["numpy's scatter of it"] = [timed(numpy_scatter)[1] for _ in range(rounds)]
+    return times, sizes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tensors", type=int, default=120)
@@ -68,6 +110,7 @@ def main() -> int:
     parser.add_argument("--noise", type=float, default=1e-6)
     parser.add_argument("--codec", default="auto")
     parser.add_argument("--digest", default="sum128")
+    parser.add_argument("--exchange", type=float, default=0.012, help="share of elements to exchange; 0: none")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -104,16 +147,23 @@ def main() -> int:
             return 1
     rows = [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
     rows += [row(name, own) for name, own in proofs(engine, store, options.rounds).items()]
+    sizes: dict[str, int] = {}
+    if options.exchange != 0:
+        times, sizes = exchanged(engine, options.exchange, options.rounds)
+        rows += [row(name, own) for name, own in times.items()]
     elements = options.tensors * options.side * options.side
     report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": elements, "changed": round(share, 5),
-              "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases}
+              "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases,
+              "exchange": sizes}
     if options.json:
         print(json.dumps(report))
         return 0
     print(f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
           f"{options.codec}, {options.digest}")
     for one in rows:
-        print(f"  {one['what']:<22} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
+        print(f"  {one['what']:<24} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
+    if sizes:
+        print("  lists of Exchange:", ", ".join(f"{name} {value:,}" for name, value in sizes.items()))
     for name, own in phases.items():
         print(f"  last {name}, ms: {', '.join(own)}")
     return 0

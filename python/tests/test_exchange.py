@@ -92,7 +92,7 @@ def test_arrays_on_a_gpu() -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             exchange.swap()
         for tensor, old, own, new in zip(live, before, offsets, values, strict=True):
-            expected = old.flatten()
+            expected = old.flatten().clone()
             expected[own.to(old.device)] = new.to(old.device)
             assert torch.equal(tensor.flatten(), expected)
         exchange.swap()

@@ -61,7 +61,7 @@ TEST(ExchangeOnGpuTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
     EXPECT_GE(exchange->device_bytes() + exchange->host_bytes(), device_bytes + host_bytes);
     EXPECT_EQ(exchange->host_bytes() == host_bytes, !most);
     EXPECT_EQ(exchange->device_bytes() > tables, most != uint64_t{0});
-    OwnedStream stream = *OwnedStream::create();
+    const OwnedStream stream = OwnedStream::create().value();
     for (const Stream on : {Stream(nullptr), stream.get()}) {
       for (const bool forward : {true, false}) {
         ASSERT_GOOD(exchange->swap(on));
@@ -83,7 +83,7 @@ TEST(ExchangeOnGpuTest, ComesAfterWhatItsStreamWasGiven) {
   const ExchangeList list = array.list(live.data(), Memory::kCuda);
   Result<Exchange> exchange = Exchange::stage({&list, 1});
   ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
-  OwnedStream stream = *OwnedStream::create();
+  const OwnedStream stream = OwnedStream::create().value();
   for (int i = 0; i < 20; ++i) {
     ASSERT_GOOD(copy(live.data(), from.data(), zeros.size(), stream.get()));
   }
