@@ -128,6 +128,11 @@ struct ContextOptions {
   // Memory of the device to work on, as the arrays of the calls will be; null: the device in use.
   const void* beside = nullptr;
   uint64_t spare_bytes = uint64_t{512} << 20;  // of host memory, see Context::recycler()
+  // Of device memory, beside the scratch: what `tight` payloads were decoded to by check(), and by
+  // apply() where the scratch is too small for it, waits there until it may be written. What finds
+  // no room is decoded twice. None: a quarter of what is free then. Taken when it is needed, and
+  // used again by later calls.
+  std::optional<uint64_t> kept_bytes = {};
 };
 
 class DiffPlan;
@@ -152,16 +157,19 @@ class Context {
   // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
   // kernels are decoded into host memory first. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
-  // The same without a write. What it finds out is kept for apply_checked(), in pinned memory.
-  // Waits.
+  // The same without a write. What it finds out is kept for apply_checked(): of `tight` what it has
+  // decoded, on the device, as far as there is room; else the payloads, in pinned memory. Waits.
   Status check(std::span<const Patch> patches, Stream stream);
-  // apply() of what check() has passed, with payloads as they were: decoded once, written on the
-  // way, and read by the host only if other patches were checked since. After a failure, which is
+  // apply() of what check() has passed, with payloads as they were: what was kept is written, the
+  // rest decoded and written on the way. The host reads payloads only if other patches were checked
+  // since. After a failure, which is
   // then somebody else's write to the arrays, they hold anything. `digests` get sum128 of what each
   // array holds then where that is known from what was written: of `tight`, if each of its blocks
   // has changes. They are of the bytes in memory, all of them. Waits.
   Status apply_checked(std::span<const Patch> patches, Stream stream,
                        std::vector<std::optional<Digest>>* digests = nullptr);
+  // What is held of device memory beside the scratch: see ContextOptions::kept_bytes.
+  uint64_t kept_bytes() const noexcept;
   // Through a map; all positions are checked before the first write. Unsupported: other codecs,
   // dtypes of less than a byte, more than eight dimensions. Waits.
   Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);

@@ -85,6 +85,7 @@ struct PullReport {
   uint64_t bytes = 0, num_hops = 0;
   uint64_t num_side_files = 0;  // beside the weights, that came anew or went
   uint64_t num_tensors = 0, num_changed = 0, weights_bytes = 0;
+  uint64_t staged_device_bytes = 0;       // of a GPU's memory, for what prepare() has decoded
   double seconds = 0, patch_seconds = 0;  // patch: the window in which files change
   std::vector<Phase> phases;
   std::filesystem::path path;  // the checkpoint

@@ -69,7 +69,7 @@ class TensorReplica {
   // stored whole is where the path begins. InvalidArgument, naming the tensor, when the version has
   // others than were given. A part that is damaged or gone is gone around, where another path leads
   // to the version. What differs waits for commit() as absolute values, or, for tensors on a GPU,
-  // as payloads that are known to be sound and to fit what is there.
+  // decoded in the GPU's memory or as payloads that are known to be sound and to fit what is there.
   Result<PullReport> prepare(const PullGoal& goal = {});
   // Writes what prepare() left. From its first write until it succeeds, version() is none: what a
   // failure leaves is never taken for a version, and the next prepare() starts from a whole one.

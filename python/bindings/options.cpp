@@ -52,7 +52,9 @@ Limits to_limits(nb::handle group) {
 
 CudaOptions to_cuda(nb::handle group) {
   return {reinterpret_cast<CUstream_st*>(field<uintptr_t>(group, "stream")),
-          field<uint64_t>(group, "scratch_bytes")};
+          field<uint64_t>(group, "scratch_bytes"),
+          group.attr("kept_bytes").is_none() ? std::nullopt
+                                             : std::optional(field<uint64_t>(group, "kept_bytes"))};
 }
 
 Accept to_accept(nb::handle group) {

@@ -66,6 +66,7 @@ Report to_python(const PullReport& report) {
   out["num_tensors"] = report.num_tensors;
   out["num_changed"] = report.num_changed;
   out["weights_bytes"] = report.weights_bytes;
+  out["staged_device_bytes"] = report.staged_device_bytes;
   out["seconds"] = report.seconds;
   out["patch_seconds"] = report.patch_seconds;
   out["phases"] = phases_of(report.phases);

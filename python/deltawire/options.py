@@ -129,6 +129,9 @@ class Cuda:
     """Where work goes: a `cudaStream_t` as a number, `stream.cuda_stream` of torch; 0: the one that torch uses now."""
     scratch_bytes: int = 256 << 20
     """Of the GPU's memory, beside weights and snapshot."""
+    kept_bytes: int | None = None
+    """Of the GPU's memory, on top, for what a replica has decoded before its pause: some 5 bytes for each element that changes.
+    What finds no room is decoded again in the pause. None: a quarter of what is free."""
 
 
 @dataclass(frozen=True, kw_only=True)

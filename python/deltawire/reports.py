@@ -105,6 +105,8 @@ class Pull:
     num_tensors: int
     num_changed: int
     weights_bytes: int
+    staged_device_bytes: int
+    """Of a GPU's memory, for what was decoded before the pause."""
     seconds: float
     patch_seconds: float
     """The window in which weights change."""

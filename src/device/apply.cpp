@@ -53,6 +53,7 @@ class Applier {
     options.apply_follows = mode == ApplyMode::kCheck;
     options.as_checked = mode == ApplyMode::kChecked;
     options.patched_digests = digests;
+    options.keep_bytes = impl_.options.kept_bytes;
     if (mode == ApplyMode::kCheck) return cuda::check(on_device_, options, stream_);
     DW_RETURN_IF_ERROR(cuda::apply(on_device_, options, stream_));
     for (const Replacement& one : replacements_) {
@@ -102,6 +103,8 @@ Status Context::apply_checked(std::span<const Patch> patches, Stream stream,
                               std::vector<std::optional<Digest>>* digests) {
   return apply_patches(*impl_, patches, ApplyMode::kChecked, stream, digests);
 }
+
+uint64_t Context::kept_bytes() const noexcept { return impl_->workspace.kept_bytes(); }
 
 Status Context::check(std::span<const Patch> patches, Stream stream) {
   return apply_patches(*impl_, patches, ApplyMode::kCheck, stream);

@@ -80,8 +80,8 @@ Result<DeviceExchange> DeviceExchange::stage(std::span<const ExchangeList* const
   DW_ASSIGN_OR_RETURN(impl->device, device_of_all(lists));
   const cuda::UseDevice use(impl->device);
   if (!most_device_bytes) {
-    DW_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::device_info());
-    most_device_bytes = info.free_bytes / 2;
+    DW_ASSIGN_OR_RETURN(const uint64_t free, cuda::free_memory());
+    most_device_bytes = free / 2;
   }
   DW_RETURN_IF_ERROR(impl->fill(lists, *most_device_bytes));
   return DeviceExchange(std::move(impl));

@@ -68,9 +68,9 @@ Result<std::unique_ptr<DeviceTensors>> DeviceTensors::open(const TensorReplicaOp
                                                            ThreadPool* pool,
                                                            std::filesystem::path scratch,
                                                            StageMemory memory, SpillSpace* spill) {
-  DW_ASSIGN_OR_RETURN(cuda::Context context,
-                      cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads,
-                                             first.bytes.data()}));
+  cuda::ContextOptions own{options.cuda.scratch_bytes, options.limits.threads, first.bytes.data()};
+  own.kept_bytes = options.cuda.kept_bytes;
+  DW_ASSIGN_OR_RETURN(cuda::Context context, cuda::Context::create(own));
   return std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(context), options.cuda.stream,
                                                           pool, std::move(scratch), memory,
                                                           options.verify_all, spill));

@@ -35,6 +35,7 @@ class DeviceTensors final : public ArraySet {
                const Progress& progress) override;
   Status stage_whole(size_t number, Bytes contents) override;
   uint64_t num_staged() const override { return num_staged_; }
+  uint64_t staged_device_bytes() const override { return context_.kept_bytes(); }
   Status commit() override;
   Status check_written(std::span<const size_t> which, const Manifest& manifest) override;
   void drop() noexcept override;

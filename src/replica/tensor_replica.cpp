@@ -240,7 +240,10 @@ void TensorReplicaCore::abandon() {
 void TensorReplicaCore::keep_report(PullReport* report) {
   report->changed = pending.has_value();
   if (!pending) return;
-  for (const TensorSet* const set : sets) report->num_changed += set->num_staged();
+  for (const TensorSet* const set : sets) {
+    report->num_changed += set->num_staged();
+    report->staged_device_bytes += set->staged_device_bytes();
+  }
   pending->report = *report;
 }
 

@@ -27,7 +27,8 @@ class TensorSet {
                        const Progress& progress) = 0;
   // The same for contents that are proven already and outlive commit().
   virtual Status stage_whole(size_t number, Bytes contents) = 0;
-  virtual uint64_t num_staged() const = 0;  // elements that will be written
+  virtual uint64_t num_staged() const = 0;                    // elements that will be written
+  virtual uint64_t staged_device_bytes() const { return 0; }  // of a GPU's memory, until commit()
 
   // Writes what was made ready. After a failure the contents are undefined.
   virtual Status commit() = 0;

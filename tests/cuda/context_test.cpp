@@ -132,11 +132,11 @@ TEST_F(ContextTest, OneBadPayloadOfAnyCodecLeavesAllAsTheyWere) {
 }
 
 TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
-  Context context = make_context(8 * kMiB);
   std::vector<BothSides> arrays;
   for (size_t i = 0; i < 4; ++i) arrays.emplace_back(make_pair(i, 2, 3'000'000, 0.02));
   arrays.emplace_back(make_pair(9, 2, 1'500'000, 0.9));
   arrays.emplace_back(make_pair(10, 8, 600'000, 1.0, Content::kNoise));
+  Context context = make_context(8 * kMiB);
   for (const char* codec : {"tight", "gaps", "indices", "auto"}) {
     const auto coded = context.encode(codec, pairs_of(arrays), nullptr);
     ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
@@ -148,18 +148,27 @@ TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
     // Damage in the last is found before the first is written, in however many turns.
     std::vector<Coded> damaged = *coded;
     damaged.back().payload.pop_back();
-    EXPECT_EQ(context.apply(patches_of(arrays, damaged), nullptr).code(), Code::kCorruption);
-    expect_unchanged(arrays);
-    ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
-    expect_patched(arrays);
-    for (BothSides& array : arrays) array = BothSides(array.host);
+    for (const std::optional<uint64_t> kept : kKept) {
+      Context own = make_context(8 * kMiB, kept);
+      EXPECT_EQ(own.apply(patches_of(arrays, damaged), nullptr).code(), Code::kCorruption);
+      expect_unchanged(arrays);
+      ASSERT_GOOD(own.apply(patches_of(arrays, *coded), nullptr));
+      expect_patched(arrays);
+      EXPECT_LE(own.kept_bytes(), kept.value_or(64 * kMiB));
+      if (std::string_view(codec) == "tight") {
+        EXPECT_EQ(own.kept_bytes() > 0, kept != 0);
+      }
+      for (BothSides& array : arrays) array = BothSides(array.host);
+    }
   }
 }
 
 // What a check has found out is used by the apply that follows, whatever comes between.
 TEST_F(ContextTest, AppliesWhatItHasChecked) {
-  for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
-    Context context = make_context(scratch);
+  const auto sizes = {std::pair(8 * kMiB, kKept[0]), std::pair(8 * kMiB, kKept[1]),
+                      std::pair(8 * kMiB, kKept[2]), std::pair(256 * kMiB, kKept[2])};
+  for (const auto& [scratch, kept] : sizes) {
+    Context context = make_context(scratch, kept);
     std::vector<BothSides> arrays, others;
     for (const unsigned width : {1U, 2U, 4U, 8U}) {
       for (const size_t n : {1000, 270'000, 2'000'000}) {
@@ -210,6 +219,41 @@ TEST_F(ContextTest, AppliesWhatItHasChecked) {
   }
 }
 
+// What a check has decoded stays on the device, of all widths together within the limit, and is
+// used again.
+TEST_F(ContextTest, KeepsWhatItHasDecodedWithinItsLimit) {
+  std::vector<BothSides> arrays;
+  for (const unsigned width : {1U, 2U, 4U, 8U}) {
+    arrays.emplace_back(make_trained_pair(width, width, 2'000'000, 0.02));
+  }
+  const std::vector<Coded> coded = good(make_context().encode("tight", pairs_of(arrays), nullptr));
+  const std::vector<Patch> patches = patches_of(arrays, coded);
+  Context all = make_context(8 * kMiB);
+  EXPECT_EQ(all.kept_bytes(), 0);
+  ASSERT_GOOD(all.check(patches, nullptr));
+  const uint64_t needed = all.kept_bytes();
+  EXPECT_GT(needed, 4 * 40'000 * 4);
+  EXPECT_LT(needed, 8 * kMiB);
+  ASSERT_GOOD(all.check(patches, nullptr));
+  EXPECT_EQ(all.kept_bytes(), needed);
+  for (const uint64_t limit : {uint64_t{0}, needed / 3, needed / 2, needed}) {
+    Context some = make_context(8 * kMiB, limit);
+    ASSERT_GOOD(some.check(patches, nullptr));
+    EXPECT_LE(some.kept_bytes(), limit);
+    EXPECT_EQ(some.kept_bytes() == needed, limit == needed);
+    std::vector<std::optional<Digest>> digests;
+    ASSERT_GOOD(some.apply_checked(patches, nullptr, &digests));
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      ASSERT_TRUE(digests[i].has_value());
+      EXPECT_EQ(*digests[i], digest_of(DigestKind::kSum128, arrays[i].host.new_bytes)) << i;
+    }
+    expect_patched(arrays);
+    for (BothSides& array : arrays) {
+      ASSERT_GOOD(copy(array.old_array.data(), array.host.old_bytes.data(), array.size(), nullptr));
+    }
+  }
+}
+
 // All or nothing trusts no earlier look at the payloads.
 TEST_F(ContextTest, PayloadsThatChangeAfterTheirCheckAreReadAgain) {
   Context context = make_context();
@@ -224,8 +268,8 @@ TEST_F(ContextTest, PayloadsThatChangeAfterTheirCheckAreReadAgain) {
 }
 
 TEST_F(ContextTest, MemoryIsTheScratchWhateverWasDoneBefore) {
-  const uint64_t scratch = 64 * kMiB;
-  Context context = make_context(scratch);
+  const uint64_t scratch = 64 * kMiB, kept = 3 * kMiB;
+  Context context = make_context(scratch, kept);
   std::vector<BothSides> arrays;
   for (size_t i = 0; i < 8; ++i) arrays.emplace_back(make_pair(i, 2, 4'000'000, 0.05));
   for (const char* codec : {"gaps", "tight", "indices", "auto", "gaps"}) {
@@ -235,6 +279,7 @@ TEST_F(ContextTest, MemoryIsTheScratchWhateverWasDoneBefore) {
         << codec;
     ASSERT_GOOD(context.apply(patches_of(arrays, *coded), nullptr));
     EXPECT_LE(ContextInternals::of(context).workspace.device_bytes(), scratch) << codec;
+    EXPECT_LE(context.kept_bytes(), kept);
     expect_patched(arrays);
     for (BothSides& array : arrays) array = BothSides(array.host);
   }

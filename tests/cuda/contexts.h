@@ -9,13 +9,18 @@ namespace deltawire::cuda {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-inline Context make_context(uint64_t scratch_bytes = 256 * kMiB) {
+inline Context make_context(uint64_t scratch_bytes = 256 * kMiB,
+                            std::optional<uint64_t> kept_bytes = {}) {
   ContextOptions options;
   options.scratch_bytes = scratch_bytes;
+  options.kept_bytes = kept_bytes;
   Result<Context> context = Context::create(options);
   EXPECT_TRUE(context.ok()) << context.status().to_string();
   return std::move(*context);
 }
+
+// What is decoded before it may be written stays on the device: none of it, some, all.
+inline const std::optional<uint64_t> kKept[] = {0, 5 * kMiB, std::nullopt};
 
 // A float for each width.
 inline DType dtype_of(unsigned width) {

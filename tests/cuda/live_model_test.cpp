@@ -79,8 +79,10 @@ class LiveModelTest : public ::testing::Test {
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
     return std::move(*publisher);
   }
-  TensorReplica order_after(const DeviceModel& device, bool check_commit = true) {
+  TensorReplica order_after(const DeviceModel& device, bool check_commit = true,
+                            std::optional<uint64_t> kept_bytes = {}) {
     TensorReplicaOptions options;
+    options.cuda.kept_bytes = kept_bytes;
     options.limits.threads = 2;
     options.heartbeat = false;
     options.check_commit = check_commit;
@@ -411,6 +413,43 @@ TEST_F(LiveModelTest, PrepareWritesNothing) {
   EXPECT_TRUE(device.is(before));
   ASSERT_TRUE(replica.commit().ok());
   EXPECT_TRUE(device.is(model));
+}
+
+// Decoded before the pause, or in it: what somebody writes in between is found.
+TEST_F(LiveModelTest, WeightsThatChangeBetweenPrepareAndCommitAreFoundAndRepaired) {
+  SKIP_WITHOUT_GPU();
+  PublishOptions options;
+  options.codec = "tight";
+  Publisher publisher = open(options);
+  publish(&publisher, model.views());
+  for (const std::optional<uint64_t> kept :
+       {std::optional<uint64_t>(), std::optional<uint64_t>(0)}) {
+    DeviceModel device(model);
+    TensorReplica replica = order_after(device, true, kept);
+    ASSERT_TRUE(replica.pull().ok());
+    model.step();
+    publish(&publisher, model.views());
+    const auto prepared = replica.prepare();
+    ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
+    EXPECT_EQ(prepared->staged_device_bytes > 0, !kept);
+    const auto live = device.live(model);
+    for (const size_t at : {size_t{0}, live[0].bytes.size() - 2}) {
+      const uint8_t wrong[2] = {0x12, 0x34};
+      ASSERT_GOOD(cuda::copy(live[0].bytes.data() + at, wrong, 2, nullptr));
+    }
+    ASSERT_GOOD(cuda::wait(nullptr));
+    const auto committed = replica.commit();
+    ASSERT_FALSE(committed.ok());
+    EXPECT_FALSE(replica.version().has_value());
+    const auto report = replica.pull();
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_TRUE(device.is(model));
+    // And goes on from there.
+    model.step();
+    publish(&publisher, model.views());
+    ASSERT_TRUE(replica.pull().ok());
+    EXPECT_TRUE(device.is(model));
+  }
 }
 
 TEST_F(LiveModelTest, WeightsThatAreNotTheBaseAreFoundAndRepaired) {

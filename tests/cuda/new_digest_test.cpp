@@ -114,9 +114,9 @@ TEST_P(NewDigestTest, OnlyIfAskedFor) {
 
 // Of what was written, known without another look at it, or not known at all.
 TEST_P(NewDigestTest, OfPatchedArraysFromWhatWasWritten) {
-  for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
+  for (const std::optional<uint64_t> kept : kKept) {
     for (const size_t skew : {0, 1}) {
-      Context context = make_context(scratch);
+      Context context = make_context(8 * kMiB, kept);
       std::vector<BothSides> arrays;
       for (const unsigned width : {1U, 2U, 4U, 8U}) {
         for (const size_t n : {0, 3, 1001, 262'144, 262'145, 1'300'003}) {

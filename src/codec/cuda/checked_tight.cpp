@@ -24,15 +24,53 @@ bool CheckedTight::is_of(std::span<const NumberedPatch> others) const {
                             });
 }
 
+bool CheckedTight::all_stay() const {
+  return std::find(places.begin(), places.end(), nullptr) == places.end();
+}
+
+Status place_chunks(const DeviceOptions& options, CheckedTight* checked) {
+  Workspace& workspace = *options.workspace;
+  const unsigned width = checked->patches[0].patch.layout.width;
+  const std::vector<Chunk>& chunks = checked->plan.chunks;
+  checked->places.assign(chunks.size(), nullptr);
+  uint64_t room = options.keep_bytes.value_or(0);
+  if (!options.keep_bytes) {
+    DW_ASSIGN_OR_RETURN(const uint64_t free, free_memory());
+    room = (free + workspace.kept_bytes()) / 4;
+  }
+  // Elements of other widths have theirs.
+  room -= std::min<uint64_t>(room, workspace.kept_bytes() - workspace.kept_bytes(width));
+  if (workspace.kept_bytes(width) > room) workspace.stop_keeping(width);
+  std::vector<uint64_t> sizes;
+  uint64_t taken = 0;
+  for (const Chunk& chunk : chunks) {
+    const uint64_t size = ChunkMemory().lay_out(nullptr, chunk.load, width);
+    if (taken + size > room) break;
+    sizes.push_back(size);
+    taken += size;
+  }
+  if (sizes.empty()) return {};
+  const Result<uint8_t*> memory = workspace.keep(width, taken);
+  if (!memory.ok()) {
+    return memory.status().code() == Code::kOutOfMemory ? Status() : memory.status();
+  }
+  uint8_t* at = *memory;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    checked->places[i] = at;
+    at += sizes[i];
+  }
+  return {};
+}
+
 Status gather_payloads(const DeviceOptions& options, CheckedTight* checked) {
   std::vector<Chunk>& chunks = checked->plan.chunks;
   std::vector<uint64_t> places;
   uint64_t size = 0;
-  for (const Chunk& chunk : chunks) {
+  for (size_t i = 0; i < chunks.size(); ++i) {
     places.push_back(size);
-    size += chunk.load.payload_bytes;
+    if (checked->places[i] == nullptr) size += chunks[i].load.payload_bytes;
   }
-  if (size > kMostGathered) return {};
+  if (size == 0 || size > kMostGathered) return {};
   DW_ASSIGN_OR_RETURN(checked->payload, options.workspace->take_pinned(size));
   struct Piece {
     uint8_t* to;
@@ -40,6 +78,7 @@ Status gather_payloads(const DeviceOptions& options, CheckedTight* checked) {
   };
   std::vector<Piece> pieces;
   for (size_t i = 0; i < chunks.size(); ++i) {
+    if (checked->places[i] != nullptr) continue;
     uint8_t* to = checked->payload.data() + places[i];
     for (const Bytes from : chunks[i].payload) {
       pieces.push_back({to, from});

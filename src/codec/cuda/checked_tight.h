@@ -16,14 +16,23 @@ struct CheckedTight {
   std::vector<NumberedPatch> patches;
   PreparedPatches prepared;
   ChunkPlan plan;
-  Buffer payload;     // all chunks', pinned, if an apply follows
+  // Of each chunk: where on the device it stays, decoded, until it is written; null: it does not,
+  // and is decoded again.
+  std::vector<uint8_t*> places;
+  Buffer payload;     // of chunks that do not stay, pinned, if an apply follows
   bool good = false;  // the check has passed
+
+  bool all_stay() const;
 
   bool is_of(std::span<const NumberedPatch> others) const;
 };
 
-// Copies the payloads of all chunks to pinned memory, each in one piece. Those that are too large
-// for that stay where they are.
+// Finds places on the device for as many chunks as options.keep_bytes has room for. Where the
+// device has no memory after all, none of them stays.
+Status place_chunks(const DeviceOptions& options, CheckedTight* checked);
+
+// Copies the payloads of chunks that do not stay to pinned memory, each in one piece. Those that
+// are too large for that are left where they are.
 Status gather_payloads(const DeviceOptions& options, CheckedTight* checked);
 
 }  // namespace deltawire::cuda

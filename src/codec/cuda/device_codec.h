@@ -38,9 +38,13 @@ struct DeviceOptions {
   Workspace* workspace = nullptr;            // kept from call to call; null: made for each
   ThreadPool* pool = nullptr;                // for what the host has to do
   SpareVectors* spare = nullptr;             // memory for payloads; null: all of it is new
-  // Patches that do not fit the scratch all at once are decoded twice, so that nothing is written
-  // before all of it is known to be good. Without, they are decoded once and written on the way:
-  // after a failure any array of the call may be patched, its own in part, and the error says so.
+  // Of device memory, beside the scratch, for what a check of `tight` has decoded: it waits there
+  // until it may be written, as far as it has room. None: a quarter of what is free.
+  std::optional<uint64_t> keep_bytes = 0;
+  // Patches that fit neither the scratch all at once nor what may be kept are decoded twice, so
+  // that nothing is written before all of it is known to be good. Without, they are decoded once
+  // and written on the way: after a failure any array of the call may be patched, its own in part,
+  // and the error says so.
   bool all_or_nothing = true;
   // Of check(): what it finds out is kept for an apply() of the same patches. Of apply(): the
   // patches are those of the last such check(), which has passed them, and nobody has written to

@@ -28,8 +28,8 @@ class TightApplier {
         width_(patches[0].patch.layout.width),
         stream_(stream) {}
 
-  // What all blocks look things up in.
-  Status open_tables(bool with_sums) {
+  // What all blocks look things up in; those that are decoded need no tables.
+  Status open_tables(bool with_sums, bool decoded) {
     const size_t array_bytes = prepared_.arrays.size() * sizeof(TightDecodeArray);
     const size_t table_bytes = prepared_.tables.size() * sizeof(TableFrequencies);
     TightDecodeArray* arrays = nullptr;
@@ -55,8 +55,10 @@ class TightApplier {
     common_.value_tables = tables;
     common_.status = reinterpret_cast<PatchStatus*>(status_at);
     DW_RETURN_IF_ERROR(copy(arrays, prepared_.arrays.data(), array_bytes, stream_));
-    DW_RETURN_IF_ERROR(copy(frequencies, prepared_.tables.data(), table_bytes, stream_));
-    DW_RETURN_IF_ERROR(expand_tables(frequencies, tables, prepared_.tables.size(), stream_));
+    if (!decoded) {
+      DW_RETURN_IF_ERROR(copy(frequencies, prepared_.tables.data(), table_bytes, stream_));
+      DW_RETURN_IF_ERROR(expand_tables(frequencies, tables, prepared_.tables.size(), stream_));
+    }
     if (with_sums) {
       DW_RETURN_IF_ERROR(
           fill_zero(common_.sums, prepared_.arrays.size() * sizeof(ArraySums), stream_));
@@ -64,16 +66,18 @@ class TightApplier {
     return fill_zero(common_.status, sizeof(PatchStatus), stream_);
   }
 
-  // After the tables.
-  Status open_slots(const ChunkPlan& plan) {
+  // After the tables. Chunks that stay need no memory of slots.
+  Status open_slots(const CheckedTight& checked) {
+    const ChunkPlan& plan = checked.plan;
+    places_ = checked.places;
+    const size_t slot_bytes = checked.all_stay() ? 0 : plan.slot_bytes;
     DW_ASSIGN_OR_RETURN(uint8_t* const memory,
-                        workspace_.get(Workspace::kSlots, plan.num_slots * plan.slot_bytes));
+                        workspace_.get(Workspace::kSlots, plan.num_slots * slot_bytes));
     for (size_t s = 0; s < plan.num_slots; ++s) {
       Slot& slot = slots_.emplace_back();
-      slot.memory = memory + s * plan.slot_bytes;
+      slot.memory = memory + s * slot_bytes;
       DW_ASSIGN_OR_RETURN(slot.streams.scans, workspace_.stream(s));
       DW_ASSIGN_OR_RETURN(slot.streams.chains, workspace_.stream(Workspace::kChains + s));
-      DW_RETURN_IF_ERROR(order_after(slot.streams.chains, stream_));
     }
     return {};
   }
@@ -82,11 +86,18 @@ class TightApplier {
     kCheck,          // nothing is written
     kCheckAndWrite,  // each chunk is checked before anything of it is written
     kPatch,          // has been checked already, or need not be: written as it is decoded
+    kWriteKept,      // after kCheck: chunks that have stayed are written, others patched
   };
-  // Goes through all chunks. Later work of the caller's stream comes after.
+  // Goes through all chunks, after what the caller's stream was given; its later work comes after.
+  // Does not wait: a pass that follows a check sees on the device what that has found, and then
+  // writes nothing.
   Status run(const std::vector<Chunk>& chunks, Pass pass) {
+    for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(order_after(slot.streams.chains, stream_));
     for (size_t i = 0; i < chunks.size(); ++i) {
-      DW_RETURN_IF_ERROR(run_chunk(chunks[i], slots_[i % slots_.size()], pass));
+      Slot slot = slots_[i % slots_.size()];
+      const bool stays = places_[i] != nullptr;
+      if (stays) slot.memory = places_[i];
+      DW_RETURN_IF_ERROR(run_chunk(chunks[i], slot, pass == kWriteKept && !stays ? kPatch : pass));
     }
     for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(order_after(stream_, slot.streams.chains));
     return {};
@@ -121,17 +132,21 @@ class TightApplier {
     TightDecodeStreams streams;
   };
 
+  Status send(const Chunk& chunk, const ChunkMemory& memory, Stream stream) {
+    uint8_t* to = memory.payload;
+    for (const Bytes bytes : chunk.payload) {
+      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), stream));
+      to += bytes.size();
+    }
+    return copy(memory.blocks, prepared_.blocks.data() + chunk.first_block,
+                chunk.load.blocks * sizeof(TightDecodeBlock), stream);
+  }
+
   Status run_chunk(const Chunk& chunk, const Slot& slot, Pass pass) {
     ChunkMemory memory;
     memory.lay_out(slot.memory, chunk.load, width_);
     const TightDecodeStreams streams = slot.streams;
-    uint8_t* to = memory.payload;
-    for (const Bytes bytes : chunk.payload) {
-      DW_RETURN_IF_ERROR(copy(to, bytes.data(), bytes.size(), streams.chains));
-      to += bytes.size();
-    }
-    DW_RETURN_IF_ERROR(copy(memory.blocks, prepared_.blocks.data() + chunk.first_block,
-                            chunk.load.blocks * sizeof(TightDecodeBlock), streams.chains));
+    if (pass != kWriteKept) DW_RETURN_IF_ERROR(send(chunk, memory, streams.chains));
     TightDecodeWork work = common_;
     work.blocks = memory.blocks;
     work.num_blocks = uint32_t(chunk.load.blocks);
@@ -140,6 +155,7 @@ class TightApplier {
     work.streams = memory.streams;
     work.ranks = memory.ranks;
     work.values = memory.values;
+    if (pass == kWriteKept) return write_tight(work, width_, streams);
     if (pass == kPatch) return patch_tight(work, width_, streams);
     DW_RETURN_IF_ERROR(check_tight(work, width_, streams));
     return pass == kCheckAndWrite ? write_tight(work, width_, streams) : Status();
@@ -152,6 +168,7 @@ class TightApplier {
   const Stream stream_;
   TightDecodeWork common_{};  // what is the same for all chunks
   std::vector<Slot> slots_;
+  std::vector<uint8_t*> places_;  // see CheckedTight
 };
 
 // What has been copied from its memory has arrived.
@@ -162,14 +179,15 @@ void give_back(std::shared_ptr<CheckedTight>* checked, Workspace* workspace) {
   checked->reset();
 }
 
-Status run_passes(TightApplier* applier, const std::vector<Chunk>& chunks,
-                  const DeviceOptions& options, bool write) {
+Status run_passes(TightApplier* applier, const CheckedTight& checked, const DeviceOptions& options,
+                  bool write) {
+  const std::vector<Chunk>& chunks = checked.plan.chunks;
   if (!write) return applier->run(chunks, TightApplier::kCheck);
-  if (!options.all_or_nothing) return applier->run(chunks, TightApplier::kPatch);
+  // Chunks stay from a check that has passed, or because all or nothing is to be written.
+  if (!options.all_or_nothing) return applier->run(chunks, TightApplier::kWriteKept);
   if (chunks.size() == 1) return applier->run(chunks, TightApplier::kCheckAndWrite);
   DW_RETURN_IF_ERROR(applier->run(chunks, TightApplier::kCheck));
-  DW_RETURN_IF_ERROR(applier->result());
-  return applier->run(chunks, TightApplier::kPatch);
+  return applier->run(chunks, TightApplier::kWriteKept);
 }
 
 }  // namespace
@@ -189,16 +207,19 @@ Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceO
   less_tables(options, table_bytes(kept->prepared));  // slots of an earlier call make room for them
   TightApplier applier(kept->patches, kept->prepared, &workspace, stream);
   const bool with_sums = write && options.patched_digests != nullptr;
-  DW_RETURN_IF_ERROR(applier.open_tables(with_sums));
+  DW_RETURN_IF_ERROR(applier.open_tables(with_sums, known && kept->all_stay()));
   const uint64_t scratch_bytes = less_tables(options, 0).scratch_bytes;
   if (!known) {
     kept->plan = plan_chunks(patches, kept->prepared.blocks, scratch_bytes);
+    kept->places.assign(kept->plan.chunks.size(), nullptr);
+    const bool twice = write && options.all_or_nothing && kept->plan.chunks.size() > 1;
+    if (twice || options.apply_follows) DW_RETURN_IF_ERROR(place_chunks(options, kept.get()));
     if (options.apply_follows) DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
   }
-  DW_RETURN_IF_ERROR(applier.open_slots(kept->plan));
+  DW_RETURN_IF_ERROR(applier.open_slots(*kept));
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
   DW_RETURN_IF_ERROR(watch.start(stream));
-  DW_RETURN_IF_ERROR(run_passes(&applier, kept->plan.chunks, options, write));
+  DW_RETURN_IF_ERROR(run_passes(&applier, *kept, options, write));
   DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream));
   if (times != nullptr) times->coding += time;
   DW_RETURN_IF_ERROR(applier.result());

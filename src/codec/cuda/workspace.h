@@ -96,6 +96,24 @@ class Workspace {
     spare_.insert(at, std::move(buffer));
   }
 
+  // Device memory beside the scratch, for what is decoded before it may be written; of elements of
+  // one width. What it held is lost at the next call for that width.
+  Result<uint8_t*> keep(unsigned width, size_t num_bytes) {
+    Buffer& buffer = kept_[std::countr_zero(width)];
+    if (buffer.size() < num_bytes) {
+      buffer = Buffer();  // first, so that both need not fit
+      DW_ASSIGN_OR_RETURN(buffer, Buffer::allocate(Place::kDevice, num_bytes));
+    }
+    return buffer.data();
+  }
+  void stop_keeping(unsigned width) { kept_[std::countr_zero(width)] = Buffer(); }
+  size_t kept_bytes() const noexcept {
+    size_t sum = 0;
+    for (const Buffer& buffer : kept_) sum += buffer.size();
+    return sum;
+  }
+  size_t kept_bytes(unsigned width) const noexcept { return kept_[std::countr_zero(width)].size(); }
+
   // What a check of `tight` has left for an apply, by the width of its elements.
   std::shared_ptr<CheckedTight>& checked_tight(unsigned width) {
     return checked_[std::countr_zero(width)];
@@ -127,6 +145,7 @@ class Workspace {
   std::vector<Buffer> host_pieces_;
   std::vector<Buffer> spare_;  // the smallest first
   std::array<std::shared_ptr<CheckedTight>, 4> checked_;
+  std::array<Buffer, 4> kept_;
   std::span<uint8_t> borrowed_;
   std::vector<OwnedStream> streams_;
 };

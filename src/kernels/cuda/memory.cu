@@ -57,6 +57,12 @@ Result<DeviceInfo> device_info() {
   return info;
 }
 
+Result<uint64_t> free_memory() {
+  size_t free = 0, total = 0;
+  DW_CUDA(cudaMemGetInfo(&free, &total));
+  return uint64_t{free};
+}
+
 Result<Buffer> Buffer::allocate(Place place, size_t num_bytes) {
   Buffer buffer;
   buffer.place_ = place;

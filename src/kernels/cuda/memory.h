@@ -42,6 +42,8 @@ struct DeviceInfo {
 };
 Result<DeviceInfo> device_info();
 
+Result<uint64_t> free_memory();  // of the device in use, in bytes
+
 enum class Place : uint8_t { kDevice, kPinned };
 
 // Owns a piece of memory. What a stream still does with it must be over before it goes.
