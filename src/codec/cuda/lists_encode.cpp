@@ -1,18 +1,14 @@
-// `indices` and `gaps` from a device: diff, look at the counts, write.
+// `indices` and `gaps` from a device: diff, look at the counts, write, fetch. Where it takes
+// several batches, differences of one are found while lists of the one before cross the bus, and
+// those before that are copied to where they stay.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 
 #include "base/guard.h"
-#include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
+#include "codec/cuda/lists_batch.h"
 #include "codec/cuda/workspace.h"
-#include "codec/gaps_body.h"
-#include "codec/indices_body.h"
-#include "codec/leb128.h"
-#include "digest/finish_sums.h"
-#include "kernels/cuda/lists.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -20,95 +16,19 @@ namespace {
 // Of the elements, how many changes are made room for at first. More is found out and done again.
 constexpr uint64_t kExpectedShare = 24;
 constexpr uint64_t kListFetchBytes = uint64_t{16} << 20;  // at a time
+constexpr uint64_t kMostInFlight = uint64_t{32} << 20;    // of a batch that is fetched in one piece
 constexpr uint64_t kSliceBytes = uint64_t{1} << 18;       // that a thread copies at a time
-
-using NewSums = std::array<uint64_t, 2>;  // lanes of sum128 of a new array
-
-struct Pass {
-  std::span<const DevicePair> pairs;
-  CodecId codec;
-  const DeviceOptions& options;
-  Stream stream;
-  unsigned width() const { return pairs[0].layout.width; }
-};
-
-// What of a payload stands before its lists.
-struct Head {
-  std::vector<uint8_t> bytes;
-  unsigned entry_bytes = 0;
-};
-
-Head make_head(CodecId codec, uint64_t num_elements, const ArrayChanges& changes) {
-  Head head;
-  if (codec == CodecId::kIndices) {
-    head.entry_bytes = position_width(num_elements);
-    put_leb128(changes.count, &head.bytes);
-  } else {
-    GapsHeader header;
-    header.gap_width = gap_width_for(changes.largest_gap);
-    header.count = changes.count;
-    head.entry_bytes = header.gap_width;
-    put_gaps_header(header, &head.bytes);
-  }
-  return head;
-}
-
-// What a change takes: a position in its tile and a value as found, an entry and a value as
-// written.
-uint64_t change_bytes(CodecId codec, unsigned width) {
-  return 2 + width + (codec == CodecId::kIndices ? 4 : 2) + width;
-}
-
-// What comes with the changes of an array.
-uint64_t table_bytes(const DevicePair& pair) {
-  const uint64_t tiles = pair.num_elements / tile_elements(pair.layout.width) + 1;
-  return sizeof(PairArray) + sizeof(ArrayChanges) + sizeof(ListPlace) + sizeof(NewSums) + 16 +
-         tiles * (sizeof(TileChanges) + sizeof(TilePlace) + sizeof(uint32_t));
-}
-constexpr uint64_t kRounding = 13 * 256;  // of all pieces together
-
-// All that a batch has on the device.
-struct Memory {
-  uint8_t* batch = nullptr;
-  DiffOutput changes{};
-  TilePlace* tiles = nullptr;
-  ArrayChanges* of_arrays = nullptr;
-  ListPlace* places = nullptr;
-  uint8_t* lists = nullptr;
-
-  size_t lay_out(Carve carve, size_t num_arrays, uint64_t num_tiles, size_t batch_bytes,
-                 uint64_t capacity, unsigned width, uint64_t list_bytes, bool with_sums) {
-    batch = carve.take<uint8_t>(batch_bytes);
-    changes.tiles = carve.take<TileChanges>(num_tiles);
-    tiles = carve.take<TilePlace>(num_tiles);
-    of_arrays = carve.take<ArrayChanges>(num_arrays);
-    places = carve.take<ListPlace>(num_arrays);
-    changes.total = carve.take<uint64_t>(1);
-    changes.sums = with_sums ? carve.take<uint64_t>(2 * num_arrays) : nullptr;
-    changes.positions = carve.take<uint16_t>(capacity);
-    changes.values = carve.take<uint8_t>(capacity * width);
-    changes.capacity = capacity;
-    lists = carve.take<uint8_t>(list_bytes);
-    return carve.size();
-  }
-};
-
-// Where an array's lists are, of those of a batch.
-struct Body {
-  uint64_t begin, end;
-  uint64_t size() const { return end - begin; }
-};
 
 // Makes room behind the heads. New memory is a page fault for every page: one thread would take
 // longer over that than the bus over all of the lists, and many take longer than they like.
-Status make_room(const DeviceOptions& options, const std::vector<Body>& bodies,
-                 std::vector<DeviceEncoded>* out) {
+Status make_room(const DeviceOptions& options, const std::vector<ListsBody>& bodies,
+                 std::span<DeviceEncoded> out) {
   std::vector<size_t> order(bodies.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return bodies[a].size() > bodies[b].size(); });
   return parallel_try("encoding", options.pool, order.size(), [&](size_t k, unsigned) -> Status {
-    std::vector<uint8_t>& payload = (*out)[order[k]].payload;
+    std::vector<uint8_t>& payload = out[order[k]].payload;
     const size_t size = payload.size() + bodies[order[k]].size();
     if (options.spare == nullptr) {
       payload.resize(size);
@@ -121,181 +41,264 @@ Status make_room(const DeviceOptions& options, const std::vector<Body>& bodies,
   });
 }
 
-// Lists of `bodies`, one after the other from `lists` on, each to the end of its payload. They come
-// through pinned memory: one half is filled while the other is copied to where it stays.
-Status fetch_lists(const Pass& pass, const uint8_t* lists, const std::vector<Body>& bodies,
-                   std::vector<DeviceEncoded>* out) {
+// Bytes [begin, end) of the lists, which are at `here`, each to its place at the end of a payload.
+void copy_out(const DeviceOptions& options, const std::vector<ListsBody>& bodies,
+              const uint8_t* here, uint64_t begin, uint64_t end, std::span<DeviceEncoded> out) {
   struct Slice {
     uint8_t* to;
     const uint8_t* from;
     uint64_t size;
   };
-  const uint64_t size = bodies.back().end, half = std::min(kListFetchBytes, size);
-  DW_ASSIGN_OR_RETURN(uint8_t* const host,
-                      pass.options.workspace->get(Workspace::kHostBytes, 2 * half));
+  std::vector<Slice> slices;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    const ListsBody& body = bodies[i];
+    if (body.end <= begin || body.begin >= end) continue;
+    uint8_t* const to = out[i].payload.data() + out[i].payload.size() - body.size();
+    const uint64_t stop = std::min(body.end, end);
+    for (uint64_t at = std::max(body.begin, begin); at < stop; at += kSliceBytes) {
+      slices.push_back(
+          {to + (at - body.begin), here + (at - begin), std::min(kSliceBytes, stop - at)});
+    }
+  }
+  parallel_for(options.pool, slices.size(), [&](size_t k, unsigned) {
+    std::memcpy(slices[k].to, slices[k].from, slices[k].size);
+  });
+}
+
+// Lists of a batch, each to the end of its payload. They come through pinned memory: one half is
+// filled while the other is copied to where it stays.
+Status fetch_lists(const DeviceOptions& options, const ListsBatch& batch, Stream stream,
+                   std::span<DeviceEncoded> out) {
+  const uint64_t size = batch.list_bytes(), half = std::min(kListFetchBytes, size);
+  DW_ASSIGN_OR_RETURN(uint8_t* const host, options.workspace->get(Workspace::kHostBytes, 2 * half));
   const auto fetch = [&](uint64_t begin, uint64_t turn) {
-    return copy(host + turn % 2 * half, lists + begin, std::min(half, size - begin), pass.stream);
+    return copy(host + turn % 2 * half, batch.lists() + begin, std::min(half, size - begin),
+                stream);
   };
   DW_RETURN_IF_ERROR(fetch(0, 0));
-  DW_RETURN_IF_ERROR(make_room(pass.options, bodies, out));
-  size_t first = 0;
+  DW_RETURN_IF_ERROR(make_room(options, batch.bodies(), out));
   for (uint64_t begin = 0, turn = 0; begin < size; begin += half, ++turn) {
     const uint64_t end = std::min(begin + half, size);
-    const uint8_t* const here = host + turn % 2 * half;
-    DW_RETURN_IF_ERROR(wait(pass.stream));
+    DW_RETURN_IF_ERROR(wait(stream));
     if (end < size) DW_RETURN_IF_ERROR(fetch(end, turn + 1));
-    std::vector<Slice> slices;
-    while (bodies[first].end <= begin) ++first;
-    for (size_t i = first; i < bodies.size() && bodies[i].begin < end; ++i) {
-      const Body& body = bodies[i];
-      uint8_t* const to = (*out)[i].payload.data() + (*out)[i].payload.size() - body.size();
-      const uint64_t stop = std::min(body.end, end);
-      for (uint64_t at = std::max(body.begin, begin); at < stop; at += kSliceBytes) {
-        slices.push_back(
-            {to + (at - body.begin), here + (at - begin), std::min(kSliceBytes, stop - at)});
-      }
-    }
-    parallel_for(pass.options.pool, slices.size(), [&](size_t k, unsigned) {
-      std::memcpy(slices[k].to, slices[k].from, slices[k].size);
-    });
+    copy_out(options, batch.bodies(), host + turn % 2 * half, begin, end, out);
   }
   return {};
 }
 
-// One batch with room for `capacity` changes. `*needed` says how many there are; where that is
-// more, nothing is returned.
-Result<std::vector<DeviceEncoded>> encode_batch(const Pass& pass, uint64_t capacity,
+// One batch by itself, with room for `capacity` changes. `*needed` says how many there are; where
+// that is more, nothing is returned.
+Result<std::vector<DeviceEncoded>> encode_alone(const ListsPass& pass, uint64_t capacity,
                                                 uint64_t* needed, DeviceTimes* times) {
-  const unsigned width = pass.width();
   Workspace& workspace = *pass.options.workspace;
-  const size_t num_arrays = pass.pairs.size();
-  std::vector<PairArray> arrays;
-  uint64_t num_tiles = 0;
-  for (const DevicePair& pair : pass.pairs) {
-    arrays.push_back({pair.old_data, pair.new_data, pair.num_elements, 0});
-    num_tiles += (pair.num_elements + tile_elements(width) - 1) / tile_elements(width);
-  }
-  const uint64_t list_bytes =
-      capacity * (change_bytes(pass.codec, width) - 2 - width) + 16 * num_arrays;
-  Memory memory;
-  const auto lay_out = [&](uint8_t* at) {
-    return memory.lay_out(Carve(at), num_arrays, num_tiles, PairBatch::size_bytes(arrays, width),
-                          capacity, width, list_bytes, pass.options.new_digests);
-  };
-  const size_t all_bytes = lay_out(nullptr);
-  if (pass.options.within_scratch && all_bytes > pass.options.scratch_bytes) {
+  ListsBatch batch(pass, capacity);
+  if (pass.options.within_scratch && batch.device_bytes() > pass.options.scratch_bytes) {
     return out_of_memory("lists of changes on the device");
   }
-  DW_ASSIGN_OR_RETURN(uint8_t* const scratch, workspace.get(Workspace::kSlots, all_bytes));
-  lay_out(scratch);
-  const DiffOutput& changes = memory.changes;
-  DW_ASSIGN_OR_RETURN(const PairBatch batch,
-                      PairBatch::make_in(memory.batch, std::move(arrays), width, pass.stream));
-
-  DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
-  DW_RETURN_IF_ERROR(watch.start(pass.stream));
-  DW_RETURN_IF_ERROR(fill_zero(changes.total, sizeof(uint64_t), pass.stream));
-  std::vector<NewSums> sums(changes.sums == nullptr ? 0 : num_arrays);
-  DW_RETURN_IF_ERROR(fill_zero(changes.sums, sums.size() * sizeof(NewSums), pass.stream));
-  DW_RETURN_IF_ERROR(diff(batch, pass.pairs[0].kind, 0, batch.num_tiles(), changes, pass.stream));
-  DW_RETURN_IF_ERROR(copy(needed, changes.total, sizeof *needed, pass.stream));
-  DW_ASSIGN_OR_RETURN(const double diff_time, watch.stop(pass.stream));
-  if (times != nullptr) times->statistics += diff_time;
-  if (*needed > capacity) return std::vector<DeviceEncoded>();
-
-  std::vector<ArrayChanges> counts(num_arrays);
-  DW_RETURN_IF_ERROR(watch.start(pass.stream));
-  DW_RETURN_IF_ERROR(place_changes(batch, changes, memory.tiles, memory.of_arrays, pass.stream));
-  DW_RETURN_IF_ERROR(
-      copy(counts.data(), memory.of_arrays, num_arrays * sizeof(ArrayChanges), pass.stream));
-  DW_RETURN_IF_ERROR(copy(sums.data(), changes.sums, sums.size() * sizeof(NewSums), pass.stream));
-  DW_RETURN_IF_ERROR(wait(pass.stream));
-
-  // Lists are aligned on the device, so that they are written in whole words; heads are the host's.
-  std::vector<Head> heads;
-  std::vector<ListPlace> list_places;
-  std::vector<Body> bodies;
-  uint64_t size = 0;
-  for (size_t i = 0; i < num_arrays; ++i) {
-    heads.push_back(make_head(pass.codec, pass.pairs[i].num_elements, counts[i]));
-    bodies.push_back({size, size + counts[i].count * (heads[i].entry_bytes + width)});
-    size = (bodies[i].end + 15) / 16 * 16;
-  }
-  uint8_t* lists = memory.lists;
-  if (size > list_bytes) {  // positions take more than thought
+  DW_ASSIGN_OR_RETURN(uint8_t* const device,
+                      workspace.get(Workspace::kSlots, batch.device_bytes()));
+  DW_ASSIGN_OR_RETURN(
+      uint8_t* const host,
+      workspace.get(Workspace::kHostCounts, ListsBatch::host_bytes(pass.pairs.size())));
+  DW_RETURN_IF_ERROR(batch.start(device, host));
+  DW_RETURN_IF_ERROR(batch.count());
+  *needed = batch.needed();
+  if (!batch.had_room()) return std::vector<DeviceEncoded>();
+  uint8_t* lists = nullptr;
+  if (!batch.lists_fit()) {
     if (pass.options.within_scratch) return out_of_memory("lists of changes on the device");
-    DW_ASSIGN_OR_RETURN(lists, workspace.get(Workspace::kTables, size));
+    DW_ASSIGN_OR_RETURN(lists, workspace.get(Workspace::kTables, batch.list_bytes()));
   }
-  for (size_t i = 0; i < num_arrays; ++i) {
-    uint8_t* const at = lists + bodies[i].begin;
-    list_places.push_back({at, at + counts[i].count * heads[i].entry_bytes, heads[i].entry_bytes,
-                           pass.codec == CodecId::kIndices ? 1U : 0U});
+  DW_RETURN_IF_ERROR(batch.write(lists));
+  std::vector<DeviceEncoded> out = batch.take_heads();
+  if (batch.list_bytes() != 0) {
+    DW_RETURN_IF_ERROR(fetch_lists(pass.options, batch, pass.stream, out));
   }
-  DW_RETURN_IF_ERROR(
-      copy(memory.places, list_places.data(), num_arrays * sizeof(ListPlace), pass.stream));
-  DW_RETURN_IF_ERROR(write_lists(batch, changes, memory.tiles, memory.places, pass.stream));
-  DW_ASSIGN_OR_RETURN(const double write_time, watch.stop(pass.stream));
-  if (times != nullptr) times->coding += write_time;
-
-  std::vector<DeviceEncoded> out(num_arrays);
-  for (size_t i = 0; i < num_arrays; ++i) {
-    out[i].num_changed = counts[i].count;
-    if (!sums.empty()) {
-      out[i].new_digest = finish_sums(sums[i], pass.pairs[i].num_elements * width);
-    }
-    if (counts[i].count != 0) out[i].payload = std::move(heads[i].bytes);
-  }
-  if (bodies.back().end != 0) DW_RETURN_IF_ERROR(fetch_lists(pass, lists, bodies, &out));
+  DW_RETURN_IF_ERROR(batch.add_times(times));
   return out;
 }
 
-// How many changes of a batch with so much beside them the scratch has room for.
-uint64_t most_changes(CodecId codec, unsigned width, uint64_t tables, uint64_t scratch_bytes) {
-  const uint64_t taken = tables + kRounding;
-  if (taken >= scratch_bytes) return 1;
-  return std::max<uint64_t>(1, (scratch_bytes - taken) / change_bytes(codec, width));
+// Arrays that are worked on together.
+struct BatchPlan {
+  size_t begin, end;
+  uint64_t elements = 0;
+  uint64_t most = 0;  // changes that there can be room for
+  uint64_t expected() const {
+    return std::min({elements, std::max(elements / kExpectedShare, uint64_t{4096}), most});
+  }
+};
+
+// As many at a time as `num_bytes` of device memory are thought to have room for.
+std::vector<BatchPlan> plan_batches(CodecId codec, std::span<const DevicePair> pairs,
+                                    uint64_t num_bytes) {
+  std::vector<BatchPlan> plans;
+  const unsigned width = pairs.empty() ? 1 : pairs[0].layout.width;
+  for (size_t begin = 0; begin < pairs.size(); begin = plans.back().end) {
+    BatchPlan plan{begin, begin};
+    uint64_t tables = 0;
+    const auto fits_with = [&](const DevicePair& next) {
+      return (plan.elements + next.num_elements) / kExpectedShare <=
+             most_changes(codec, width, tables + lists_table_bytes(next), num_bytes);
+    };
+    do {
+      plan.elements += pairs[plan.end].num_elements;
+      tables += lists_table_bytes(pairs[plan.end]);
+      plan.most = most_changes(codec, width, tables, num_bytes);
+      ++plan.end;
+    } while (plan.end < pairs.size() && fits_with(pairs[plan.end]));
+    plans.push_back(plan);
+  }
+  return plans;
 }
+
+// All of the scratch for some arrays, however many changes they have.
+Result<std::vector<DeviceEncoded>> encode_some(const ListsPass& pass, DeviceTimes* times) {
+  std::vector<DeviceEncoded> all;
+  for (const BatchPlan& plan : plan_batches(pass.codec, pass.pairs, pass.options.scratch_bytes)) {
+    const ListsPass part{pass.pairs.subspan(plan.begin, plan.end - plan.begin), pass.codec,
+                         pass.options, pass.stream};
+    uint64_t needed = 0;
+    DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> batch,
+                        encode_alone(part, plan.expected(), &needed, times));
+    if (batch.empty() && needed > plan.most && part.pairs.size() > 1) {
+      // Denser than thought: one by one, so that each needs as little as it can.
+      for (const DevicePair& pair : part.pairs) {
+        DW_ASSIGN_OR_RETURN(
+            std::vector<DeviceEncoded> one,
+            encode_some({{&pair, 1}, pass.codec, pass.options, pass.stream}, times));
+        batch.push_back(std::move(one[0]));
+      }
+    } else if (batch.empty()) {
+      DW_ASSIGN_OR_RETURN(batch, encode_alone(part, needed, &needed, times));
+    }
+    for (DeviceEncoded& encoded : batch) all.push_back(std::move(encoded));
+  }
+  return all;
+}
+
+// Several batches, each in one half of the scratch in turn.
+class ListsPipeline {
+ public:
+  ListsPipeline(const ListsPass& pass, uint64_t half_bytes, DeviceTimes* times)
+      : pass_(pass),
+        half_bytes_(half_bytes),
+        piece_bytes_(std::min(kMostInFlight, half_bytes)),
+        plans_(plan_batches(pass.codec, pass.pairs, half_bytes)),
+        times_(times),
+        out_(pass.pairs.size()) {}
+
+  Result<std::vector<DeviceEncoded>> run() {
+    DW_ASSIGN_OR_RETURN(copies_, pass_.options.workspace->stream(0));
+    DW_RETURN_IF_ERROR(start(0));
+    for (size_t k = 0; k < plans_.size(); ++k) {
+      ListsBatch& batch = *batches_[k % 2];
+      const bool started = batch.device_bytes() <= half_bytes_;
+      if (started) DW_RETURN_IF_ERROR(batch.count());
+      DW_RETURN_IF_ERROR(wait(copies_));  // of the batch before, whose half the next one takes
+      if (!started || !batch.had_room() || !batch.lists_fit()) {
+        // All of the scratch is for this one.
+        DW_RETURN_IF_ERROR(settle());
+        DW_RETURN_IF_ERROR(encode_again(k));
+        DW_RETURN_IF_ERROR(start(k + 1));
+        continue;
+      }
+      DW_RETURN_IF_ERROR(batch.write(nullptr));
+      DW_RETURN_IF_ERROR(order_after(copies_, pass_.stream));
+      DW_RETURN_IF_ERROR(start(k + 1));
+      DW_RETURN_IF_ERROR(fetch(k));
+      DW_RETURN_IF_ERROR(batch.add_times(times_));
+    }
+    DW_RETURN_IF_ERROR(wait(copies_));
+    DW_RETURN_IF_ERROR(settle());
+    return std::move(out_);
+  }
+
+ private:
+  // Lists in pinned memory, or on their way there.
+  struct Arriving {
+    std::vector<ListsBody> bodies;
+    const uint8_t* lists;
+    std::span<DeviceEncoded> out;
+  };
+
+  ListsPass pass_of(size_t k) const {
+    return {pass_.pairs.subspan(plans_[k].begin, plans_[k].end - plans_[k].begin), pass_.codec,
+            pass_.options, pass_.stream};
+  }
+  std::span<DeviceEncoded> out_of(size_t k) {
+    return std::span(out_).subspan(plans_[k].begin, plans_[k].end - plans_[k].begin);
+  }
+
+  // One whose tables alone are larger than its half is not started.
+  Status start(size_t k) {
+    if (k >= plans_.size()) return {};
+    Workspace& workspace = *pass_.options.workspace;
+    const size_t host_bytes = ListsBatch::host_bytes(pass_.pairs.size());
+    std::optional<ListsBatch>& batch = batches_[k % 2];
+    batch.emplace(pass_of(k), plans_[k].expected());
+    if (batch->device_bytes() > half_bytes_) return {};
+    DW_ASSIGN_OR_RETURN(uint8_t* const device, workspace.get(Workspace::kSlots, 2 * half_bytes_));
+    DW_ASSIGN_OR_RETURN(uint8_t* const host, workspace.get(Workspace::kHostCounts, 2 * host_bytes));
+    return batch->start(device + k % 2 * half_bytes_, host + k % 2 * host_bytes);
+  }
+
+  // Sends lists of batch k on their way, and puts those of the batch before in their place.
+  Status fetch(size_t k) {
+    ListsBatch& batch = *batches_[k % 2];
+    const std::span<DeviceEncoded> out = out_of(k);
+    std::vector<DeviceEncoded> heads = batch.take_heads();
+    std::move(heads.begin(), heads.end(), out.begin());
+    const uint64_t size = batch.list_bytes();
+    if (size > piece_bytes_) {
+      DW_RETURN_IF_ERROR(settle());
+      return fetch_lists(pass_.options, batch, copies_, out);
+    }
+    DW_ASSIGN_OR_RETURN(uint8_t* const host,
+                        pass_.options.workspace->get(Workspace::kHostBytes, 2 * piece_bytes_));
+    uint8_t* const to = host + k % 2 * piece_bytes_;
+    DW_RETURN_IF_ERROR(copy(to, batch.lists(), size, copies_));
+    DW_RETURN_IF_ERROR(settle());
+    if (size != 0) arriving_ = Arriving{batch.bodies(), to, out};
+    return {};
+  }
+
+  // Of lists that have arrived.
+  Status settle() {
+    if (!arriving_) return {};
+    const Arriving here = std::move(*arriving_);
+    arriving_.reset();
+    DW_RETURN_IF_ERROR(make_room(pass_.options, here.bodies, here.out));
+    copy_out(pass_.options, here.bodies, here.lists, 0, here.bodies.back().end, here.out);
+    return {};
+  }
+
+  Status encode_again(size_t k) {
+    DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> again, encode_some(pass_of(k), times_));
+    std::move(again.begin(), again.end(), out_of(k).begin());
+    return {};
+  }
+
+  const ListsPass pass_;
+  const uint64_t half_bytes_, piece_bytes_;
+  const std::vector<BatchPlan> plans_;
+  DeviceTimes* const times_;
+  Stream copies_ = nullptr;
+  std::optional<ListsBatch> batches_[2];
+  std::optional<Arriving> arriving_;
+  std::vector<DeviceEncoded> out_;
+};
 
 }  // namespace
 
 Result<std::vector<DeviceEncoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
                                                 const DeviceOptions& options, Stream stream,
                                                 DeviceTimes* times) {
-  const unsigned width = pairs.empty() ? 1 : pairs[0].layout.width;
-  std::vector<DeviceEncoded> all;
-  for (size_t begin = 0; begin < pairs.size();) {
-    size_t end = begin;
-    uint64_t elements = 0, tables = 0, most = 0;
-    const auto fits_with = [&](const DevicePair& next) {
-      return (elements + next.num_elements) / kExpectedShare <=
-             most_changes(codec, width, tables + table_bytes(next), options.scratch_bytes);
-    };
-    do {
-      elements += pairs[end].num_elements;
-      tables += table_bytes(pairs[end]);
-      most = most_changes(codec, width, tables, options.scratch_bytes);
-      ++end;
-    } while (end < pairs.size() && fits_with(pairs[end]));
-    uint64_t needed = 0;
-    const Pass pass{pairs.subspan(begin, end - begin), codec, options, stream};
-    const uint64_t expected = std::max(elements / kExpectedShare, uint64_t{4096});
-    const uint64_t first_try = std::min({elements, expected, most});
-    DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> batch,
-                        encode_batch(pass, first_try, &needed, times));
-    if (batch.empty() && needed > most && pass.pairs.size() > 1) {
-      // Denser than thought: one by one, so that each needs as little as it can.
-      for (const DevicePair& pair : pass.pairs) {
-        DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> one,
-                            encode_lists(codec, {&pair, 1}, options, stream, times));
-        batch.push_back(std::move(one[0]));
-      }
-    } else if (batch.empty()) {
-      DW_ASSIGN_OR_RETURN(batch, encode_batch(pass, needed, &needed, times));
-    }
-    for (DeviceEncoded& encoded : batch) all.push_back(std::move(encoded));
-    begin = end;
+  const ListsPass pass{pairs, codec, options, stream};
+  if (plan_batches(codec, pairs, options.scratch_bytes).size() <= 1) {
+    return encode_some(pass, times);
   }
-  return all;
+  const uint64_t half_bytes = options.scratch_bytes / 2 / kCarveAlign * kCarveAlign;
+  return ListsPipeline(pass, half_bytes, times).run();
 }
 
 }  // namespace deltawire::cuda

@@ -89,8 +89,6 @@ class TightApplier {
     kWriteKept,      // after kCheck: chunks that have stayed are written, others patched
   };
   // Goes through all chunks, after what the caller's stream was given; its later work comes after.
-  // Does not wait: a pass that follows a check sees on the device what that has found, and then
-  // writes nothing.
   Status run(const std::vector<Chunk>& chunks, Pass pass) {
     for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(order_after(slot.streams.chains, stream_));
     for (size_t i = 0; i < chunks.size(); ++i) {
@@ -187,6 +185,7 @@ Status run_passes(TightApplier* applier, const CheckedTight& checked, const Devi
   if (!options.all_or_nothing) return applier->run(chunks, TightApplier::kWriteKept);
   if (chunks.size() == 1) return applier->run(chunks, TightApplier::kCheckAndWrite);
   DW_RETURN_IF_ERROR(applier->run(chunks, TightApplier::kCheck));
+  DW_RETURN_IF_ERROR(applier->result());
   return applier->run(chunks, TightApplier::kWriteKept);
 }
 

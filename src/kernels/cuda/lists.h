@@ -22,7 +22,7 @@ struct TilePlace {
   uint64_t resume;        // the element after the last change
 };
 
-// Both on the device, for all tiles and arrays of the batch; no tile may have lacked room.
+// Both on the device, for all tiles and arrays of the batch. Worth nothing if a tile lacked room.
 Status place_changes(const PairBatch& batch, const DiffOutput& changes, TilePlace* tiles,
                      ArrayChanges* arrays, Stream stream);
 

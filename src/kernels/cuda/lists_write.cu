@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(kThreads)
   const uint64_t tile = uint64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   if (tile >= num_tiles) return;
   const TileChanges own = changes.tiles[tile];
+  const uint32_t count = own.first == kNoRoom ? 0 : own.count;
   uint32_t largest = 0;
-  for (uint32_t i = lane_id() + 1; i < own.count; i += kWarp) {
+  for (uint32_t i = lane_id() + 1; i < count; i += kWarp) {
     const uint16_t* at = changes.positions + own.first + i;
     largest = max(largest, uint32_t(at[0]) - at[-1] - 1);
   }
@@ -64,8 +65,8 @@ __global__ void __launch_bounds__(kThreads)
     const uint64_t tile = base + threadIdx.x;
     Reached own{0, 0};
     uint64_t first = 0, inner = 0;
-    if (tile < end && changes.tiles[tile].count != 0) {
-      const TileChanges list = changes.tiles[tile];
+    const TileChanges list = tile < end ? changes.tiles[tile] : TileChanges{kNoRoom, 0};
+    if (list.count != 0 && list.first != kNoRoom) {
       const uint64_t start = (tile - begin) * tile_size;
       first = start + changes.positions[list.first];
       own = {list.count, start + changes.positions[list.first + list.count - 1] + 1};

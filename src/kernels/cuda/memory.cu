@@ -147,8 +147,17 @@ Status Stopwatch::start(Stream stream) {
   return {};
 }
 
-Result<double> Stopwatch::stop(Stream stream) {
+Status Stopwatch::mark(Stream stream) {
   DW_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(end_), stream));
+  return {};
+}
+
+Result<double> Stopwatch::stop(Stream stream) {
+  DW_RETURN_IF_ERROR(mark(stream));
+  return elapsed();
+}
+
+Result<double> Stopwatch::elapsed() const {
   DW_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(end_)));
   float milliseconds = 0;
   DW_CUDA(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin_),

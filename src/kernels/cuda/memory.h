@@ -108,6 +108,8 @@ class Stopwatch {
       : begin_(std::exchange(other.begin_, nullptr)), end_(std::exchange(other.end_, nullptr)) {}
   Status start(Stream stream);
   Result<double> stop(Stream stream);  // waits
+  Status mark(Stream stream);          // the same in two steps: this one does not wait
+  Result<double> elapsed() const;
 
  private:
   Stopwatch(void* begin, void* end) : begin_(begin), end_(end) {}
