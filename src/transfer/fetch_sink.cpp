@@ -15,6 +15,8 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 20;
+// Objects of at least this size are hashed and followed by threads of their own.
+constexpr uint64_t kThreadedBytes = uint64_t{4} << 20;
 
 Status errno_status(const std::filesystem::path& path, std::string_view what, int error) {
   return io_error(path.string() + ": " + std::string(what) + ": " + std::strerror(error));
@@ -34,9 +36,12 @@ Result<std::unique_ptr<FetchSink>> FetchSink::create(const std::filesystem::path
   sink->stop_ = stop;
   sink->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (sink->fd_ < 0) return errno_status(path, "cannot create", errno);
+  if (follower == nullptr) DW_RETURN_IF_ERROR(take_space(sink->fd_, size_bytes, path));
+  FetchSink* const own = sink.get();
+  std::vector<Tee::Take> takers = {[own](Bytes bytes) { own->hasher_.update(bytes); }};
+  if (follower != nullptr) takers.push_back([own](Bytes bytes) { own->follow_on(bytes); });
   sink->follower_ = follower;
-  if (follower != nullptr) return sink;
-  DW_RETURN_IF_ERROR(take_space(sink->fd_, size_bytes, path));
+  sink->tee_.emplace(std::move(takers), size_bytes >= kThreadedBytes);
   return sink;
 }
 
@@ -44,7 +49,7 @@ FetchSink::~FetchSink() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Status FetchSink::write_at(uint64_t offset, std::span<const uint8_t> bytes) {
+Status FetchSink::write_at(uint64_t offset, Bytes bytes) {
   return write_all(fd_, offset, bytes, path_);
 }
 
@@ -56,58 +61,70 @@ Status FetchSink::write(uint64_t offset, std::span<const uint8_t> bytes) {
                       std::to_string(size_bytes_));
   }
   if (bytes.empty()) return {};
-  if (follower_ != nullptr) return follow(offset, bytes);
+  return guard_memory("fetching", [&]() -> Status {
+    return follower_ != nullptr ? follow(offset, bytes) : keep(offset, bytes);
+  });
+}
+
+Status FetchSink::keep(uint64_t offset, Bytes bytes) {
   DW_RETURN_IF_ERROR(write_at(offset, bytes));
   received_->fetch_add(bytes.size());
   const uint64_t end = offset + bytes.size();
   const std::lock_guard lock(mutex_);
   if (twice_) return {};
   const auto next = early_.lower_bound(offset);
-  if (offset < hashed_ || (next != early_.end() && next->first < end) ||
+  if (offset < used_ || (next != early_.end() && next->first < end) ||
       (next != early_.begin() && std::prev(next)->second > offset)) {
     twice_ = true;
     return {};
   }
-  if (offset > hashed_) {
+  if (offset > used_) {
     early_.emplace(offset, end);
     return {};
   }
-  hasher_.update(bytes);
-  hashed_ = end;
-  return hash_early_pieces();
+  tee_->write(bytes);
+  used_ = end;
+  return use_early_pieces();
 }
 
-void FetchSink::use(std::span<const uint8_t> bytes) {
-  hasher_.update(bytes);
-  if (follower_ == nullptr || !followed_.ok()) return;
-  followed_ = guard_memory("unpacking", [&]() -> Status { return follower_->take(bytes); });
+void FetchSink::follow_on(Bytes bytes) {
+  if (!follower_status().ok()) return;
+  Status status = guard_memory("unpacking", [&]() -> Status { return follower_->take(bytes); });
+  const std::lock_guard lock(follower_mutex_);
+  followed_ = std::move(status);
+}
+
+Status FetchSink::follower_status() {
+  const std::lock_guard lock(follower_mutex_);
+  return followed_;
 }
 
 // What was used already is not used again, whatever it is now: the digest tells.
-Status FetchSink::follow(uint64_t offset, std::span<const uint8_t> bytes) {
+Status FetchSink::follow(uint64_t offset, Bytes bytes) {
   received_->fetch_add(bytes.size());
   const uint64_t end = offset + bytes.size();
   const std::lock_guard lock(mutex_);
-  if (end <= hashed_) return {};
-  if (offset > hashed_) {
+  if (end <= used_) return {};
+  if (offset > used_) {
     DW_RETURN_IF_ERROR(write_at(offset, bytes));
     uint64_t& known = early_[offset];
     known = std::max(known, end);
     return {};
   }
-  use(bytes.subspan(size_t(hashed_ - offset)));
-  hashed_ = end;
-  DW_RETURN_IF_ERROR(hash_early_pieces());
+  tee_->write(bytes.subspan(size_t(used_ - offset)));
+  used_ = end;
+  DW_RETURN_IF_ERROR(use_early_pieces());
   // Damage has to wait for the digest, which says whose it is. A full disk does not.
-  const bool passing = followed_.code() == Code::kIo || followed_.code() == Code::kOutOfMemory;
-  return passing ? followed_ : Status();
+  Status status = follower_status();
+  const bool passing = status.code() == Code::kIo || status.code() == Code::kOutOfMemory;
+  return passing ? std::move(status) : Status();
 }
 
-Status FetchSink::hash_early_pieces() {
-  while (!early_.empty() && early_.begin()->first <= hashed_) {
-    const uint64_t end = std::max(hashed_, early_.begin()->second);
-    DW_RETURN_IF_ERROR(read_file(hashed_, end, [this](Bytes bytes) { use(bytes); }));
-    hashed_ = end;
+Status FetchSink::use_early_pieces() {
+  while (!early_.empty() && early_.begin()->first <= used_) {
+    const uint64_t end = std::max(used_, early_.begin()->second);
+    DW_RETURN_IF_ERROR(read_file(used_, end, [this](Bytes bytes) { tee_->write(bytes); }));
+    used_ = end;
     early_.erase(early_.begin());
   }
   return {};
@@ -130,7 +147,8 @@ Status FetchSink::read_file(uint64_t begin, uint64_t end,
 
 Result<Digest> FetchSink::finish() {
   const std::lock_guard lock(mutex_);
-  if (!twice_ && hashed_ == size_bytes_) return hasher_.finish();
+  tee_->drain();
+  if (!twice_ && used_ == size_bytes_) return hasher_.finish();
   if (follower_ != nullptr) return corruption(path_.string() + ": bytes are missing");
   Hasher whole(DigestKind::kSha256);
   DW_RETURN_IF_ERROR(read_file(0, size_bytes_, [&](Bytes bytes) { whole.update(bytes); }));
@@ -138,7 +156,8 @@ Result<Digest> FetchSink::finish() {
 }
 
 Status FetchSink::followed() {
-  if (follower_ == nullptr || !followed_.ok()) return followed_;
+  const Status status = follower_status();
+  if (follower_ == nullptr || !status.ok()) return status;
   return follower_->finish();
 }
 

@@ -1,4 +1,4 @@
-// A file that an object is downloaded into, hashed on the way.
+// A file that an object is downloaded into, hashed on the way, beside the threads that bring it.
 #pragma once
 
 #include <atomic>
@@ -6,16 +6,20 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/bytes.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
+#include "transfer/tee.h"
 
 namespace deltawire {
 
-// Takes an object from front to end, as it arrives, before anybody has checked it.
+// Takes an object from front to end, as it arrives, before anybody has checked it. One thread at a
+// time, not always the same.
 class Follower {
  public:
   virtual ~Follower() = default;
@@ -45,11 +49,13 @@ class FetchSink final : public Sink {
 
  private:
   FetchSink() = default;
-  Status write_at(uint64_t offset, std::span<const uint8_t> bytes);
+  Status write_at(uint64_t offset, Bytes bytes);
   Status read_file(uint64_t begin, uint64_t end, const std::function<void(Bytes)>& take) const;
-  Status hash_early_pieces();
-  Status follow(uint64_t offset, std::span<const uint8_t> bytes);
-  void use(std::span<const uint8_t> bytes);
+  Status use_early_pieces();
+  Status keep(uint64_t offset, Bytes bytes);
+  Status follow(uint64_t offset, Bytes bytes);
+  void follow_on(Bytes bytes);
+  Status follower_status();
 
   std::filesystem::path path_;
   int fd_ = -1;
@@ -58,12 +64,15 @@ class FetchSink final : public Sink {
   const std::atomic<bool>* stop_ = nullptr;
 
   std::mutex mutex_;
-  Hasher hasher_{DigestKind::kSha256};
-  uint64_t hashed_ = 0;                 // bytes from the start
-  std::map<uint64_t, uint64_t> early_;  // begin -> end, behind `hashed_`
+  uint64_t used_ = 0;                   // bytes from the start that were hashed, or soon will be
+  std::map<uint64_t, uint64_t> early_;  // begin -> end, behind `used_`
   bool twice_ = false;
+
+  Hasher hasher_{DigestKind::kSha256};
   Follower* follower_ = nullptr;
+  std::mutex follower_mutex_;
   Status followed_;
+  std::optional<Tee> tee_;  // to the hasher and the follower; the last to be made
 };
 
 }  // namespace deltawire
