@@ -12,8 +12,8 @@
 namespace deltawire {
 namespace {
 
-const size_t kArraySizes[] = {0,   1,   7,   8,    9,    63,   64,   65,    500,
-                              511, 512, 513, 1023, 1024, 1100, 4096, 16384, 65536};
+const size_t kArraySizes[] = {0,   1,   7,    8,    9,    63,   64,   65,    500,   511,
+                              512, 513, 1023, 1024, 1100, 4096, 4607, 13000, 16384, 65536};
 const KeyForm kForms[] = {KeyForm::k8of16, KeyForm::k5of16, KeyForm::k8of32};
 
 // Elements whose keys lie near `base`, but for a share of them that are anything.
@@ -41,7 +41,8 @@ TEST_P(KeyPlanesTest, MatchScalarAndRoundTrip) {
     const size_t f = size_t(form);
     for (const size_t n : kArraySizes) {
       for (const double far : {0.0, 0.02, 0.5, 1.0}) {
-        const uint8_t base = uint8_t(random() % (key_planes::max_base(form) + 1));
+        const size_t bases = key_planes::max_base(form) + size_t{1};
+        const uint8_t base = uint8_t(far == 0.5 ? bases - 1 : random() % bases);
         const std::vector<uint8_t> data = make_elements(form, n, base, far, random);
         const size_t size = key_planes::bytes(form, n);
         std::vector<uint8_t> expected(size), expected_far(n), got(size + 1, 0xee),
