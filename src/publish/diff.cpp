@@ -4,10 +4,9 @@
 
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "codec/choose.h"
 #include "delta/encode_items.h"
-#include "format/layout.h"
 #include "publish/hash_state.h"
+#include "publish/new_tensor.h"
 #include "publish/rounding.h"
 #include "store/bodies.h"
 #include "store/steady_body.h"
@@ -200,17 +199,6 @@ const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, c
   return found == boxes->second.end() ? nullptr : &*found;
 }
 
-// What comes whole was hashed as it is; here it gets its payload.
-Status encode_new_tensor(const EncodeItem& item, const std::string& codec, EncodedItem* outcome) {
-  std::vector<uint8_t> bytes(item.size_bytes());
-  DW_RETURN_IF_ERROR(item.new_contents->read(0, bytes));
-  DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout_of(outcome->entry.dtype), bytes,
-                                                       codec == "raw", nullptr));
-  outcome->entry.codec = whole.codec;
-  outcome->payload = std::move(whole.encoded.payload);
-  return {};
-}
-
 }  // namespace
 
 bool is_known(const DiffJob& job, const PublishTensor& tensor) {
@@ -312,18 +300,15 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     }
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
-    const Bytes contents = item.change.new_bytes;
-    // Large ones are streamed, as they are.
-    const bool streamed = !job.keep && item.made_bytes == 0;
-    if (!item.comparable && streamed && contents.size() > shares.item_bytes) {
-      return out.add(work.piece_of[i], 0, contents.size(), std::move(outcome.entry),
-                     Payload::of(item.new_contents, contents));
-    }
-    if (!item.comparable) {
-      DW_RETURN_IF_ERROR(encode_new_tensor(item, job.options.codec, &outcome));
+    Payload payload = Payload::own(std::move(outcome.payload));
+    if (!item.comparable) {  // was hashed as it is; here it gets its payload
+      const bool stream =
+          !job.keep && item.made_bytes == 0 && item.size_bytes() > shares.item_bytes;
+      DW_ASSIGN_OR_RETURN(
+          payload, new_tensor_payload(item, job.options.codec, stream, pool, &outcome.entry));
     }
     return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
-                   Payload::own(std::move(outcome.payload)));
+                   std::move(payload));
   };
   Status status = diff_on_device(out, pool);
   if (!diff.needs_full.empty()) return diff;
