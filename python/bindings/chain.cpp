@@ -179,13 +179,15 @@ void bind_maintaining(nb::class_<ChainHandle>& type) {
           nb::arg("threads"))
       .def(
           "anchor",
-          [](ChainHandle& self, std::optional<uint64_t> version, const std::filesystem::path& work,
-             unsigned threads) {
+          [](ChainHandle& self, std::optional<uint64_t> version, bool plain_files,
+             const std::filesystem::path& work, unsigned threads) {
             return to_python(unwrap(self.call([&](WatchedChain& own) {
-              return make_anchor(own.chain, version, own.work(work, threads));
+              WorkOptions options = own.work(work, threads);
+              options.plain_files = plain_files;
+              return make_anchor(own.chain, version, options);
             })));
           },
-          nb::arg("version").none(), nb::arg("work"), nb::arg("threads"))
+          nb::arg("version").none(), nb::arg("plain_files"), nb::arg("work"), nb::arg("threads"))
       .def(
           "fsck",
           [](ChainHandle& self, bool quick, const std::filesystem::path& work, unsigned threads) {

@@ -225,9 +225,14 @@ class Chain:
         )
         return Compacted.of(report)
 
-    def anchor(self, version: int | None = None, *, work: str | os.PathLike[str] = "", threads: int = 0) -> Anchored:
-        """Store a version (None: the newest) whole, so that new replicas begin there. `work` as in `compact`."""
-        return Anchored(**self._core.anchor(version, os.fspath(work), threads))
+    def anchor(
+        self, version: int | None = None, *, plain_files: bool = False, work: str | os.PathLike[str] = "", threads: int = 0
+    ) -> Anchored:
+        """Store a version (None: the newest) whole, so that new replicas begin there. `work` as in `compact`.
+
+        It is packed: with `plain_files` it is a checkpoint, larger, which engines can load from the store.
+        """
+        return Anchored(**self._core.anchor(version, plain_files, os.fspath(work), threads))
 
     def fsck(self, *, quick: bool = False, work: str | os.PathLike[str] = "", threads: int = 0) -> Checked:
         """Check the whole chain: records, links, objects, and that every version decodes to what its manifest says.

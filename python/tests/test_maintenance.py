@@ -92,6 +92,28 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     assert mine["w"].sum() == 10
 
 
+def test_an_anchor_of_plain_files_is_a_checkpoint(tmp_path: Path) -> None:
+    weights = {"w": np.linspace(-1, 1, 100_000, dtype=np.float32)}
+    publisher = dw.Publisher(str(tmp_path / "store"), weights)
+    publisher.publish()
+    for version in (1, 2):
+        weights["w"][version] = version
+        publisher.publish()
+    chain = dw.Chain(str(tmp_path / "store"))
+    assert chain.anchor(1, work=tmp_path).made
+    assert chain.anchor(2, plain_files=True, work=tmp_path).made
+
+    def names(version: int) -> list[str]:
+        (anchor,) = (tmp_path / "store" / "full").glob(f"{version:010}-*")
+        return [one.name for one in anchor.iterdir() if "safetensors" in one.name]
+
+    assert names(1) == ["model.safetensors.packed"]
+    assert names(2) == ["model.safetensors"]
+    mine = {"w": np.zeros(100_000, np.float32)}
+    assert dw.TensorReplica(str(tmp_path / "store"), mine).pull().version == 2
+    assert np.array_equal(mine["w"], weights["w"])
+
+
 def test_mistakes_are_errors(place: dw.Store | str) -> None:
     published(place, 2)
     chain = dw.Chain(place)

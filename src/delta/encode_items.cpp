@@ -15,11 +15,12 @@
 namespace deltawire {
 namespace {
 
-Result<const Codec*> codec_named(const std::string& name) {
+Result<const Codec*> codec_named(const std::string& name, std::string_view choice = {}) {
   if (name == "auto") return nullptr;
   const Codec* codec = find_codec(name);
   if (codec != nullptr) return codec;
   std::string known = "auto";
+  if (!choice.empty()) known += ", " + std::string(choice);
   for (const Codec* one : all_codecs()) known += ", " + std::string(one->name());
   return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
 }
@@ -189,8 +190,10 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
 
 }  // namespace
 
-Status check_encode_options(const std::string& codec, DigestKind digest) {
-  DW_RETURN_IF_ERROR(codec_named(codec).status());
+Status check_encode_options(const std::string& codec, DigestKind digest, std::string_view choice) {
+  if (choice.empty() || codec != choice) {
+    DW_RETURN_IF_ERROR(codec_named(codec, choice).status());
+  }
   if (digest_available(digest)) return {};
   return unsupported("this build has no " + std::string(digest_name(digest)));
 }

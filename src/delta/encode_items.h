@@ -61,8 +61,9 @@ struct EncodeOptions {
 };
 
 // InvalidArgument, naming those that are known, for a codec that is not; Unsupported for a digest
-// that this build does not have.
-Status check_encode_options(const std::string& codec, DigestKind digest);
+// that this build does not have. `choice`: a name for which the caller chooses a codec itself.
+Status check_encode_options(const std::string& codec, DigestKind digest,
+                            std::string_view choice = {});
 
 // Encodes all items on the pool's threads and hands each outcome to `take`, in order, from the
 // calling thread. Without the digest of an item that did not change its entry's new digest is the

@@ -45,8 +45,7 @@ Status check_options(const PublishOptions& options) {
     return invalid_argument(std::string(digest_name(options.digest)) +
                             " is too weak to prove a version; use xxh3-128 or blake3");
   }
-  const bool is_codec = options.codec != kFastest;
-  return check_encode_options(is_codec ? options.codec : "auto", options.digest);
+  return check_encode_options(options.codec, options.digest, kFastest);
 }
 
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
