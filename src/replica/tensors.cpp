@@ -7,6 +7,7 @@
 #include "codec/codec.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
+#include "tensor/box_cover.h"
 #include "tensor/box_rows.h"
 #include "tensor/boxes.h"
 #include "tensor/text.h"
@@ -15,27 +16,6 @@ namespace deltawire {
 namespace {
 
 constexpr const char* kNotTheTarget = ": the patched tensor is not what the manifest says: ";
-
-// Boxes of one tensor: inside it, apart from each other, and nothing of it left out.
-Status check_cover(const Schema::Tensor& tensor, const std::vector<BoxDigest>& boxes) {
-  DW_ASSIGN_OR_RETURN(const uint64_t all, tensor_size_bytes(tensor.dtype, tensor.shape));
-  uint64_t covered = 0;
-  for (size_t i = 0; i < boxes.size(); ++i) {
-    DW_RETURN_IF_ERROR(check_box(boxes[i].box, tensor.dtype, tensor.shape));
-    for (size_t j = 0; j < i; ++j) {
-      if (overlap(boxes[i].box, boxes[j].box)) {
-        return corruption("boxes " + box_to_string(boxes[j].box) + " and " +
-                          box_to_string(boxes[i].box) + " overlap");
-      }
-    }
-    DW_ASSIGN_OR_RETURN(const uint64_t size,
-                        tensor_size_bytes(tensor.dtype, box_shape(boxes[i].box, tensor.shape)));
-    covered += size;
-  }
-  if (covered == all) return {};
-  return corruption("boxes cover " + std::to_string(covered) + " of " + std::to_string(all) +
-                    " bytes");
-}
 
 const std::vector<BoxDigest>* boxes_of(const Manifest& manifest, const std::string& tensor) {
   const auto found = manifest.boxes.find(tensor);
@@ -166,7 +146,9 @@ Status check_target(const Target& target) {
     if (boxes == nullptr) continue;
     ++boxed;
     const std::string where = place + ", tensor " + quote(tensor.name);
-    DW_RETURN_IF_ERROR(check_cover(tensor, *boxes).at(where));
+    std::vector<const Box*> cover;
+    for (const BoxDigest& one : *boxes) cover.push_back(&one.box);
+    DW_RETURN_IF_ERROR(check_cover(tensor.dtype, tensor.shape, cover).at(where));
     DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(tensor.dtype, tensor.shape));
     const Result<Digest> got = boxes_digest(*boxes, size);
     if (!got.ok()) return corruption(where + ": its boxes: " + got.status().message());
