@@ -13,7 +13,7 @@ namespace deltawire::cli {
 
 struct PublishVerbOptions {
   std::string checkpoint, store, snapshot;
-  std::string digest = "sum128", mode = "delta";
+  std::string digest = "sum128", mode = "delta", snapshot_advance = "auto";
   bool no_anchors = false;
   Anchors anchors;
   StoreOptions store_options;

@@ -65,6 +65,10 @@ void add_publish(Command& app, Context& context, Call* call) {
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
+  add_choice(verb, "--snapshot-advance", &options->snapshot_advance,
+             "bring the snapshot to the new version now, or later: several versions at once; auto "
+             "(default): later if its files are not in memory",
+             {"auto", "now", "later"});
   verb->add_flag("--new-run", publish_options.new_run,
                  "begin a new run, though the snapshot is of a run that the store does not have");
   auto* every = add_whole_number(verb, "--anchor-every", &options->anchors.every,

@@ -93,7 +93,7 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
                                                ThreadPool* pool, EncodedItem* out) {
   const bool only_tight = codec != nullptr && codec->id() == CodecId::kTight;
   const bool fits = adds_up(kind) && (codec == nullptr || only_tight) && !item.new_contents &&
-                    !item.old_contents && !item.wants_box_sums;
+                    !item.old_contents && !item.old_made && !item.wants_box_sums;
   std::optional<Choice> choice;
   if (!fits) return choice;
   Hasher old_hasher(kind), new_hasher(kind);

@@ -98,8 +98,8 @@ Status try_codec(const Codec& codec, Layout layout, Bytes before, Bytes after, D
 Status try_slice(const SampleSlice& slice, DigestKind kind, bool hash_old, Tried* out) {
   const PublishTensor& tensor = *slice.of->tensor;
   const Layout layout = layout_of(tensor.view.dtype);
-  const Bytes old = slice.of->old.bytes.subspan(slice.begin, slice.size_bytes);
-  const std::vector<uint8_t> before(old.begin(), old.end());
+  std::vector<uint8_t> before(slice.size_bytes);
+  DW_RETURN_IF_ERROR(slice.of->old.body()->read(slice.begin, before));
   std::vector<uint8_t> after(slice.size_bytes);
   read_published(tensor, slice.begin, after);
   for (size_t i = 0; i < kTried.size(); ++i) {

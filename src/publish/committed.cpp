@@ -81,7 +81,7 @@ void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, Pu
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
   const auto advance = [&]() -> Status {
     if (!snapshot && on_disk != nullptr) {
-      DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(store, snapshot_folder(), version, options,
+      DW_ASSIGN_OR_RETURN(snapshot, FileSnapshot::open(*chain, snapshot_folder(), version, options,
                                                        draft.at_hand()));
       return {};
     }

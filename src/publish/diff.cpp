@@ -68,6 +68,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     item.change = {view.name,  view.dtype, view.shape,
                    tensor.box, {},         rounded ? Bytes() : view.bytes};
     item.comparable = old.has_value();
+    if (old) item.old_made = old->made;
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
       work->begin_piece(1);
@@ -90,11 +91,11 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     }
     if (!item.summed && slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
       item.old_contents = work->old_contents.back() =
-          steady(view.name, std::make_shared<MemoryBody>(old->bytes));
+          steady(view.name, old->body());
     }
     if (slices.size() == 1 && !rounded && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
-      work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
+      work->new_contents.back() = old->body();
     }
     for (const Slice& slice : slices) {
       EncodeItem own = item;

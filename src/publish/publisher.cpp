@@ -174,7 +174,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
   if (snapshot) return snapshot->place(tensors, device.get());
   if (on_disk != nullptr) {
     DW_ASSIGN_OR_RETURN(
-        snapshot, FileSnapshot::open(store, snapshot_folder(), head->manifest.version, options));
+        snapshot, FileSnapshot::open(*chain, snapshot_folder(), head->manifest.version, options));
     return snapshot->place(tensors, device.get());
   }
   DW_ASSIGN_OR_RETURN(MemoryState state,

@@ -1,12 +1,14 @@
 // A snapshot on disk: a replica of the chain, kept by its publisher.
 //
 //   SNAPSHOT/checkpoint/   the replica, with its own lock, state and journal
-//   SNAPSHOT/parts/        parts on their way to a remote store; dropped by the next publish
+//   SNAPSHOT/parts/        of the versions that it is behind by; or on their way to a remote store
 //
-// It advances like any replica, or, where the tensors of the new version are at hand and its files
-// in memory, by writing those over what it holds (replica/overwrite.h). A crash at any instant
-// leaves it at a version of the chain, or known to be none. One that is stale, damaged or missing
-// is brought up to date like any replica.
+// Files in memory advance at once: the tensors of the new version are written over what they hold
+// (replica/overwrite.h). Files on a disk are left behind by some versions, whose deltas are applied
+// to what is read of them (snapshot_log.h): small changes everywhere would write all of them each
+// time. Where neither can be, it advances like any replica. A crash at any instant leaves it at a
+// version of the chain, or known to be none. One that is stale, damaged or missing is brought up to
+// date like any replica.
 #pragma once
 
 #include <filesystem>
@@ -18,22 +20,20 @@
 #include "deltawire/replica.h"
 #include "format/manifest.h"
 #include "publish/snapshot.h"
+#include "publish/snapshot_log.h"
 #include "store/overlay_store.h"
 
 namespace deltawire {
 
 class FileSnapshot final : public Snapshot {
  public:
-  // Takes the lock, finishes what an earlier process left half-way and brings the checkpoint to
+  // Takes the lock, finishes what an earlier process left half-way and brings the snapshot to
   // `version`. Conflict when another process holds it; BaseMismatch when it is of another run.
-  static Result<std::unique_ptr<FileSnapshot>> open(std::shared_ptr<Store> store,
-                                                    std::filesystem::path folder, uint64_t version,
-                                                    const PublishOptions& options);
-  // The same with objects of that version at hand.
-  static Result<std::unique_ptr<FileSnapshot>> open(std::shared_ptr<Store> store,
+  // `at_hand`: objects of that version.
+  static Result<std::unique_ptr<FileSnapshot>> open(const Chain& chain,
                                                     std::filesystem::path folder, uint64_t version,
                                                     const PublishOptions& options,
-                                                    const std::vector<ObjectAtHand>& at_hand);
+                                                    const std::vector<ObjectAtHand>& at_hand = {});
 
   // Begins anew from the chain: what the checkpoint holds is not what its version is.
   static Status discard(const std::filesystem::path& folder);
@@ -46,16 +46,24 @@ class FileSnapshot final : public Snapshot {
   Status advance(const Advance& next) override;
 
  private:
-  FileSnapshot(std::filesystem::path folder, std::shared_ptr<OverlayStore> store)
-      : folder_(std::move(folder)), store_(std::move(store)) {}
+  FileSnapshot(const Chain& chain, std::filesystem::path folder, const PublishOptions& options);
   Result<bool> overwrite_with(const Advance& next);
   Status bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand);
+  bool may_stay_behind(const Checkpoint& held) const;
+  bool stays_behind(uint64_t version);
+  Status open_log(uint64_t version);
+  Status add_to_log(uint64_t version);
+  Status remove_other_parts() const;
   std::filesystem::path part_folder() const { return folder_ / "parts"; }
 
+  const Chain chain_;
   const std::filesystem::path folder_;
+  const SnapshotAdvance when_;
+  const uint64_t slab_bytes_;
   const std::shared_ptr<OverlayStore> store_;
   std::optional<Replica> replica_;
   std::optional<Checkpoint> checkpoint_;
+  std::optional<SnapshotLog> log_;  // set: of the versions that the checkpoint is behind by
   std::mutex mutex_;
   std::vector<ObjectAtHand> kept_;  // parts of the version that is on its way
 };

@@ -91,6 +91,7 @@ struct ReplicaCore : ReplicaBase {
   void remove_old_versions(unsigned keep) const;
 
   // overwrite.cpp
+  Result<std::optional<Checkpoint>> open_as_left();
   Result<bool> is_plain_step(const VersionRecord& next);
   Result<bool> overwrite(uint64_t version, std::span<const NewContents> changed);
 

@@ -59,16 +59,6 @@ std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewCon
   return stretches;
 }
 
-bool is_in_memory(const Checkpoint& held) {
-  double bytes = 0, resident = 0;
-  for (const CheckpointFile& file : held.files()) {
-    const auto size = double(file.bytes.size());
-    bytes += size;
-    resident += size * resident_share(file.bytes.data(), file.bytes.size());
-  }
-  return resident >= kInMemory * bytes;
-}
-
 Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Stretch>& stretches,
                                    FileStamps stamps, ThreadPool* pool) {
   std::vector<PatchedFile> files;
@@ -110,28 +100,45 @@ bool same_sides(const std::map<std::string, HeldSide>& held, const std::vector<S
 
 }  // namespace
 
+bool is_in_memory(const Checkpoint& checkpoint) {
+  double bytes = 0, resident = 0;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    const auto size = double(file.bytes.size());
+    bytes += size;
+    resident += size * resident_share(file.bytes.data(), file.bytes.size());
+  }
+  return resident >= kInMemory * bytes;
+}
+
+Result<std::optional<Checkpoint>> ReplicaCore::open_as_left() {
+  std::optional<Checkpoint> none;
+  DW_RETURN_IF_ERROR(check_folder());
+  if (!state || unfinished || unsettled || !damage.empty() || options.copy_on_write) return none;
+  if (state->replica.patching_to || find_edited(layout.root, state->weights)) return none;
+  std::vector<std::string> weights;
+  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
+  Result<Checkpoint> held = open_own_checkpoint(layout.root, weights);
+  if (!held.ok()) return none;
+  return std::optional(std::move(*held));
+}
+
 // Whether the version is one step from what is held, and only weights change.
 Result<bool> ReplicaCore::is_plain_step(const VersionRecord& next) {
-  if (!state || unfinished || unsettled || !damage.empty() || options.copy_on_write) return false;
-  if (state->replica.patching_to || next.manifest.kind != VersionKind::kDelta) return false;
+  if (next.manifest.kind != VersionKind::kDelta) return false;
   if (!next.manifest.parent || next.manifest.parent->hex() != state->replica.manifest) return false;
   if (!same_sides(state->sides, next.manifest.files)) return false;
   DW_ASSIGN_OR_RETURN(const VersionRecord before, chain->version(state->replica.version));
-  return before.manifest.schema.name == next.manifest.schema.name &&
-         !find_edited(layout.root, state->weights);
+  return before.manifest.schema.name == next.manifest.schema.name;
 }
 
 Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContents> changed) {
-  DW_RETURN_IF_ERROR(check_folder());
+  DW_ASSIGN_OR_RETURN(const std::optional<Checkpoint> held, open_as_left());
+  if (!held) return false;
   DW_ASSIGN_OR_RETURN(const VersionRecord next, chain->version(version));
   DW_ASSIGN_OR_RETURN(const bool plain, is_plain_step(next));
   if (!plain) return false;
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
-  const Result<Checkpoint> held = open_own_checkpoint(layout.root, weights);
-  if (!held.ok()) return false;
   const std::vector<Stretch> stretches = stretches_of(*held, changed);
-  if (stretches.empty() || !is_in_memory(*held)) return false;
+  if (stretches.empty()) return false;
 
   LocalState patching = *state;
   patching.replica.patching_to = version;
@@ -148,6 +155,10 @@ Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContent
   record.state = next.manifest.state.hex();
   DW_RETURN_IF_ERROR(record_version(record, std::move(left), state->sides));
   return true;
+}
+
+Result<std::optional<Checkpoint>> open_as_left(Replica* replica) {
+  return replica->impl_->open_as_left();
 }
 
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed) {

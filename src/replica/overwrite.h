@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
 #include "deltawire/tensor.h"
 
@@ -21,8 +22,15 @@ struct NewContents {
 
 // False: this is no step for it, and nothing was touched. It has to be a delta from the version
 // that is held, with tensors of the same forms and the same files beside them, onto files that are
-// as they were left and are in memory: writing here and there to files on a disk would read and
-// write all of them. After an error the replica reads the version from the chain.
+// as they were left. They should be in memory: writing here and there to files on a disk reads and
+// writes all of them. After an error the replica reads the version from the chain.
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed);
+
+// The weights of the version that state() names, to be read. None: there is no version, or a step
+// is to be finished or files to be repaired first.
+Result<std::optional<Checkpoint>> open_as_left(Replica* replica);
+
+// Whether nearly all of its bytes are in memory, and need not be read from a disk.
+bool is_in_memory(const Checkpoint& checkpoint);
 
 }  // namespace deltawire
