@@ -181,7 +181,6 @@ bool FileSnapshot::stays_behind(uint64_t version) {
   const Status status = log_ ? add_to_log(version) : open_log(version);
   if (status.ok()) return true;
   log_event(LogLevel::kDebug, "snapshot.not_behind", {{"reason", status}});
-  log_.reset();
   return false;
 }
 
@@ -191,9 +190,10 @@ Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
   std::vector<NewContents> changed;
   for (size_t i = 0; i < next.tensors.size(); ++i) {
     const PublishTensor& tensor = next.tensors[i];
-    if (!next.pieces[i].changed) continue;
+    const uint64_t logged = log_ ? log_->num_changed(tensor.view.name) : 0;
+    if (!next.pieces[i].changed && logged == 0) continue;
     if (!tensor.box.whole() || on_device(tensor) || is_rounded(tensor)) return false;
-    changed.push_back({tensor.view, next.pieces[i].num_changed});
+    changed.push_back({tensor.view, logged + next.pieces[i].num_changed});
   }
   return overwrite(&*replica_, next.version, changed);
 }
@@ -201,10 +201,13 @@ Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
 Status FileSnapshot::advance(const Advance& next) {
   std::vector<ObjectAtHand> at_hand = next.at_hand;
   at_hand.insert(at_hand.end(), kept_.begin(), kept_.end());
-  Result<bool> there = stays_behind(next.version);
-  if (!*there && is_in_memory(*checkpoint_)) there = overwrite_with(next);
-  Status status = there.status();
-  if (there.ok() && !*there) status = bring_to(next.version, at_hand);
+  Status status;
+  if (!stays_behind(next.version)) {
+    const Result<bool> there = overwrite_with(next);
+    log_.reset();
+    status = there.status();
+    if (there.ok() && !*there) status = bring_to(next.version, at_hand);
+  }
   kept_.clear();
   DW_SYNC_POINT("snapshot: at the new version");
   DW_RETURN_IF_ERROR(std::move(status));

@@ -182,6 +182,9 @@ Status SnapshotLog::add(const VersionRecord& next) {
   }
   DW_ASSIGN_OR_RETURN(const std::vector<PartFile> files, fetch_parts(manifest));
   DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(files));
+  for (const Delta::Entry& item : delta.entries) {
+    num_changed_[item.entry.tensor] += item.entry.num_changed;
+  }
   deltas_.push_back(std::move(delta));
   last_ = next;
   return {};
@@ -200,6 +203,11 @@ Status SnapshotLog::join(const Checkpoint& held, const Schema& schema) {
     tensors_[name] = std::make_shared<LoggedTensor>(steps.from->view, std::move(slabs));
   }
   return {};
+}
+
+uint64_t SnapshotLog::num_changed(const std::string& tensor) const {
+  const auto found = num_changed_.find(tensor);
+  return found == num_changed_.end() ? 0 : found->second;
 }
 
 std::shared_ptr<const MadeBytes> SnapshotLog::find(const std::string& tensor) const {

@@ -36,7 +36,7 @@ class SnapshotLog {
               Limits limits);
 
   // The version after the last one. Unsupported: it cannot be logged, or would be too much. After
-  // an error the log is of no use.
+  // an error find() must not be called any more.
   Status add(const VersionRecord& next);
   // When all are added. `held`: the base's files, which outlive what find() returns, as this does.
   Status join(const Checkpoint& held, const Schema& schema);
@@ -44,6 +44,8 @@ class SnapshotLog {
   bool empty() const noexcept { return deltas_.empty(); }
   // Null: no version has changed it.
   std::shared_ptr<const MadeBytes> find(const std::string& tensor) const;
+  // Elements of the tensor that versions have changed, each time counted.
+  uint64_t num_changed(const std::string& tensor) const;
   // Names of the copies that belong to it.
   const std::set<std::string>& part_files() const noexcept { return part_files_; }
 
@@ -57,6 +59,7 @@ class SnapshotLog {
   uint64_t bytes_ = 0;
   std::set<std::string> part_files_;
   std::vector<Delta> deltas_;
+  std::map<std::string, uint64_t, std::less<>> num_changed_;  // by tensor
   std::map<std::string, std::shared_ptr<const MadeBytes>, std::less<>> tensors_;
 };
 

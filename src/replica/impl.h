@@ -92,7 +92,7 @@ struct ReplicaCore : ReplicaBase {
 
   // overwrite.cpp
   Result<std::optional<Checkpoint>> open_as_left();
-  Result<bool> is_plain_step(const VersionRecord& next);
+  Result<bool> is_plain_way(const VersionRecord& next);
   Result<bool> overwrite(uint64_t version, std::span<const NewContents> changed);
 
   // prepare.cpp

@@ -71,6 +71,10 @@ PatchedFile::~PatchedFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+Status PatchedFile::write_at(uint64_t offset, Bytes contents) {
+  return write_all(fd_, offset, contents, path_);
+}
+
 Status PatchedFile::check_whole() const {
   if (!mapping_.broken()) return {};
   struct stat info;

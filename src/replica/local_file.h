@@ -25,6 +25,8 @@ class PatchedFile {
   PatchedFile& operator=(PatchedFile&&) = delete;
 
   MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
+  // The same without the mapping: pages that are written whole are not read first.
+  Status write_at(uint64_t offset, Bytes contents);
   // Io when something that was written, or read, is lost: there was no room on the disk, or another
   // process cut the file short. What it holds then is undefined.
   Status check_whole() const;

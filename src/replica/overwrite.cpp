@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kOverwrittenPieceBytes = uint64_t{1} << 20;
 constexpr uint64_t kComparedBytes = 4096;  // written, or left as they are
 constexpr double kInMemory = 0.9;          // of the files
+constexpr uint64_t kMostSteps = 64;        // a manifest is read for each
 
 // A stretch of a file, as it is to be.
 struct Stretch {
@@ -26,10 +27,16 @@ struct Stretch {
   bool last = false;     // of its tensor
 };
 
+// Until this thread makes the next one.
+Bytes copy_of(Bytes contents) {
+  thread_local std::vector<uint8_t> copy(kOverwrittenPieceBytes);
+  copy_out(contents.data(), copy.data(), contents.size());
+  return {copy.data(), contents.size()};
+}
+
 // Only what differs: pages that do not stay clean.
 void copy_differences(Bytes contents, MutableBytes held) {
-  thread_local std::vector<uint8_t> now(kOverwrittenPieceBytes);
-  copy_out(contents.data(), now.data(), contents.size());
+  const Bytes now = copy_of(contents);
   for (size_t at = 0; at < held.size(); at += kComparedBytes) {
     const size_t size = std::min<size_t>(kComparedBytes, held.size() - at);
     if (std::memcmp(held.data() + at, now.data() + at, size) != 0) {
@@ -50,10 +57,11 @@ std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewCon
     }
     const Bytes all = tensor.view.bytes;
     const bool sparse = !touches_most_pages(tensor.num_changed, all.size());
-    for (uint64_t at = 0; at < all.size(); at += kOverwrittenPieceBytes) {
-      const uint64_t size = std::min<uint64_t>(kOverwrittenPieceBytes, all.size() - at);
-      stretches.push_back({found->file, found->offset + at, all.subspan(at, size), sparse,
-                           at + size == all.size()});
+    for (uint64_t at = 0, size = 0; at < all.size(); at += size) {
+      const uint64_t offset = found->offset + at;  // stretches end where pages of the file do
+      size = std::min(kOverwrittenPieceBytes - offset % kOverwrittenPieceBytes, all.size() - at);
+      stretches.push_back(
+          {found->file, offset, all.subspan(at, size), sparse, at + size == all.size()});
     }
   }
   return stretches;
@@ -69,6 +77,7 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
     }
     files.push_back(std::move(opened));
   }
+  const bool in_memory = is_in_memory(held);
   DW_RETURN_IF_ERROR(
       parallel_try("overwriting", pool, stretches.size(), [&](size_t i, unsigned) -> Status {
         const Stretch& stretch = stretches[i];
@@ -76,6 +85,8 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
             files[stretch.file].bytes().subspan(stretch.offset, stretch.contents.size());
         if (stretch.compare) {
           copy_differences(stretch.contents, own);
+        } else if (!in_memory) {
+          DW_RETURN_IF_ERROR(files[stretch.file].write_at(stretch.offset, copy_of(stretch.contents)));
         } else {
           map_all(own);
           copy_out(stretch.contents.data(), own.data(), own.size());
@@ -122,20 +133,33 @@ Result<std::optional<Checkpoint>> ReplicaCore::open_as_left() {
   return std::optional(std::move(*held));
 }
 
-// Whether the version is one step from what is held, and only weights change.
-Result<bool> ReplicaCore::is_plain_step(const VersionRecord& next) {
-  if (next.manifest.kind != VersionKind::kDelta) return false;
-  if (!next.manifest.parent || next.manifest.parent->hex() != state->replica.manifest) return false;
+// Whether deltas lead from what is held to the version, and only weights change.
+Result<bool> ReplicaCore::is_plain_way(const VersionRecord& next) {
+  const uint64_t from = state->replica.version, to = next.manifest.version;
+  if (to <= from || to - from > kMostSteps) return false;
   if (!same_sides(state->sides, next.manifest.files)) return false;
-  DW_ASSIGN_OR_RETURN(const VersionRecord before, chain->version(state->replica.version));
-  return before.manifest.schema.name == next.manifest.schema.name;
+  DW_ASSIGN_OR_RETURN(VersionRecord before, chain->version(from));
+  if (before.digest.hex() != state->replica.manifest) return false;
+  for (uint64_t version = from + 1; version <= to; ++version) {
+    VersionRecord step = next;
+    if (version != to) {
+      DW_ASSIGN_OR_RETURN(step, chain->version(version));
+    }
+    const Manifest& manifest = step.manifest;
+    if (manifest.kind != VersionKind::kDelta || manifest.parent != before.digest ||
+        manifest.schema.name != before.manifest.schema.name) {
+      return false;
+    }
+    before = std::move(step);
+  }
+  return true;
 }
 
 Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContents> changed) {
   DW_ASSIGN_OR_RETURN(const std::optional<Checkpoint> held, open_as_left());
   if (!held) return false;
   DW_ASSIGN_OR_RETURN(const VersionRecord next, chain->version(version));
-  DW_ASSIGN_OR_RETURN(const bool plain, is_plain_step(next));
+  DW_ASSIGN_OR_RETURN(const bool plain, is_plain_way(next));
   if (!plain) return false;
   const std::vector<Stretch> stretches = stretches_of(*held, changed);
   if (stretches.empty()) return false;

@@ -1,4 +1,4 @@
-// A step to the next version for who has its bytes at hand: what changed is written over what is
+// A step to a later version for who has its bytes at hand: what changed is written over what is
 // held, with no delta to decode and no journal. Until the last byte is written state.json says
 // `patching_to` and there is no journal: who finds it so reads the version from the chain. Nothing
 // is synced that the chain has too. So this is for copies that are checked by digest when they are
@@ -17,13 +17,13 @@ namespace deltawire {
 // A tensor as the version has it.
 struct NewContents {
   TensorView view;
-  uint64_t num_changed = 0;  // elements, about: says whether most of its pages differ
+  uint64_t num_changed = 0;  // elements since what is held, about: do most of its pages differ?
 };
 
-// False: this is no step for it, and nothing was touched. It has to be a delta from the version
-// that is held, with tensors of the same forms and the same files beside them, onto files that are
-// as they were left. They should be in memory: writing here and there to files on a disk reads and
-// writes all of them. After an error the replica reads the version from the chain.
+// `changed`: every tensor that a version since the held one has changed. False: this is no step for
+// it, and nothing was touched: deltas have to lead there from the version that is held, with
+// tensors of the same forms and the same files beside them, and files have to be as they were left.
+// After an error the replica reads the version from the chain.
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed);
 
 // The weights of the version that state() names, to be read. None: there is no version, or a step

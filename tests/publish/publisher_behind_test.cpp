@@ -1,6 +1,8 @@
 // A snapshot on disk that stays behind the chain: what is read of it is the head, whatever happened
 // to it or to its log, and it is brought to the head in the end.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "chain/names.h"
 #include "deltawire/replica.h"
@@ -108,6 +110,34 @@ TEST_P(BehindTest, IsReadAsTheHeadAndFoldedInTheEnd) {
     EXPECT_EQ(held(), version / (kMostBehind + 1) * (kMostBehind + 1)) << version;
     EXPECT_EQ(parts().size(), version % (kMostBehind + 1)) << version;
     model.step();
+  }
+}
+
+// Out of memory, where files are on a disk, when they are to be written over.
+TEST_P(BehindTest, FilesThatAreNotInMemory) {
+  const auto evict = [this](std::string_view name) {
+    if (!name.starts_with(kManifestPrefix)) return Status();
+    const int file = ::open((checkpoint() / "model.safetensors").c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) return Status();
+    ::fsync(file);
+    ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(file);
+    return Status();
+  };
+  publish_versions(1);
+  store->after_put = evict;
+  uint64_t version = 1;
+  for (const SnapshotAdvance when :
+       {SnapshotAdvance::kLater, SnapshotAdvance::kAuto, SnapshotAdvance::kNow}) {
+    options.snapshot = SnapshotInFolder{folder.path() / "snapshot", false, when};
+    reopen();
+    for (const double density : {0.02, 0.0001}) {
+      for (uint64_t i = 0; i <= kMostBehind; ++i, ++version) {
+        publish_next();
+        EXPECT_TRUE(when != SnapshotAdvance::kNow || held() == version);
+        model.step(density);
+      }
+    }
   }
 }
 
@@ -401,7 +431,7 @@ INSTANTIATE_TEST_SUITE_P(Stores, BehindTest,
                          ::testing::Values(Behind{"Remote", false, 24, uint64_t{2} << 30},
                                            Behind{"Local", true, 24, uint64_t{2} << 30},
                                            Behind{"Blocks", false, 60, uint64_t{2} << 30},
-                                           Behind{"Slices", true, 200, uint64_t{32} << 20}),
+                                           Behind{"Slices", true, 100, uint64_t{32} << 20}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
