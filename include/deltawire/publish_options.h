@@ -24,7 +24,8 @@ struct SnapshotInMemory {
 enum class SnapshotAdvance : uint8_t {
   kAuto,   // at once where its files are in memory, else later
   kNow,    // at once
-  kLater,  // when it is several versions behind; until then their deltas are applied to what is read
+  kLater,  // when it is several versions behind; until then their deltas are applied to what is
+           // read
 };
 
 // On disk, so that a restarted trainer goes on without fetching anything. A snapshot that is

@@ -90,8 +90,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
     }
     if (!item.summed && slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
-      item.old_contents = work->old_contents.back() =
-          steady(view.name, old->body());
+      item.old_contents = work->old_contents.back() = steady(view.name, old->body());
     }
     if (slices.size() == 1 && !rounded && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.

@@ -20,8 +20,8 @@ namespace deltawire {
 
 // Bytes of the committed state.
 struct OldPiece {
-  Bytes bytes;  // only their size counts where they are made
-  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
+  Bytes bytes;                             // only their size counts where they are made
+  std::shared_ptr<const void> owner = {};  // of bytes that were cut out
   std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
   std::shared_ptr<const MadeBytes> made = {};  // set: they are made; not after the snapshot is gone
 

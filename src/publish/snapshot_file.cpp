@@ -110,8 +110,8 @@ SnapshotMemory FileSnapshot::memory() const {
   return memory;
 }
 
-// To advance, a store in a folder is as near as a copy would be; who stays behind needs it for long.
-// On a full disk the part is fetched when it is needed.
+// To advance, a store in a folder is as near as a copy would be; who stays behind needs it for
+// long. On a full disk the part is fetched when it is needed.
 Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   if (!store_->local_folder().empty() && !may_stay_behind(*checkpoint_)) return {};
   const fs::path path = part_folder() / part_file_name(name);

@@ -53,7 +53,8 @@ class LoggedTensor final : public MadeBytes {
   Status make(uint64_t begin, MutableBytes out, ThreadPool* pool) const {
     const size_t pieces = size_t((out.size() + kLoggedPieceBytes - 1) / kLoggedPieceBytes);
     parallel_for(pool, pieces, [&](size_t i, unsigned) {
-      const uint64_t at = i * kLoggedPieceBytes, size = std::min(kLoggedPieceBytes, out.size() - at);
+      const uint64_t at = i * kLoggedPieceBytes,
+                     size = std::min(kLoggedPieceBytes, out.size() - at);
       copy_out(held_.bytes.data() + begin + at, out.data() + at, size);
     });
     for (const LoggedSlab& slab : slabs_) {
@@ -137,10 +138,7 @@ std::shared_ptr<const MadeBytes> made_from(std::shared_ptr<const MadeBytes> made
 
 SnapshotLog::SnapshotLog(VersionRecord base, std::shared_ptr<Store> store, fs::path parts,
                          Limits limits)
-    : last_(std::move(base)),
-      store_(std::move(store)),
-      parts_(std::move(parts)),
-      limits_(limits) {}
+    : last_(std::move(base)), store_(std::move(store)), parts_(std::move(parts)), limits_(limits) {}
 
 Result<std::vector<PartFile>> SnapshotLog::fetch_parts(const Manifest& manifest) {
   const fs::path local = store_->local_folder();

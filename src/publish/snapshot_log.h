@@ -3,8 +3,9 @@
 // fetched; one that is missing or damaged is.
 //
 // The committed contents of a tensor are then made when they are read: what the snapshot holds,
-// with the deltas applied in memory. Parts are checked against their manifests when they are opened,
-// manifests against each other. What comes of it is compared with like a snapshot, by digest.
+// with the deltas applied in memory. Parts are checked against their manifests when they are
+// opened, manifests against each other. What comes of it is compared with like a snapshot, by
+// digest.
 #pragma once
 
 #include <filesystem>

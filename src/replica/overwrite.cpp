@@ -86,7 +86,8 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
         if (stretch.compare) {
           copy_differences(stretch.contents, own);
         } else if (!in_memory) {
-          DW_RETURN_IF_ERROR(files[stretch.file].write_at(stretch.offset, copy_of(stretch.contents)));
+          DW_RETURN_IF_ERROR(
+              files[stretch.file].write_at(stretch.offset, copy_of(stretch.contents)));
         } else {
           map_all(own);
           copy_out(stretch.contents.data(), own.data(), own.size());

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 KILLED = -signal.SIGKILL
+LATER = ("--snapshot-advance", "later")
 
 
 def make_checkpoints(binary, folder, seed):
@@ -67,12 +68,13 @@ class World:
         return ["publish", self.checkpoints[step], self.path("store"), "--snapshot", self.path("snapshot"),
                 *options]
 
-    def publish_weights(self, step):
+    def publish_weights(self, step, *options):
         """No files beside them, which stay as they are: the snapshot is written over, not patched."""
         weights = self.root / "weights"
         weights.mkdir(exist_ok=True)
         shutil.copy(Path(self.checkpoints[step]) / "model.safetensors", weights / "model.safetensors")
-        return ["publish", str(weights / "model.safetensors"), self.path("store"), "--snapshot", self.path("snapshot")]
+        return ["publish", str(weights / "model.safetensors"), self.path("store"), "--snapshot", self.path("snapshot"),
+                *options]
 
     def pull(self, *options):
         return ["pull", self.path("store"), self.path("replica"), "--name", "replica", *options]
@@ -115,6 +117,14 @@ def scenarios():
         "seed": ([], lambda w: w.publish(0), 0),
         "publish": ([lambda w: w.publish(0)], lambda w: w.publish(1), 1),
         "publish weights alone": ([lambda w: w.publish_weights(0)], lambda w: w.publish_weights(1), 1),
+        "publish with a snapshot behind": (
+            [lambda w: w.publish(0), lambda w: w.publish(1, *LATER)], lambda w: w.publish(2, *LATER), 2),
+        "publish until the snapshot is behind no more": (
+            [lambda w, i=i: w.publish_weights(i, *LATER) for i in range(3)],
+            lambda w: w.publish_weights(3, *LATER), 3),
+        "publish weights, with a snapshot brought there": (
+            [lambda w, i=i: w.publish_weights(i, *LATER) for i in range(2)],
+            lambda w: w.publish_weights(2, "--snapshot-advance", "now"), 2),
         "publish in parts": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--part-size", "64"), 1),
         "publish with an anchor": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--anchor-every", "1"), 1),
         "publish full": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--mode", "full"), 1),

@@ -59,9 +59,9 @@ class World:
         assert result.returncode == 0, f"{' '.join(map(str, args))}: exit {result.returncode}: {result.stderr}"
         return result
 
-    def publish(self, version):
+    def publish(self, version, *options):
         return ["publish", self.weights / f"v{version}.safetensors", self.store / "run", "--snapshot",
-                self.snapshot / "run", "--json"]
+                self.snapshot / "run", "--json", *options]
 
     def pull(self):
         return ["pull", self.store / "run", self.local / "ckpt", "--no-heartbeat"]
@@ -144,6 +144,28 @@ def snapshot_on_a_full_disk(world, left_kb, version):
     world.must("fsck", world.store / "run")
     disk.remove()
     return result.returncode
+
+
+def snapshot_behind_on_a_full_disk(world, left_kb, version):
+    """What it is behind by is in the store too: no version fails for want of a copy."""
+    world.store.mkdir(), world.local.mkdir()
+    disk = Disk(world.snapshot)
+    later = "--snapshot-advance", "later"
+    world.must(*world.publish(0, *later))
+    disk.fill(left_kb)
+    for v in range(1, version + 2):
+        report = json.loads(world.must(*world.publish(v, *later)).stdout)
+        assert report["version"] == v and not report["warnings"], report
+    held = json.loads((world.snapshot / "run/checkpoint/.deltawire/state.json").read_text())["version"]
+    assert held == 0, held
+    disk.make_room()
+    world.must(*world.publish(version + 2))
+    world.must(*world.pull())
+    assert world.held() == version + 2
+    world.check_replica()
+    world.must("fsck", world.store / "run")
+    disk.remove()
+    return 0
 
 
 def read_only_disks(world):
@@ -235,7 +257,8 @@ def main():
         subprocess.run([binary, "simulate", "--params", "200K", "--steps", "3", "--density", "0.05", "-o", weights,
                         "-q"], check=True)
         number = 0
-        for scenario in (replica_on_a_full_disk, store_on_a_full_disk, snapshot_on_a_full_disk):
+        for scenario in (replica_on_a_full_disk, store_on_a_full_disk, snapshot_on_a_full_disk,
+                         snapshot_behind_on_a_full_disk):
             for version in (0, 1):
                 for left_kb in (0, 4, 8, 16, 24, 32, 48, 64, 100, 200, 400, 408, 420, 500, 900):
                     number += 1
