@@ -17,6 +17,7 @@ constexpr uint64_t kOverwrittenPieceBytes = uint64_t{1} << 20;
 constexpr uint64_t kComparedBytes = 4096;  // written, or left as they are
 constexpr double kInMemory = 0.9;          // of the files
 constexpr uint64_t kMostSteps = 64;        // a manifest is read for each
+constexpr uint64_t kSampledEvery = uint64_t{8} << 20, kSampledBytes = uint64_t{256} << 10;
 
 // A stretch of a file, as it is to be.
 struct Stretch {
@@ -112,12 +113,16 @@ bool same_sides(const std::map<std::string, HeldSide>& held, const std::vector<S
 
 }  // namespace
 
+// Of samples: this is asked several times for each version, and files come and go in long
+// stretches.
 bool is_in_memory(const Checkpoint& checkpoint) {
   double bytes = 0, resident = 0;
   for (const CheckpointFile& file : checkpoint.files()) {
-    const auto size = double(file.bytes.size());
-    bytes += size;
-    resident += size * resident_share(file.bytes.data(), file.bytes.size());
+    for (uint64_t at = 0; at < file.bytes.size(); at += kSampledEvery) {
+      const uint64_t size = std::min<uint64_t>(kSampledBytes, file.bytes.size() - at);
+      bytes += double(size);
+      resident += double(size) * resident_share(file.bytes.data() + at, size);
+    }
   }
   return resident >= kInMemory * bytes;
 }
