@@ -2,9 +2,8 @@
 
 usage: engines.py [--layers N] [--changed SHARE] [--local FOLDER] [--tp N] [--repeat N]
 
-Publishes versions of a model in Hugging Face's layout (36 layers are 8.19 B parameters, Qwen3-8B's shape), lets a replica of the host
-pull them, and a worker stage and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` tensor-parallel ranks.
-Prints what is staged, and the parts of the pause: the swap, and the proof of all tensors.
+Publishes versions of a model in Hugging Face's layout (36 layers are 8.19 B parameters, Qwen3-8B's shape), lets a replica of the
+host pull them, and a worker stage and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` ranks. Prints what is staged, and the parts of the pause: the swap, and the proof of all tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import deltawire as dw
 import torch
 from deltawire.engines import Worker
-from deltawire.engines.proof import _pieces
+from deltawire.engines.proof import Pieces
 from deltawire.proof import Proof
 from torch import nn
 
@@ -140,6 +139,7 @@ def measure(options: argparse.Namespace, local: Path) -> None:
             began = time.perf_counter()
             worker.attach()
             print(f"{name}: found and compared in {time.perf_counter() - began:.1f} s, {worker.report.parameters} parameters")
+        pieces = {name: Pieces(worker._the_map) for name, worker in workers.items()}
         parts: dict[tuple[str, str], Sum] = {}
         for _ in range(options.repeat):
             changed = change(tensors, options.changed)
@@ -162,7 +162,7 @@ def measure(options: argparse.Namespace, local: Path) -> None:
                     parts.setdefault((name, "pause: proof of all tensors"), Sum()).add(pause["proof"])
                 else:  # what one rank does for it; the sums of the others come over the group
                     began = time.perf_counter()
-                    Proof().add([piece for own in worker._the_map.plain for piece in _pieces(worker._the_map, own)])
+                    Proof()._core.add([piece for own in worker._the_map.plain for piece in pieces[name].of(own)], 0)
                     parts.setdefault((name, "pause: its part of the proof"), Sum()).add(time.perf_counter() - began)
                 parts.setdefault((name, "pause: all"), Sum()).add(pause["total"])
                 print(

@@ -39,6 +39,7 @@ Status add_device(const std::vector<const Tensor*>& tensors, unsigned threads, P
   cuda::ContextOptions options;
   options.threads = threads;
   options.beside = tensors[0]->bytes.data();
+  options.scratch_bytes = uint64_t{16} << 20;  // tables alone: a proof may be in an engine's pause
   DW_ASSIGN_OR_RETURN(cuda::Context context, cuda::Context::create(options));
   std::vector<cuda::BoxContents> boxes;
   for (const Tensor* tensor : tensors) {

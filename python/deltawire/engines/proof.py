@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from deltawire import _core
 from deltawire.engines.group import Group
 from deltawire.engines.map import EngineMap
 from deltawire.proof import Proof
-from deltawire.tensors import Tensor
+from deltawire.tensors import Tensor, readable
 
 _ROUNDS = 16  # versions in which a sample has been everywhere
 
@@ -37,7 +38,7 @@ def sample_of(names: Iterable[str], version: int) -> set[str]:
 
 
 def prove(
-    engine_map: EngineMap,
+    pieces: Pieces,
     group: Group,
     known: Mapping[str, str],
     version: int,
@@ -50,14 +51,14 @@ def prove(
 
     Tensors in `odd`, which some worker has converted or repacked, cannot be proven by their bits.
     """
-    names = [name for name in engine_map.windows if name not in odd and name in known]
+    names = [name for name in pieces.names if name not in odd and name in known]
     if mode == "sample":
         chosen = sample_of(known, version)
         names = [name for name in names if name in chosen]
     if mode == "off":
         names = []
     own = Proof()
-    own.add([piece for name in names for piece in _pieces(engine_map, name)], threads=threads)
+    own._core.add([piece for name in names for piece in pieces.of(name)], threads)
     if group.size == 1:
         whole = own
     else:
@@ -69,6 +70,25 @@ def prove(
     return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))
 
 
-def _pieces(engine_map: EngineMap, name: str) -> list[tuple[str, Tensor]]:
-    form = engine_map.forms[name]
-    return [(name, Tensor(view.contiguous(), shape=form.shape, offset=box.offset)) for box, view in engine_map.views(name)]
+class Pieces:
+    """What a worker has of each tensor, where it is: found once, for memory that does not move."""
+
+    def __init__(self, engine_map: EngineMap) -> None:
+        self._map = engine_map
+        self._known: dict[str, list[_core.Tensor]] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Tensors of which something is here."""
+        return self._map.windows
+
+    def of(self, name: str) -> list[_core.Tensor]:
+        """Contiguous views as they are; others are copied each time."""
+        if name in self._known:
+            return self._known[name]
+        shape = self._map.forms[name].shape
+        views = list(self._map.views(name))
+        pieces = readable((name, Tensor(view.contiguous(), shape=shape, offset=box.offset)) for box, view in views)
+        if all(view.is_contiguous() for _, view in views):
+            self._known[name] = pieces
+        return pieces

@@ -18,7 +18,7 @@ from deltawire.engines.group import Alone, Group
 from deltawire.engines.host import local_version
 from deltawire.engines.loads import Loads, record_loads
 from deltawire.engines.map import EngineMap
-from deltawire.engines.proof import Proven, prove
+from deltawire.engines.proof import Pieces, Proven, prove
 from deltawire.errors import BaseMismatch, Cancelled, Error, InternalError, NotFound, Unavailable
 from deltawire.exchange import Exchange
 
@@ -105,6 +105,7 @@ class Worker:
         self._pause: Pause | None = None
         self._proven: Proven | None = None
         self._odd: set[str] = set()  # on any worker
+        self._pieces: Pieces | None = None
         self._digests: tuple[int, dict[str, str]] | None = None  # of one version
 
     # ---- attaching
@@ -112,7 +113,7 @@ class Worker:
     def attach(self) -> int:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
-            version = int(self._agree(self._attach))
+            version = int(self.agree(self._attach))
             odd = self._odd = {name for names in self._group.tell(sorted(self._the_map.odd)) for name in names}
             if odd and self._group.rank == 0:
                 log.warning(
@@ -121,6 +122,9 @@ class Worker:
                     len(odd),
                     ", ".join(sorted(odd)[:8]),
                 )
+            self._pieces = Pieces(self._the_map)
+            for name in self._the_map.plain:
+                self._pieces.of(name)
             self.version = version
             self._feed = _core.FeedWorker(self.local, self.name, version)
             return version
@@ -236,7 +240,7 @@ class Worker:
         if all(held == goal for _, held in words):
             return goal
         before = self._staged is not None and self._staged.version == goal
-        self._agree(lambda: self.stage(goal))
+        self.agree(lambda: self.stage(goal))
         staged = self._staged
         pause = Pause(goal, before, 0 if staged is None else staged.exchange.num_changed)
         pause.stage = pause.wait = time.perf_counter() - began
@@ -246,16 +250,18 @@ class Worker:
             pause.wait = 0.0
         self._pause = pause
         try:
-            self._agree(lambda: self._write(staged, pause))
+            self.agree(lambda: self._write(staged, pause))
             clock = time.perf_counter()
             proven = self._prove(goal, verify)
             pause.proof = time.perf_counter() - clock
             self._proven = proven
             if proven.wrong:
                 raise BaseMismatch(f"after the update {proven.words}")
-        except Error as error:
+        except Exception as error:  # whatever it was: no half of a version stays
             self._take_back(staged, goal, error)
-            raise
+            if isinstance(error, Error):
+                raise
+            raise InternalError(f"{type(error).__name__}: {error}") from error
         self.version, self._staged, self._error = goal, None, None
         if self._feed is not None:
             self._feed.took(goal)
@@ -272,7 +278,7 @@ class Worker:
             self._engine_reload(LocalCheckpoint(Path(self.local)), set(staged.reload))
             pause.reload = time.perf_counter() - clock
 
-    def _take_back(self, staged: Staged | None, goal: int, error: Error) -> None:
+    def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
         """The old version is served on. What the engine loaded itself cannot be undone: then there is only the way ahead."""
         if staged is None:
             return
@@ -301,7 +307,8 @@ class Worker:
 
     def _prove(self, version: int, mode: str) -> Proven:
         known = self._digests_of(version)
-        return prove(self._the_map, self._group, known, version, mode, odd=self._odd, threads=self._threads)
+        assert self._pieces is not None
+        return prove(self._pieces, self._group, known, version, mode, odd=self._odd, threads=self._threads)
 
     def _digests_of(self, version: int) -> dict[str, str]:
         """What the version says of its tensors: read while the engine serves, when it is staged."""
@@ -338,7 +345,7 @@ class Worker:
             raise InternalError("the worker is not attached")
         return self._map
 
-    def _agree(self, call: Callable[[], Any]) -> Any:
+    def agree(self, call: Callable[[], Any]) -> Any:
         """What `call` gives, if it succeeds on all workers; else every worker raises."""
         result, failure = None, None
         try:

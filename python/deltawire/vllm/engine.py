@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,18 +26,9 @@ log = logging.getLogger("deltawire")
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """`init_weight_transfer_engine {"init_info": {...}}`: as `deltawire.engines.Settings`."""
+    """`init_weight_transfer_engine {"init_info": {...}}`: the names of `deltawire.engines.Settings`."""
 
-    store: str = ""
-    local: str = ""
-    trust: str | None = None
-    run: str = ""
-    verify: str = "all"
-    follow: bool = False
-    interval: float = 5.0
-    timeout: float = 600.0
-    keep_cache: bool = True
-    device_bytes: int | None = None
+    settings: dict[str, Any]
 
 
 @dataclass
@@ -69,9 +60,16 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     # ---- what vLLM calls
 
+    def parse_init_info(self, init_dict: dict[str, Any]) -> InitInfo:
+        """What is wrong with it is said by init_transfer_engine()."""
+        return InitInfo(init_dict)
+
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Name the chain. Again with the same words: nothing happens."""
-        settings = Settings.of(asdict(init_info))
+        self._said_once(lambda: self._init(init_info.settings))
+
+    def _init(self, values: dict[str, Any]) -> None:
+        settings = Settings.of({"follow": False} | values)
         if self._settings is not None and (settings.store, settings.local) != (self._settings.store, self._settings.local):
             raise InvalidArgument(f"deltawire: this server follows {self._settings.store} in {self._settings.local} already")
         if self._settings is None:
@@ -83,7 +81,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Go to a version; the caller has paused the engine."""
-        self.receive_weights(self.parse_update_info(update_info))
+        self._said_once(lambda: self.receive_weights(self.parse_update_info(update_info)))
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """The same, from typed words."""
@@ -113,6 +111,19 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
                 log.exception("deltawire: %s", call)
             return {"error": f"{type(error).__name__}: {error}"}
 
+    def _said_once(self, call: Callable[[], None]) -> None:
+        """A failure of all workers is raised by the last of them.
+
+        vLLM stops to read answers at the first failure: those of workers behind it would be taken for answers to the next call.
+        """
+        try:
+            call()
+        except Exception as error:
+            world = get_world_group()
+            if world.rank_in_group == world.world_size - 1:
+                raise
+            log.warning("deltawire: %s", error)
+
     def _begin(self, settings: Settings) -> None:
         self._settings = settings
         self._host = Host(settings)
@@ -123,7 +134,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         if self._settings is None or self._host is None:
             raise InvalidArgument("deltawire: no store was named; see /init_weight_transfer_engine")
         if self._worker is None:
-            self._host.wait_for(0, self._settings.timeout)
+            host, timeout = self._host, self._settings.timeout
             worker = Worker(
                 self.model,
                 self._settings.local,
@@ -132,6 +143,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
                 reload=self._reload,
                 device_bytes=self._settings.device_bytes,
             )
+            worker.agree(lambda: host.wait_for(0, timeout))
             worker.attach()
             self._worker = worker
             self._host.look()
@@ -144,7 +156,8 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         assert self._host is not None
         assert self._worker is not None
         if version is not None or not self._settings.follow:
-            self._host.wait_for(version, self._settings.timeout if timeout is None else timeout)
+            host, seconds = self._host, self._settings.timeout if timeout is None else timeout
+            self._worker.agree(lambda: host.wait_for(version, seconds))
         reached = self._worker.update(None, verify or self._settings.verify)
         self._host.look()
         return reached
