@@ -6,11 +6,10 @@ import asyncio
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi import FastAPI
 
 from deltawire.engines.follower import Follower
-from deltawire.engines.metrics import prometheus_text
+from deltawire.engines.routes import add_routes
 from deltawire.vllm.engine_settings import settings_of
 from deltawire.vllm.plugin import BACKEND
 
@@ -24,11 +23,8 @@ class ServerPlugin:
     required_tasks = None
 
     def attach_router(self, app: FastAPI) -> None:
-        """/deltawire/status, /deltawire/ready, /deltawire/metrics, /deltawire/prove."""
-        app.add_api_route("/deltawire/status", _status, methods=["GET"])
-        app.add_api_route("/deltawire/ready", _ready, methods=["GET"])
-        app.add_api_route("/deltawire/metrics", _metrics, methods=["GET"])
-        app.add_api_route("/deltawire/prove", _prove, methods=["POST"])
+        """/deltawire/status, /deltawire/ready, /deltawire/metrics, /deltawire/prove, /deltawire/update."""
+        add_routes(app, "docs/vllm.md")
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Begin to follow, where a store is named."""
@@ -82,43 +78,3 @@ class VllmDoor:
             await add(request)
 
         core.add_request_async = add_request_async
-
-
-def _follower(request: Request) -> Follower | None:
-    return getattr(request.app.state, "deltawire", None)
-
-
-def _none() -> JSONResponse:
-    return JSONResponse({"error": "this server follows no chain: see docs/vllm.md of deltawire"}, status_code=404)
-
-
-async def _status(request: Request) -> Any:
-    follower = _follower(request)
-    return _none() if follower is None else JSONResponse(await follower.status())
-
-
-async def _ready(request: Request, version: int | None = Query(default=None, ge=0)) -> Any:
-    follower = _follower(request)
-    if follower is None:
-        return _none()
-    ready = follower.seen.ready(version)
-    words = {"ready": ready, "version": follower.seen.version, "wanted": version, "error": follower.seen.error}
-    return JSONResponse(words, status_code=200 if ready else 503)
-
-
-async def _metrics(request: Request) -> Any:
-    follower = _follower(request)
-    return _none() if follower is None else PlainTextResponse(prometheus_text(await follower.status()))
-
-
-async def _prove(request: Request, mode: str = "all") -> Any:
-    follower = _follower(request)
-    if follower is None:
-        return _none()
-    if mode not in ("all", "sample"):
-        return JSONResponse({"error": f'mode "{mode}": must be "all" or "sample"'}, status_code=400)
-    try:
-        proven = await follower.prove(mode)
-    except RuntimeError as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
-    return JSONResponse(proven, status_code=500 if proven["wrong"] else 200)

@@ -1,0 +1,130 @@
+"""One worker process of an engine: the host's replica, the worker, a thread that stages. It answers instead of raising."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from deltawire.engines.group import Alone, Group
+from deltawire.engines.host import Host
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Reload, Worker
+from deltawire.errors import Error, Unavailable
+
+log = logging.getLogger("deltawire")
+
+
+class Member:
+    """A worker process of an engine that follows a chain. All processes of the engine make the same calls in the same order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: torch.nn.Module,
+        *,
+        engine: str,
+        group: Group | None = None,
+        reload: Reload | None = None,
+    ) -> None:
+        self.settings, self.model = settings, model
+        self.group: Group = group or Alone()
+        self.worker: Worker | None = None
+        self._name = f"{engine}-{socket.gethostname()}-{os.getpid()}"
+        self._reload = reload
+        self._staging_error: str | None = None
+        self._stop = threading.Event()
+        self._host = Host(settings)
+        self._thread = threading.Thread(target=self._stage_ahead, name="deltawire-stage", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int | None:
+        """What is served, as far as it is known."""
+        return None if self.worker is None else self.worker.version
+
+    def call(self, call: str, **options: Any) -> dict[str, Any]:
+        """`attach`, `update`, `prove` or `status`: `{"ok": ...}` or `{"error": words}`."""
+        calls = {"attach": self.attach, "update": self.update, "prove": self.prove, "status": self.status}
+        try:
+            return {"ok": calls[call](**options)}
+        except Exception as error:  # an answer on every worker, whatever happens
+            if not isinstance(error, Error):
+                log.exception("deltawire: %s", call)
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def attach(self) -> int:
+        """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
+        if self.worker is None or self.worker.version is None:
+            worker = Worker(
+                self.model,
+                self.settings.local,
+                name=self._name,
+                group=self.group,
+                reload=self._reload,
+                device_bytes=self.settings.device_bytes,
+            )
+            worker.attach()
+            if self.worker is not None:
+                self.worker.close()
+            self.worker = worker
+        assert self.worker.version is not None
+        return self.worker.version
+
+    def update(self, version: int | None = None, verify: str | None = None, timeout: float | None = None) -> int:
+        """Go to the local version. With a number it is waited for, and the engine waits too: ask for what is there already."""
+        self.attach()
+        assert self.worker is not None
+        if version is not None:
+            self._wait_for(version, self.settings.timeout if timeout is None else timeout)
+        return self.worker.update(None, verify or self.settings.verify)
+
+    def prove(self, mode: str = "all") -> dict[str, Any]:
+        """What all workers hold against what the version says."""
+        self.attach()
+        assert self.worker is not None
+        return asdict(self.worker.prove(mode))
+
+    def status(self) -> dict[str, Any]:
+        """How things are here."""
+        report = {} if self.worker is None else asdict(self.worker.report)
+        return report | {"pid": os.getpid(), "host_error": self._host.error, "staging_error": self._staging_error}
+
+    def close(self) -> None:
+        """Let go of the local folder."""
+        self._stop.set()
+        self._thread.join(timeout=10)
+        if self.worker is not None:
+            self.worker.close()
+        self._host.close()
+
+    def _wait_for(self, version: int, timeout: float) -> None:
+        """On all workers, or on none: one that goes on alone would wait for the others for ever."""
+        words: str | None = None
+        try:
+            self._host.wait_for(version, timeout)
+        except Error as error:
+            words = str(error)
+        failures = [heard for heard in self.group.tell(words) if heard is not None]
+        if failures:
+            raise Unavailable(failures[0])
+
+    def _stage_ahead(self) -> None:
+        """While the engine serves: what the host has pulled is made ready beside the weights."""
+        while not self._stop.wait(0.02):
+            worker = self.worker
+            if worker is None:
+                continue
+            try:
+                worker.stage()
+                self._staging_error = None
+            except Exception as error:  # told again by the update that finds nothing staged
+                if str(error) != self._staging_error:
+                    log.warning("deltawire: staging: %s", error)
+                self._staging_error = str(error)
+                self._stop.wait(0.5)

@@ -1,0 +1,119 @@
+"""The half in SGLang's scheduler processes, which hold the weights: calls of the server, between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from deltawire.engines.member import Member
+from deltawire.sglang import loader
+from deltawire.sglang.messages import DeltawireReqInput, DeltawireReqOutput
+
+log = logging.getLogger("deltawire")
+
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+_NAMESPACE = "_maybe_namespace_elastic_radix_cache"  # where SGLang itself tells cached prefixes apart
+
+
+def register() -> None:
+    """Hooks of a scheduler process."""
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(f"{_SCHEDULER}.init_request_dispatcher", _take_calls, HookType.AFTER)
+    HookRegistry.register(f"{_SCHEDULER}.__init__", _attach, HookType.AFTER)
+    if hasattr(Scheduler, _NAMESPACE):
+        HookRegistry.register(f"{_SCHEDULER}.{_NAMESPACE}", _salt, HookType.AFTER)
+
+
+def _take_calls(_: Any, scheduler: Any) -> None:
+    from sglang.utils import TypeBasedDispatcher
+
+    scheduler._request_dispatcher += TypeBasedDispatcher([(DeltawireReqInput, lambda request: _answer(scheduler, request))])
+
+
+def _attach(_: Any, scheduler: Any, *__: Any, **___: Any) -> None:
+    """The model is loaded and everything that changes it afterwards is done; no request is served yet."""
+    if getattr(scheduler, "draft_worker", None) is not None:
+        log.warning("deltawire: the draft model is not updated with the chain: fewer of its tokens will be accepted")
+    answer = _call(scheduler, "attach", {})
+    if "error" in answer:  # the server's half tries again, and says so to those who ask
+        log.warning("deltawire: %s", answer["error"])
+
+
+def _answer(scheduler: Any, request: DeltawireReqInput) -> DeltawireReqOutput:
+    answer = _call(scheduler, request.call, request.options)
+    return DeltawireReqOutput(answers=_all_answers(answer))
+
+
+def _all_answers(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Only the first worker of a server can speak with it."""
+    try:
+        return loader._group().tell(answer)
+    except Exception as error:
+        return [answer if "error" in answer else {"error": str(error)}]
+
+
+def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Nothing is raised: it would end the server."""
+    try:
+        member = loader.member_of(scheduler.tp_worker.model_runner.model)
+        if call != "update":
+            return member.call(call, **options)
+        with _stopped(scheduler, member):
+            return member.call(call, **options)
+    except Exception as error:
+        log.exception("deltawire: %s", call)
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+@contextlib.contextmanager
+def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
+    """A call is handled between two steps. A step may still run on the GPU; and caches may have to go."""
+    from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
+
+    before, keep = member.version, member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
+    was_paused = scheduler._engine_paused
+    if not keep:
+        scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
+    try:
+        _wait_for_device(member)
+        yield
+        if member.version != before:
+            scheduler.record_weight_version_change(new_version=str(member.version))
+            _salt_waiting(scheduler)
+            if not keep and not scheduler.flush_cache(empty_cache=False):
+                log.warning("deltawire: cached prefixes of version %s are still there", before)
+    finally:
+        if not keep and not was_paused:
+            scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))
+
+
+def _wait_for_device(member: Member) -> None:
+    import torch
+
+    device = next(member.model.parameters()).device
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
+
+
+def _salted(key: str | None) -> str | None:
+    """Requests find prefixes of those alone that came with the same version."""
+    member = loader._member
+    if member is None or member.version is None:
+        return key
+    own = (key or "").split("|deltawire=")[0]
+    return f"{own}|deltawire={member.version}"
+
+
+def _salt(_: Any, scheduler: Any, request: Any) -> None:
+    request.extra_key = _salted(request.extra_key)
+
+
+def _salt_waiting(scheduler: Any) -> None:
+    """Requests that have not begun: they are computed by the new version, so they must not find the old one's prefixes."""
+    for request in scheduler.waiting_queue:
+        if not request.output_ids and not request.kv.holds_kv:
+            request.extra_key = _salted(request.extra_key)
