@@ -28,10 +28,13 @@ _START_SECONDS = 420
 
 
 class Trainer:
-    """Publishes a tiny model, and keeps the checkpoint of each version for servers that start from it."""
+    """Publishes a tiny model, and keeps the checkpoint of each version for servers that start from it.
+
+    Servers see another folder: what is published gets there by `deliver`, damaged if a test wants it.
+    """
 
     def __init__(self, folder: Path, **publisher: Any) -> None:
-        self.folder, self.store = folder, folder / "store"
+        self.folder, self._own, self.store = folder, folder / "trainer", folder / "store"
         self.tensors = _read(MODEL / "model.safetensors")
         self._options = publisher
         self._publisher: dw.Publisher | None = None
@@ -39,15 +42,31 @@ class Trainer:
         self.version = -1
         self.publish()
 
-    def publish(self, *, share: float = 0.02) -> int:
+    def publish(self, *, share: float = 0.02, damaged: bool = False) -> int:
         """A step of training."""
         if self._publisher is None:
-            self._publisher = dw.Publisher(str(self.store), self.tensors, **self._options)
+            self._publisher = dw.Publisher(str(self._own), self.tensors, **self._options)
             self.version = self._publisher.publish(extra_files=self._extra).number
         else:
             self.tensors |= changed(self.tensors, seed=self.version + 1, share=share)
             self.version = self._publisher.publish(self.tensors).number
+        self.deliver(damaged=damaged)
         return self.version
+
+    def deliver(self, *, damaged: bool = False) -> None:
+        """Everything that is new or different, HEAD last, as a publisher writes it."""
+        files = [path.relative_to(self._own) for path in self._own.rglob("*") if path.is_file()]
+        order = {"manifests": 1, "HEAD": 2}
+        for path in sorted(files, key=lambda path: order.get(path.parts[0], 0)):
+            body, target = (self._own / path).read_bytes(), self.store / path
+            if damaged and path.parts[0] == "parts" and path.parts[1].startswith(f"{self.version:010}"):
+                body = body[:-64] + bytes(byte ^ 255 for byte in body[-64:])
+            if target.exists() and target.read_bytes() == body:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            whole = target.with_name(target.name + ".new")
+            whole.write_bytes(body)
+            whole.replace(target)
 
     def checkpoint(self) -> Path:
         """What the trainer itself would save now."""

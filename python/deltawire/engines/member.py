@@ -15,7 +15,7 @@ from deltawire.engines.group import Alone, Group
 from deltawire.engines.host import Host
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Reload, Worker
-from deltawire.errors import Error, Unavailable
+from deltawire.errors import Cancelled, Error
 
 log = logging.getLogger("deltawire")
 
@@ -54,8 +54,9 @@ class Member:
         try:
             return {"ok": calls[call](**options)}
         except Exception as error:  # an answer on every worker, whatever happens
-            if not isinstance(error, Error):
-                log.exception("deltawire: %s", call)
+            if isinstance(error, Error):
+                return {"error": str(error)}
+            log.exception("deltawire: %s", call)
             return {"error": f"{type(error).__name__}: {error}"}
 
     def attach(self) -> int:
@@ -105,14 +106,17 @@ class Member:
 
     def _wait_for(self, version: int, timeout: float) -> None:
         """On all workers, or on none: one that goes on alone would wait for the others for ever."""
-        words: str | None = None
+        failure: Error | None = None
         try:
             self._host.wait_for(version, timeout)
         except Error as error:
-            words = str(error)
-        failures = [heard for heard in self.group.tell(words) if heard is not None]
-        if failures:
-            raise Unavailable(failures[0])
+            failure = error
+        heard = self.group.tell(None if failure is None else str(failure))
+        if failure is not None:
+            raise failure
+        for rank, words in enumerate(heard):
+            if words is not None:
+                raise Cancelled(f"worker {rank}: {words}")
 
     def _stage_ahead(self) -> None:
         """While the engine serves: what the host has pulled is made ready beside the weights."""

@@ -12,7 +12,7 @@ from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.group import Alone, Group, TorchGroup
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
-from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.errors import Error, InvalidArgument, Unsupported
 
 log = logging.getLogger("deltawire")
 
@@ -33,9 +33,10 @@ def load(model: torch.nn.Module, named_tensors: Any) -> None:
     try:
         _outcome = _load(model, named_tensors)
     except Exception as error:  # it would end the server
-        if not isinstance(error, InvalidArgument | Unsupported):
+        known = isinstance(error, Error)
+        if not known:
             log.exception("deltawire: load")
-        _outcome = {"error": f"{type(error).__name__}: {error}"}
+        _outcome = {"error": str(error) if known else f"{type(error).__name__}: {error}"}
     if "error" in _outcome:
         log.error("deltawire: %s", _outcome["error"])
 
@@ -55,11 +56,11 @@ def member_of(model: torch.nn.Module) -> Member:
     """Of this process, which has one model that is served; made the first time."""
     global _member, _places
     if _member is not None and _member.model is not model:
-        raise Unsupported("deltawire: a draft model is not updated; it goes on with the weights it has")
+        raise Unsupported("a draft model is not updated; it goes on with the weights it has")
     if _member is None:
         settings = Settings.from_environment()
         if settings is None:
-            raise InvalidArgument("deltawire: DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set in the server's environment")
+            raise InvalidArgument("DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set in the server's environment")
         _member = Member(settings, model, engine="sglang", group=_group(), reload=lambda _: reload(model, settings.local, _))
         _places = _places_of(model)
     return _member
@@ -69,7 +70,7 @@ def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
     member = member_of(model)
     if _places_of(model) != _places:
         raise Unsupported(
-            "deltawire: SGLang has unpacked this model's weights for the update, so that they are not where they are served "
+            "SGLang has unpacked this model's weights for the update, so that they are not where they are served "
             "from; let the server follow by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
         )
     wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
@@ -106,6 +107,6 @@ def _group() -> Group:
     from sglang.srt.runtime_context import get_parallel
 
     if get_parallel().pp_size > 1:
-        raise Unsupported("deltawire: pipeline-parallel servers are reloaded from disk: deltawire follow --notify sglang=URL")
+        raise Unsupported("pipeline-parallel servers are reloaded from disk: deltawire follow --notify sglang=URL")
     group = get_tp_group()
     return TorchGroup(group.cpu_group) if group.world_size > 1 else Alone()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deltawire.engines.member import Member
+from deltawire.errors import Error
 from deltawire.sglang import loader
 from deltawire.sglang.messages import DeltawireReqInput, DeltawireReqOutput
 
@@ -64,6 +65,8 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
             return member.call(call, **options)
         with _stopped(scheduler, member):
             return member.call(call, **options)
+    except Error as error:
+        return {"error": str(error)}
     except Exception as error:
         log.exception("deltawire: %s", call)
         return {"error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,273 @@
+"""A real SGLang server (scripts/engines installs it; DELTAWIRE_ENGINES says where) and the ways its weights come from a chain.
+
+Starts are slow, so that one server takes most tests, one after the other: each leaves it serving the newest version.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sglang_server import SERVE, Server, Trainer, outputs
+
+import deltawire as dw
+
+pytestmark = pytest.mark.skipif(not SERVE.exists(), reason=f"no SGLang at {SERVE}: run scripts/engines")
+
+PORT = int(os.environ.get("DELTAWIRE_TEST_PORT", "8300"))
+LOADER = "deltawire.sglang.load"
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    return Trainer(tmp_path_factory.mktemp("sglang"))
+
+
+@pytest.fixture(scope="module")
+def local(trainer: Trainer) -> Path:
+    folder = trainer.folder / "local"
+    with dw.Replica(str(trainer.store), str(folder)) as replica:  # as `deltawire pull` does
+        replica.pull()
+    return folder
+
+
+def _settings(trainer: Trainer, local: Path, **more: str) -> dict[str, str]:
+    named = {"DELTAWIRE_STORE": str(trainer.store), "DELTAWIRE_LOCAL": str(local), "DELTAWIRE_INTERVAL": "0.5"}
+    return named | {f"DELTAWIRE_{name.upper()}": value for name, value in more.items()}
+
+
+@pytest.fixture(scope="module")
+def server(trainer: Trainer, local: Path) -> Iterator[Server]:
+    """Follows the chain; its custom loader can be called too."""
+    server = Server(
+        local, PORT, trainer.folder / "server.log", settings=_settings(trainer, local), flags=("--custom-weight-loader", LOADER)
+    )
+    try:
+        server.wait()
+        server.wait("/deltawire/ready", 60)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def plain(trainer: Trainer) -> Iterator[Server]:
+    """Knows nothing of a chain: started from what the trainer saved."""
+    server = Server(trainer.checkpoint(), PORT + 1, trainer.folder / "plain.log")
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+def _publish(trainer: Trainer, server: Server, **options: Any) -> int:
+    version = trainer.publish(**options)
+    server.wait(f"/deltawire/ready?version={version}", 60)
+    return version
+
+
+def _load(server: Server, tensors: list[tuple[str, torch.Tensor]], ranks: int = 1, **more: Any) -> tuple[int, Any]:
+    payload = base64.b64encode(pickle.dumps(tensors)).decode()
+    status, answer = server.call("/begin_weight_update", {})
+    assert status == 200, answer
+    body = {"serialized_named_tensors": [payload] * ranks, "load_format": LOADER, "flush_cache": False}
+    try:
+        return server.call("/update_weights_from_tensor", body | more)
+    finally:
+        assert server.call("/end_weight_update", {})[0] == 200
+
+
+def _proven(server: Server, version: int) -> None:
+    status, proof = server.call("/deltawire/prove", {})
+    assert status == 200
+    assert (proof["version"], proof["num_tensors"], proof["wrong"], proof["unproven"]) == (version, 47, [], [])
+
+
+def test_a_server_says_what_it_serves(server: Server, trainer: Trainer) -> None:
+    assert server.call(f"/deltawire/ready?version={trainer.version}")[0] == 200
+    assert server.call(f"/deltawire/ready?version={trainer.version + 1}")[0] == 503
+    _, status = server.call("/deltawire/status")
+    assert (status["version"], status["state"], status["error"]) == (trainer.version, "serving", None)
+    assert [(worker["tensors"], worker["reloaded"]) for worker in status["workers"]] == [(47, [])]
+    _, metrics = server.call("/deltawire/metrics")
+    assert f"deltawire_engine_weight_version {trainer.version}\n" in metrics
+    assert server.call("/model_info")[1]["weight_version"] == str(trainer.version)
+    assert server.call("/deltawire/prove?mode=some", {})[0] == 400
+
+
+def test_an_update_serves_what_a_fresh_server_serves(server: Server, trainer: Trainer, request: pytest.FixtureRequest) -> None:
+    before = outputs(server)
+    _publish(trainer, server)
+    version = _publish(trainer, server)
+    after = outputs(server)
+    assert after != before
+    _proven(server, version)
+    plain = request.getfixturevalue("plain")  # started now, from the checkpoint of this version
+    assert outputs(plain) == after
+
+
+def test_cached_prefixes_are_of_one_version(server: Server, trainer: Trainer) -> None:
+    prompt = [3 + step % 200 for step in range(64)]
+    server.generate(prompt, 2)
+    assert server.generate(prompt, 2)["meta_info"]["cached_tokens"] > 0
+    _publish(trainer, server)
+    first = server.generate(prompt, 8)
+    assert first["meta_info"]["cached_tokens"] == 0
+    again = server.generate(prompt, 8)
+    assert again["meta_info"]["cached_tokens"] > 0
+    assert again["output_ids"] == first["output_ids"]
+    assert server.generate(prompt, 2, extra_key="tenant")["meta_info"]["cached_tokens"] == 0  # a caller's own key still counts
+
+
+def _stream(server: Server, count: int, results: list[dict[str, Any]]) -> None:
+    parameters = {"temperature": 0, "max_new_tokens": count, "ignore_eos": True}
+    body = json.dumps({"input_ids": [5, 6, 7, len(results) + 8], "sampling_params": parameters, "stream": True}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/generate", data=body, headers={"Content-Type": "application/json"}
+    )
+    last: dict[str, Any] = {}
+    with urllib.request.urlopen(request, timeout=300) as reply:
+        for line in reply:
+            if line.startswith(b"data: {"):
+                last = json.loads(line[6:])
+    results.append(last)
+
+
+def _update_while_streaming(server: Server, trainer: Trainer, count: int) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    threads = [threading.Thread(target=_stream, args=(server, count, results)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    version = _publish(trainer, server)
+    assert any(thread.is_alive() for thread in threads), "requests were over before the update"
+    for thread in threads:
+        thread.join()
+    assert len(results) == 3
+    assert all(result["meta_info"]["completion_tokens"] == count for result in results)
+    _proven(server, version)
+    return results
+
+
+def test_requests_stream_through_an_update(server: Server, trainer: Trainer) -> None:
+    before = trainer.version
+    results = _update_while_streaming(server, trainer, 300)
+    # SGLang's own words say which tokens are whose.
+    versions = [{str(span["version"]) for span in result["meta_info"]["weight_versions"]} for result in results]
+    assert {str(before), str(trainer.version)} in versions
+
+
+def test_the_loader_tells_its_version(server: Server, trainer: Trainer) -> None:
+    status, answer = _load(server, [])
+    assert (status, answer["success"], answer["message"]) == (200, True, f"deltawire: version {trainer.version}")
+    version = trainer.publish()
+    status, answer = _load(server, [("deltawire.version", torch.tensor([version]))], weight_version=str(version))
+    assert (status, answer["success"]) == (200, True)
+    assert answer["message"].startswith(f"deltawire: version {version}")
+    _proven(server, version)
+
+
+def test_a_loader_that_fails_does_not_end_the_server(server: Server, trainer: Trainer) -> None:
+    before = outputs(server)
+    status, answer = _load(server, [("deltawire.version", torch.tensor([], dtype=torch.int64))])
+    assert (status, answer["success"]) == (400, False)
+    assert answer["message"].startswith("deltawire: IndexError")
+    assert outputs(server) == before
+    _proven(server, trainer.version)
+
+
+def test_two_updates_at_once(server: Server, trainer: Trainer) -> None:
+    version = trainer.publish()
+    answers: list[tuple[int, Any]] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(server.call(f"/deltawire/update?version={version}", {}))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [(200, {"version": version})] * 2
+    _proven(server, version)
+    assert server.call(f"/deltawire/update?version={version + 1}&timeout=0.2", {})[0] == 503
+
+
+def test_a_damaged_part_leaves_the_old_version_served(server: Server, trainer: Trainer) -> None:
+    old, before = trainer.version, outputs(server)
+    version = trainer.publish(damaged=True)
+    end = time.monotonic() + 60
+    while not (error := server.call("/deltawire/status")[1]["error"]):
+        assert time.monotonic() < end, "no error is shown"
+        time.sleep(0.1)
+    assert "orrupt" in error or "damaged" in error or "digest" in error, error
+    assert server.call(f"/deltawire/ready?version={version}")[0] == 503
+    assert outputs(server) == before
+    _proven(server, old)
+    trainer.deliver()
+    server.wait(f"/deltawire/ready?version={version}", 60)
+    assert server.call("/deltawire/status")[1]["error"] is None
+    _proven(server, version)
+
+
+def test_a_server_that_somebody_paused_stays_paused(server: Server, trainer: Trainer) -> None:
+    assert server.call("/pause_generation", {"mode": "in_place"})[0] == 200
+    results: list[dict[str, Any]] = []
+    thread = threading.Thread(target=_stream, args=(server, 4, results))
+    thread.start()
+    try:
+        version = _publish(trainer, server)
+        time.sleep(0.5)
+        assert thread.is_alive()
+    finally:
+        assert server.call("/continue_generation", {})[0] == 200
+    thread.join()
+    assert results[0]["meta_info"]["weight_version"] == str(version)
+
+
+def test_the_plain_path_reloads_a_server_from_disk(server: Server, plain: Server, trainer: Trainer) -> None:
+    version, folder = trainer.version, trainer.folder / "plain-local"
+    program = Path(dw.__file__).parent / "bin" / "deltawire"
+    command = [program, "follow", trainer.store, folder, "--until", str(version)]
+    command += ["--notify", f"sglang=http://127.0.0.1:{plain.port}"]
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    assert plain.call("/model_info")[1]["weight_version"] == str(version)
+    assert outputs(plain) == outputs(server)
+    plain.stop()
+
+
+def test_killed_while_versions_come_it_returns_at_the_newest(server: Server, trainer: Trainer, local: Path) -> None:
+    """The second time with two workers and caches that are dropped with every version."""
+    expected = outputs(server)
+    trainer.publish()
+    server.stop()
+    for _ in range(3):
+        trainer.publish()
+    settings = _settings(trainer, local, keep_cache="0") | {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+    again = Server(local, PORT + 2, trainer.folder / "again.log", settings=settings, flags=("--tp", "2"))
+    try:
+        again.wait()
+        again.wait(f"/deltawire/ready?version={trainer.version}", 60)
+        _proven(again, trainer.version)
+        assert len(again.call("/deltawire/status")[1]["workers"]) == 2
+        assert outputs(again) != expected
+        _update_while_streaming(again, trainer, 200)
+        prompt = [3 + step % 200 for step in range(64)]
+        again.generate(prompt, 2)
+        _publish(trainer, again)
+        assert again.generate(prompt, 2)["meta_info"]["cached_tokens"] == 0
+    finally:
+        again.stop()
