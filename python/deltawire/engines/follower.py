@@ -57,9 +57,14 @@ class Follower:
     """Goes to each version that the host's replica has pulled, one after the other, for as long as the engine lives."""
 
     def __init__(self, settings: Settings, door: Door, *, alive: Callable[[], bool] = lambda: True) -> None:
-        self.settings, self._door, self._alive = settings, door, alive
+        self._settings, self._door, self._alive = settings, door, alive
         self._busy = asyncio.Lock()
         self.seen = Seen()
+
+    @property
+    def settings(self) -> Settings:
+        """What the operator said."""
+        return self._settings
 
     async def run(self) -> None:
         """Until the engine ends."""
@@ -77,7 +82,7 @@ class Follower:
             except Exception as error:
                 failures += 1
                 self._note(error)
-                await asyncio.sleep(min(self.settings.interval, 0.5 * 2 ** min(failures, 6)))
+                await asyncio.sleep(min(self._settings.interval, 0.5 * 2 ** min(failures, 6)))
 
     async def update(self, version: int | None = None) -> int:
         """To the local version: pause, write, prove, resume. One at a time."""
@@ -86,7 +91,7 @@ class Follower:
             self.seen.state = "updating"
             began = time.perf_counter()
             try:
-                await self._door.pause(self.settings.keep_cache)
+                await self._door.pause(self._settings.keep_cache)
                 try:
                     reached = int(_same(await self._door.call("update", version=version, verify=self.settings.verify)))
                     await self._door.set_version(reached)
@@ -123,18 +128,18 @@ class Follower:
         version = _same(await self._door.call("attach"))
         await self._door.set_version(version)
         self.seen.version, self.seen.state, self.seen.error, self.seen.updated = version, "serving", None, time.time()
-        log.info("deltawire: version %d is served, compared with %s", version, self.settings.local)
+        log.info("deltawire: version %d is served, compared with %s", version, self._settings.local)
 
     async def _is_behind(self) -> bool:
-        self.seen.local = await asyncio.to_thread(local_version, self.settings.local)
+        self.seen.local = await asyncio.to_thread(local_version, self._settings.local)
         return self.seen.local is not None and self.seen.local != self.seen.version
 
     async def _wait_until_staged(self) -> None:
         """Workers read the version while the engine serves. One that cannot says why in the update."""
-        end = time.monotonic() + self.settings.timeout
+        end = time.monotonic() + self._settings.timeout
         while time.monotonic() < end:
             workers = self.seen.workers = await self._statuses()
-            goal = local_version(self.settings.local)
+            goal = local_version(self._settings.local)
             if all(goal in (worker.get("staged"), worker.get("version")) for worker in workers):
                 return
             if any(worker.get("staging_error") for worker in workers):

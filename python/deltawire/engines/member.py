@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -50,7 +51,9 @@ class Member:
 
     def call(self, call: str, **options: Any) -> dict[str, Any]:
         """`attach`, `update`, `prove` or `status`: `{"ok": ...}` or `{"error": words}`."""
-        calls = {"attach": self.attach, "update": self.update, "prove": self.prove, "status": self.status}
+        calls: dict[str, Callable[..., Any]] = {
+            "attach": self.attach, "update": self.update, "prove": self.prove, "status": self.status,
+        }  # fmt: skip
         try:
             return {"ok": calls[call](**options)}
         except Exception as error:  # an answer on every worker, whatever happens

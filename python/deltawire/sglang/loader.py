@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ _PLAIN_METHODS = ("UnquantizedLinearMethod", "UnquantizedEmbeddingMethod")
 _member: Member | None = None  # of this process
 _places: dict[str, int] = {}  # where its parameters were when they were mapped
 _outcome: dict[str, Any] | None = None  # of the last `load`
+_MAX_WAIT = 60.0  # seconds for a version that was asked for: SGLang ends a server whose scheduler does not go on for long
+
+on_version: Callable[[], None] | None = None
+"""What the scheduler wants to do when the version has changed."""
 
 
 def load(model: torch.nn.Module, named_tensors: Any) -> None:
@@ -74,7 +79,11 @@ def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
             "from; let the server follow by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
         )
     wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
-    return member.call("update", version=wanted[0] if wanted else None)
+    before = member.version
+    outcome = member.call("update", version=wanted[0] if wanted else None, timeout=min(_MAX_WAIT, member.settings.timeout))
+    if member.version != before and on_version is not None:
+        on_version()
+    return outcome
 
 
 def _places_of(model: torch.nn.Module) -> dict[str, int]:
@@ -90,11 +99,11 @@ def reload(model: torch.nn.Module, local: str, tensors: Any) -> None:
     from sglang.srt.model_loader.loader import DefaultModelLoader
 
     if all(type(method).__name__ in _PLAIN_METHODS for method in _methods(model)):
-        model.load_weights(tensors)  # type: ignore[operator]
+        model.load_weights(tensors)
         return
     device = next(model.parameters()).device
     DefaultModelLoader.restore_weights_before_loading(model, device)
-    model.load_weights(LocalCheckpoint(Path(local)).items())  # type: ignore[operator]
+    model.load_weights(LocalCheckpoint(Path(local)).items())
     DefaultModelLoader.postprocess_weights(model, device)
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from deltawire.engines.host import local_version
 from deltawire.engines.member import Member
 from deltawire.errors import Error
 from deltawire.sglang import loader
@@ -39,6 +40,7 @@ def _attach(_: Any, scheduler: Any, *__: Any, **___: Any) -> None:
     """The model is loaded and everything that changes it afterwards is done; no request is served yet."""
     if getattr(scheduler, "draft_worker", None) is not None:
         log.warning("deltawire: the draft model is not updated with the chain: fewer of its tokens will be accepted")
+    loader.on_version = lambda: _note_version(scheduler)
     answer = _call(scheduler, "attach", {})
     if "error" in answer:  # the server's half tries again, and says so to those who ask
         log.warning("deltawire: %s", answer["error"])
@@ -77,16 +79,17 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
     """A call is handled between two steps. A step may still run on the GPU; and caches may have to go."""
     from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
 
-    before, keep = member.version, member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
-    was_paused = scheduler._engine_paused
+    before, was_paused = member.version, scheduler._engine_paused
+    keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
+    # All workers do the same, though one may see a new version a little later.
+    keep = keep or not any(member.group.tell(local_version(member.settings.local) != before))
     if not keep:
         scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
     try:
         _wait_for_device(member)
         yield
         if member.version != before:
-            scheduler.record_weight_version_change(new_version=str(member.version))
-            _salt_waiting(scheduler)
+            _note_version(scheduler)
             if not keep and not scheduler.flush_cache(empty_cache=False):
                 log.warning("deltawire: cached prefixes of version %s are still there", before)
     finally:
@@ -115,8 +118,12 @@ def _salt(_: Any, scheduler: Any, request: Any) -> None:
     request.extra_key = _salted(request.extra_key)
 
 
-def _salt_waiting(scheduler: Any) -> None:
-    """Requests that have not begun: they are computed by the new version, so they must not find the old one's prefixes."""
+def _note_version(scheduler: Any) -> None:
+    """Tokens from now on are the new version's. Requests that have not begun must not find the old one's prefixes."""
+    member = loader._member
+    if member is None or member.version is None:
+        return
+    scheduler.record_weight_version_change(new_version=str(member.version))
     for request in scheduler.waiting_queue:
         if not request.output_ids and not request.kv.holds_kv:
             request.extra_key = _salted(request.extra_key)

@@ -8,6 +8,8 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+from sglang.srt.utils.auth import AuthLevel
+
 from deltawire.engines.follower import Follower
 from deltawire.engines.routes import add_routes
 from deltawire.engines.settings import Settings
@@ -20,6 +22,9 @@ def follow(http_server: Any) -> None:
     """Add the routes, and a task that lives as long as the server does."""
     app, state, settings = http_server.app, http_server.get_global_state(), Settings.from_environment()
     add_routes(app, "docs/sglang.md")
+    for route in app.routes:
+        if getattr(route, "path", None) in ("/deltawire/prove", "/deltawire/update"):
+            route.endpoint._auth_level = AuthLevel.ADMIN_OPTIONAL  # as /update_weights_from_tensor has it
     app.state.deltawire = None
     if state is None or settings is None or not getattr(app, "is_single_tokenizer_mode", False):
         log.warning("deltawire: a server with --tokenizer-worker-num over 1 does not follow by itself")
