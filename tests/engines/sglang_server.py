@@ -24,6 +24,7 @@ from engine_models import changed
 ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
 SERVE = ENGINES / "sglang" / "serve"
 MODEL = ENGINES / "vllm" / "model"
+PROGRAM = Path(dw.__file__).parent / "bin" / "deltawire"
 _START_SECONDS = 420
 
 
@@ -33,10 +34,11 @@ class Trainer:
     Servers see another folder: what is published gets there by `deliver`, damaged if a test wants it.
     """
 
-    def __init__(self, folder: Path, **publisher: Any) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder, self._own, self.store = folder, folder / "trainer", folder / "store"
         self.tensors = _read(MODEL / "model.safetensors")
-        self._options = publisher
+        for name in ("key", "other"):
+            subprocess.run([PROGRAM, "keygen", "-o", folder / name], check=True, capture_output=True)
         self._publisher: dw.Publisher | None = None
         self._extra = [path for path in MODEL.iterdir() if path.suffix == ".json"]
         self.version = -1
@@ -45,7 +47,7 @@ class Trainer:
     def publish(self, *, share: float = 0.02, damaged: bool = False) -> int:
         """A step of training."""
         if self._publisher is None:
-            self._publisher = dw.Publisher(str(self._own), self.tensors, **self._options)
+            self._publisher = dw.Publisher(str(self._own), self.tensors, keys=dw.Keys(sign=self.folder / "key"))
             self.version = self._publisher.publish(extra_files=self._extra).number
         else:
             self.tensors |= changed(self.tensors, seed=self.version + 1, share=share)
@@ -53,12 +55,22 @@ class Trainer:
         self.deliver(damaged=damaged)
         return self.version
 
-    def deliver(self, *, damaged: bool = False) -> None:
+    def forge(self) -> int:
+        """A next version that somebody else has signed. The trainer's own next one takes its place."""
+        forged = self.folder / "forged"
+        shutil.copytree(self._own, forged)
+        with dw.Publisher(str(forged), self.tensors, keys=dw.Keys(sign=self.folder / "other", change=True)) as publisher:
+            version = publisher.publish(changed(self.tensors, seed=99)).number
+        self.deliver(forged)
+        return version
+
+    def deliver(self, source: Path | None = None, *, damaged: bool = False) -> None:
         """Everything that is new or different, HEAD last, as a publisher writes it."""
-        files = [path.relative_to(self._own) for path in self._own.rglob("*") if path.is_file()]
+        source = source or self._own
+        files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
         order = {"manifests": 1, "HEAD": 2}
         for path in sorted(files, key=lambda path: order.get(path.parts[0], 0)):
-            body, target = (self._own / path).read_bytes(), self.store / path
+            body, target = (source / path).read_bytes(), self.store / path
             if damaged and path.parts[0] == "parts" and path.parts[1].startswith(f"{self.version:010}"):
                 body = body[:-64] + bytes(byte ^ 255 for byte in body[-64:])
             if target.exists() and target.read_bytes() == body:

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sglang_server import SERVE, Server, Trainer, outputs
+from sglang_server import PROGRAM, SERVE, Server, Trainer, outputs
 
 import deltawire as dw
 
@@ -47,6 +47,7 @@ def local(trainer: Trainer) -> Path:
 
 def _settings(trainer: Trainer, local: Path, **more: str) -> dict[str, str]:
     named = {"DELTAWIRE_STORE": str(trainer.store), "DELTAWIRE_LOCAL": str(local), "DELTAWIRE_INTERVAL": "0.5"}
+    named["DELTAWIRE_TRUST"] = str(trainer.folder / "key.pub")
     return named | {f"DELTAWIRE_{name.upper()}": value for name, value in more.items()}
 
 
@@ -58,7 +59,7 @@ def server(trainer: Trainer, local: Path) -> Iterator[Server]:
     )
     try:
         server.wait()
-        server.wait("/deltawire/ready", 60)
+        server.wait("/deltawire/ready", 120)
         yield server
     finally:
         server.stop()
@@ -77,7 +78,7 @@ def plain(trainer: Trainer) -> Iterator[Server]:
 
 def _publish(trainer: Trainer, server: Server, **options: Any) -> int:
     version = trainer.publish(**options)
-    server.wait(f"/deltawire/ready?version={version}", 60)
+    server.wait(f"/deltawire/ready?version={version}", 120)
     return version
 
 
@@ -206,20 +207,68 @@ def test_two_updates_at_once(server: Server, trainer: Trainer) -> None:
     assert server.call(f"/deltawire/update?version={version + 1}&timeout=0.2", {})[0] == 503
 
 
-def test_a_damaged_part_leaves_the_old_version_served(server: Server, trainer: Trainer) -> None:
-    old, before = trainer.version, outputs(server)
-    version = trainer.publish(damaged=True)
+def _error(server: Server, words: str = "") -> str:
+    """What keeps the server from going on, as its status says."""
     end = time.monotonic() + 60
-    while not (error := server.call("/deltawire/status")[1]["error"]):
-        assert time.monotonic() < end, "no error is shown"
+    while not (error := server.call("/deltawire/status")[1]["error"]) or words not in error:
+        assert time.monotonic() < end, f"no error is shown: {error}"
         time.sleep(0.1)
-    assert "orrupt" in error or "damaged" in error or "digest" in error, error
-    assert server.call(f"/deltawire/ready?version={version}")[0] == 503
+    return str(error)
+
+
+def _serves_on(server: Server, version: int, before: list[Any]) -> None:
+    assert server.call(f"/deltawire/ready?version={version + 1}")[0] == 503
     assert outputs(server) == before
-    _proven(server, old)
-    trainer.deliver()
-    server.wait(f"/deltawire/ready?version={version}", 60)
+    _proven(server, version)
+
+
+def _goes_on(server: Server, version: int) -> None:
+    server.wait(f"/deltawire/ready?version={version}", 120)
     assert server.call("/deltawire/status")[1]["error"] is None
+    _proven(server, version)
+
+
+def test_a_damaged_part_leaves_the_old_version_served(server: Server, trainer: Trainer) -> None:
+    before = outputs(server)
+    old, version = trainer.version, trainer.publish(damaged=True)
+    assert "orrupt" in _error(server)
+    _serves_on(server, old, before)
+    trainer.deliver()
+    _goes_on(server, version)
+
+
+def test_a_version_of_an_unknown_key_is_refused(server: Server, trainer: Trainer) -> None:
+    before = outputs(server)
+    assert trainer.forge() == trainer.version + 1
+    assert "sign" in _error(server)
+    _serves_on(server, trainer.version, before)
+    _goes_on(server, trainer.publish())
+
+
+def test_a_store_that_is_gone_or_of_another_run(server: Server, trainer: Trainer, tmp_path: Path) -> None:
+    before = outputs(server)
+    away = trainer.folder / "away"
+    trainer.store.rename(away)
+    assert _error(server)
+    _serves_on(server, trainer.version, before)
+    Trainer(tmp_path).store.rename(trainer.store)
+    _error(server, "run")
+    _serves_on(server, trainer.version, before)
+    trainer.store.rename(trainer.folder / "wrong")
+    away.rename(trainer.store)
+    _goes_on(server, trainer.publish())
+
+
+def test_a_reload_from_disk_takes_longer_and_changes_nothing(server: Server, trainer: Trainer) -> None:
+    version, local = _publish(trainer, server), server.call("/deltawire/status")[1]["local_folder"]
+    before = outputs(server)
+    began = time.perf_counter()
+    assert server.call("/update_weights_from_disk", {"model_path": local, "flush_cache": False})[0] == 200
+    reload = time.perf_counter() - began
+    pause = server.call("/deltawire/status")[1]["pause_seconds"]
+    print(f"pause {1e3 * pause:.1f} ms, reload from disk {1e3 * reload:.1f} ms")
+    assert pause < reload
+    assert outputs(server) == before
     _proven(server, version)
 
 
@@ -240,8 +289,7 @@ def test_a_server_that_somebody_paused_stays_paused(server: Server, trainer: Tra
 
 def test_the_plain_path_reloads_a_server_from_disk(server: Server, plain: Server, trainer: Trainer) -> None:
     version, folder = trainer.version, trainer.folder / "plain-local"
-    program = Path(dw.__file__).parent / "bin" / "deltawire"
-    command = [program, "follow", trainer.store, folder, "--until", str(version)]
+    command = [PROGRAM, "follow", trainer.store, folder, "--until", str(version)]
     command += ["--notify", f"sglang=http://127.0.0.1:{plain.port}"]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
     assert plain.call("/model_info")[1]["weight_version"] == str(version)
@@ -260,7 +308,7 @@ def test_killed_while_versions_come_it_returns_at_the_newest(server: Server, tra
     again = Server(local, PORT + 2, trainer.folder / "again.log", settings=settings, flags=("--tp", "2"))
     try:
         again.wait()
-        again.wait(f"/deltawire/ready?version={trainer.version}", 60)
+        again.wait(f"/deltawire/ready?version={trainer.version}", 120)
         _proven(again, trainer.version)
         assert len(again.call("/deltawire/status")[1]["workers"]) == 2
         assert outputs(again) != expected

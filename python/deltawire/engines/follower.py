@@ -98,7 +98,8 @@ class Follower:
                 finally:
                     await self._door.resume()
             finally:
-                self.seen.pause_seconds = time.perf_counter() - began
+                known = getattr(self._door, "paused_seconds", None)
+                self.seen.pause_seconds = time.perf_counter() - began if known is None else known
                 self.seen.pause_seconds_total += self.seen.pause_seconds
                 self.seen.state = "serving"
                 self.seen.workers = await self._statuses()

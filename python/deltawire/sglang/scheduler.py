@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,8 +66,10 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
         member = loader.member_of(scheduler.tp_worker.model_runner.model)
         if call != "update":
             return member.call(call, **options)
+        began = time.perf_counter()
         with _stopped(scheduler, member):
-            return member.call(call, **options)
+            answer = member.call(call, **options)
+        return answer | {"seconds": time.perf_counter() - began}
     except Error as error:
         return {"error": str(error)}
     except Exception as error:

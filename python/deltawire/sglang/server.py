@@ -65,6 +65,8 @@ class SglangDoor:
         from sglang.utils import TypeBasedDispatcher
 
         self._manager = manager
+        # Of the last update. A call waits until the step that runs is done: that is no pause.
+        self.paused_seconds: float | None = None
         self._ask = FanOutCommunicator(manager._dispatch_to_scheduler, get_parallel().num_dp_ranks)
         manager._result_dispatcher += TypeBasedDispatcher([(DeltawireReqOutput, self._ask.handle_recv)])
 
@@ -73,7 +75,10 @@ class SglangDoor:
         self._manager.auto_create_handle_loop()
         # Shielded: the answer of a call that nobody waits for any more would be taken for the next one's.
         outputs = await asyncio.shield(self._ask(DeltawireReqInput(call=call, options=options)))
-        return [answer for output in outputs for answer in output.answers]
+        answers = [answer for output in outputs for answer in output.answers]
+        if call == "update":
+            self.paused_seconds = max(answer.get("seconds", 0.0) for answer in answers)
+        return answers
 
     async def pause(self, keep_cache: bool) -> None:
         """Part of the update."""
