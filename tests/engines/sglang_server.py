@@ -143,9 +143,9 @@ class Server:
         assert status == 200, (answer, self.tail())
         return answer
 
-    def stop(self) -> None:
+    def stop(self, *signs: signal.Signals) -> None:
         """All of its processes."""
-        for sign in (signal.SIGTERM, signal.SIGKILL):
+        for sign in signs or (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, sign)
             except ProcessLookupError:

@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -301,7 +302,7 @@ def test_killed_while_versions_come_it_returns_at_the_newest(server: Server, tra
     """The second time with two workers and caches that are dropped with every version."""
     expected = outputs(server)
     trainer.publish()
-    server.stop()
+    server.stop(signal.SIGKILL)
     for _ in range(3):
         trainer.publish()
     settings = _settings(trainer, local, keep_cache="0") | {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
@@ -319,3 +320,25 @@ def test_killed_while_versions_come_it_returns_at_the_newest(server: Server, tra
         assert again.generate(prompt, 2)["meta_info"]["cached_tokens"] == 0
     finally:
         again.stop()
+
+
+def test_weights_in_another_dtype_come_by_sglangs_own_loader(trainer: Trainer) -> None:
+    local = trainer.folder / "converted"
+    with dw.Replica(str(trainer.store), str(local)) as replica:
+        replica.pull()
+    log = trainer.folder / "converted.log"
+    server = Server(local, PORT + 3, log, settings=_settings(trainer, local), flags=("--dtype", "float32"))
+    try:
+        server.wait()
+        server.wait("/deltawire/ready", 120)
+        before = outputs(server)
+        version = _publish(trainer, server)
+        after = outputs(server)
+        assert after != before
+        status, proof = server.call("/deltawire/prove", {})
+        assert (status, proof["version"], proof["num_tensors"], len(proof["unproven"])) == (200, version, 0, 47)
+        # The same as if SGLang had loaded everything anew.
+        assert server.call("/update_weights_from_disk", {"model_path": str(local), "flush_cache": False})[0] == 200
+        assert outputs(server) == after
+    finally:
+        server.stop()
