@@ -8,6 +8,7 @@
 - `host`: the host's replica, in a thread of one of its workers
 - `group`: the workers of one engine, who go to a version together
 - `settings`: what operators say
+- `ready`: waits, from outside, until engines serve a version
 """
 
 from deltawire.engines.group import Alone, Group, TorchGroup

@@ -1,0 +1,370 @@
+"""`deltawire.trl.WeightTransfer` as TRL calls it, against stores; tests/engines has it with a real server."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_stores import DictStore
+
+torch = pytest.importorskip("torch")
+
+import deltawire as dw  # noqa: E402
+from deltawire.trl import WeightTransfer  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
+
+
+def weights(dtype: Any = torch.float32) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(1)
+    return {f"layers.{n}.weight": torch.randn(8, 16, generator=generator).to(dtype) for n in range(3)}
+
+
+def sync(transfer: WeightTransfer, pairs: Any) -> None:
+    """The calls of `AsyncGRPOTrainer._sync_weight_merged`, in their order."""
+    transfer.pause()
+    transfer.send_weights(iter(pairs.items()))
+    transfer.resume()
+
+
+def held(store: Any, version: int) -> dict[str, Any]:
+    tensors = dw.Chain(store).tensors(version)
+    names = {"BF16": torch.bfloat16, "F32": torch.float32}
+    arrays = {spec.name: torch.empty(spec.shape, dtype=names[spec.dtype]) for spec in tensors}
+    with dw.TensorReplica(store, arrays) as replica:
+        assert replica.pull().version == version
+    return arrays
+
+
+def save(folder: Path, tensors: dict[str, Any]) -> Path:
+    safetensors = pytest.importorskip("safetensors.torch")
+    folder.mkdir()
+    safetensors.save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"model_type": "toy"}')
+    return folder
+
+
+class Gate(DictStore):
+    """Blocks what is written while it is shut; fails it when told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.open.set()
+        self.broken = False
+
+    def put(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.open.wait(20)
+        if self.broken:
+            raise dw.IoError("the disk is gone")
+        return super().put(*args, **kwargs)
+
+
+def test_it_has_all_that_the_protocol_asks_for() -> None:
+    trainer = pytest.importorskip("trl.experimental.async_grpo.async_grpo_trainer")
+    wanted = trainer.WeightTransferProtocol
+    names = [name for name, _ in inspect.getmembers(wanted, inspect.isfunction) if not name.startswith("_")]
+    assert {"init_weight_transfer", "pause", "send_weights", "resume", "destroy"} <= set(names)
+    for name in names:
+        assert list(inspect.signature(getattr(WeightTransfer, name)).parameters) == list(
+            inspect.signature(getattr(wanted, name)).parameters
+        )
+
+
+def test_each_sync_is_a_version_in_the_engines_dtype(store: str) -> None:
+    model = weights()
+    transfer = WeightTransfer(store, dtype="bfloat16")
+    transfer.init_weight_transfer()
+    sync(transfer, model)
+    assert transfer.version is not None
+    assert transfer.version.full
+    model["layers.1.weight"][0, 0] += 1
+    sync(transfer, model)
+    assert (transfer.version.number, transfer.version.num_changed) == (1, 1)
+    transfer.destroy()
+    transfer.destroy()
+    for name, tensor in held(store, 1).items():
+        assert torch.equal(tensor, model[name].bfloat16())
+
+
+def test_parameters_are_taken_as_they_are(store: str) -> None:
+    model = torch.nn.Linear(4, 4)
+    transfer = WeightTransfer(store)
+    transfer.send_weights(model.named_parameters())
+    transfer.destroy()
+    assert torch.equal(held(store, 0)["weight"], model.weight.detach())
+
+
+def test_captured_returns_before_the_upload_and_keeps_what_was_captured() -> None:
+    store, model = Gate(), weights()
+    transfer = WeightTransfer(store, wait="captured")
+    sync(transfer, model)
+    transfer.destroy()
+    store.open.clear()
+    before = model["layers.0.weight"].clone()
+    before[0, 0] = 7
+    model["layers.0.weight"][0, 0] = 7
+    sync(transfer, model)  # again after the end of a training: it goes on where the chain is
+    assert transfer.version is not None
+    assert transfer.version.number == 0
+    model["layers.0.weight"][0, 1] = 9  # the next step
+    store.open.set()
+    transfer.destroy()
+    assert transfer.version.number == 1
+    assert torch.equal(held(store, 1)["layers.0.weight"], before)
+
+
+def test_what_went_wrong_behind_a_step_is_raised_by_the_next_sync_and_nothing_is_lost() -> None:
+    store, model = Gate(), weights()
+    transfer = WeightTransfer(store, wait="captured")
+    sync(transfer, model)
+    transfer.destroy()
+    store.broken = True
+    model["layers.0.weight"][0, 0] = 7
+    sync(transfer, model)
+    with pytest.raises(dw.IoError, match="the disk is gone"):
+        sync(transfer, model)
+    store.broken = False
+    sync(transfer, model)
+    transfer.destroy()
+    assert torch.equal(held(store, 1)["layers.0.weight"], model["layers.0.weight"])
+
+
+def test_the_end_of_the_training_raises_what_nobody_has_heard_of() -> None:
+    store, model = Gate(), weights()
+    transfer = WeightTransfer(store, wait="captured")
+    sync(transfer, model)  # whole, which takes no capture
+    store.broken = True
+    model["layers.0.weight"][0, 0] = 7
+    sync(transfer, model)
+    with pytest.raises(dw.IoError, match="the disk is gone"):
+        transfer.destroy()
+    transfer.destroy()
+
+
+def test_a_store_that_hangs_is_an_error_in_time() -> None:
+    store, model = Gate(), weights()
+    transfer = WeightTransfer(store, timeout=0.2)
+    sync(transfer, model)
+    store.open.clear()
+    model["layers.0.weight"][0, 0] = 7
+    with pytest.raises(dw.Unavailable, match=r"not committed after 0.2 s"):
+        sync(transfer, model)
+    store.open.set()
+    transfer.destroy()
+    assert transfer.version is not None
+    assert transfer.version.number == 1
+
+
+def test_versions_go_on_when_training_is_resumed_from_an_older_step(store: str) -> None:
+    model = weights()
+    old = {name: tensor.clone() for name, tensor in model.items()}
+    first = WeightTransfer(store)
+    sync(first, model)
+    run = dw.Chain(store).run
+    for step in range(2):
+        model["layers.0.weight"][0, step] += 1
+        sync(first, model)
+    first.destroy()
+    second = WeightTransfer(store, run=run)
+    second.init_weight_transfer()
+    sync(second, old)
+    assert second.version is not None
+    assert (second.version.number, second.version.full, second.version.num_changed) == (3, False, 2)
+    second.destroy()
+    assert torch.equal(held(store, 3)["layers.0.weight"], old["layers.0.weight"])
+
+
+def test_another_run_is_refused(store: str) -> None:
+    missing = WeightTransfer(store, run="a" * 32)
+    with pytest.raises(dw.NotFound, match="is the store mounted"):
+        missing.init_weight_transfer()
+    seeded = WeightTransfer(store)
+    sync(seeded, weights())
+    seeded.destroy()
+    other = WeightTransfer(store, run="a" * 32)
+    with pytest.raises(dw.BaseMismatch, match="holds run"):
+        other.init_weight_transfer()
+    assert dw.Chain(store).head == 0
+
+
+def test_what_engines_could_not_serve_is_refused_before_anything_is_written(store: str) -> None:
+    transfer = WeightTransfer(store, dtype="bfloat16")
+    sync(transfer, weights())
+    transfer.destroy()
+    model = weights()
+    cases = [
+        (WeightTransfer(store), model, "published as F32, and is BF16"),
+        (WeightTransfer(store, dtype="bfloat16"), model | {"other": torch.zeros(2)}, "no such name"),
+        (WeightTransfer(store, dtype="bfloat16"), model | {"layers.0.weight": torch.zeros(2, 2)}, r"\[2, 2\].*\[8, 16\]"),
+        (WeightTransfer(store, dtype="bfloat16"), {"layers.0.weight": model["layers.0.weight"]}, "does not send"),
+    ]
+    for transfer, tensors, words in cases:
+        with pytest.raises(dw.InvalidArgument, match=words):
+            sync(transfer, tensors)
+        transfer.destroy()
+    assert dw.Chain(store).head == 0
+
+
+def test_a_failure_leaves_no_parameter_unread(store: str) -> None:
+    """Other ranks gather each of them together with this one."""
+    read = []
+
+    def gathered() -> Iterator[tuple[str, Any]]:
+        for name, tensor in (weights() | {"z": torch.zeros(1)}).items():
+            read.append(name)
+            yield name, tensor
+
+    seeded = WeightTransfer(store)
+    sync(seeded, weights())
+    with pytest.raises(dw.InvalidArgument, match="no such name"):
+        seeded.send_weights(gathered())
+    seeded.destroy()
+    assert len(read) == 4
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_a_checkpoint_seeds_the_store_and_gives_what_is_frozen(store: str, dtype: str | None, tmp_path: Path) -> None:
+    model = weights() | {"vision.weight": torch.ones(4)}
+    folder = save(tmp_path / "model", model)
+    transfer = WeightTransfer(store, checkpoint=folder, dtype=dtype)
+    transfer.init_weight_transfer()
+    assert transfer.version is not None
+    assert transfer.version.number == 0
+    assert [file.name for file in dw.Chain(store)[0].files] == ["config.json"]
+    trained = {name: tensor + 1 for name, tensor in weights().items()}
+    sync(transfer, trained)
+    transfer.destroy()
+    served = held(store, 1)
+    assert torch.equal(served["vision.weight"], torch.ones(4).to(served["vision.weight"].dtype))
+    assert torch.equal(served["layers.0.weight"], trained["layers.0.weight"].to(served["layers.0.weight"].dtype))
+    assert [file.name for file in dw.Chain(store)[1].files] == ["config.json"]
+
+
+def test_names_of_the_trainer_are_turned_into_those_of_checkpoints(store: str) -> None:
+    plain = WeightTransfer(store)
+    sync(plain, {"a.weight": torch.zeros(2), "b.weight": torch.ones(2)})
+    plain.destroy()
+    renamed = WeightTransfer(store, select=dw.Select(exclude="rope", rename=lambda name: name.removeprefix("model.")))
+    sync(renamed, {"model.a.weight": torch.zeros(2), "model.b.weight": torch.ones(2), "rope": torch.zeros(9)})
+    renamed.destroy()
+    assert dw.Chain(store).head == 0  # nothing has changed
+    split = WeightTransfer(store, tensors=lambda pairs: zip(("a.weight", "b.weight"), dict(pairs)["fused"], strict=True))
+    sync(split, {"fused": torch.tensor([[0.0, 0.0], [1.0, 2.0]])})
+    split.destroy()
+    assert dw.Chain(store)[1].num_changed == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"wait": "soon"}, dw.InvalidArgument, "captured, published, applied"),
+        ({"wait": "applied"}, dw.InvalidArgument, "needs the base_url"),
+        ({"timeout": 0}, dw.InvalidArgument, "more than 0"),
+        ({"dtype": "int8"}, dw.InvalidArgument, "int8"),
+        ({"ranks": None}, TypeError, "no option 'ranks'"),
+        ({"anchor": 3}, TypeError, "anchors=dw.Anchors"),
+    ],
+)
+def test_wrong_options_are_named(store: str, options: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        WeightTransfer(store, **options)
+
+
+# ---- servers, as far as `/deltawire/ready` goes
+
+
+class Server:
+    """Serves `version`, and says what it is told to."""
+
+    def __init__(self) -> None:
+        self.version: int | None = 0
+        self.error: str | None = None
+        self.status: int | None = None
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                wanted = int(self.path.partition("=")[2] or 0)
+                ready = outer.version is not None and outer.version >= wanted
+                words = {"ready": ready, "version": outer.version, "wanted": wanted, "error": outer.error}
+                self.send_response(outer.status or (200 if ready else 503))
+                self.end_headers()
+                self.wfile.write(json.dumps(words).encode())
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def test_a_sync_is_done_when_all_servers_serve_it(store: str, server: Server) -> None:
+    other = Server()
+    try:
+        transfer = WeightTransfer(store, base_url=[server.url + "/", other.url], timeout=20)
+        transfer.init_weight_transfer()
+        sync(transfer, model := weights())
+        assert transfer.served == [0, 0]
+        model["layers.0.weight"][0, 0] += 1
+        other.version = 5
+        timer = threading.Timer(0.3, lambda: setattr(server, "version", 1))
+        timer.start()
+        sync(transfer, model)
+        timer.join()
+        assert transfer.served == [1, 5]
+        assert "/deltawire/ready?version=1" in server.asked
+        transfer.destroy()
+    finally:
+        other.close()
+
+
+def test_a_server_that_does_not_come_is_an_error_with_its_own_words(store: str, server: Server) -> None:
+    transfer = WeightTransfer(store, base_url=server.url, timeout=0.3)
+    sync(transfer, model := weights())
+    model["layers.0.weight"][0, 0] += 1
+    server.error = "corruption: v000000001/part-00000"
+    with pytest.raises(dw.Unavailable, match=r"version 1 is not served after 0.3 s: .*serves version 0, and says: corruption"):
+        sync(transfer, model)
+    assert transfer.version is not None
+    assert transfer.version.number == 1  # it is committed; a server that comes back goes to it
+    server.version, server.error = None, None
+    with pytest.raises(dw.Unavailable, match="no version yet"):
+        sync(transfer, model)
+    server.status = 500
+    with pytest.raises(dw.Unavailable, match="answers 500"):
+        sync(transfer, model)
+    transfer.destroy()
+
+
+def test_servers_that_follow_no_chain_or_are_not_there(store: str, server: Server) -> None:
+    server.status, server.error = 404, "this server follows no chain"
+    transfer = WeightTransfer(store, base_url=server.url, timeout=20)
+    with pytest.raises(dw.InvalidArgument, match="follows no chain"):
+        transfer.init_weight_transfer()
+    transfer.destroy()
+    nobody = WeightTransfer(store, base_url="http://127.0.0.1:1", timeout=0.2)
+    with pytest.raises(dw.Unavailable, match=r"127.0.0.1:1: no answer \(.*refused"):
+        nobody.init_weight_transfer()
+    nobody.destroy()
