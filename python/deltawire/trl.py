@@ -67,7 +67,7 @@ class WeightTransfer:
         """Publish to `store`; `options` are those of `Publisher`.
 
         `wait` says when a sync is done. "captured": as soon as the weights may change again; upload and commit go on behind the
-        next step, and what went wrong is raised by the next sync; the first version, which is whole, is uploaded before that.
+        next step, and what went wrong is raised by the next sync; versions that are whole or very dense are uploaded before.
         "published": when the version is committed. "applied": when the servers at `base_url` (one, or several) serve it: the
         samples that TRL asks for from then on are of this policy. Without `wait` it is "applied" where there is a `base_url`,
         else "published". Nothing waits longer than `timeout` seconds.
@@ -103,6 +103,11 @@ class WeightTransfer:
         """The newest that is known to be committed."""
         self.served: list[int] | None = None
         """With wait="applied": what each server served when the last sync was done."""
+
+    @property
+    def run(self) -> str:
+        """The id of the chain's run; empty before the store is opened."""
+        return "" if self._publisher is None else self._publisher.run
 
     def init_weight_transfer(self) -> None:
         """Open the store, and see that the servers follow one."""
