@@ -8,13 +8,16 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 
 def make_model(folder: Path, dtype: str) -> None:
-    """Random weights of the sizes that training leaves: small steps of a small learning rate round away in most of them."""
+    """Random weights that are bfloat16, whatever `dtype` they are kept in, of sizes as training leaves them.
+
+    Which matters: at a small learning rate the steps of most weights are rounded away.
+    """
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=512,
         hidden_size=256,
         intermediate_size=768,
-        num_hidden_layers=4,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=64,
@@ -28,7 +31,7 @@ def make_model(folder: Path, dtype: str) -> None:
     with torch.no_grad():
         model.model.norm.weight.fill_(16)
         model.lm_head.weight.normal_(std=0.004)
-    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    model.bfloat16().to(getattr(torch, dtype)).save_pretrained(folder)
     vocabulary = {"<s>": 0, "</s>": 1}
     vocabulary |= {letter: number + 2 for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

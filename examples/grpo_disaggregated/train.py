@@ -31,12 +31,17 @@ def letters(completions, **_others):
     return [sum("a" <= character <= "z" for character in text) / LENGTH for text in texts]
 
 
+def rounded(pairs):
+    """Weights are served as bfloat16, also where the processor has no instructions for it and computes in float32."""
+    return ((name, tensor.bfloat16().to(tensor.dtype)) for name, tensor in pairs)
+
+
 class Watched(WeightTransfer):
     """Compares trainer and server after each sync, and writes down what it took."""
 
     def __init__(self, store, *, server, model, dtype, records, **options):
-        super().__init__(store, base_url=server, dtype=dtype, **options)
-        self._server, self._rounded, self._records = server, getattr(torch, dtype), records
+        super().__init__(store, base_url=server, dtype=dtype, tensors=rounded, **options)
+        self._server, self._records = server, records
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         self._before = None
         self.reward = None
@@ -72,8 +77,8 @@ class Watched(WeightTransfer):
         print(line(record), flush=True)
 
     def _logprobs_here(self, pairs):
-        """Of the weights that were published, which are rounded to the server's dtype, computed in float32."""
-        self._model.load_state_dict({name: tensor.to(self._rounded) for name, tensor in pairs})
+        """Of the weights that were published, computed in float32."""
+        self._model.load_state_dict(dict(rounded(pairs)))
         with torch.no_grad():
             logits = self._model(torch.tensor([PROBE])).logits[0, :-1]
         return logits.log_softmax(-1).gather(1, torch.tensor(PROBE[1:])[:, None])[:, 0]
@@ -88,12 +93,12 @@ class Watched(WeightTransfer):
 def line(record):
     """One sync."""
     if record["density"] is None:
-        return f"version {record['version']:>3}  nothing has changed yet; logprobs differ by {record['logprob_difference']:.4f}"
+        return f"version {record['version']:>3}  nothing has changed yet; logprobs differ by {record['logprob_difference']:.1e}"
     reward = "      -" if record["reward"] is None else f"{record['reward']:7.3f}"
     return (
         f"version {record['version']:>3}  reward {reward}  {record['bytes'] / 1e3:7.1f} kB of {record['full_bytes'] / 1e3:.1f}"
         f"  {100 * record['density']:5.2f} % changed  pause {1e3 * record['pause_seconds']:6.1f} ms"
-        f"  sync {record['sync_seconds']:5.2f} s  logprobs differ by {record['logprob_difference']:.4f}"
+        f"  sync {record['sync_seconds']:5.2f} s  logprobs differ by {record['logprob_difference']:.1e}"
     )
 
 
@@ -141,6 +146,7 @@ def main() -> None:
         num_generations=8,
         max_completion_length=LENGTH,
         max_staleness=2,
+        max_inflight_tasks=32,
         token_budget=2048,
         gradient_checkpointing=False,
         use_cpu=True,
