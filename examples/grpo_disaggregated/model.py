@@ -14,7 +14,7 @@ def make_model(folder: Path, dtype: str) -> None:
     """
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=512,
+        vocab_size=264,
         hidden_size=256,
         intermediate_size=768,
         num_hidden_layers=2,

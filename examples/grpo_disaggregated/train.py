@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from string import ascii_letters
 from urllib.request import Request, urlopen
 
 import torch
@@ -26,9 +27,9 @@ PROBE = list(range(40, 104))  # any tokens will do to compare logprobs
 
 
 def letters(completions, **_others):
-    """The reward: which share of a completion is lower-case letters. A tokenizer of bytes makes that 5 % by chance."""
+    """The reward: which share of a completion is letters. A tokenizer of bytes makes that 20 % by chance."""
     texts = [completion[0]["content"] for completion in completions]
-    return [sum("a" <= character <= "z" for character in text) / LENGTH for text in texts]
+    return [sum(character in ascii_letters for character in text) / LENGTH for text in texts]
 
 
 def rounded(pairs):
@@ -43,8 +44,7 @@ class Watched(WeightTransfer):
         super().__init__(store, base_url=server, dtype=dtype, tensors=rounded, **options)
         self._server, self._records = server, records
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-        self._before = None
-        self.reward = None
+        self._before = self._record = None
 
     def send_weights(self, iterator):
         """As it is, with the time that it takes; then the check."""
@@ -59,9 +59,9 @@ class Watched(WeightTransfer):
         error = (own - served).abs().max().item()
         stale = None if self._before is None else (self._before - served).abs().max().item()
         self._before = own
-        record = {
+        self._record = {
             "version": self.version.number,
-            "reward": self.reward,
+            "reward": None,
             "bytes": self.version.bytes if is_new else 0,
             "full_bytes": sum(2 * tensor.numel() for _, tensor in pairs),
             "density": self.version.density if is_new else None,
@@ -72,6 +72,12 @@ class Watched(WeightTransfer):
             "logprob_difference": error,
             "logprob_difference_to_the_step_before": stale,
         }
+        if not is_new:
+            self.rewarded(None)
+
+    def rewarded(self, reward):
+        """The step that was published last, with what TRL says of it."""
+        record = self._record | {"reward": reward}
         self._records.write(json.dumps(record) + "\n")
         self._records.flush()
         print(line(record), flush=True)
@@ -94,9 +100,9 @@ def line(record):
     """One sync."""
     if record["density"] is None:
         return f"version {record['version']:>3}  nothing has changed yet; logprobs differ by {record['logprob_difference']:.1e}"
-    reward = "      -" if record["reward"] is None else f"{record['reward']:7.3f}"
+    sizes = f"{record['bytes'] / 1e3:7.1f} kB of {record['full_bytes'] / 1e3:.1f}"
     return (
-        f"version {record['version']:>3}  reward {reward}  {record['bytes'] / 1e3:7.1f} kB of {record['full_bytes'] / 1e3:.1f}"
+        f"version {record['version']:>3}  reward {record['reward']:.3f}  {sizes}"
         f"  {100 * record['density']:5.2f} % changed  pause {1e3 * record['pause_seconds']:6.1f} ms"
         f"  sync {record['sync_seconds']:5.2f} s  logprobs differ by {record['logprob_difference']:.1e}"
     )
@@ -108,7 +114,7 @@ def name_of_the_model(server):
 
 
 class Reward(TrainerCallback):
-    """Tells the transfer what the trainer's last step was rewarded with."""
+    """Tells the transfer what the step that it has published was rewarded with: TRL knows it after the sync."""
 
     def __init__(self, transfer):
         self._transfer = transfer
@@ -116,7 +122,7 @@ class Reward(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_others):
         """After a step."""
         if logs and "reward" in logs:
-            self._transfer.reward = logs["reward"]
+            self._transfer.rewarded(logs["reward"])
 
 
 def main() -> None:
@@ -132,6 +138,7 @@ def main() -> None:
     args = parser.parse_args()
 
     stand_in()
+    torch.set_num_threads(1)  # the server has the other core
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     # TRL knows the templates that come with it, and takes no others.
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja").read_text()
@@ -147,6 +154,7 @@ def main() -> None:
         max_completion_length=LENGTH,
         max_staleness=2,
         max_inflight_tasks=32,
+        queue_maxsize=32,
         token_budget=2048,
         gradient_checkpointing=False,
         use_cpu=True,

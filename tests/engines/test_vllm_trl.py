@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from pathlib import Path
 
@@ -110,15 +112,16 @@ def test_outputs_say_which_versions_they_are_of(loop, server):
     asking = threading.Thread(target=lambda: answers.append(server.post("/inference/v1/generate", body)))
     begun = int(server.get("/weight_info")["weight_version"])
     asking.start()
-    server.wait_until(lambda status: server.call("GET", "/metrics")[1].find("vllm:num_requests_running") >= 0)
+    server.wait_until(lambda status: re.search(r"^vllm:num_requests_running\{.*\} 1\.0$", server.get("/metrics"), re.M))
     loop.step()
     loop.sync(transfer)
     reached = transfer.version.number
     asking.join(timeout=120)
     transfer.destroy()
     spans = answers[0]["choices"][0]["weight_versions"]
-    assert [spans[0]["start"], spans[-1]["end"]] == [0, 200]
-    assert {int(span["version"]) for span in spans} <= {begun, reached}
+    print(json.dumps(spans))
+    assert [int(span["version"]) for span in spans] == [begun, reached]
+    assert [spans[0]["start"], spans[0]["end"], spans[1]["end"]] == [0, spans[1]["start"], 200]
     body["sampling_params"]["max_tokens"] = 4
     (span,) = server.post("/inference/v1/generate", body)["choices"][0]["weight_versions"]
     assert span == {"version": str(reached), "start": 0, "end": 4}

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 from deltawire.errors import InvalidArgument, Unavailable
 
-_LOOK_SECONDS = 0.02  # between questions; the answer costs an engine no step
+_LOOK_SECONDS = 0.02, 0.25  # between questions, first and at most: servers log each
 _ANSWER_SECONDS = 5.0  # for one answer
 
 
@@ -24,6 +24,7 @@ def wait_until_served(servers: Sequence[str], version: int | None, timeout: floa
     """
     end = time.monotonic() + timeout
     served: dict[str, int] = {}
+    pause, longest = _LOOK_SECONDS
     while True:
         words = {}
         for server in servers:
@@ -39,7 +40,8 @@ def wait_until_served(servers: Sequence[str], version: int | None, timeout: floa
             what = "a version" if version is None else f"version {version}"
             said = "; ".join(f"{server}: {word}" for server, word in words.items())
             raise Unavailable(f"{what} is not served after {timeout:g} s: {said}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(longest, 1.5 * pause)
 
 
 def _ask(server: str, version: int | None, timeout: float) -> int | str:

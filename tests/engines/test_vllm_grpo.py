@@ -1,0 +1,42 @@
+"""examples/grpo_disaggregated, as its README says: TRL's trainer and a real server, with a store between them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from servers import ENGINES, cpu_has_bfloat16
+
+if not (ENGINES / "vllm" / "serve").exists():
+    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+pytest.importorskip("trl")
+
+RUN = Path(__file__).parents[2] / "examples/grpo_disaggregated/run"
+
+
+def test_it_learns_and_the_server_is_at_every_version(tmp_path):
+    out = tmp_path / "out"
+    done = subprocess.run([RUN, "--steps", "12", "--out", out, "--engines", ENGINES], capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "live weights of the server are version 12, bit for bit" in done.stdout
+    assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
+    steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+    assert [step["version"] for step in steps] == list(range(13)) == [step["served"] for step in steps]
+    noise = 0.05 if cpu_has_bfloat16() else 1e-4  # of the server's arithmetic
+    for step in steps[1:]:
+        assert step["bytes"] < step["full_bytes"] / 2
+        assert step["logprob_difference"] < noise
+        assert step["proof"] == {"version": step["version"], "mode": "all", "num_tensors": 25, "wrong": [], "unproven": []}
+
+
+def test_it_says_what_is_missing(tmp_path):
+    done = subprocess.run([RUN, "--engines", tmp_path, "--out", tmp_path / "out"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "there is no vLLM in" in done.stderr
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    done = subprocess.run([RUN, "--engines", ENGINES, "--out", tmp_path / "full"], capture_output=True, text=True)
+    assert "is not empty" in done.stderr
+    assert (tmp_path / "full" / "thesis.txt").exists()
