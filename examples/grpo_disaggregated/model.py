@@ -8,9 +8,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 
 def make_model(folder: Path, dtype: str) -> None:
-    """Random weights that are bfloat16, whatever `dtype` they are kept in, of sizes as training leaves them.
+    """Random weights that are bfloat16, whatever `dtype` they are kept in.
 
-    Which matters: at a small learning rate the steps of most weights are rounded away.
+    They are drawn large, with a large last norm and a small head, so that the example is short: it learns at a learning rate at
+    which most steps of most weights are rounded away.
     """
     torch.manual_seed(0)
     config = Qwen3Config(

@@ -22,7 +22,7 @@ def plot(records: Path, picture: Path) -> None:
     size.legend()
     pause.plot(versions, [1e3 * step["pause_seconds"] for step in steps], color="tab:red")
     pause.set_title("pause of the server, ms")
-    pause.set_ylim(bottom=0)
+    pause.set_yscale("log")
     density.plot(versions, [100 * step["density"] for step in steps], color="tab:purple")
     density.set_title("weights that changed, %")
     density.set_ylim(bottom=0)

@@ -67,6 +67,7 @@ class Watched(WeightTransfer):
             "density": self.version.density if is_new else None,
             "sync_seconds": seconds,
             "pause_seconds": status["pause_seconds"] if is_new else None,
+            "write_seconds": status["workers"][0]["last_pause"]["total"] if is_new else None,
             "served": status["version"],
             "proof": status["workers"][0].get("proof"),
             "logprob_difference": error,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from pathlib import Path
@@ -119,7 +118,6 @@ def test_outputs_say_which_versions_they_are_of(loop, server):
     asking.join(timeout=120)
     transfer.destroy()
     spans = answers[0]["choices"][0]["weight_versions"]
-    print(json.dumps(spans))
     assert [int(span["version"]) for span in spans] == [begun, reached]
     assert [spans[0]["start"], spans[0]["end"], spans[1]["end"]] == [0, spans[1]["start"], 200]
     body["sampling_params"]["max_tokens"] = 4
