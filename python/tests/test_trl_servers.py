@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from test_trl import sync, weights  # noqa: E402
+from test_trl import sync, weights
 
-import deltawire as dw  # noqa: E402
-from deltawire.trl import WeightTransfer  # noqa: E402
+import deltawire as dw
+from deltawire.trl import WeightTransfer
 
 
 class Server:
