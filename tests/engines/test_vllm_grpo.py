@@ -18,7 +18,8 @@ RUN = Path(__file__).parents[2] / "examples/grpo_disaggregated/run"
 
 def test_it_learns_and_the_server_is_at_every_version(tmp_path):
     out = tmp_path / "out"
-    done = subprocess.run([RUN, "--steps", "12", "--out", out, "--engines", ENGINES], capture_output=True, text=True, timeout=1200)
+    command = [RUN, "--steps", "12", "--out", out, "--engines", ENGINES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "live weights of the server are version 12, bit for bit" in done.stdout
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -6,17 +6,19 @@ import re
 import threading
 from pathlib import Path
 
-import deltawire as dw
 import pytest
 import torch
 from servers import ENGINES, VllmServer
 
+import deltawire as dw
+
 if not (ENGINES / "vllm" / "serve").exists():
     pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
 
-from deltawire.trl import WeightTransfer
 from trainers import DTYPE, make_model
 from transformers import AutoModelForCausalLM
+
+from deltawire.trl import WeightTransfer
 
 
 class Loop:

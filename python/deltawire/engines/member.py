@@ -77,6 +77,7 @@ class Member:
             if self.worker is not None:
                 self.worker.close()
             self.worker = worker
+            self._host.look()
         assert self.worker.version is not None
         return self.worker.version
 
@@ -84,9 +85,11 @@ class Member:
         """Go to the local version. With a number it is waited for, and the engine waits too: ask for what is there already."""
         self.attach()
         assert self.worker is not None
-        if version is not None:
-            self._wait_for(version, self.settings.timeout if timeout is None else timeout)
-        return self.worker.update(None, verify or self.settings.verify)
+        if version is not None or not self.settings.follow:
+            self.wait_for(version, self.settings.timeout if timeout is None else timeout)
+        reached = self.worker.update(None, verify or self.settings.verify)
+        self._host.look()
+        return reached
 
     def prove(self, mode: str = "all") -> dict[str, Any]:
         """What all workers hold against what the version says."""
@@ -107,8 +110,11 @@ class Member:
             self.worker.close()
         self._host.close()
 
-    def _wait_for(self, version: int, timeout: float) -> None:
-        """On all workers, or on none: one that goes on alone would wait for the others for ever."""
+    def wait_for(self, version: int | None, timeout: float) -> None:
+        """Until the host holds it; without a number, the newest of the store.
+
+        On all workers, or on none: one that goes on alone would wait for the others for ever.
+        """
         failure: Error | None = None
         try:
             self._host.wait_for(version, timeout)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,10 +12,9 @@ from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 
 from deltawire.engines.group import Alone, Group, TorchGroup
-from deltawire.engines.host import Host
+from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
-from deltawire.engines.worker import Worker
-from deltawire.errors import Error, InvalidArgument
+from deltawire.errors import InvalidArgument
 from deltawire.vllm.engine_settings import settings_of
 
 log = logging.getLogger("deltawire")
@@ -49,11 +45,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
         super().__init__(config, vllm_config, device, model)
-        self._settings: Settings | None = None
-        self._host: Host | None = None
-        self._worker: Worker | None = None
-        self._stop = threading.Event()
-        self._staging_error: str | None = None
+        self._member: Member | None = None
         settings = settings_of(vllm_config)
         if settings is not None:
             self._begin(settings)
@@ -68,14 +60,6 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         """Name the chain. Again with the same words: nothing happens."""
         self._said_once(lambda: self._init(init_info.settings))
 
-    def _init(self, values: dict[str, Any]) -> None:
-        settings = Settings.of({"follow": False} | values)
-        if self._settings is not None and (settings.store, settings.local) != (self._settings.store, self._settings.local):
-            raise InvalidArgument(f"deltawire: this server follows {self._settings.store} in {self._settings.local} already")
-        if self._settings is None:
-            self._begin(settings)
-        self._attached()
-
     def start_weight_update(self) -> None:
         """Nothing is prepared here: that was done while the engine served."""
 
@@ -85,31 +69,43 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """The same, from typed words."""
-        self._update(update_info.version, update_info.verify, update_info.timeout)
+        self._the_member.update(update_info.version, update_info.verify, update_info.timeout)
 
     def finish_weight_update(self) -> None:
         """Everything is done."""
 
     def shutdown(self) -> None:
         """Let go of the local folder."""
-        self._stop.set()
-        if self._worker is not None:
-            self._worker.close()
-        if self._host is not None:
-            self._host.close()
-            self._host = None
+        if self._member is not None:
+            self._member.close()
+            self._member = None
 
     # ---- what the server's half calls
 
     def call(self, call: str, **options: Any) -> Any:
         """`status`, `attach`, `update` or `prove`, with an answer instead of an exception."""
-        calls = {"status": self._status, "attach": self._attached, "update": self._update, "prove": self._prove}
-        try:
-            return {"ok": calls[call](**options)}
-        except Exception as error:  # an answer on every worker, whatever happens
-            if not isinstance(error, Error):
-                log.exception("deltawire: %s", call)
-            return {"error": f"{type(error).__name__}: {error}"}
+        if self._member is None:
+            return {"error": _NO_STORE}
+        return self._member.call(call, **options)
+
+    def _init(self, values: dict[str, Any]) -> None:
+        settings = Settings.of({"follow": False} | values)
+        if self._member is None:
+            self._begin(settings)
+        known = self._the_member.settings
+        if (settings.store, settings.local) != (known.store, known.local):
+            raise InvalidArgument(f"deltawire: this server follows {known.store} in {known.local} already")
+        self._the_member.wait_for(0, settings.timeout)
+        self._the_member.attach()
+
+    @property
+    def _the_member(self) -> Member:
+        if self._member is None:
+            raise InvalidArgument(_NO_STORE)
+        return self._member
+
+    def _begin(self, settings: Settings) -> None:
+        self._member = Member(settings, self.model, engine="vllm", group=_group(), reload=self._reload)
 
     def _said_once(self, call: Callable[[], None]) -> None:
         """A failure of all workers is raised by the last of them.
@@ -124,73 +120,6 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
                 raise
             log.warning("deltawire: %s", error)
 
-    def _begin(self, settings: Settings) -> None:
-        self._settings = settings
-        self._host = Host(settings)
-        threading.Thread(target=self._stage_ahead, name="deltawire-stage", daemon=True).start()
-
-    def _attached(self) -> int:
-        """The version that is served. The first time all weights are compared with the local checkpoint."""
-        if self._settings is None or self._host is None:
-            raise InvalidArgument("deltawire: no store was named; see /init_weight_transfer_engine")
-        if self._worker is None:
-            host, timeout = self._host, self._settings.timeout
-            worker = Worker(
-                self.model,
-                self._settings.local,
-                name=f"vllm-{socket.gethostname()}-{os.getpid()}",
-                group=_group(),
-                reload=self._reload,
-                device_bytes=self._settings.device_bytes,
-            )
-            worker.agree(lambda: host.wait_for(0, timeout))
-            worker.attach()
-            self._worker = worker
-            self._host.look()
-        assert self._worker.version is not None
-        return self._worker.version
-
-    def _update(self, version: int | None = None, verify: str | None = None, timeout: float | None = None) -> int:
-        self._attached()
-        assert self._settings is not None
-        assert self._host is not None
-        assert self._worker is not None
-        if version is not None or not self._settings.follow:
-            host, seconds = self._host, self._settings.timeout if timeout is None else timeout
-            self._worker.agree(lambda: host.wait_for(version, seconds))
-        reached = self._worker.update(None, verify or self._settings.verify)
-        self._host.look()
-        return reached
-
-    def _prove(self, mode: str = "all") -> dict[str, Any]:
-        self._attached()
-        assert self._worker is not None
-        return asdict(self._worker.prove(mode))
-
-    def _status(self) -> dict[str, Any]:
-        report = {} if self._worker is None else asdict(self._worker.report)
-        host = self._host
-        return report | {
-            "pid": os.getpid(),
-            "host_error": None if host is None else host.error,
-            "staging_error": self._staging_error,
-        }
-
-    def _stage_ahead(self) -> None:
-        """While the engine serves: what the host has pulled is made ready beside the weights."""
-        while not self._stop.wait(0.02):
-            worker = self._worker
-            if worker is None:
-                continue
-            try:
-                worker.stage()
-                self._staging_error = None
-            except Exception as error:  # told again by the update that finds nothing staged
-                if str(error) != self._staging_error:
-                    log.warning("deltawire: staging: %s", error)
-                self._staging_error = str(error)
-                self._stop.wait(0.5)
-
     def _reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
         """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
         from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
@@ -200,6 +129,9 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             self.model.load_weights(tensors)
         finally:
             finalize_layerwise_reload(self.model, self.model_config)
+
+
+_NO_STORE = "deltawire: no store was named; see /init_weight_transfer_engine"
 
 
 def _group() -> Group:
