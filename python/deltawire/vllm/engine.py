@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,11 +125,27 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
         from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 
-        initialize_layerwise_reload(self.model)
-        try:
-            self.model.load_weights(tensors)
-        finally:
-            finalize_layerwise_reload(self.model, self.model_config)
+        with _packed_anew(self.model, self.device):
+            initialize_layerwise_reload(self.model)
+            try:
+                self.model.load_weights(tensors)
+            finally:
+                finalize_layerwise_reload(self.model, self.model_config)
+
+
+@contextmanager
+def _packed_anew(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """Let experts on a CPU be packed for their kernel again: vLLM 0.32 does it when the kernel is made, and not in a reload."""
+    methods = [getattr(module, "quant_method", None) for module in model.modules()] if device.type == "cpu" else []
+    kernels = [(method, method.moe_kernel) for method in methods if getattr(method, "moe_kernel", None) is not None]
+    for method, _ in kernels:
+        method.moe_kernel = None
+    try:
+        yield
+    finally:
+        for method, kernel in kernels:
+            if method.moe_kernel is None:  # its experts were not reloaded
+                method.moe_kernel = kernel
 
 
 _NO_STORE = "deltawire: no store was named; see /init_weight_transfer_engine"
