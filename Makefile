@@ -29,13 +29,12 @@ test:    ## build and run every test
 	@$(CTEST) --preset release
 	@scripts/pytest-totals build
 
-# CI has no hour for engines that are installed for the first time on a slow line: scripts/engines goes on without them.
-test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU (8 GB in ~/.cache/deltawire-engines)
+test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB in ~/.cache (PASS=-quick: fewer)
 	@scripts/setup build python test engines && scripts/venv build/venv build
 	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
-	@cmake --build --preset release -j$(JOBS) --target deltawire_python deltawire_cli
+	@cmake --build --preset release -j$(JOBS) --target deltawire_python deltawire_cli deltawire_package_cli
 	@scripts/engines
-	@tests/engines/run
+	@tests/engines/run $(PASS)
 
 wheel:   ## the Python package with all it needs, in build/wheel
 	@scripts/setup build python && scripts/venv build/venv build wheel

@@ -1,5 +1,5 @@
-// Who reads a feed: a file for each worker, which holds a lock on it while it lives and writes there
-// which version it has. A worker that died, in whatever way, holds no lock.
+// Who reads a feed: a file for each worker, which holds a lock on it while it lives and writes
+// there which version it has. A worker that died, in whatever way, holds no lock.
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -20,10 +20,10 @@ import deltawire as dw
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python" / "tests"))
 from engine_models import changed
+from trainers import make_model
 
 ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
 SERVE = ENGINES / "sglang" / "serve"
-MODEL = ENGINES / "vllm" / "model"
 PROGRAM = Path(dw.__file__).parent / "bin" / "deltawire"
 _START_SECONDS = 420
 
@@ -36,11 +36,12 @@ class Trainer:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._own, self.store = folder, folder / "trainer", folder / "store"
-        self.tensors = _read(MODEL / "model.safetensors")
+        model = make_model(folder / "model", dtype=torch.bfloat16)
+        self.tensors = _read(model / "model.safetensors")
         for name in ("key", "other"):
             subprocess.run([PROGRAM, "keygen", "-o", folder / name], check=True, capture_output=True)
         self._publisher: dw.Publisher | None = None
-        self._extra = [path for path in MODEL.iterdir() if path.suffix == ".json"]
+        self._extra = [path for path in model.iterdir() if path.suffix == ".json"]
         self.version = -1
         self.publish()
 

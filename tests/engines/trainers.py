@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ SHAPE = dict(
 )  # fmt: skip
 
 
-def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False) -> Path:
+def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: torch.dtype = DTYPE) -> Path:
     """A random model with a tokenizer of bytes."""
     torch.manual_seed(0)
     if kind == "qwen3":
@@ -40,7 +39,7 @@ def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False) -> Path
     else:
         moe = dict(intermediate_size=256, moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
         model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **moe, tie_word_embeddings=tied))
-    model.to(DTYPE).save_pretrained(folder)
+    model.to(dtype).save_pretrained(folder)
     vocabulary = {"<s>": 0, "</s>": 1}
     vocabulary |= {letter: number + 2 for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -88,7 +87,3 @@ def new_trainer(folder: Path, kind: str = "qwen3", *, tied: bool = False, **opti
     with dw.Replica(trainer.store, folder / "local") as replica:
         replica.pull()
     return trainer
-
-
-def dtype_name() -> str:
-    return json.dumps(str(DTYPE).removeprefix("torch."))

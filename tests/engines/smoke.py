@@ -1,0 +1,35 @@
+"""Can this engine serve anything on this machine? smoke.py vllm|sglang: exit status 0 if it can. deltawire is not in it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from servers import ENGINES, Server, VllmServer, free_port
+from trainers import make_model
+
+
+def main() -> int:
+    engine = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        try:
+            if engine == "vllm":
+                with VllmServer(make_model(Path(folder) / "model"), log) as server:
+                    server.logprobs()
+            else:
+                model, port = make_model(Path(folder) / "model", dtype=torch.bfloat16), free_port()
+                with Server([str(ENGINES / "sglang" / "serve"), str(model), str(port)], port, log) as server:
+                    server.post("/generate", {"text": "hello", "sampling_params": {"max_new_tokens": 2}})
+        except AssertionError as error:
+            print(f"{engine}: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
