@@ -15,6 +15,10 @@ from deltawire.engines.checkpoint import Form
 log = logging.getLogger("deltawire")
 
 
+Place = tuple[int, torch.dtype]
+"""Memory, and as what it is counted."""
+
+
 @dataclass(frozen=True)
 class Copy:
     """A copy from a tensor of the checkpoint into a storage of the model."""
@@ -47,19 +51,19 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
     that are "loaded" are memory that nobody touches: it costs nothing but addresses.
     """
     loads = Loads()
-    places: dict[int, int] = {}
+    places: dict[Place, int] = {}
     before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
     for module_name, module in model.named_modules():
         for name, value in [*module._parameters.items(), *module._buffers.items()]:
             if not isinstance(value, torch.Tensor) or value.device.type == "meta" or value.numel() == 0:
                 continue
             before.append((module, name, value.data))
-            storage = value.untyped_storage().data_ptr()
-            if storage not in places:
-                places[storage] = len(loads.homes)
+            place = _place(value)
+            if place not in places:
+                places[place] = len(loads.homes)
                 loads.homes.append(value.detach())
                 loads.names.append([])
-            loads.names[places[storage]].append(f"{module_name}.{name}" if module_name else name)
+            loads.names[places[place]].append(f"{module_name}.{name}" if module_name else name)
     sources = {name: torch.empty(form.shape, dtype=form.dtype) for name, form in forms.items()}
     origins = {tensor.untyped_storage().data_ptr(): name for name, tensor in sources.items() if tensor.numel()}
     # A model that wants to see values (a scale, a flag) gets zeros, rather than what was in that memory.
@@ -73,26 +77,31 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
     return loads
 
 
+def _place(tensor: torch.Tensor) -> Place:
+    return tensor.untyped_storage().data_ptr(), tensor.dtype
+
+
 def _named(sources: dict[str, torch.Tensor], recorder: _Recorder) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in sources.items():
         recorder.current = name
         yield name, tensor
 
 
-def _put_back(before: list[tuple[torch.nn.Module, str, torch.Tensor]], loads: Loads, places: dict[int, int]) -> None:
+def _put_back(before: list[tuple[torch.nn.Module, str, torch.Tensor]], loads: Loads, places: dict[Place, int]) -> None:
     """A loader may have given a parameter other memory, which the recorder cannot see."""
     for module, name, data in before:
         now = module._parameters.get(name, module._buffers.get(name))
         if now is None or now.data_ptr() == data.data_ptr():
             continue
-        loads.odd_homes.add(places[data.untyped_storage().data_ptr()])
+        loads.odd_homes.add(places[_place(data)])
         now.data = data
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, loads: Loads, places: dict[int, int], origins: dict[int, str]) -> None:
+    def __init__(self, loads: Loads, places: dict[Place, int], origins: dict[int, str]) -> None:
         super().__init__()
         self._loads, self._places, self._origins = loads, places, origins
+        self._storages = {storage: home for (storage, _), home in places.items()}
         self.current = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -115,14 +124,18 @@ class _Recorder(TorchDispatchMode):
                 continue
             value = args[number] if number < len(args) else kwargs.get(argument.name)
             if isinstance(value, torch.Tensor) and value.device.type != "meta":
-                home = self._places.get(value.untyped_storage().data_ptr())
+                storage, _ = place = _place(value)
+                if storage in self._storages and place not in self._places:  # through a view of another dtype
+                    self._loads.odd_homes.add(self._storages[storage])
+                    self._loads.odd_tensors.add(self.current)
+                home = self._places.get(place, self._storages.get(storage))
                 if home is not None:
                     return value, home
         return None
 
     def _note(self, target: torch.Tensor, source: torch.Tensor, home: int) -> None:
         origin = self._origins.get(source.untyped_storage().data_ptr()) if source.numel() else None
-        if origin is None or source.dtype != target.dtype or target.numel() == 0:
+        if origin is None or source.dtype != target.dtype or target.numel() == 0 or _place(target) not in self._places:
             self._loads.odd_homes.add(home)
             self._loads.odd_tensors.add(origin or self.current)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from deltawire import _core
-from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.group import Alone, Group
 from deltawire.engines.host import local_version
 from deltawire.engines.loads import Loads, record_loads
@@ -37,7 +37,7 @@ class Staged:
     version: int
     base: int
     exchange: Exchange
-    reload: list[str]  # tensors that the engine has to load itself
+    reload: list[tuple[str, torch.Tensor]]  # what the engine has to load itself: the local checkpoint may go on meanwhile
     from_feed: bool
     seconds: float
 
@@ -159,18 +159,18 @@ class Worker:
         homes = {window.array for name in differing for window in the_map.windows[name]}
         names = set(the_map.odd)
         the_map.set_odd(homes)
-        self._engine_reload(checkpoint, the_map.odd)
+        self._engine_reload(checkpoint.items(the_map.odd))
         the_map.odd = names
         still = the_map.differing(checkpoint, differing)
         the_map.set_odd({window.array for name in still for window in the_map.windows[name]})
 
-    def _engine_reload(self, checkpoint: LocalCheckpoint, names: set[str]) -> None:
+    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         if self._reload is None:
+            names = sorted(name for name, _ in tensors)
             raise BaseMismatch(
-                f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: "
-                f"{', '.join(sorted(names)[:5])}"
+                f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: {', '.join(names[:5])}"
             )
-        self._reload(checkpoint.items(names))
+        self._reload(iter(tensors))
 
     # ---- staging
 
@@ -201,17 +201,30 @@ class Worker:
             from_feed = False
             lists, reload = self._compare(goal), the_map.odd
         self._digests_of(goal)
+        tensors = self._read(goal, reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
-        return Staged(goal, self.version, exchange, sorted(reload), from_feed, time.perf_counter() - began)
+        return Staged(goal, self.version, exchange, tensors, from_feed, time.perf_counter() - began)
 
     def _compare(self, goal: int) -> list[Any]:
+        lists = self._the_map.from_checkpoint(self._checkpoint(goal), self._the_map.plain)
+        self._check_still(goal)
+        return lists
+
+    def _read(self, goal: int, names: Collection[str]) -> list[tuple[str, torch.Tensor]]:
+        tensors = list(self._checkpoint(goal).items(names))
+        self._check_still(goal)
+        return tensors
+
+    def _checkpoint(self, goal: int) -> LocalCheckpoint:
         checkpoint = LocalCheckpoint(Path(self.local))
-        if checkpoint.forms.keys() != self._the_map.forms.keys():
+        if _shapes(checkpoint.forms) != _shapes(self._the_map.forms):
             raise BaseMismatch(f"version {goal} has other tensors than the model that is served: start the engine anew")
-        lists = self._the_map.from_checkpoint(checkpoint, self._the_map.plain)
+        return checkpoint
+
+    def _check_still(self, goal: int) -> None:
+        """What was read is of that version, all of it."""
         if local_version(self.local) != goal:
             raise Unavailable(f"{self.local}: went on from version {goal} while it was read")
-        return lists
 
     # ---- writing
 
@@ -275,7 +288,7 @@ class Worker:
         pause.swap = time.perf_counter() - clock
         if staged.reload:
             clock = time.perf_counter()
-            self._engine_reload(LocalCheckpoint(Path(self.local)), set(staged.reload))
+            self._engine_reload(staged.reload)
             pause.reload = time.perf_counter() - clock
 
     def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
@@ -288,7 +301,7 @@ class Worker:
             self.version = None
             checkpoint = LocalCheckpoint(Path(self.local))
             self._the_map.copy_in(checkpoint, self._the_map.plain)
-            self._engine_reload(checkpoint, self._the_map.odd)
+            self._engine_reload(checkpoint.items(self._the_map.odd))
             return
         if self._pause is not None and self._pause.swap:
             staged.exchange.swap()
@@ -359,3 +372,7 @@ class Worker:
         if others:
             raise Cancelled("; ".join(others))
         return result
+
+
+def _shapes(forms: Mapping[str, Form]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    return {name: (form.dtype, form.shape) for name, form in forms.items()}

@@ -136,7 +136,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 @contextmanager
 def _packed_anew(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
     """Let experts on a CPU be packed for their kernel again: vLLM 0.32 does it when the kernel is made, and not in a reload."""
-    methods = [getattr(module, "quant_method", None) for module in model.modules()] if device.type == "cpu" else []
+    methods: list[Any] = [getattr(module, "quant_method", None) for module in model.modules()] if device.type == "cpu" else []
     kernels = [(method, method.moe_kernel) for method in methods if getattr(method, "moe_kernel", None) is not None]
     for method, _ in kernels:
         method.moe_kernel = None

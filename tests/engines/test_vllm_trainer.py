@@ -1,0 +1,58 @@
+"""vLLM's own trainer flow: `send_weights()` of the backend deltawire, with a real server."""
+
+from __future__ import annotations
+
+import pytest
+from servers import ENGINES, VllmServer
+
+if not (ENGINES / "vllm" / "serve").exists():
+    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+
+import torch
+from trainers import DTYPE, make_model
+from transformers import AutoModelForCausalLM
+from vllm.distributed.weight_transfer.base import ModuleSource
+from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+from deltawire.vllm.plugin import register
+from deltawire.vllm.trainer import DeltawireTrainerInit
+
+
+class Client:
+    """What vLLM asks of a trainer's client, over HTTP."""
+
+    def __init__(self, server: VllmServer) -> None:
+        self._server = server
+
+    def init_weight_transfer_engine(self, init_info: dict) -> None:
+        self._server.post("/init_weight_transfer_engine", {"init_info": init_info})
+
+    def start_weight_update(self) -> None:
+        self._server.post("/start_weight_update")
+
+    def update_weights(self, update_info: dict) -> None:
+        self._server.post("/update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        self._server.post("/finish_weight_update", {"weight_version": weight_version})
+
+
+def test_send_weights(tmp_path):
+    register()
+    folder = make_model(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPE)
+    with VllmServer(folder, tmp_path / "server.log", deltawire={}) as server:
+        info = DeltawireTrainerInit(rank=0, store=str(tmp_path / "store"), local=str(tmp_path / "local"), timeout=60)
+        trainer = WeightTransferTrainerFactory.trainer_init(info, client=Client(server), source=ModuleSource(model))
+        for _ in range(2):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(1.01)
+            trainer.send_weights()
+        assert server.get("/weight_info")["weight_version"] == "2"
+        server.call("POST", "/reset_prefix_cache")
+        ours = server.logprobs()
+        trainer.shutdown()
+    model.save_pretrained(folder)
+    with VllmServer(folder, tmp_path / "fresh.log") as fresh:
+        assert ours == pytest.approx(fresh.logprobs(), abs=1e-5)
