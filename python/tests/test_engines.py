@@ -250,6 +250,23 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     assert set(proven.unproven) == set(odd)
 
 
+def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
+    engine = Repacked()
+    engine.load_weights(chain.tensors.items())
+    engine.pack()
+    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
+    worker.attach()
+    first = chain.step(1)
+    tensors = chain.tensors
+    worker.stage()
+    chain.step(2)
+    assert worker.update(first) == first
+    expected = Repacked()
+    expected.load_weights(tensors.items())
+    expected.pack()
+    assert_same(engine, expected)
+
+
 def test_recording_writes_nothing(chain):
     engine = loaded(chain.tensors)
     before = {name: bits(value).clone() for name, value in engine.named_parameters()}
@@ -265,6 +282,30 @@ def test_recording_writes_nothing(chain):
         for window in windows:
             window.of_array(covered[window.array]).add_(1)
     assert all(int(array.max()) == 1 for array in covered), "nothing is written twice"
+
+
+class Viewed(Engine):
+    """Writes its norm through a view of another dtype, and converts another."""
+
+    def load_weights(self, weights) -> None:
+        for name, tensor in weights:
+            if name == "model.norm.weight":
+                self.norm.data.view(torch.uint8).copy_(tensor.view(torch.uint8))
+            elif name.endswith("input_layernorm.weight"):
+                self.layers[int(name.split(".")[2])].norm.data.copy_(tensor.float() + 1)
+            else:
+                super().load_weights([(name, tensor)])
+
+
+def test_nothing_is_written_by_loaders_that_are_no_plain_copies(chain):
+    engine = Viewed()
+    engine.load_weights(chain.tensors.items())
+    before = {name: bits(value).clone() for name, value in engine.named_parameters()}
+    loads = record_loads(engine, LocalCheckpoint(Path(chain.local)).forms)
+    for name, value in engine.named_parameters():
+        assert torch.equal(bits(value), before[name]), name
+    odd = {name for home in loads.odd_homes for name in loads.names[home]}
+    assert odd == {"norm", "layers.0.norm", "layers.1.norm"}
 
 
 @pytest.mark.parametrize(

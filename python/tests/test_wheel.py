@@ -46,13 +46,17 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "manylinux" in wheel.name
     venv.create(folder / "bare")
     pip = [sys.executable, "-m", "pip", "--python", folder / "bare/bin/python", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True, env=_clean())
     return folder / "bare"
 
 
+def _clean() -> dict[str, str]:
+    """Without the package of the build folder, which pip would take for an installed one."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def run(*command: str | Path, folder: Path) -> str:
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(command, cwd=folder, env=clean, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(command, cwd=folder, env=_clean(), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def test_it_brings_every_library(bare: Path, tmp_path: Path) -> None:
