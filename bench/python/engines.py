@@ -3,7 +3,8 @@
 usage: engines.py [--layers N] [--changed SHARE] [--local FOLDER] [--tp N] [--repeat N]
 
 Publishes versions of a model in Hugging Face's layout (36 layers are 8.19 B parameters, Qwen3-8B's shape), lets a replica of the
-host pull them, and a worker stage and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` ranks. Prints what is staged, and the parts of the pause: the swap, and the proof of all tensors.
+host pull them, and a worker stage and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` ranks.
+Prints what is staged, and the parts of the pause: the swap, and the proof of all tensors.
 """
 
 from __future__ import annotations
@@ -123,6 +124,17 @@ class Sum:
         return f"{min(self.times):8.2f} {statistics.median(self.times):8.2f} ms"
 
 
+def numpy_seconds(worker: Worker, local: str) -> float:
+    """What `array[offsets] = values` takes for what is staged, on copies of the arrays."""
+    assert worker.version is not None and worker._staged is not None
+    lists, _ = worker._the_map.from_feed(local, worker.version, worker._staged.version, 0)
+    copies = [array.numpy().copy() for array, _, _ in lists]
+    began = time.perf_counter()
+    for array, (_, offsets, values) in zip(copies, lists, strict=True):
+        array[offsets] = values
+    return time.perf_counter() - began
+
+
 def measure(options: argparse.Namespace, local: Path) -> None:
     tensors = tensors_of(options.layers, options.scale)
     total = sum(tensor.numel() for tensor in tensors.values())
@@ -149,6 +161,8 @@ def measure(options: argparse.Namespace, local: Path) -> None:
                 began = time.perf_counter()
                 worker.stage()
                 parts.setdefault((name, "stage, while it serves"), Sum()).add(time.perf_counter() - began)
+                if DEVICE == "cpu":
+                    parts.setdefault((name, "numpy writes the same"), Sum()).add(numpy_seconds(worker, str(local)))
                 report = worker.report
                 staged = (report.staged_device_bytes, report.staged_host_bytes)
                 whole = worker._the_map is not None and worker is next(iter(workers.values()))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -28,6 +29,10 @@ class Scene:
 
     def __init__(self, folder: Path, **options: object) -> None:
         self.folder = folder
+        self.local = folder / "local"
+        self.local.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "deltawire-test", self.local]
+        self.is_small_disk = subprocess.run(mount, capture_output=True, check=False).returncode == 0
         self.trainer: Trainer = new_trainer(folder, **options)
         self.link = folder / "served"
         self.link.symlink_to(self.trainer.store)
@@ -56,6 +61,8 @@ def scene(tmp_path_factory):
     made = Scene(tmp_path_factory.mktemp("vllm"))
     yield made
     made.trainer.close()
+    if made.is_small_disk:
+        subprocess.run(["umount", "-l", made.local], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +170,22 @@ def test_a_store_that_is_gone_for_a_while(scene, server):
         server.logprobs()
     server.wait_for(version)
     assert server.status()["error"] is None
+
+
+def test_a_full_disk_leaves_the_old_version(scene, server):
+    if not scene.is_small_disk:
+        pytest.skip("no small disk can be mounted here")
+    held = server.status()["version"]
+    ballast = scene.local / "ballast"
+    free = shutil.disk_usage(scene.local).free
+    ballast.write_bytes(bytes(free))
+    version = scene.trainer.step()
+    status = server.wait_until(lambda status: "o space" in str(status["error"]))
+    assert status["version"] == held
+    server.logprobs()
+    ballast.unlink()
+    server.wait_for(version)
+    assert_proven(server, version)
 
 
 def test_another_run_is_refused(scene, server):
