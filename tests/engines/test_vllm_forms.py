@@ -96,3 +96,16 @@ def test_an_untrusted_version_is_refused(tmp_path):
         assert status["version"] is None
         assert server.call("GET", "/deltawire/ready")[0] == 503
         server.logprobs()
+
+
+def test_the_plain_path_reloads_a_server_from_disk(tmp_path):
+    """Without a plugin: `deltawire follow --notify` patches the local checkpoint, and the server loads it again."""
+    trainer = new_trainer(tmp_path)
+    with VllmServer(tmp_path / "local", tmp_path / "server.log") as server:
+        version = trainer.step()
+        url = f"vllm=http://127.0.0.1:{server.port}"
+        command = [PROGRAM, "follow", trainer.store, tmp_path / "local", "--notify", url, "--until", str(version)]
+        subprocess.run(command, check=True, timeout=120, capture_output=True)
+        server.call("POST", "/reset_prefix_cache")
+        ours = answers(server)
+    assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log"))
