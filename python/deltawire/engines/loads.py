@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +45,8 @@ class Loads:
     # Checkpoint tensors and parameters that were written in another way: converted, computed, replaced.
     odd_tensors: set[str] = field(default_factory=set)
     odd_homes: set[int] = field(default_factory=set)
+    # Of those that were written in another way: at least one from nobody knows which tensor.
+    from_anywhere: bool = False
 
 
 def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
@@ -71,9 +76,11 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
         if tensor.numel() <= 64:
             tensor.zero_()
     recorder = _Recorder(loads, places, origins)
-    with torch.no_grad(), recorder:
-        model.load_weights(_named(sources, recorder))
-    _put_back(before, loads, places)
+    try:
+        with torch.no_grad(), recorder, _without_threads():
+            model.load_weights(_named(sources, recorder))
+    finally:
+        _put_back(before, loads, places, origins)
     return loads
 
 
@@ -81,19 +88,49 @@ def _place(tensor: torch.Tensor) -> Place:
     return tensor.untyped_storage().data_ptr(), tensor.dtype
 
 
+@contextmanager
+def _without_threads() -> Iterator[None]:
+    """What this thread gives to a pool is done at once: a mode of torch is not seen by other threads, which would write."""
+    own, submit = threading.get_ident(), ThreadPoolExecutor.submit
+
+    def submit_here(self: ThreadPoolExecutor, call: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        if threading.get_ident() != own:
+            return submit(self, call, *args, **options)
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*args, **options))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    ThreadPoolExecutor.submit = submit_here  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
+
+
 def _named(sources: dict[str, torch.Tensor], recorder: _Recorder) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in sources.items():
-        recorder.current = name
+        recorder.begin(name)
         yield name, tensor
+    recorder.begin("")
 
 
-def _put_back(before: list[tuple[torch.nn.Module, str, torch.Tensor]], loads: Loads, places: dict[Place, int]) -> None:
+def _put_back(
+    before: list[tuple[torch.nn.Module, str, torch.Tensor]], loads: Loads, places: dict[Place, int], origins: dict[int, str]
+) -> None:
     """A loader may have given a parameter other memory, which the recorder cannot see."""
     for module, name, data in before:
         now = module._parameters.get(name, module._buffers.get(name))
         if now is None or now.data_ptr() == data.data_ptr():
             continue
         loads.odd_homes.add(places[_place(data)])
+        origin = origins.get(now.untyped_storage().data_ptr()) if now.numel() else None
+        if origin is None:
+            loads.from_anywhere = True
+        else:
+            loads.odd_tensors.add(origin)
         now.data = data
 
 
@@ -102,19 +139,29 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self._loads, self._places, self._origins = loads, places, origins
         self._storages = {storage: home for (storage, _), home in places.items()}
-        self.current = ""
+        self._current = ""  # the tensor that is loaded, of those that are loaded one after the other
+        self._looked_at: torch.Tensor | None = None  # as a number
+
+    def begin(self, name: str) -> None:
+        """The next tensor is handed out; none: there are no more."""
+        self._current, self._looked_at = name, None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         written = self._written(func, args, kwargs or {})
+        name = func._schema.name
         if written is None:
+            if name == "aten::_local_scalar_dense" and args[0].untyped_storage().data_ptr() in self._origins:
+                self._looked_at = args[0]
             return func(*args, **(kwargs or {}))
         tensor, home = written
-        name = func._schema.name
         if name == "aten::copy_":
             self._note(tensor, args[1], home)
+        elif name == "aten::fill_" and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            self._note(tensor, args[1], home)
+        elif name == "aten::fill_" and self._looked_at is not None:  # `fill_(tensor.item())`: engines load scalars so
+            self._note(tensor, self._looked_at, home)
         elif name not in ("aten::fill_", "aten::zero_"):  # padding, which stays what it is
-            self._loads.odd_homes.add(home)
-            self._loads.odd_tensors.add(self.current)
+            self._note_odd(home, None)
         return tensor
 
     def _written(self, func: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
@@ -126,8 +173,7 @@ class _Recorder(TorchDispatchMode):
             if isinstance(value, torch.Tensor) and value.device.type != "meta":
                 storage, _ = place = _place(value)
                 if storage in self._storages and place not in self._places:  # through a view of another dtype
-                    self._loads.odd_homes.add(self._storages[storage])
-                    self._loads.odd_tensors.add(self.current)
+                    self._note_odd(self._storages[storage], None)
                 home = self._places.get(place, self._storages.get(storage))
                 if home is not None:
                     return value, home
@@ -135,11 +181,22 @@ class _Recorder(TorchDispatchMode):
 
     def _note(self, target: torch.Tensor, source: torch.Tensor, home: int) -> None:
         origin = self._origins.get(source.untyped_storage().data_ptr()) if source.numel() else None
-        if origin is None or source.dtype != target.dtype or target.numel() == 0 or _place(target) not in self._places:
-            self._loads.odd_homes.add(home)
-            self._loads.odd_tensors.add(origin or self.current)
+        if target.numel() == 0:
             return
+        if origin is None or source.dtype != target.dtype or source.numel() > target.numel() or _place(target) not in self._places:
+            self._note_odd(home, origin)
+            return
+        if source.numel() == 1:  # a scalar has no dimensions, or some
+            source = source.reshape(())
         source = source.expand(target.shape)
         self._loads.copies.append(
             Copy(origin, source.storage_offset(), source.stride(), home, target.storage_offset(), target.stride(), target.shape)
         )
+
+    def _note_odd(self, home: int, origin: str | None) -> None:
+        self._loads.odd_homes.add(home)
+        tensor = origin or self._current
+        if tensor:
+            self._loads.odd_tensors.add(tensor)
+        else:
+            self._loads.from_anywhere = True

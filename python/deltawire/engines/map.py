@@ -45,6 +45,8 @@ class EngineMap:
         # Tensors that go through the engine's own loader.
         self.odd: set[str] = set()
         self.set_odd(odd, loads.odd_tensors)
+        if loads.from_anywhere:
+            self.odd |= set(self.unseen)
 
     def set_odd(self, homes: Iterable[int], tensors: Iterable[str] = ()) -> None:
         """What is in these arrays is not a plain copy: their modules go through the engine's own loader."""
