@@ -15,9 +15,9 @@ from engine_models import Engine  # noqa: E402
 from test_engines import Chain, Rank, Repacked, assert_same, loaded, together  # noqa: E402
 from torch import nn  # noqa: E402
 
-from deltawire.engines import Worker  # noqa: E402
+from deltawire.engines import Settings, Worker  # noqa: E402
 from deltawire.engines import worker as worker_module  # noqa: E402
-from deltawire.engines.map import bits  # noqa: E402
+from deltawire.engines.member import Member  # noqa: E402
 
 
 class Threaded(Engine):
@@ -88,3 +88,190 @@ def test_parameters_that_are_not_copied_are_updated_too(tmp_path, kind):
     assert worker.update() == 1
     assert model.scale.item() == 0.75
     assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
+
+
+def ranks(chain, engines, **options):
+    world = len(engines)
+    barrier, words = threading.Barrier(world, timeout=10), [None] * world
+    return [
+        Worker(engine, chain.local, name=f"w{rank}", group=Rank(rank, world, barrier, words), **options)
+        for rank, engine in enumerate(engines)
+    ]
+
+
+def packed(tensors) -> Repacked:
+    engine = Repacked()
+    engine.load_weights(tensors.items())
+    engine.pack()
+    return engine
+
+
+def test_ranks_attach_to_one_version(tmp_path):
+    chain = Chain(tmp_path)
+    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    workers = ranks(chain, engines)
+    for worker, engine in zip(workers, engines, strict=True):
+        worker._reload = engine.load_weights
+    attach, first = workers[1]._attach, threading.Event()
+
+    def later():
+        if not first.is_set():
+            first.set()
+            workers[0]._done.wait(10)
+            chain.step(1)
+        return attach()
+
+    attach_first = workers[0]._attach
+
+    def early():
+        result = attach_first()
+        workers[0]._done.set()
+        return result
+
+    workers[0]._done = threading.Event()
+    workers[0]._attach, workers[1]._attach = early, later
+    assert together(workers, lambda w: w.attach()) == [1, 1]
+    for rank, engine in enumerate(engines):
+        assert_same(engine, loaded(chain.tensors, rank=rank, world=2))
+
+
+def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
+    chain = Chain(tmp_path)
+    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    before = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    workers = ranks(chain, engines)
+    together(workers, lambda w: w.attach())
+    chain.step(1)
+    of = workers[1]._pieces.of
+    workers[1]._pieces.of = lambda name: (_ for _ in ()).throw(RuntimeError("CUDA out of memory"))
+    results = together(workers, lambda w: w.update())
+    assert isinstance(results[0], dw.errors.Cancelled), results
+    assert "out of memory" in str(results[0])
+    assert "out of memory" in str(results[1])
+    for engine, expected in zip(engines, before, strict=True):
+        assert_same(engine, expected)
+    results = together(workers, lambda w: w.prove())
+    assert isinstance(results[0], dw.errors.Cancelled), results
+    workers[1]._pieces.of = of
+    assert together(workers, lambda w: w.update()) == [1, 1]
+
+
+def test_attaching_fails_on_all_ranks(tmp_path, monkeypatch):
+    chain = Chain(tmp_path)
+    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    workers = ranks(chain, engines)
+    held = worker_module._core.FeedWorker(chain.local, "w1", 0)  # somebody else's
+    results = together(workers, lambda w: w.attach())
+    assert [type(result) for result in results] == [dw.errors.Cancelled, dw.errors.Conflict], results
+    assert [worker.version for worker in workers] == [None, None]
+    held.leave()
+    assert together(workers, lambda w: w.attach()) == [0, 0]
+
+
+def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
+    chain = Chain(tmp_path)
+    engines = [packed(chain.tensors), loaded(chain.tensors)]
+    workers = ranks(chain, engines)
+    workers[0]._reload, workers[1]._reload = engines[0].reload, engines[1].load_weights
+    assert together(workers, lambda w: w.attach()) == [0, 0]
+    chain.step(1)
+    write = workers[1]._write
+
+    def fails(staged, pause):
+        write(staged, pause)
+        raise RuntimeError("broken")
+
+    workers[1]._write = fails
+    results = together(workers, lambda w: w.update())
+    assert all("broken" in str(result) for result in results), results
+    assert_same(engines[0], packed(chain.tensors))
+    assert_same(engines[1], loaded(chain.tensors))
+    assert [worker.version for worker in workers] == [None, None], "all, so that all attach again"
+    workers[1]._write = write
+    assert together(workers, lambda w: w.attach()) == [1, 1]
+
+
+def test_a_reload_takes_the_version_that_is_written(tmp_path):
+    chain = Chain(tmp_path)
+    engine = packed(chain.tensors)
+    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
+    worker.attach()
+    chain.step(1)
+    worker.stage()
+    chain.step(2)  # the local checkpoint goes on before the pause
+    with pytest.raises(dw.errors.Unavailable, match="went on"):
+        worker.update(1)
+    assert worker.version == 0
+    assert worker.update() == 2
+    assert_same(engine, packed(chain.tensors))
+    # In the middle of the reload.
+    chain.step(3)
+    reload = engine.reload
+
+    def slow(weights):
+        weights = dict(weights)
+        chain.step(4)
+        reload(weights.items())
+
+    worker._reload = slow
+    with pytest.raises(dw.errors.Unavailable, match="went on"):
+        worker.update()
+    assert worker.version is None
+    worker._reload = reload
+    assert worker.attach() == 5
+    assert_same(engine, packed(chain.tensors))
+
+
+
+
+def test_what_is_staged_for_another_version_is_not_written(tmp_path):
+    chain = Chain(tmp_path)
+    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    workers = ranks(chain, engines)
+    together(workers, lambda w: w.attach())
+    chain.step(1)
+    one = chain.tensors
+    workers[1]._group, group = worker_module.Alone(), workers[1]._group
+    workers[1].update(1, "off")
+    workers[1]._group = group
+    chain.step(2)
+    workers[1].stage()
+    assert together(workers, lambda w: w.update(1, "off")) == [1, 1]
+    for rank, engine in enumerate(engines):
+        assert_same(engine, loaded(one, rank=rank, world=2))
+
+
+def test_a_worker_that_does_not_know_its_version_does_not_update(tmp_path):
+    chain = Chain(tmp_path)
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    chain.step(1)
+    worker.version = None
+    with pytest.raises(dw.errors.Unavailable, match="attach"):
+        worker.update(verify="off")
+
+
+def test_a_member_attaches_again_after_a_reload_that_failed(tmp_path):
+    chain = Chain(tmp_path)
+    chain.replica.close()
+    engine = packed(chain.tensors)
+    calls = []
+
+    def reload(weights):
+        calls.append(len(calls))
+        if len(calls) in (2, 3):  # in the update, and when all weights are loaded
+            raise RuntimeError("no room")
+        engine.reload(weights)
+
+    settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
+    member = Member(settings, engine, engine="test", reload=reload)
+    try:
+        assert member.call("attach") == {"ok": 0}
+        chain.step(1, pull=False)
+        assert "no room" in member.call("update", version=1)["error"]
+        assert member.version is None
+        assert member.call("update", version=1) == {"ok": 1}
+        assert_same(engine, packed(chain.tensors))
+    finally:
+        member.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+from deltawire.errors import Cancelled, Error, InternalError
 
 
 class Group(Protocol):
@@ -39,3 +42,17 @@ class TorchGroup:
         heard: list[Any] = [None] * self.size
         self._dist.all_gather_object(heard, words, group=self._group)
         return heard
+
+
+def as_error(error: Exception) -> Error:
+    """The engine's own code may raise anything."""
+    return error if isinstance(error, Error) else InternalError(f"{type(error).__name__}: {error}")
+
+
+def raise_for_all(words: Sequence[str | None], failure: Exception | None) -> None:
+    """This one's failure, or that another has one: `words` are what all said of it."""
+    if failure is not None:
+        raise failure
+    others = [f"worker {rank}: {word}" for rank, word in enumerate(words) if word is not None]
+    if others:
+        raise Cancelled("; ".join(others))

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from deltawire.engines.group import Alone, Group
+from deltawire.engines.group import Alone, Group, as_error, raise_for_all
 from deltawire.engines.host import Host
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Reload, Worker
-from deltawire.errors import Cancelled, Error
+from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
@@ -73,9 +73,13 @@ class Member:
                 reload=self._reload,
                 device_bytes=self.settings.device_bytes,
             )
-            worker.attach()
             if self.worker is not None:
-                self.worker.close()
+                self.worker.close()  # two of one name cannot read the feed
+            try:
+                worker.attach()
+            except BaseException:
+                worker.close()
+                raise
             self.worker = worker
             self._host.look()
         assert self.worker.version is not None
@@ -118,14 +122,9 @@ class Member:
         failure: Error | None = None
         try:
             self._host.wait_for(version, timeout)
-        except Error as error:
-            failure = error
-        heard = self.group.tell(None if failure is None else str(failure))
-        if failure is not None:
-            raise failure
-        for rank, words in enumerate(heard):
-            if words is not None:
-                raise Cancelled(f"worker {rank}: {words}")
+        except Exception as error:
+            failure = as_error(error)
+        raise_for_all(self.group.tell(None if failure is None else str(failure)), failure)
 
     def _stage_ahead(self) -> None:
         """While the engine serves: what the host has pulled is made ready beside the weights."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from deltawire import _core
-from deltawire.engines.group import Group
+from deltawire.engines.group import Group, as_error, raise_for_all
 from deltawire.engines.map import EngineMap
 from deltawire.proof import Proof
 from deltawire.tensors import Tensor, readable
@@ -40,34 +40,44 @@ def sample_of(names: Iterable[str], version: int) -> set[str]:
 def prove(
     pieces: Pieces,
     group: Group,
-    known: Mapping[str, str],
+    read_known: Callable[[], Mapping[str, str]],
     version: int,
     mode: str,
     *,
     odd: Collection[str],
     threads: int = 0,
 ) -> Proven:
-    """Add up what all workers hold and compare it with `known`, the version's digests. Every worker of the group calls it.
+    """Add up what all workers hold and compare it with the version's digests. Every worker of the group calls it.
+
+    What fails on one of them is raised on all: none waits for ever.
 
     Tensors in `odd`, which some worker has converted or repacked, cannot be proven by their bits.
     """
-    names = [name for name in pieces.names if name not in odd and name in known]
-    if mode == "sample":
-        chosen = sample_of(known, version)
-        names = [name for name in names if name in chosen]
-    if mode == "off":
-        names = []
-    own = Proof()
-    own._core.add([piece for name in names for piece in pieces.of(name)], threads)
-    if group.size == 1:
-        whole = own
-    else:
-        whole = Proof()
-        for text in group.tell(own.text):
-            whole += Proof.parse(text)
+    known: Mapping[str, str] = {}
+    own, text, failure = Proof(), None, None
+    try:
+        known = read_known()
+        own._core.add(_chosen(pieces, known, version, mode, odd), threads)
+        text = own.text if group.size > 1 else None
+    except Exception as error:
+        failure = as_error(error)
+    heard = group.tell((None if failure is None else str(failure), text)) if group.size > 1 else []
+    raise_for_all([words for words, _ in heard], failure)
+    whole = own if group.size == 1 else Proof()
+    for _, other in heard:
+        whole += Proof.parse(other)
     digests = whole.digests
     wrong = tuple(name for name, digest in sorted(digests.items()) if digest != known[name])
     return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))
+
+
+def _chosen(
+    pieces: Pieces, known: Mapping[str, str], version: int, mode: str, odd: Collection[str]
+) -> list[_core.Tensor]:
+    if mode == "off":
+        return []
+    chosen = sample_of(known, version) if mode == "sample" else known
+    return [piece for name in pieces.names if name not in odd and name in chosen for piece in pieces.of(name)]
 
 
 class Pieces:

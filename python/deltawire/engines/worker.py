@@ -14,12 +14,12 @@ import torch
 
 from deltawire import _core
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
-from deltawire.engines.group import Alone, Group
+from deltawire.engines.group import Alone, Group, as_error, raise_for_all
 from deltawire.engines.host import local_version
 from deltawire.engines.loads import Loads, record_loads
 from deltawire.engines.map import EngineMap
 from deltawire.engines.proof import Pieces, Proven, prove
-from deltawire.errors import BaseMismatch, Cancelled, Error, InternalError, NotFound, Unavailable
+from deltawire.errors import BaseMismatch, Error, InternalError, NotFound, Unavailable
 from deltawire.exchange import Exchange
 
 log = logging.getLogger("deltawire")
@@ -40,6 +40,15 @@ class Staged:
     reload: list[tuple[str, torch.Tensor]]  # what the engine has to load itself: the local checkpoint may go on meanwhile
     from_feed: bool
     seconds: float
+    # What was done with it.
+    swapping: bool = False
+    swapped: bool = False
+    reloading: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """What was there before cannot be put back: the engine loaded tensors itself, or a swap ended half-way."""
+        return self.reloading or self.swapping != self.swapped
 
 
 @dataclass
@@ -113,8 +122,8 @@ class Worker:
     def attach(self) -> int:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
-            version = int(self.agree(self._attach))
-            odd = self._odd = {name for names in self._group.tell(sorted(self._the_map.odd)) for name in names}
+            version, odd = self._attach_all()
+            self._odd = odd
             if odd and self._group.rank == 0:
                 log.warning(
                     "deltawire: %d tensors are not kept as they are in the checkpoint; with a version that changes them the "
@@ -122,12 +131,25 @@ class Worker:
                     len(odd),
                     ", ".join(sorted(odd)[:8]),
                 )
-            self._pieces = Pieces(self._the_map)
-            for name in self._the_map.plain:
-                self._pieces.of(name)
-            self.version = version
-            self._feed = _core.FeedWorker(self.local, self.name, version)
+            self.agree(lambda: self._begin(version))
+            self._staged, self.version = None, version
             return version
+
+    def _attach_all(self) -> tuple[int, set[str]]:
+        """The one version of all workers: the local checkpoint may have gone on between two of them."""
+        for _ in range(_TRIES):
+            version = int(self.agree(self._attach))
+            heard = self._group.tell((version, sorted(self._the_map.odd)))
+            if all(other == version for other, _ in heard):
+                return version, {name for _, names in heard for name in names}
+        raise Unavailable(f"{self.local}: changes faster than all workers can read it")
+
+    def _begin(self, version: int) -> None:
+        self._pieces = Pieces(self._the_map)
+        for name in self._the_map.plain:
+            self._pieces.of(name)
+        self.close()  # it may be attached again
+        self._feed = _core.FeedWorker(self.local, self.name, version)
 
     def _attach(self) -> int:
         for _ in range(_TRIES):
@@ -205,6 +227,11 @@ class Worker:
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
         return Staged(goal, self.version, exchange, tensors, from_feed, time.perf_counter() - began)
 
+    def _stage_for(self, goal: int) -> None:
+        if self.version is None:
+            raise Unavailable("it is not known which version is served: attach again")
+        self.stage(goal)
+
     def _compare(self, goal: int) -> list[Any]:
         lists = self._the_map.from_checkpoint(self._checkpoint(goal), self._the_map.plain)
         self._check_still(goal)
@@ -253,8 +280,8 @@ class Worker:
         if all(held == goal for _, held in words):
             return goal
         before = self._staged is not None and self._staged.version == goal
-        self.agree(lambda: self.stage(goal))
-        staged = self._staged
+        self.agree(lambda: self._stage_for(goal))
+        staged = None if self.version == goal else self._staged
         pause = Pause(goal, before, 0 if staged is None else staged.exchange.num_changed)
         pause.stage = pause.wait = time.perf_counter() - began
         if before:
@@ -274,7 +301,7 @@ class Worker:
             self._take_back(staged, goal, error)
             if isinstance(error, Error):
                 raise
-            raise InternalError(f"{type(error).__name__}: {error}") from error
+            raise as_error(error) from error
         self.version, self._staged, self._error = goal, None, None
         if self._feed is not None:
             self._feed.took(goal)
@@ -284,43 +311,43 @@ class Worker:
         if staged is None:
             return
         clock = time.perf_counter()
+        staged.swapping = True
         staged.exchange.swap()
+        staged.swapped = True
         pause.swap = time.perf_counter() - clock
         if staged.reload:
             clock = time.perf_counter()
+            staged.reloading = True
             self._engine_reload(staged.reload)
             pause.reload = time.perf_counter() - clock
 
     def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
-        """The old version is served on. What the engine loaded itself cannot be undone: then there is only the way ahead."""
-        if staged is None:
+        """The old version is served on. What the engine loaded itself cannot be undone: then there is only the way ahead, for all."""
+        held, self.version, self._staged = self.version, None, None
+        if not any(self._group.tell(staged is not None and staged.is_lost)):
+            self.agree(lambda: staged.exchange.swap() if staged is not None and staged.swapped else None)
+            self.version = held
+            log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
             return
-        if staged.reload:
-            log.error("deltawire: version %d: %s; all weights are loaded from %s", goal, error, self.local)
-            self._staged = None
-            self.version = None
-            checkpoint = LocalCheckpoint(Path(self.local))
-            self._the_map.copy_in(checkpoint, self._the_map.plain)
+        log.error("deltawire: version %d: %s; all weights are loaded from %s", goal, error, self.local)
+        checkpoint = LocalCheckpoint(Path(self.local))
+        self._the_map.copy_in(checkpoint, self._the_map.plain)
+        if self._the_map.odd:
             self._engine_reload(checkpoint.items(self._the_map.odd))
-            return
-        if self._pause is not None and self._pause.swap:
-            staged.exchange.swap()
-        self._staged = None
-        log.error("deltawire: version %d: %s; version %s is served on", goal, error, self.version)
 
     # ---- looking
 
     def prove(self, mode: str = "all") -> Proven:
         """Prove that what is served is the version it is said to be; between two steps of the engine, on all workers."""
         with self._lock:
-            if self.version is None:
+            if self.version is None:  # on all workers, or on none
                 raise Unavailable("no version is known to be served")
             self._proven = self._prove(self.version, mode)
             return self._proven
 
     def _prove(self, version: int, mode: str) -> Proven:
-        known = self._digests_of(version)
         assert self._pieces is not None
+        known = lambda: self._digests_of(version)  # noqa: E731
         return prove(self._pieces, self._group, known, version, mode, odd=self._odd, threads=self._threads)
 
     def _digests_of(self, version: int) -> dict[str, str]:
@@ -364,13 +391,8 @@ class Worker:
         try:
             result = call()
         except Exception as error:  # the engine's own code may raise anything
-            failure = error if isinstance(error, Error) else InternalError(f"{type(error).__name__}: {error}")
-        words = self._group.tell(None if failure is None else str(failure))
-        if failure is not None:
-            raise failure
-        others = [f"worker {rank}: {word}" for rank, word in enumerate(words) if word is not None]
-        if others:
-            raise Cancelled("; ".join(others))
+            failure = as_error(error)
+        raise_for_all(self._group.tell(None if failure is None else str(failure)), failure)
         return result
 
 
