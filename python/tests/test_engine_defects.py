@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from torch import nn  # noqa: E402
 
 from deltawire.engines import Settings, Worker  # noqa: E402
 from deltawire.engines import worker as worker_module  # noqa: E402
+from deltawire.engines.follower import Follower  # noqa: E402
 from deltawire.engines.member import Member  # noqa: E402
 
 
@@ -275,3 +277,90 @@ def test_a_member_attaches_again_after_a_reload_that_failed(tmp_path):
         assert_same(engine, packed(chain.tensors))
     finally:
         member.close()
+
+
+def test_a_version_of_other_dtypes_is_refused(tmp_path):
+    store, local = str(tmp_path / "store"), str(tmp_path / "local")
+    publisher, tensors = dw.Publisher(store), {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
+    publisher.publish(tensors)
+    replica = dw.Replica(store, local, feed=True)
+    replica.pull()
+    model = Scalar()
+    model.weight = nn.Parameter(torch.zeros(64, dtype=torch.float16))
+    model.load_weights(tensors.items())
+    worker = Worker(model, local, name="w")
+    worker.attach()
+    publisher.publish({"weight": torch.arange(64, dtype=torch.bfloat16) + 1, "scale": torch.ones(1)})
+    replica.pull()
+    with pytest.raises(dw.errors.BaseMismatch):
+        worker.update()
+    assert torch.equal(model.weight.data, tensors["weight"])
+
+
+def test_a_version_that_is_staged_is_written_while_the_next_one_is_patched_in(tmp_path, monkeypatch):
+    chain = Chain(tmp_path)
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    chain.step(1)
+    worker.stage()
+    monkeypatch.setattr(worker_module, "local_version", lambda _: None)
+    assert worker.update() == 1
+    assert_same(engine, loaded(chain.tensors))
+
+
+def test_an_array_that_is_too_large_is_reloaded(tmp_path):
+    store, local = str(tmp_path / "store"), str(tmp_path / "local")
+    tensors = {"weight": torch.arange(4.0), "scale": torch.ones(1)}
+    publisher = dw.Publisher(store)
+    publisher.publish(tensors)
+    replica = dw.Replica(store, local, feed=True)
+    replica.pull()
+    model = Scalar()
+    model.weight = nn.Parameter(torch.empty((1 << 32) + 8)[-4:])  # memory that nobody touches
+    model.load_weights(tensors.items())
+    worker = Worker(model, local, name="w", reload=model.load_weights)
+    worker.attach()
+    publisher.publish({"weight": torch.arange(4.0) + 1, "scale": torch.ones(1)})
+    replica.pull()
+    assert worker.update() == 1
+    assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
+
+
+class Door:
+    """An engine that lost its weights."""
+
+    def __init__(self) -> None:
+        self.version, self.calls = 0, []
+
+    async def call(self, call, **options):
+        self.calls.append(call)
+        if call == "status":
+            return [{"ok": {"version": self.version, "staged": 1}}]
+        if call == "update":
+            self.version = None
+            return [{"error": "no room"}]
+        self.version = 1
+        return [{"ok": 1}]
+
+    async def pause(self, keep_cache):
+        self.calls.append("pause")
+
+    async def resume(self):
+        self.calls.append("resume")
+
+    async def set_version(self, version):
+        self.calls.append(f"version {version}")
+
+
+def test_an_engine_that_lost_its_weights_is_not_ready_and_attaches_again(tmp_path):
+    chain = Chain(tmp_path)
+    chain.step(1)
+    door = Door()
+    follower = Follower(Settings(store=chain.store, local=chain.local, interval=0.01), door)
+    follower.seen.version = 0
+    with pytest.raises(RuntimeError, match="no room"):
+        asyncio.run(follower.update())
+    assert not follower.seen.ready(None)
+    asyncio.run(follower._attach())
+    assert follower.seen.ready(1)

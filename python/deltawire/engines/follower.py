@@ -91,8 +91,8 @@ class Follower:
             self.seen.state = "updating"
             began = time.perf_counter()
             try:
-                await self._door.pause(self._settings.keep_cache)
                 try:
+                    await self._door.pause(self._settings.keep_cache)
                     reached = int(_same(await self._door.call("update", version=version, verify=self.settings.verify)))
                     await self._door.set_version(reached)
                 finally:
@@ -103,6 +103,8 @@ class Follower:
                 self.seen.pause_seconds_total += self.seen.pause_seconds
                 self.seen.state = "serving"
                 self.seen.workers = await self._statuses()
+                if any("version" in worker and worker["version"] is None for worker in self.seen.workers):
+                    self.seen.version = None  # nobody knows what is served: attach again
             self.seen.version, self.seen.error, self.seen.updated = reached, None, time.time()
             self.seen.updates += 1
             log.info("deltawire: version %d, pause %.1f ms", reached, 1e3 * self.seen.pause_seconds)
@@ -141,7 +143,7 @@ class Follower:
         while time.monotonic() < end:
             workers = self.seen.workers = await self._statuses()
             goal = local_version(self._settings.local)
-            if all(goal in (worker.get("staged"), worker.get("version")) for worker in workers):
+            if goal is not None and all(goal in (worker.get("staged"), worker.get("version")) for worker in workers):
                 return
             if any(worker.get("staging_error") for worker in workers):
                 return

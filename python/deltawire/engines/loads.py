@@ -154,9 +154,7 @@ class _Recorder(TorchDispatchMode):
                 self._looked_at = args[0]
             return func(*args, **(kwargs or {}))
         tensor, home = written
-        if name == "aten::copy_":
-            self._note(tensor, args[1], home)
-        elif name == "aten::fill_" and len(args) > 1 and isinstance(args[1], torch.Tensor):
+        if name in ("aten::copy_", "aten::fill_") and len(args) > 1 and isinstance(args[1], torch.Tensor):
             self._note(tensor, args[1], home)
         elif name == "aten::fill_" and self._looked_at is not None:  # `fill_(tensor.item())`: engines load scalars so
             self._note(tensor, self._looked_at, home)

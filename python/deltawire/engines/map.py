@@ -13,6 +13,7 @@ from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.loads import Loads
 from deltawire.engines.windows import BoxView, Window, boxes_of, window_of
 
+_MAX_ELEMENTS = 1 << 32  # of an array: offsets have 32 bits
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Lists = list[tuple[torch.Tensor, Any, Any]]
@@ -32,7 +33,8 @@ class EngineMap:
         self.names = loads.names
         self.arrays = [_flat(home) for home in loads.homes]
         self.windows: dict[str, list[Window]] = {}
-        odd = set(loads.odd_homes)
+        too_large = {home for home, array in enumerate(self.arrays) if array.numel() > _MAX_ELEMENTS}
+        odd = set(loads.odd_homes) | too_large
         for copy in loads.copies:
             window = window_of(copy)
             if window is None:
@@ -116,7 +118,7 @@ class EngineMap:
             )
             for name in self.plain
         ]
-        arrays = [(array.numel(), array.element_size()) for array in self.arrays]
+        arrays = [(min(array.numel(), _MAX_ELEMENTS), array.element_size()) for array in self.arrays]
         changes, names = _core.map_feed(local, version, goal, tensors, arrays, threads)
         lists = [
             (bits(array), offsets, _as_bits(values, array.element_size()))

@@ -273,10 +273,10 @@ class Worker:
 
     def _update(self, version: int | None, verify: str, began: float) -> int:
         # One of them decides, so that no two workers mean two versions.
-        words = self._group.tell((local_version(self.local) if version is None else version, self.version))
+        words = self._group.tell((self._local_or_staged() if version is None else version, self.version))
         goal: int | None = words[0][0]
         if goal is None:
-            raise Unavailable(f"{self.local}: holds no version yet")
+            raise Unavailable(f"{self.local}: holds no version yet, or is being patched")
         if all(held == goal for _, held in words):
             return goal
         before = self._staged is not None and self._staged.version == goal
@@ -307,6 +307,13 @@ class Worker:
             self._feed.took(goal)
         return goal
 
+    def _local_or_staged(self) -> int | None:
+        """The local version; while the next one is being patched in, the one before, if it is ready here."""
+        version = local_version(self.local)
+        if version is None and self._staged is not None and not self._staged.reload:
+            return self._staged.version
+        return version
+
     def _write(self, staged: Staged | None, pause: Pause) -> None:
         if staged is None:
             return
@@ -322,7 +329,7 @@ class Worker:
             pause.reload = time.perf_counter() - clock
 
     def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
-        """The old version is served on. What the engine loaded itself cannot be undone: then there is only the way ahead, for all."""
+        """The old version is served on. What an engine loaded itself cannot be undone: then there is only the way ahead."""
         held, self.version, self._staged = self.version, None, None
         if not any(self._group.tell(staged is not None and staged.is_lost)):
             self.agree(lambda: staged.exchange.swap() if staged is not None and staged.swapped else None)
