@@ -224,8 +224,6 @@ def test_a_reload_takes_the_version_that_is_written(tmp_path):
     assert_same(engine, packed(chain.tensors))
 
 
-
-
 def test_what_is_staged_for_another_version_is_not_written(tmp_path):
     chain = Chain(tmp_path)
     engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
@@ -364,3 +362,39 @@ def test_an_engine_that_lost_its_weights_is_not_ready_and_attaches_again(tmp_pat
     assert not follower.seen.ready(None)
     asyncio.run(follower._attach())
     assert follower.seen.ready(1)
+
+
+class Latent(nn.Module):
+    """SGLang's DeepSeek: attention is computed with copies of `kv_b_proj`, which are made when it is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kv_b_proj = nn.Linear(4, 6, bias=False)
+        self.o_proj = nn.Linear(4, 4, bias=False)
+        self.w_kc = None
+
+    def load_weights(self, weights) -> None:
+        for name, tensor in weights:
+            dict(self.named_parameters())[name].data.copy_(tensor)
+        made = self.kv_b_proj.weight.data[:3].t().contiguous()
+        self.w_kc = made if self.w_kc is None else self.w_kc.copy_(made)
+
+
+def test_what_is_computed_of_weights_follows_them(tmp_path):
+    store, local = str(tmp_path / "store"), str(tmp_path / "local")
+    tensors = {"kv_b_proj.weight": torch.arange(24.0).reshape(6, 4), "o_proj.weight": torch.ones(4, 4)}
+    publisher = dw.Publisher(store)
+    publisher.publish(tensors)
+    replica = dw.Replica(store, local, feed=True)
+    replica.pull()
+    model = Latent()
+    model.load_weights(tensors.items())
+    worker = Worker(model, local, name="w", reload=model.load_weights)
+    worker.attach()
+    assert worker.report.reloaded == ["kv_b_proj.weight"]
+    newer = {name: tensor + 1 for name, tensor in tensors.items()}
+    publisher.publish(newer)
+    replica.pull()
+    assert worker.update() == 1
+    assert torch.equal(model.w_kc, newer["kv_b_proj.weight"][:3].t())
+    assert torch.equal(model.o_proj.weight.data, newer["o_proj.weight"])

@@ -17,6 +17,9 @@ from deltawire.engines.checkpoint import Form
 
 log = logging.getLogger("deltawire")
 
+# What engines compute of `kv_b_proj` after loading (multi-head latent attention) and serve from, beside the parameter itself.
+_OF_KV_B_PROJ = ("w_kc", "w_vc", "W_UK_T", "W_UV", "W_K", "W_V")
+
 
 Place = tuple[int, torch.dtype]
 """Memory, and as what it is counted."""
@@ -81,11 +84,26 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
             model.load_weights(_named(sources, recorder))
     finally:
         _put_back(before, loads, places, origins)
+    _note_derived(model, loads, places)
     return loads
 
 
 def _place(tensor: torch.Tensor) -> Place:
     return tensor.untyped_storage().data_ptr(), tensor.dtype
+
+
+def _note_derived(model: torch.nn.Module, loads: Loads, places: dict[Place, int]) -> None:
+    """A parameter that the engine keeps a second copy of, in another form, is what it was loaded; the copy would stay behind."""
+    for module in model.modules():
+        weight = getattr(getattr(module, "kv_b_proj", None), "weight", None)
+        own = _storage_of(weight)
+        if own is not None and any(_storage_of(getattr(module, name, None)) not in (None, own) for name in _OF_KV_B_PROJ):
+            loads.odd_homes.update(home for (storage, _), home in places.items() if storage == own)
+
+
+def _storage_of(value: Any) -> int | None:
+    there = isinstance(value, torch.Tensor) and value.device.type != "meta" and value.numel() > 0
+    return value.untyped_storage().data_ptr() if there else None
 
 
 @contextmanager
@@ -103,7 +121,7 @@ def _without_threads() -> Iterator[None]:
             future.set_exception(error)
         return future
 
-    ThreadPoolExecutor.submit = submit_here  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = submit_here  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -181,7 +199,8 @@ class _Recorder(TorchDispatchMode):
         origin = self._origins.get(source.untyped_storage().data_ptr()) if source.numel() else None
         if target.numel() == 0:
             return
-        if origin is None or source.dtype != target.dtype or source.numel() > target.numel() or _place(target) not in self._places:
+        is_plain = origin is not None and source.dtype == target.dtype and _place(target) in self._places
+        if origin is None or not is_plain or source.numel() > target.numel():
             self._note_odd(home, origin)
             return
         if source.numel() == 1:  # a scalar has no dimensions, or some

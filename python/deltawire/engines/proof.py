@@ -71,9 +71,7 @@ def prove(
     return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))
 
 
-def _chosen(
-    pieces: Pieces, known: Mapping[str, str], version: int, mode: str, odd: Collection[str]
-) -> list[_core.Tensor]:
+def _chosen(pieces: Pieces, known: Mapping[str, str], version: int, mode: str, odd: Collection[str]) -> list[_core.Tensor]:
     if mode == "off":
         return []
     chosen = sample_of(known, version) if mode == "sample" else known
