@@ -85,18 +85,21 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
     before, was_paused = member.version, scheduler._engine_paused
     keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
     # All workers do the same, though one may see a new version a little later.
-    keep = keep or not any(member.group.tell(local_version(member.settings.local) != before))
-    if not keep:
+    retracted = not keep and any(member.group.tell(local_version(member.settings.local) != before))
+    if retracted:
         scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
     try:
         _wait_for_device(member)
         yield
         if member.version != before:
             _note_version(scheduler)
+            if not keep and not retracted:  # it came while it was waited for
+                scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
+                retracted = True
             if not keep and not scheduler.flush_cache(empty_cache=False):
                 log.warning("deltawire: cached prefixes of version %s are still there", before)
     finally:
-        if not keep and not was_paused:
+        if retracted and not was_paused:
             scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))
 
 
