@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -19,6 +21,8 @@
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr unsigned kTries = 50;
 
 bool take_lock(int fd) {
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -75,12 +79,16 @@ Result<FeedWorker> FeedWorker::join(const fs::path& local, const std::string& na
   const LocalLayout layout{local};
   DW_RETURN_IF_ERROR(make_folder(layout.feed_workers()));
   const fs::path file = layout.feed_workers() / name;
-  for (;;) {
+  for (unsigned tries = 1;; ++tries) {
     const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return system_error(file, "cannot open");
     FeedWorker worker(fd, file);
     if (!take_lock(fd)) {
       worker.file_.clear();  // the other's
+      if (tries < kTries) {  // a pruner's, which holds it for a moment to see whether anybody does
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        continue;
+      }
       return conflict(local.string() + ": a worker " + quote(name) + " is there already");
     }
     if (!is_still_at(fd, file)) {
