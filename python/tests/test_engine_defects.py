@@ -398,3 +398,42 @@ def test_what_is_computed_of_weights_follows_them(tmp_path):
     assert worker.update() == 1
     assert torch.equal(model.w_kc, newer["kv_b_proj.weight"][:3].t())
     assert torch.equal(model.o_proj.weight.data, newer["o_proj.weight"])
+
+
+class Half(Scalar):
+    """Has some rows of a tensor alone, or some of them twice."""
+
+    def __init__(self, *rows: slice) -> None:
+        super().__init__()
+        self.rows = rows
+        self.parts = nn.ParameterList(torch.zeros(len(range(*part.indices(6))), 4) for part in rows)
+
+    def load_weights(self, weights) -> None:
+        for name, tensor in weights:
+            if name == "rows":
+                for part, parameter in zip(self.rows, self.parts, strict=True):
+                    parameter.data.copy_(tensor[part])
+            else:
+                super().load_weights([(name, tensor)])
+
+
+@pytest.mark.parametrize("rows", [(slice(0, 4),), (slice(0, 4), slice(2, 6))], ids=str)
+def test_tensors_that_are_not_held_once_and_whole_are_not_proven(tmp_path, rows):
+    store, local = str(tmp_path / "store"), str(tmp_path / "local")
+    tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0), "rows": torch.arange(24.0).reshape(6, 4)}
+    publisher = dw.Publisher(store)
+    publisher.publish(tensors)
+    replica = dw.Replica(store, local, feed=True)
+    replica.pull()
+    model = Half(*rows)
+    model.load_weights(tensors.items())
+    worker = Worker(model, local, name="w")
+    worker.attach()
+    newer = {name: tensor + 1 for name, tensor in tensors.items()}
+    publisher.publish(newer)
+    replica.pull()
+    assert worker.update() == 1
+    for part, parameter in zip(rows, model.parts, strict=True):
+        assert torch.equal(parameter.data, newer["rows"][part])
+    proven = worker.prove()
+    assert (proven.num_tensors, proven.unproven) == (2, ("rows",))

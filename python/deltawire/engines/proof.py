@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from deltawire import _core
 from deltawire.engines.group import Group, as_error, raise_for_all
@@ -69,6 +70,24 @@ def prove(
     digests = whole.digests
     wrong = tuple(name for name, digest in sorted(digests.items()) if digest != known[name])
     return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))
+
+
+Boxes = dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]
+"""Offset and extent of the parts of tensors that a worker has."""
+
+
+def boxes_of_all(engine_map: EngineMap) -> Boxes:
+    """Of tensors that are kept as they are. One whose parts are too many has none."""
+    return {name: [(box.offset, box.extent) for box in engine_map.boxes(name) or ()] for name in engine_map.plain}
+
+
+def uncovered(workers: Iterable[Boxes], shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Tensors that the boxes of all workers do not make up once and whole: their sums say nothing."""
+    held: dict[str, set[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    for boxes in workers:
+        for name, own in boxes.items():
+            held.setdefault(name, set()).update(own)
+    return {name for name, own in held.items() if sum(prod(extent) for _, extent in own) != prod(shapes[name])}
 
 
 def _chosen(pieces: Pieces, known: Mapping[str, str], version: int, mode: str, odd: Collection[str]) -> list[_core.Tensor]:

@@ -18,7 +18,7 @@ from deltawire.engines.group import Alone, Group, as_error, raise_for_all
 from deltawire.engines.host import local_version
 from deltawire.engines.loads import Loads, record_loads
 from deltawire.engines.map import EngineMap
-from deltawire.engines.proof import Pieces, Proven, prove
+from deltawire.engines.proof import Boxes, Pieces, Proven, boxes_of_all, prove, uncovered
 from deltawire.errors import BaseMismatch, Error, InternalError, NotFound, Unavailable
 from deltawire.exchange import Exchange
 
@@ -114,6 +114,7 @@ class Worker:
         self._pause: Pause | None = None
         self._proven: Proven | None = None
         self._odd: set[str] = set()  # on any worker
+        self._cut: set[str] = set()  # tensors that workers do not hold once and whole
         self._pieces: Pieces | None = None
         self._digests: tuple[int, dict[str, str]] | None = None  # of one version
 
@@ -122,8 +123,14 @@ class Worker:
     def attach(self) -> int:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
-            version, odd = self._attach_all()
-            self._odd = odd
+            version, odd, cut = self._attach_all()
+            self._odd, self._cut = odd, cut
+            if cut and self._group.rank == 0:
+                log.warning(
+                    "deltawire: %d tensors cannot be proven, of which the workers together hold not all, or some of it twice: %s",
+                    len(cut),
+                    ", ".join(sorted(cut)[:8]),
+                )
             if odd and self._group.rank == 0:
                 log.warning(
                     "deltawire: %d tensors are not kept as they are in the checkpoint; with a version that changes them the "
@@ -135,13 +142,17 @@ class Worker:
             self._staged, self.version = None, version
             return version
 
-    def _attach_all(self) -> tuple[int, set[str]]:
+    def _attach_all(self) -> tuple[int, set[str], set[str]]:
         """The one version of all workers: the local checkpoint may have gone on between two of them."""
         for _ in range(_TRIES):
-            version = int(self.agree(self._attach))
-            heard = self._group.tell((version, sorted(self._the_map.odd)))
-            if all(other == version for other, _ in heard):
-                return version, {name for _, names in heard for name in names}
+            version, boxes = self.agree(self._attach)
+            heard = self._group.tell((version, sorted(self._the_map.odd), boxes))
+            if all(other == version for other, _, _ in heard):
+                odd = {name for _, names, _ in heard for name in names}
+                cut = uncovered(
+                    [boxes for _, _, boxes in heard], {name: form.shape for name, form in self._the_map.forms.items()}
+                )
+                return version, odd, cut - odd
         raise Unavailable(f"{self.local}: changes faster than all workers can read it")
 
     def _begin(self, version: int) -> None:
@@ -151,7 +162,7 @@ class Worker:
         self.close()  # it may be attached again
         self._feed = _core.FeedWorker(self.local, self.name, version)
 
-    def _attach(self) -> int:
+    def _attach(self) -> tuple[int, Boxes]:
         for _ in range(_TRIES):
             before = local_version(self.local)
             if before is None:
@@ -160,7 +171,7 @@ class Worker:
             self._map = self._find_map(checkpoint)
             self._bring_to(checkpoint)
             if local_version(self.local) == before:
-                return before
+                return before, boxes_of_all(self._the_map)
         raise Unavailable(f"{self.local}: changes faster than it can be read")
 
     def _find_map(self, checkpoint: LocalCheckpoint) -> EngineMap:
@@ -355,7 +366,7 @@ class Worker:
     def _prove(self, version: int, mode: str) -> Proven:
         assert self._pieces is not None
         known = lambda: self._digests_of(version)  # noqa: E731
-        return prove(self._pieces, self._group, known, version, mode, odd=self._odd, threads=self._threads)
+        return prove(self._pieces, self._group, known, version, mode, odd=self._odd | self._cut, threads=self._threads)
 
     def _digests_of(self, version: int) -> dict[str, str]:
         """What the version says of its tensors: read while the engine serves, when it is staged."""
