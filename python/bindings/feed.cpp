@@ -146,7 +146,9 @@ void bind_feed(nb::module_& module) {
 
   module.def(
       "slowest_feed_worker",
-      [](const std::filesystem::path& local) { return slowest_feed_worker(local); },
+      [](const std::filesystem::path& local) {
+        return without_gil([&] { return slowest_feed_worker(local); });
+      },
       nb::arg("local"));
   nb::class_<Worker>(module, "FeedWorker")
       .def(nb::init<const std::filesystem::path&, const std::string&, uint64_t>(), nb::arg("local"),

@@ -77,12 +77,17 @@ void add_to_feed(const LocalLayout& layout, const JournalRecord& record) {
 
 void begin_feed(const LocalLayout& layout, const JournalRecord& record) {
   const fs::path folder = layout.feed_version(record.version);
-  std::error_code error;
-  if (fs::exists(folder, error)) return;
+  const Result<JournalRecord> known = read_journal_record(folder);
+  if (known.ok() && known->manifest == record.manifest) return;
+  fs::path temporary = folder;
+  temporary += ".new";
   const Status status = [&]() -> Status {
-    DW_RETURN_IF_ERROR(make_folder(folder));
+    DW_RETURN_IF_ERROR(remove_tree(temporary));
+    DW_RETURN_IF_ERROR(make_folder(temporary));
     DW_ASSIGN_OR_RETURN(const std::string text, serialise_journal_record(record));
-    return write_text_file(folder / kJournalRecordName, text);
+    DW_RETURN_IF_ERROR(write_text_file(temporary / kJournalRecordName, text));
+    DW_RETURN_IF_ERROR(remove_tree(folder));
+    return rename_path(temporary, folder);
   }();
   if (!status.ok()) say(layout, status);
 }

@@ -121,8 +121,8 @@ class Follower:
         """Everything, with the workers' own words."""
         self.seen.workers = await self._statuses()
         self.seen.local = local_version(self.settings.local)
-        troubles = [worker.get(key) for worker in self.seen.workers for key in ("host_error", "staging_error", "error")]
-        error = self.seen.error or next(filter(None, troubles), None)
+        troubles = [worker.get(key) for worker in self.seen.workers for key in ("staging_error", "error")]
+        error = _host_error(self.seen.workers) or self.seen.error or next(filter(None, troubles), None)
         settings = self.settings
         told = {"store": settings.store, "local_folder": settings.local, "verify": settings.verify}
         return told | vars(self.seen) | {"error": error}

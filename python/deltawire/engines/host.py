@@ -81,7 +81,8 @@ class Host:
         while not self._stop.is_set() and not _core.is_ending():
             try:
                 self._keep()
-            except Conflict:  # another worker of this host is the one
+            except Conflict:  # another worker of this host is the one, and tells what is wrong
+                self.error = None
                 self._stop.wait(1)
             except Error as error:
                 self._say(error)

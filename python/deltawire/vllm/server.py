@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from deltawire.engines.follower import Follower
 from deltawire.engines.routes import add_routes
+from deltawire.errors import InvalidArgument
 from deltawire.vllm.engine_settings import settings_of
 from deltawire.vllm.plugin import BACKEND
 
@@ -36,9 +37,11 @@ class ServerPlugin:
         settings = settings_of(config)
         if settings is None:
             return
+        if (getattr(args, "api_server_count", None) or 1) > 1:  # each would have to know of the others' updates
+            raise InvalidArgument("deltawire: a server that follows a chain has one API server: --api-server-count 1")
         follower = Follower(settings, VllmDoor(engine_client), alive=lambda: not engine_client.errored)
         state.deltawire = follower
-        if settings.follow and getattr(engine_client, "client_index", 0) == 0:
+        if settings.follow:
             state.deltawire_task = asyncio.create_task(follower.run(), name="deltawire")
 
 
@@ -48,6 +51,7 @@ class VllmDoor:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._salt: str | None = None
+        self._was_paused = False
         self._salt_requests()
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
@@ -56,11 +60,13 @@ class VllmDoor:
 
     async def pause(self, keep_cache: bool) -> None:
         """Requests wait. Without their caches they are computed anew, by the new version."""
+        self._was_paused = await self._client.is_paused()  # by somebody else, who resumes it
         await self._client.engine_core.pause_scheduler_async(mode="keep", clear_cache=not keep_cache)
 
     async def resume(self) -> None:
         """Requests go on."""
-        await self._client.resume_generation()
+        if not self._was_paused:
+            await self._client.resume_generation()
 
     async def set_version(self, version: int) -> None:
         """In vLLM's own field, which it gives with every output."""
