@@ -25,6 +25,7 @@ from trainers import make_model
 ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
 SERVE = ENGINES / "sglang" / "serve"
 PROGRAM = Path(dw.__file__).parent / "bin" / "deltawire"
+NUM_TENSORS = 3 + 2 * 11  # of the model that make_model() makes
 _START_SECONDS = 420
 
 

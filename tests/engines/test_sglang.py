@@ -23,7 +23,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sglang_server import PROGRAM, SERVE, Server, Trainer, outputs
+from sglang_server import NUM_TENSORS, PROGRAM, SERVE, Server, Trainer, outputs
 
 import deltawire as dw
 
@@ -97,7 +97,7 @@ def _load(server: Server, tensors: list[tuple[str, torch.Tensor]], ranks: int = 
 def _proven(server: Server, version: int) -> None:
     status, proof = server.call("/deltawire/prove", {})
     assert status == 200
-    assert (proof["version"], proof["num_tensors"], proof["wrong"], proof["unproven"]) == (version, 47, [], [])
+    assert (proof["version"], proof["num_tensors"], proof["wrong"], proof["unproven"]) == (version, NUM_TENSORS, [], [])
 
 
 def test_a_server_says_what_it_serves(server: Server, trainer: Trainer) -> None:
@@ -105,7 +105,7 @@ def test_a_server_says_what_it_serves(server: Server, trainer: Trainer) -> None:
     assert server.call(f"/deltawire/ready?version={trainer.version + 1}")[0] == 503
     _, status = server.call("/deltawire/status")
     assert (status["version"], status["state"], status["error"]) == (trainer.version, "serving", None)
-    assert [(worker["tensors"], worker["reloaded"]) for worker in status["workers"]] == [(47, [])]
+    assert [(worker["tensors"], worker["reloaded"]) for worker in status["workers"]] == [(NUM_TENSORS, [])]
     _, metrics = server.call("/deltawire/metrics")
     assert f"deltawire_engine_weight_version {trainer.version}\n" in metrics
     assert server.call("/model_info")[1]["weight_version"] == str(trainer.version)
@@ -336,7 +336,7 @@ def test_weights_in_another_dtype_come_by_sglangs_own_loader(trainer: Trainer) -
         after = outputs(server)
         assert after != before
         status, proof = server.call("/deltawire/prove", {})
-        assert (status, proof["version"], proof["num_tensors"], len(proof["unproven"])) == (200, version, 0, 47)
+        assert (status, proof["version"], proof["num_tensors"], len(proof["unproven"])) == (200, version, 0, NUM_TENSORS)
         # The same as if SGLang had loaded everything anew.
         assert server.call("/update_weights_from_disk", {"model_path": str(local), "flush_cache": False})[0] == 200
         assert outputs(server) == after
