@@ -163,7 +163,8 @@ TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
     ASSERT_FALSE(publisher.publish(views)->full);
   }
   const auto pull = [&](const std::vector<LiveTensor>& tensors, uint64_t memory_limit) {
-    // Stacks of threads that hash what is fetched count too, 8 MiB each, though nobody touches them.
+    // Stacks of threads that hash what is fetched count too, 8 MiB each, though nobody touches
+    // them.
     return with_little_memory(144 * kMiB, [&]() -> Status {
       TensorReplicaOptions options;
       options.limits.threads = 2;
