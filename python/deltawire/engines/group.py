@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from deltawire.errors import Cancelled, Error, InternalError
@@ -42,6 +42,17 @@ class TorchGroup:
         heard: list[Any] = [None] * self.size
         self._dist.all_gather_object(heard, words, group=self._group)
         return heard
+
+
+def agree(group: Group, call: Callable[[], Any]) -> Any:
+    """What `call` gives, if it succeeds on all workers; else every worker raises: none goes on alone, to wait for the others."""
+    result, failure = None, None
+    try:
+        result = call()
+    except Exception as error:  # the engine's own code may raise anything
+        failure = as_error(error)
+    raise_for_all(group.tell(None if failure is None else str(failure)), failure)
+    return result
 
 
 def as_error(error: Exception) -> Error:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from deltawire.engines.group import Alone, Group, as_error, raise_for_all
+from deltawire.engines.group import Alone, Group, agree
 from deltawire.engines.host import Host
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Reload, Worker
@@ -115,16 +115,8 @@ class Member:
         self._host.close()
 
     def wait_for(self, version: int | None, timeout: float) -> None:
-        """Until the host holds it; without a number, the newest of the store.
-
-        On all workers, or on none: one that goes on alone would wait for the others for ever.
-        """
-        failure: Error | None = None
-        try:
-            self._host.wait_for(version, timeout)
-        except Exception as error:
-            failure = as_error(error)
-        raise_for_all(self.group.tell(None if failure is None else str(failure)), failure)
+        """Until the host holds it, on all workers; without a number, the newest of the store."""
+        agree(self.group, lambda: self._host.wait_for(version, timeout))
 
     def _stage_ahead(self) -> None:
         """While the engine serves: what the host has pulled is made ready beside the weights."""

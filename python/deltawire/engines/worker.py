@@ -14,7 +14,7 @@ import torch
 
 from deltawire import _core
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
-from deltawire.engines.group import Alone, Group, as_error, raise_for_all
+from deltawire.engines.group import Alone, Group, agree, as_error
 from deltawire.engines.host import local_version
 from deltawire.engines.loads import Loads, record_loads
 from deltawire.engines.map import EngineMap
@@ -39,7 +39,6 @@ class Staged:
     exchange: Exchange
     reload: list[tuple[str, torch.Tensor]]  # what the engine has to load itself: the local checkpoint may go on meanwhile
     from_feed: bool
-    seconds: float
     # What was done with it.
     swapping: bool = False
     swapped: bool = False
@@ -138,14 +137,14 @@ class Worker:
                     len(odd),
                     ", ".join(sorted(odd)[:8]),
                 )
-            self.agree(lambda: self._begin(version))
+            agree(self._group, lambda: self._begin(version))
             self._staged, self.version = None, version
             return version
 
     def _attach_all(self) -> tuple[int, set[str], set[str]]:
         """The one version of all workers: the local checkpoint may have gone on between two of them."""
         for _ in range(_TRIES):
-            version, boxes = self.agree(self._attach)
+            version, boxes = agree(self._group, self._attach)
             heard = self._group.tell((version, sorted(self._the_map.odd), boxes))
             if all(other == version for other, _, _ in heard):
                 odd = {name for _, names, _ in heard for name in names}
@@ -224,8 +223,7 @@ class Worker:
 
     def _stage(self, goal: int) -> Staged:
         assert self.version is not None
-        began, the_map = time.perf_counter(), self._the_map
-        from_feed = True
+        the_map, from_feed = self._the_map, True
         try:
             lists, changed = the_map.from_feed(self.local, self.version, goal, self._threads)
             reload = the_map.complete(changed & the_map.odd)
@@ -236,7 +234,7 @@ class Worker:
         self._digests_of(goal)
         tensors = self._read(goal, reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
-        return Staged(goal, self.version, exchange, tensors, from_feed, time.perf_counter() - began)
+        return Staged(goal, self.version, exchange, tensors, from_feed)
 
     def _stage_for(self, goal: int) -> None:
         if self.version is None:
@@ -291,7 +289,7 @@ class Worker:
         if all(held == goal for _, held in words):
             return goal
         before = self._staged is not None and self._staged.version == goal
-        self.agree(lambda: self._stage_for(goal))
+        agree(self._group, lambda: self._stage_for(goal))
         staged = None if self.version == goal else self._staged
         pause = Pause(goal, before, 0 if staged is None else staged.exchange.num_changed)
         pause.stage = pause.wait = time.perf_counter() - began
@@ -301,7 +299,7 @@ class Worker:
             pause.wait = 0.0
         self._pause = pause
         try:
-            self.agree(lambda: self._write(staged, pause))
+            agree(self._group, lambda: self._write(staged, pause))
             clock = time.perf_counter()
             proven = self._prove(goal, verify)
             pause.proof = time.perf_counter() - clock
@@ -343,7 +341,7 @@ class Worker:
         """The old version is served on. What an engine loaded itself cannot be undone: then there is only the way ahead."""
         held, self.version, self._staged = self.version, None, None
         if not any(self._group.tell(staged is not None and staged.is_lost)):
-            self.agree(lambda: staged.exchange.swap() if staged is not None and staged.swapped else None)
+            agree(self._group, lambda: staged.exchange.swap() if staged is not None and staged.swapped else None)
             self.version = held
             log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
             return
@@ -402,16 +400,6 @@ class Worker:
         if self._map is None:
             raise InternalError("the worker is not attached")
         return self._map
-
-    def agree(self, call: Callable[[], Any]) -> Any:
-        """What `call` gives, if it succeeds on all workers; else every worker raises."""
-        result, failure = None, None
-        try:
-            result = call()
-        except Exception as error:  # the engine's own code may raise anything
-            failure = as_error(error)
-        raise_for_all(self._group.tell(None if failure is None else str(failure)), failure)
-        return result
 
 
 def _shapes(forms: Mapping[str, Form]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
