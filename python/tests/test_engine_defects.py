@@ -13,7 +13,7 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 
 from engine_models import Engine  # noqa: E402
-from test_engines import Chain, Rank, Repacked, assert_same, loaded, together  # noqa: E402
+from test_engines import Chain, Rank, assert_same, loaded, packed, together  # noqa: E402
 from torch import nn  # noqa: E402
 
 from deltawire.engines import Settings, Worker  # noqa: E402
@@ -74,14 +74,20 @@ class Given(Scalar):
             dict(self.named_parameters())[name].data.copy_(tensor.reshape(-1))
 
 
-@pytest.mark.parametrize("kind", [Scalar, Given])
-def test_parameters_that_are_not_copied_are_updated_too(tmp_path, kind):
-    store, local = str(tmp_path / "store"), str(tmp_path / "local")
-    tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0)}
+def published(folder, tensors):
+    """A trainer with version 0 of these, and its host."""
+    store, local = str(folder / "store"), str(folder / "local")
     publisher = dw.Publisher(store)
     publisher.publish(tensors)
     replica = dw.Replica(store, local, feed=True)
     replica.pull()
+    return publisher, replica, local
+
+
+@pytest.mark.parametrize("kind", [Scalar, Given])
+def test_parameters_that_are_not_copied_are_updated_too(tmp_path, kind):
+    tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0)}
+    publisher, replica, local = published(tmp_path, tensors)
     model = kind()
     model.load_weights(tensors.items())
     worker = Worker(model, local, name="w", reload=getattr(model, "reload", model.load_weights))
@@ -100,13 +106,6 @@ def ranks(chain, engines, **options):
         Worker(engine, chain.local, name=f"w{rank}", group=Rank(rank, world, barrier, words), **options)
         for rank, engine in enumerate(engines)
     ]
-
-
-def packed(tensors) -> Repacked:
-    engine = Repacked()
-    engine.load_weights(tensors.items())
-    engine.pack()
-    return engine
 
 
 def test_ranks_attach_to_one_version(tmp_path):
@@ -308,12 +307,8 @@ def test_a_version_that_is_staged_is_written_while_the_next_one_is_patched_in(tm
 
 
 def test_an_array_that_is_too_large_is_reloaded(tmp_path):
-    store, local = str(tmp_path / "store"), str(tmp_path / "local")
     tensors = {"weight": torch.arange(4.0), "scale": torch.ones(1)}
-    publisher = dw.Publisher(store)
-    publisher.publish(tensors)
-    replica = dw.Replica(store, local, feed=True)
-    replica.pull()
+    publisher, replica, local = published(tmp_path, tensors)
     model = Scalar()
     model.weight = nn.Parameter(torch.empty((1 << 32) + 8)[-4:])  # memory that nobody touches
     model.load_weights(tensors.items())

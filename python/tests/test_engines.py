@@ -230,10 +230,15 @@ class Repacked(Engine):
                 self.load_weights([(name, weights[name])])
 
 
-def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
+def packed(tensors) -> Repacked:
     engine = Repacked()
-    engine.load_weights(chain.tensors.items())
+    engine.load_weights(tensors.items())
     engine.pack()
+    return engine
+
+
+def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
+    engine = packed(chain.tensors)
     worker = Worker(engine, chain.local, name="w", reload=engine.reload)
     worker.attach()
     odd = worker.report.reloaded
@@ -241,9 +246,7 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     assert all(".layers." in name for name in odd)
     version = chain.step(1)
     assert worker.update() == version
-    expected = Repacked()
-    expected.load_weights(chain.tensors.items())
-    expected.pack()
+    expected = packed(chain.tensors)
     assert_same(engine, expected)
     proven = worker.prove()
     assert proven.wrong == ()
@@ -251,9 +254,7 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
 
 
 def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
-    engine = Repacked()
-    engine.load_weights(chain.tensors.items())
-    engine.pack()
+    engine = packed(chain.tensors)
     worker = Worker(engine, chain.local, name="w", reload=engine.reload)
     worker.attach()
     first = chain.step(1)
@@ -261,9 +262,7 @@ def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
     worker.stage()
     chain.step(2)
     assert worker.update(first) == first
-    expected = Repacked()
-    expected.load_weights(tensors.items())
-    expected.pack()
+    expected = packed(tensors)
     assert_same(engine, expected)
 
 
