@@ -1,0 +1,115 @@
+// Another project's file format: versions of a model as files in a folder or a bucket.
+//
+// Foreign files are hostile input. Reading one gives a named error or the tensors it describes;
+// memory is bounded by the sizes of the files and of the tensors they are applied to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/thread_pool.h"
+#include "deltawire/digest.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+#include "tensor/safetensors.h"
+
+namespace deltawire {
+
+// What a foreign version says of one tensor.
+struct ForeignTensor {
+  std::string name;
+  // Where the dialect tells. A version that is whole always does.
+  std::optional<DType> dtype;
+  std::optional<Shape> shape;
+  uint64_t payload_bytes = 0;         // in the file
+  std::optional<Digest> digest = {};  // of the tensor after the change, where there is one
+};
+
+struct ForeignInfo {
+  uint64_t version = 0;
+  // What it must be applied to; none: it is whole, or the dialect does not tell (then it is the
+  // version before).
+  std::optional<uint64_t> base;
+  bool full = false;
+  std::string encoding;  // "xor", "overwrite", "indices", ..., "full"
+  std::string checksum;  // "xxh3-128", ..., or empty: it has none
+  uint64_t num_files = 0, file_bytes = 0;
+  std::vector<ForeignTensor> tensors;  // sorted by name, each once: those that it changes
+};
+
+// A version that was opened: its files are at hand and their structure was checked. Thread-safe.
+class ForeignVersion {
+ public:
+  virtual ~ForeignVersion() = default;
+  virtual const ForeignInfo& info() const noexcept = 0;
+  // Makes the new bytes of `info().tensors[index]` from the old ones, in place, and compares them
+  // with the digest where the version has one. `spec` is what the checkpoint has under that name.
+  // A whole version ignores what `bytes` held. Corruption or InvalidArgument names file and tensor;
+  // the content is undefined then: callers patch a copy. A pool, where given, may be used.
+  virtual Status apply(size_t index, const TensorSpec& spec, MutableBytes bytes,
+                       ThreadPool* pool) const = 0;
+  // After the last apply(): whether the files still are what was opened. Io names the one that
+  // changed meanwhile.
+  virtual Status check_unchanged() const { return {}; }
+};
+
+// What is about to be written.
+struct ForeignDraft {
+  uint64_t version = 0, base = 0;
+  bool full = false;
+  std::vector<TensorSpec> tensors;   // that changed; all, where `full`
+  std::vector<std::string> removed;  // since the base
+  std::vector<std::string> added;    // since the base: new, or of another dtype or shape
+};
+
+// Choices of a writer, by the names that its users know. Empty: the dialect's default.
+struct ForeignOptions {
+  std::string encoding;
+  std::string checksum;
+  uint64_t buffer_bytes = uint64_t{512} << 20;  // where the dialect cuts its files by size
+  unsigned rank = 0, world = 1;                 // of the files' names
+};
+
+// Writes one version. One thread.
+class ForeignWriter {
+ public:
+  virtual ~ForeignWriter() = default;
+  // The next tensor of the draft. `old_bytes` are empty where the version is whole.
+  virtual Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes,
+                     ThreadPool* pool) = 0;
+  // The version appears: its last file, which readers look for, is put last. Without it, what was
+  // put is removed.
+  virtual Status finish() = 0;
+};
+
+// Stateless. `store` is the foreign folder or bucket, not a chain.
+class Dialect {
+ public:
+  virtual ~Dialect() = default;
+  virtual std::string_view name() const noexcept = 0;   // "slime"
+  virtual std::string_view title() const noexcept = 0;  // "slime generations 2 and 3, miles"
+  // Whether `store` holds versions of this dialect. Looks at names and small files alone.
+  virtual Result<bool> recognises(Store& store) const = 0;
+  // The versions that are there and complete, ascending. One that is still being written is not
+  // among them, as far as the dialect lets anyone tell.
+  virtual Result<std::vector<uint64_t>> versions(Store& store) const = 0;
+  virtual Result<std::unique_ptr<ForeignVersion>> open(Store& store, uint64_t version) const = 0;
+  // Unsupported, naming tensor and way out, for what the dialect cannot express, before anything is
+  // written; Conflict when the version is there. InvalidArgument for options it does not know.
+  virtual Result<std::unique_ptr<ForeignWriter>> create(std::shared_ptr<Store> store,
+                                                        const ForeignDraft& draft,
+                                                        const ForeignOptions& options) const = 0;
+};
+
+std::span<const Dialect* const> all_dialects() noexcept;
+const Dialect* find_dialect(std::string_view name) noexcept;  // null when unknown
+// The one that recognises what `store` holds; null: none does.
+Result<const Dialect*> recognise_dialect(Store& store);
+
+}  // namespace deltawire

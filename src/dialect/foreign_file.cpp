@@ -1,0 +1,43 @@
+#include "dialect/foreign_file.h"
+
+#include <cstring>
+#include <filesystem>
+
+namespace deltawire {
+namespace {
+
+// Pieces come in any order, from any thread; the store keeps them inside the object's size.
+class ObjectSink final : public Sink {
+ public:
+  explicit ObjectSink(uint8_t* to) : to_(to) {}
+  Status write(uint64_t offset, Bytes bytes) override {
+    std::memcpy(to_ + offset, bytes.data(), bytes.size());
+    return {};
+  }
+
+ private:
+  uint8_t* to_;
+};
+
+}  // namespace
+
+Result<ForeignFile> ForeignFile::open(Store& store, const ObjectInfo& info) {
+  ForeignFile file;
+  file.where_ = store.url() + "/" + info.name;
+  if (const std::string folder = store.local_folder(); !folder.empty()) {
+    auto mapped = MappedFile::open(std::filesystem::path(folder) / info.name);
+    if (!mapped.ok()) return mapped.status();
+    file.mapped_ = std::move(*mapped);
+    file.bytes_ = file.mapped_->bytes();
+    return file;
+  }
+  auto memory = allocate_bytes(info.size_bytes);
+  if (!memory.ok()) return std::move(memory).status().at(file.where_);
+  file.fetched_ = std::move(*memory);
+  ObjectSink sink(file.fetched_.get());
+  DW_RETURN_IF_ERROR(store.download(info.name, info.size_bytes, &sink));
+  file.bytes_ = {file.fetched_.get(), info.size_bytes};
+  return file;
+}
+
+}  // namespace deltawire
