@@ -26,7 +26,7 @@ test:    ## build and run every test
 	@scripts/setup build python test s3 && scripts/venv build/venv build
 	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
 	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
-	@$(CTEST) --preset release
+	@$(CTEST) --preset release || { scripts/failed-tests build; exit 1; }
 	@scripts/pytest-totals build
 
 test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB in ~/.cache (PASS=-quick: fewer)
@@ -72,7 +72,7 @@ asan tsan:  ## tests under AddressSanitizer + UBSan, or the threaded ones under 
 	@scripts/setup build test s3 fuzz
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
-	@scripts/no-aslr $(CTEST) --preset $@$(PASS)
+	@scripts/no-aslr $(CTEST) --preset $@$(PASS) || { scripts/failed-tests build-$@; exit 1; }
 
 # What depends on the processor. The packages are those of `build`, less what the preset leaves out.
 sysroot:
@@ -83,7 +83,7 @@ sysroot:
 emulated: sysroot  ## tests of kernels, codecs and digests for the other architecture, under emulation
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)
-	@$(CTEST) --preset $@
+	@$(CTEST) --preset $@ || { scripts/failed-tests build-$@; exit 1; }
 
 fuzz:    ## fuzz every target, SECONDS=60 in all (built by clang)
 	@scripts/setup build test fuzz
