@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
 PACKAGE = Path(os.environ.get("DELTAWIRE_PACKAGE", Path(__file__).parents[2] / "build" / "python"))
@@ -38,26 +38,24 @@ class Server:
 
     def __init__(self, command: list[str], port: int, log: Path, environment: dict[str, str] | None = None) -> None:
         self.port, self.log = port, log
-        paths = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("DELTAWIRE_")}
+        paths = os.pathsep.join(filter(None, [str(PACKAGE), inherited.get("PYTHONPATH")]))
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 command,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"} | (environment or {}),
+                env=inherited | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"} | (environment or {}),
                 start_new_session=True,
             )
 
-    def __enter__(self) -> Server:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.tail()}")
-            if self.call("GET", "/health", timeout=2)[0] == 200:
-                return self
-            time.sleep(0.5)
-        self.stop()
-        raise AssertionError(f"the server did not come up in {START_SECONDS} s:\n{self.tail()}")
+    def __enter__(self) -> Self:
+        try:
+            self.wait("/health", START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -94,6 +92,19 @@ class Server:
         except (urllib.error.URLError, OSError):
             return 0, None
 
+    def wait(self, path: str, seconds: float = 90) -> Any:
+        """What that path answers, as soon as it is with 200."""
+        end = time.monotonic() + seconds
+        while True:
+            status, answer = self.call("GET", path, timeout=2)
+            if status == 200:
+                return answer
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.tail()}")
+            if time.monotonic() > end:
+                raise AssertionError(f"{path}: {status} {answer} after {seconds} s\n{self.tail()}")
+            time.sleep(0.1)
+
     def get(self, path: str) -> Any:
         status, answer = self.call("GET", path)
         assert status == 200, (path, status, answer)
@@ -109,12 +120,8 @@ class Server:
 
     def wait_for(self, version: int, seconds: float = 90) -> dict[str, Any]:
         """Until it serves that version."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.call("GET", f"/deltawire/ready?version={version}")[0] == 200:
-                return self.status()
-            time.sleep(0.05)
-        raise AssertionError(f"version {version} is not served: {self.status()}\n{self.tail(2000)}")
+        self.wait(f"/deltawire/ready?version={version}", seconds)
+        return self.status()
 
     def wait_until(self, said: Callable[[dict[str, Any]], Any], seconds: float = 60) -> dict[str, Any]:
         """Until its status says so."""
@@ -154,6 +161,20 @@ class VllmServer(Server):
 
     def logprobs(self, prompt: str = "hello world", tokens: int = 8) -> list[float]:
         return list(self.complete(prompt, tokens)["logprobs"]["token_logprobs"])
+
+
+class SglangServer(Server):
+    """`sglang.launch_server`, on the CPU."""
+
+    def __init__(self, model: Path, log: Path, *flags: str, settings: dict[str, str] | None = None) -> None:
+        port = free_port()
+        super().__init__([str(ENGINES / "sglang" / "serve"), str(model), str(port), *flags], port, log, settings)
+
+    def generate(self, tokens: list[int], count: int = 12, **more: Any) -> dict[str, Any]:
+        """Greedy tokens with their logprobs."""
+        parameters = {"temperature": 0, "max_new_tokens": count, "ignore_eos": True}
+        body = {"input_ids": tokens, "sampling_params": parameters, "return_logprob": True} | more
+        return dict(self.post("/generate", body))
 
 
 def _parsed(answer: bytes) -> Any:

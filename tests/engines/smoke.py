@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from servers import ENGINES, Server, VllmServer, free_port
+from servers import SglangServer, VllmServer
 from trainers import make_model
 
 
@@ -22,9 +22,8 @@ def main() -> int:
                 with VllmServer(make_model(Path(folder) / "model"), log) as server:
                     server.logprobs()
             else:
-                model, port = make_model(Path(folder) / "model", dtype=torch.bfloat16), free_port()
-                with Server([str(ENGINES / "sglang" / "serve"), str(model), str(port)], port, log) as server:
-                    server.post("/generate", {"text": "hello", "sampling_params": {"max_new_tokens": 2}})
+                with SglangServer(make_model(Path(folder) / "model", dtype=torch.bfloat16), log) as server:
+                    server.generate([5, 6, 7], 2)
         except AssertionError as error:
             print(f"{engine}: {error}", file=sys.stderr)
             return 1

@@ -25,20 +25,21 @@ import deltawire as dw
 DTYPE = torch.bfloat16 if cpu_has_bfloat16() else torch.float16
 SHAPE = dict(
     vocab_size=512, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-    head_dim=32, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
+    head_dim=32, intermediate_size=256, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
 )  # fmt: skip
 
 
-def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: torch.dtype = DTYPE) -> Path:
-    """A random model with a tokenizer of bytes."""
+def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: torch.dtype = DTYPE, **shape: int) -> Path:
+    """A random model with a tokenizer of bytes; `shape` where it is not to be tiny."""
     torch.manual_seed(0)
+    shape = SHAPE | shape
     if kind == "qwen3":
-        model: Any = Qwen3ForCausalLM(Qwen3Config(**SHAPE, intermediate_size=256, tie_word_embeddings=tied))
+        model: Any = Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=tied))
     elif kind == "llama":
-        model = LlamaForCausalLM(LlamaConfig(**SHAPE, intermediate_size=256, tie_word_embeddings=tied))
+        model = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=tied))
     else:
-        moe = dict(intermediate_size=256, moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
-        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE, **moe, tie_word_embeddings=tied))
+        moe = dict(moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **moe, tie_word_embeddings=tied))
     model.to(dtype).save_pretrained(folder)
     vocabulary = {"<s>": 0, "</s>": 1}
     vocabulary |= {letter: number + 2 for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
@@ -80,9 +81,11 @@ class Trainer:
         self._publisher.close()
 
 
-def new_trainer(folder: Path, kind: str = "qwen3", *, tied: bool = False, **options: Any) -> Trainer:
+def new_trainer(
+    folder: Path, kind: str = "qwen3", *, tied: bool = False, shape: dict[str, int] | None = None, **options: Any
+) -> Trainer:
     """A model, a store beside it, and the host's copy of version 0."""
-    make_model(folder / "trainer", kind, tied=tied)
+    make_model(folder / "trainer", kind, tied=tied, **shape or {})
     trainer = Trainer(folder / "trainer", str(folder / "store"), **options)
     with dw.Replica(trainer.store, folder / "local") as replica:
         replica.pull()

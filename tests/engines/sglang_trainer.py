@@ -1,16 +1,11 @@
-"""A real SGLang server, its model and its chain, for tests: starts are slow, so that most tests share one."""
+"""A model and its chain for tests of SGLang, and what a server makes of it."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +15,11 @@ import deltawire as dw
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python" / "tests"))
 from engine_models import changed
+from servers import SglangServer
 from trainers import make_model
 
-ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
-SERVE = ENGINES / "sglang" / "serve"
 PROGRAM = Path(dw.__file__).parent / "bin" / "deltawire"
 NUM_TENSORS = 3 + 2 * 11  # of the model that make_model() makes
-_START_SECONDS = 420
 
 
 class Trainer:
@@ -93,88 +86,11 @@ class Trainer:
         return folder
 
 
-class Server:
-    """`serve MODEL PORT`, until `stop`."""
-
-    def __init__(self, model: Path, port: int, log: Path, *, settings: dict[str, str] | None = None, flags: tuple[str, ...] = ()):
-        self.port, self.log = port, log
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("DELTAWIRE_")}
-        environment["PYTHONPATH"] = str(Path(dw.__file__).parents[1])
-        environment |= settings or {}
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [str(SERVE), str(model), str(port), *flags],
-                env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-
-    def wait(self, path: str = "/health", seconds: float = _START_SECONDS) -> Any:
-        """Until that path answers with 200."""
-        end = time.monotonic() + seconds
-        while True:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the server ended: {self.tail()}")
-            try:
-                status, body = self.call(path)
-                if status == 200:
-                    return body
-                last = f"{status} {body}"
-            except OSError as error:
-                last = str(error)
-            if time.monotonic() > end:
-                raise AssertionError(f"{path}: {last}\n{self.tail()}")
-            time.sleep(0.1)
-
-    def call(self, path: str, body: Any = None, *, method: str | None = None, timeout: float = 120) -> tuple[int, Any]:
-        """GET, or POST with a body."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=data, method=method or ("GET" if data is None else "POST"),
-            headers={"Content-Type": "application/json"},
-        )  # fmt: skip
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as reply:
-                return reply.status, _parsed(reply.read())
-        except urllib.error.HTTPError as error:
-            return error.code, _parsed(error.read())
-
-    def generate(self, tokens: list[int], count: int = 12, **more: Any) -> dict[str, Any]:
-        """Greedy tokens with their logprobs."""
-        parameters = {"temperature": 0, "max_new_tokens": count, "ignore_eos": True}
-        body = {"input_ids": tokens, "sampling_params": parameters, "return_logprob": True} | more
-        status, answer = self.call("/generate", body)
-        assert status == 200, (answer, self.tail())
-        return answer
-
-    def stop(self, *signs: signal.Signals) -> None:
-        """All of its processes."""
-        for sign in signs or (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, sign)
-            except ProcessLookupError:
-                break
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                continue
-        self.process.wait()
-
-    def tail(self) -> str:
-        """For a test that fails."""
-        return self.log.read_text(errors="replace")[-4000:]
-
-
-def outputs(server: Server) -> list[Any]:
+def outputs(server: SglangServer) -> list[Any]:
     """What tells one version's weights from another's: tokens and logprobs, with no prefix found in a cache."""
-    server.call("/flush_cache", {})
+    server.post("/flush_cache")
     answers = [server.generate([10 + prompt * 7 + step for step in range(9)], 10) for prompt in range(4)]
     return [(answer["output_ids"], [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]) for answer in answers]
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text.decode(errors="replace")
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
