@@ -78,6 +78,8 @@ class BlockWriter {
   std::vector<uint8_t> room_;
 };
 
+// What can be said of a block, which is untrusted, by its length and its first byte.
+Status check_block(Layout layout, Bytes block, size_t array_bytes);
 // `array` gets the block, which is untrusted.
 Status read_block(Layout layout, Bytes block, MutableBytes array);
 

@@ -11,30 +11,24 @@
 namespace deltawire::exponents {
 namespace {
 
-// Rows that are looked at to find the seven keys: all of a small block, else spread over it.
-constexpr size_t kSampleRows = 16;
-
 uint8_t choose_base(KeyForm form, Bytes block) noexcept {
   const size_t width = key_planes::width(form), n = block.size() / width;
   std::array<uint32_t, 256> counts{};
-  const size_t rows = (n + kRowElements - 1) / kRowElements;
-  const size_t sampled = std::min(rows, kSampleRows);
-  for (size_t i = 0; i < sampled; ++i) {
-    const size_t begin = rows * i / sampled * kRowElements;
+  for (size_t i = 0; i < key_planes::num_samples(n); ++i) {
+    const size_t begin = key_planes::sample_begin(n, i);
     const size_t end = std::min(n, begin + kRowElements);
     for (size_t at = begin; at < end; ++at) {
       ++counts[key_planes::split(form, key_planes::load_top(form, block.data() + at * width)).key];
     }
   }
-  uint32_t inside = 0;
-  for (size_t key = 0; key < kNearKeys; ++key) inside += counts[key];
-  uint32_t most = inside;
-  uint8_t best = 0;
+  uint32_t near = 0;
+  for (size_t key = 0; key < kNearKeys; ++key) near += counts[key];
+  uint32_t best = key_planes::base_score(near, 0);
   for (size_t base = 1; base <= key_planes::max_base(form); ++base) {
-    inside += counts[base + kNearKeys - 1] - counts[base - 1];
-    if (inside > most) most = inside, best = uint8_t(base);
+    near += counts[base + kNearKeys - 1] - counts[base - 1];
+    best = std::max(best, key_planes::base_score(near, uint8_t(base)));
   }
-  return best;
+  return key_planes::base_of_score(best);
 }
 
 }  // namespace
@@ -79,23 +73,31 @@ Bytes BlockWriter::write(Bytes block, uint8_t base) {
   return size < block.size() ? Bytes(room_).first(size) : block;
 }
 
-Status read_block(Layout layout, Bytes block, MutableBytes array) {
-  if (block.size() == array.size()) {
-    if (!block.empty()) std::memcpy(array.data(), block.data(), block.size());
-    return {};
-  }
+Status check_block(Layout layout, Bytes block, size_t array_bytes) {
+  if (block.size() == array_bytes) return {};
   const std::optional<KeyForm> form = form_of(layout);
-  if (!form) return bad_payload("block size", array.size(), block.size());
-  const size_t n = array.size() / layout.width, front = 1 + key_planes::bytes(*form, n);
-  if (block.size() < front || block.size() > array.size()) {
-    return bad_payload("block size", std::to_string(front) + " to " + std::to_string(array.size()),
+  if (!form) return bad_payload("block size", array_bytes, block.size());
+  const size_t front = 1 + key_planes::bytes(*form, array_bytes / layout.width);
+  if (block.size() < front || block.size() > array_bytes) {
+    return bad_payload("block size", std::to_string(front) + " to " + std::to_string(array_bytes),
                        block.size());
   }
   if (block[0] > key_planes::max_base(*form)) {
     return bad_payload("base", "at most " + std::to_string(key_planes::max_base(*form)), block[0]);
   }
-  if (!kernels().join_keys[size_t(*form)](block.data() + 1, block.data() + front,
-                                          block.size() - front, block[0], n, array.data())) {
+  return {};
+}
+
+Status read_block(Layout layout, Bytes block, MutableBytes array) {
+  DW_RETURN_IF_ERROR(check_block(layout, block, array.size()));
+  if (block.size() == array.size()) {
+    if (!block.empty()) std::memcpy(array.data(), block.data(), block.size());
+    return {};
+  }
+  const KeyForm form = *form_of(layout);
+  const size_t n = array.size() / layout.width, front = 1 + key_planes::bytes(form, n);
+  if (!kernels().join_keys[size_t(form)](block.data() + 1, block.data() + front,
+                                         block.size() - front, block[0], n, array.data())) {
     return bad_payload("block", "planes and the keys they lack", "keys that do not fit");
   }
   return {};

@@ -1,6 +1,7 @@
 // Whole arrays as planes: what is noise in a weight (sign and mantissa) verbatim, its key (the
 // exponent) in three bits where it is one of seven neighbours. docs/format.md, "exponents", has the
 // bytes; here are their sizes and the code for single elements and for groups that are not full.
+// What is constexpr nvcc compiles for a GPU, too.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,7 @@ struct Planes {
   Byte* high;    // k5of16: three bits of each
   Byte* codes;   // three bits of each
 
-  Planes(KeyForm form, size_t n, Byte* at)
+  constexpr Planes(KeyForm form, size_t n, Byte* at)
       : low(at),
         middle(low + n * (width(form) - 2)),
         high(middle + n),
@@ -98,13 +99,41 @@ constexpr bool is_far(KeyForm form, uint8_t key, uint8_t base) {
   return key <= max_key(form) && code_of(key, base) == kFarKey;
 }
 
+// ---- the seven keys of a block of n elements: as many of some of its rows as can be
+
+// Rows that are looked at: all of a small block, else spread over it.
+inline constexpr size_t kSampleRows = 16;
+constexpr size_t num_samples(size_t n) {
+  const size_t rows = (n + kRowElements - 1) / kRowElements;
+  return rows < kSampleRows ? rows : kSampleRows;
+}
+// Where row i of them begins.
+constexpr size_t sample_begin(size_t n, size_t i) {
+  return (n + kRowElements - 1) / kRowElements * i / num_samples(n) * kRowElements;
+}
+// The base with the greatest score is taken: of those with as many near keys the least.
+constexpr uint32_t base_score(uint32_t near, uint8_t base) { return near << 8 | (255U - base); }
+constexpr uint8_t base_of_score(uint32_t score) { return uint8_t(255U - (score & 255U)); }
+
+// ---- groups
+
+// Group g of n elements. Element i of it is in row i / columns, column i % columns.
+struct Group {
+  uint32_t begin, count, columns;
+};
+constexpr Group group_of(uint32_t n, uint32_t g) {
+  const uint32_t begin = g * uint32_t(kGroupElements);
+  const uint32_t left = n - begin;
+  return {begin, left < kGroupElements ? left : uint32_t(kGroupElements), uint32_t(columns(left))};
+}
+
 // Column i of a group: the codes of its eight rows in three bytes.
-inline void pack_column(const uint8_t* c, uint8_t* out, size_t columns) {
+constexpr void pack_column(const uint8_t* c, uint8_t* out, size_t columns) {
   out[0] = uint8_t(c[0] | c[1] << 3 | c[6] << 6);
   out[columns] = uint8_t(c[2] | c[3] << 3 | c[7] << 6);
   out[2 * columns] = uint8_t(c[4] | c[5] << 3 | (c[6] & 4) << 4 | (c[7] & 4) << 5);
 }
-inline void unpack_column(const uint8_t* in, size_t columns, uint8_t* c) {
+constexpr void unpack_column(const uint8_t* in, size_t columns, uint8_t* c) {
   const uint8_t x = in[0], y = in[columns], z = in[2 * columns];
   c[0] = x & 7, c[1] = x >> 3 & 7;
   c[2] = y & 7, c[3] = y >> 3 & 7;

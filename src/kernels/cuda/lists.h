@@ -66,6 +66,8 @@ enum class PatchError : uint32_t {
   kRankNotReached,
   kValuesRunOver,
   kStreamsDoNotMeet,
+  kKeysDoNotFit,
+  kWeightsChanged,
 };
 const char* describe(PatchError error) noexcept;
 

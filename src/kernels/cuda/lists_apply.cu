@@ -212,6 +212,10 @@ const char* describe(PatchError error) noexcept {
       return "tight block: values run over the block or are coded in a way no encoder does";
     case PatchError::kStreamsDoNotMeet:
       return "tight block: its two streams do not meet";
+    case PatchError::kKeysDoNotFit:
+      return "exponents: planes and the keys they lack: keys that do not fit";
+    case PatchError::kWeightsChanged:
+      return "weights change while they are coded";
   }
   return "unknown";
 }
