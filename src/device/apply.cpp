@@ -33,6 +33,7 @@ class Applier {
       case CodecId::kIndices:
       case CodecId::kGaps:
       case CodecId::kTight:
+      case CodecId::kExponents:
         on_device_.back() = {layout, array.data, array.size_bytes / layout.width, codec->id(),
                              patch.payload};
         return {};

@@ -19,6 +19,11 @@ Status check_codec(CodecId codec) {
                      " on a GPU; indices, gaps and tight run there");
 }
 
+// Whole arrays are encoded elsewhere (exponents_encode.h), and decoded here.
+Status check_patch_codec(CodecId codec) {
+  return codec == CodecId::kExponents ? Status() : check_codec(codec);
+}
+
 Status check_layout(Layout layout, NewKind kind) {
   DW_RETURN_IF_ERROR(check_array(layout, 0));
   if (kind != NewKind::kSame && layout.width != 2) {
@@ -37,11 +42,13 @@ Result<PatchGroups> group_patches(std::span<const DevicePatch> patches) {
   PatchGroups groups;
   for (size_t i = 0; i < patches.size(); ++i) {
     const DevicePatch& patch = patches[i];
-    DW_RETURN_IF_ERROR(check_codec(patch.codec).at("patch " + std::to_string(i)));
+    DW_RETURN_IF_ERROR(check_patch_codec(patch.codec).at("patch " + std::to_string(i)));
     DW_RETURN_IF_ERROR(check_layout(patch.layout, NewKind::kSame));
-    if (patch.payload.empty()) continue;  // nothing changed
-    if (patch.num_elements == 0) {
-      return corruption("patch " + std::to_string(i) + ": changes of an empty array");
+    if (patch.codec != CodecId::kExponents) {
+      if (patch.payload.empty()) continue;  // nothing changed
+      if (patch.num_elements == 0) {
+        return corruption("patch " + std::to_string(i) + ": changes of an empty array");
+      }
     }
     groups[{patch.codec, patch.layout.width}].push_back({patch, i});
   }
@@ -54,9 +61,11 @@ Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, St
   DeviceOptions options = given;
   if (options.workspace == nullptr) options.workspace = &own;
   for (const auto& [kind, group] : groups) {
-    Status status = kind.first == CodecId::kTight
-                        ? apply_tight_patches(group, options, write, stream, times)
-                        : apply_lists_patches(group, less_tables(options, 0), write, stream, times);
+    Status status =
+        kind.first == CodecId::kTight ? apply_tight_patches(group, options, write, stream, times)
+        : kind.first == CodecId::kExponents
+            ? apply_exponents_patches(group, less_tables(options, 0), write, stream, times)
+            : apply_lists_patches(group, less_tables(options, 0), write, stream, times);
     if (!status.ok()) {
       options.workspace->settle(stream);
       return status;

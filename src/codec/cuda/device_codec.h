@@ -83,8 +83,8 @@ Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DeviceP
                                           const DeviceOptions& options, Stream stream,
                                           DeviceTimes* times = nullptr);
 
-// Patches arrays in place. All payloads are checked before any array is written, see
-// `all_or_nothing`. Waits for `stream`.
+// Patches arrays in place, of these codecs and of `exponents`. All payloads are checked before any
+// array is written, see `all_or_nothing`. Waits for `stream`.
 Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
              DeviceTimes* times = nullptr);
 // The same up to the first write.

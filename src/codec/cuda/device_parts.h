@@ -22,10 +22,13 @@ struct NumberedPatch {
   DevicePatch patch;
   size_t number;
 };
-// Patches of one codec and width. With `write` unset they are only checked. Lists are given what
-// tables leave of the scratch; `tight` takes its tables off itself, when it knows their size.
+// Patches of one codec and width. With `write` unset they are only checked. Lists and
+// `exponents` are given what tables leave of the scratch; `tight` takes its tables off itself, when
+// it knows their size.
 Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times);
+Status apply_exponents_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
+                               bool write, Stream stream, DeviceTimes* times);
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
                            bool write, Stream stream, DeviceTimes* times);
 
