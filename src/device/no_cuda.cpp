@@ -2,6 +2,7 @@
 #include "deltawire/cuda.h"
 
 #include "device/exchange_lists.h"
+#include "device/whole.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -41,6 +42,14 @@ Result<std::vector<Digest>> Context::digests(DigestKind, std::span<const Content
 }
 Result<std::vector<Sums>> Context::sums(std::span<const BoxContents>, Stream) { return absent(); }
 Status Context::fetch(const Contents&, uint64_t, std::span<uint8_t>, Stream) { return absent(); }
+Result<std::vector<exponents::BlockPlan>> plan_whole_array(const Context&, const Contents&,
+                                                           Stream) {
+  return absent();
+}
+Status code_whole_array(const Context&, const Contents&, size_t,
+                        std::span<const exponents::BlockPlan>, MutableBytes, Stream) {
+  return absent();
+}
 Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }
 
 DiffPlan::DiffPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

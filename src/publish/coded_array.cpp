@@ -21,8 +21,11 @@ class CodedArrayBody final : public Body {
  private:
   const std::shared_ptr<const Body> plain_;
   const CodedArray array_;
-  mutable KeptBlock kept_;
+  mutable KeptBlocks kept_;
 };
+
+// Of what is coded elsewhere, at a time: a call there takes as long as some hundred KB.
+constexpr uint64_t kCodedAhead = uint64_t{4} << 20, kMostCoded = uint64_t{64} << 20;
 
 }  // namespace
 
@@ -31,6 +34,16 @@ CodedArray::CodedArray(Layout layout, uint64_t begin, uint64_t array_bytes)
   if (!exponents::form_of(layout)) return;
   const uint64_t block_bytes = exponents::kBlockElements * layout.width;
   plans_.resize(size_t((array_bytes + block_bytes - 1) / block_bytes));
+}
+
+Result<CodedArray> CodedArray::there(Layout layout, uint64_t array_bytes,
+                                     std::shared_ptr<const ArrayCoder> coder) {
+  CodedArray array(layout, 0, array_bytes);
+  DW_ASSIGN_OR_RETURN(std::vector<exponents::BlockPlan> plans, coder->plan());
+  if (plans.size() != array.plans_.size()) return internal_error("plans of another array");
+  array.plans_ = std::move(plans);
+  array.coder_ = std::move(coder);
+  return array;
 }
 
 Result<Bytes> CodedArray::plain_block(const Body& plain, size_t block,
@@ -58,7 +71,7 @@ bool CodedArray::settle() {
 }
 
 Status CodedArray::read(const Body& plain, uint64_t begin, uint64_t offset, MutableBytes out,
-                        KeptBlock* kept) const {
+                        KeptBlocks* kept) const {
   copy_overlap(front_, begin, offset, out);
   const uint64_t end = offset + out.size();
   size_t first = 0, last = directory_->num_blocks();  // by bisection: which block has `offset`?
@@ -66,20 +79,61 @@ Status CodedArray::read(const Body& plain, uint64_t begin, uint64_t offset, Muta
     const size_t middle = (first + last) / 2;
     begin + directory_->block_end(middle) <= offset ? first = middle + 1 : last = middle;
   }
+  if (coder_ != nullptr) return read_there(first, begin, offset, out, kept);
   std::vector<uint8_t> room;
   exponents::BlockWriter writer(layout_);
   for (size_t i = first; i < directory_->num_blocks() && begin + directory_->block_begin(i) < end;
        ++i) {
     const uint64_t at = begin + directory_->block_begin(i);
-    const auto copy = [&](Bytes coded) { copy_overlap(coded, at, offset, out); };
+    const auto copy = [&](uint64_t from, Bytes coded) { copy_overlap(coded, from, offset, out); };
     if (at < offset && kept->find(at, copy)) continue;
     DW_ASSIGN_OR_RETURN(const Bytes own, plain_block(plain, i, &room));
     const Bytes coded = writer.write(own, plans_[i].base);
     if (coded.size() != directory_->block_end(i) - directory_->block_begin(i)) {
       return io_error("weights change while they are published");
     }
-    copy(coded);
+    copy(at, coded);
     if (at + coded.size() > end) kept->keep(at, coded);
+  }
+  return {};
+}
+
+// Blocks that are asked for whole go where they belong; around the others some more are coded, and
+// kept.
+Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, MutableBytes out,
+                              KeptBlocks* kept) const {
+  const uint64_t end = offset + out.size();
+  const auto plans = [&](size_t first, size_t last) {
+    return std::span(plans_).subspan(first, last - first);
+  };
+  std::vector<uint8_t> room;
+  while (block < directory_->num_blocks() && begin + directory_->block_begin(block) < end) {
+    const uint64_t at = begin + directory_->block_begin(block);
+    uint64_t known = at;
+    kept->find(at, [&](uint64_t from, Bytes coded) {
+      copy_overlap(coded, from, offset, out);
+      known = from + coded.size();
+    });
+    if (known > at) {
+      block = end_of(block, [&](size_t i) { return begin + directory_->block_begin(i) >= known; });
+      continue;
+    }
+    size_t last = end_of(block, [&](size_t i) {
+      return begin + directory_->block_end(i) > end || bytes_between(block, i + 1) > kMostCoded;
+    });
+    if (at >= offset && last > block) {
+      const size_t size = size_t(bytes_between(block, last));
+      DW_RETURN_IF_ERROR(
+          coder_->code(block, plans(block, last), out.subspan(size_t(at - offset), size)));
+    } else {
+      last = end_of(block,
+                    [&](size_t i) { return i > block && bytes_between(block, i) >= kCodedAhead; });
+      room.resize(size_t(bytes_between(block, last)));
+      DW_RETURN_IF_ERROR(coder_->code(block, plans(block, last), room));
+      copy_overlap(room, at, offset, out);
+      if (at + room.size() > end) kept->keep(at, room);
+    }
+    block = last;
   }
   return {};
 }

@@ -10,39 +10,46 @@
 #include "base/thread_pool.h"
 #include "codec/exponents.h"
 #include "deltawire/store.h"
+#include "publish/array_coder.h"
 
 namespace deltawire {
 
-// Readers come from front to end, in pieces that end inside a block: that one is kept.
-class KeptBlock {
+// Readers come from front to end, in pieces that end inside a block: that one is kept, or it and
+// those behind it where many are coded at a time.
+class KeptBlocks {
  public:
-  // The block `id`, if it is the one that is kept, goes to `use`.
+  // Kept blocks that have the byte at `at` of the body go to `use`, with where they begin.
   template <class Use>
-  bool find(uint64_t id, const Use& use) {
+  bool find(uint64_t at, const Use& use) {
     const std::lock_guard lock(mutex_);
-    if (id_ != id) return false;
-    use(Bytes(bytes_));
+    if (at < begin_ || at - begin_ >= bytes_.size()) return false;
+    use(begin_, Bytes(bytes_));
     return true;
   }
-  void keep(uint64_t id, Bytes bytes) {
+  void keep(uint64_t begin, Bytes bytes) {
     const std::lock_guard lock(mutex_);
     bytes_.assign(bytes.begin(), bytes.end());
-    id_ = id;
+    begin_ = begin;
   }
 
  private:
   std::mutex mutex_;
   std::vector<uint8_t> bytes_;
-  uint64_t id_ = UINT64_MAX;
+  uint64_t begin_ = 0;
 };
 
 // Part of a body that gives the same bytes however often it is read (SteadyBody), or fails.
 class CodedArray {
  public:
   CodedArray(Layout layout, uint64_t begin, uint64_t array_bytes);
+  // Planned and coded elsewhere, all of it.
+  static Result<CodedArray> there(Layout layout, uint64_t array_bytes,
+                                  std::shared_ptr<const ArrayCoder> coder);
 
   // Every block is planned, in any order, by any thread; then settle().
-  size_t num_blocks() const noexcept { return plans_.size(); }  // 0: no codec for this layout
+  size_t num_blocks() const noexcept {  // 0: no codec for this layout, or none is left to plan
+    return coder_ == nullptr ? plans_.size() : 0;
+  }
   Status plan_block(const Body& plain, size_t block, std::vector<uint8_t>* room);
   // False: it does not pay, and the array stays as it is.
   bool settle();
@@ -51,13 +58,25 @@ class CodedArray {
   // The part of `out`, which begins at `offset`, that the payload at `begin` has. May throw
   // std::bad_alloc.
   Status read(const Body& plain, uint64_t begin, uint64_t offset, MutableBytes out,
-              KeptBlock* kept) const;
+              KeptBlocks* kept) const;
 
  private:
+  Status read_there(size_t block, uint64_t begin, uint64_t offset, MutableBytes out,
+                    KeptBlocks* kept) const;
+  // Blocks from `first` to before the first that `enough` is true of, by its number.
+  template <class Enough>
+  size_t end_of(size_t first, const Enough& enough) const {
+    while (first < directory_->num_blocks() && !enough(first)) ++first;
+    return first;
+  }
+  uint64_t bytes_between(size_t first, size_t last) const {
+    return directory_->block_end(last - 1) - directory_->block_begin(first);
+  }
   Result<Bytes> plain_block(const Body& plain, size_t block, std::vector<uint8_t>* room) const;
 
   Layout layout_;
   uint64_t begin_, array_bytes_;
+  std::shared_ptr<const ArrayCoder> coder_;  // null: coded here
   std::vector<exponents::BlockPlan> plans_;
   std::optional<exponents::Directory> directory_;
   std::vector<uint8_t> front_;  // of the payload

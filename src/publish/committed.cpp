@@ -110,9 +110,11 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
   const double begin = clock.now();
   const auto add = [&]() -> Result<uint64_t> {
     const Contents contents = contents_of(tensors, device.get());
-    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files(contents, pack()));
-    return add_anchor(*chain, *head, std::move(files), *source.sides, clock, options.progress,
-                      [&] { return check_contents(contents, draft.pieces, &pool); });
+    DW_ASSIGN_OR_RETURN(const CodedThere there, code_there(tensors));
+    DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, source.files(contents, pack(), there));
+    return add_anchor(*chain, *head, std::move(files), *source.sides, clock, options.progress, [&] {
+      return check_contents(contents, draft.pieces, &pool, &there.digests);
+    });
   };
   const Result<uint64_t> bytes = add();
   report->phases.push_back({"anchor", begin, clock.now()});

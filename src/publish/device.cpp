@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "device/whole.h"
+#include "format/layout.h"
+#include "tensor/text.h"
+
 namespace deltawire {
 namespace {
 
@@ -29,6 +33,34 @@ class DeviceBody final : public Body {
   const PublishTensor tensor_;
   const uint64_t size_;
 };
+
+Status changed_on_device(const PublishTensor& tensor) {
+  return io_error("tensor " + quote(tensor.view.name) +
+                  ": changed while it was read; nothing was committed, publish again when " +
+                  "nobody writes to it");
+}
+
+class DeviceCoder final : public ArrayCoder {
+ public:
+  DeviceCoder(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
+      : device_(std::move(device)), tensor_(tensor) {}
+  Result<std::vector<exponents::BlockPlan>> plan() const override { return device_->plan(tensor_); }
+  Status code(size_t first, std::span<const exponents::BlockPlan> plans,
+              MutableBytes out) const override {
+    Status status = device_->code(tensor_, first, plans, out);
+    return status.code() == Code::kIo ? changed_on_device(tensor_) : status;
+  }
+
+ private:
+  const std::shared_ptr<PublishDevice> device_;
+  const PublishTensor tensor_;
+};
+
+// All of a tensor, with a codec for its elements.
+bool can_be_coded(const PublishTensor& tensor) {
+  return on_device(tensor) && tensor.box.whole() && published_bytes(tensor) != 0 &&
+         exponents::form_of(layout_of(tensor.view.dtype));
+}
 
 }  // namespace
 
@@ -149,6 +181,47 @@ Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, Mutabl
 
 std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
   return std::make_shared<DeviceBody>(shared_from_this(), tensor);
+}
+
+Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tensors,
+                                             DigestKind kind) {
+  CodedThere there;
+  if (kind != DigestKind::kSum128 && kind != DigestKind::kXxh3_128) return there;
+  std::vector<PublishTensor> chosen;
+  for (const PublishTensor& tensor : tensors) {
+    if (can_be_coded(tensor)) chosen.push_back(tensor);
+  }
+  if (chosen.empty()) return there;
+  const auto look = [device = shared_from_this(), kind](const std::vector<PublishTensor>& all) {
+    std::vector<const PublishTensor*> at;
+    for (const PublishTensor& tensor : all) at.push_back(&tensor);
+    return device->digests(kind, at);
+  };
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> first, look(chosen));
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const std::string& name = chosen[i].view.name;
+    there.coders[name] = std::make_shared<DeviceCoder>(shared_from_this(), chosen[i]);
+    there.digests[name] = first[i];
+  }
+  there.check_unchanged = [look, chosen = std::move(chosen), first]() -> Status {
+    DW_ASSIGN_OR_RETURN(const std::vector<Digest> last, look(chosen));
+    for (size_t i = 0; i < last.size(); ++i) {
+      if (last[i] != first[i]) return changed_on_device(chosen[i]);
+    }
+    return {};
+  };
+  return there;
+}
+
+Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  return cuda::plan_whole_array(context_, contents_of(tensor), stream_);
+}
+
+Status PublishDevice::code(const PublishTensor& tensor, size_t first,
+                           std::span<const exponents::BlockPlan> plans, MutableBytes out) {
+  const std::lock_guard lock(mutex_);
+  return cuda::code_whole_array(context_, contents_of(tensor), first, plans, out, stream_);
 }
 
 Status PublishDevice::read(cuda::DeviceSnapshot::Slot slot, MutableBytes out) {

@@ -10,6 +10,7 @@
 #include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/store.h"
+#include "publish/array_coder.h"
 #include "publish/kept_changes.h"
 
 namespace deltawire {
@@ -71,6 +72,12 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   Status fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
   // The same as something to put into a store.
   std::shared_ptr<const Body> body(const PublishTensor& tensor);
+  // Those that can be packed here, and their digests of this moment. None if the device does not
+  // make digests of that kind.
+  Result<CodedThere> code_there(std::span<const PublishTensor> tensors, DigestKind kind);
+  Result<std::vector<exponents::BlockPlan>> plan(const PublishTensor& tensor);
+  Status code(const PublishTensor& tensor, size_t first,
+              std::span<const exponents::BlockPlan> plans, MutableBytes out);
 
  private:
   PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);

@@ -25,9 +25,11 @@ std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
          std::to_string(model_bytes) + " bytes";
 }
 
-Result<std::vector<FullFile>> FullSource::files(const Contents& contents, ThreadPool* pack) const {
+Result<std::vector<FullFile>> FullSource::files(const Contents& contents, ThreadPool* pack,
+                                                const CodedThere& there) const {
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights(contents));
-  if (pack != nullptr) DW_RETURN_IF_ERROR(pack_files(&own, pack));
+  if (pack != nullptr) DW_RETURN_IF_ERROR(pack_files(&own, pack, there));
+  if (there.check_unchanged) own.front().check_unchanged = there.check_unchanged;  // of all files
   for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
   return own;
 }
@@ -147,7 +149,8 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   Draft draft;
   draft.sides = source.sides;
   const Contents contents = contents_of(tensors, device.get());
-  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack()));
+  DW_ASSIGN_OR_RETURN(const CodedThere there, code_there(tensors));
+  DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack(), there));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
   if (head && anchors == nullptr) {  // it may turn out that nothing changed
@@ -160,7 +163,8 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
                                    std::move(own), clock, options.progress);
-  DW_ASSIGN_OR_RETURN(records[0], hash_contents(tensors, contents, parent(), digest_kind(), &pool));
+  DW_ASSIGN_OR_RETURN(
+      records[0], hash_contents(tensors, contents, parent(), digest_kind(), &pool, &there.digests));
   report->phases.push_back({"hash", begin, clock.now()});
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
   draft.state.unchanged = false;  // it was not a moment ago, or was found too dense

@@ -103,11 +103,20 @@ std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint) {
 namespace {
 
 Status hash_pieces(const Contents& contents, DigestKind kind, ThreadPool* pool,
-                   std::vector<PieceRecord>* pieces) {
+                   const KnownDigests* known, std::vector<PieceRecord>* pieces) {
+  std::vector<size_t> which;
   std::vector<uint64_t> sizes;
-  for (const auto& body : contents) sizes.push_back(body->size());
+  for (size_t i = 0; i < contents.size(); ++i) {
+    PieceRecord& piece = (*pieces)[i];
+    if (known != nullptr && piece.box.whole() && known->contains(piece.tensor)) {
+      piece.digest = known->at(piece.tensor);
+      continue;
+    }
+    which.push_back(i);
+    sizes.push_back(contents[i]->size());
+  }
   const auto hash = [&](size_t i, ThreadPool*) {
-    return hash_piece(*contents[i], kind, &(*pieces)[i]);
+    return hash_piece(*contents[which[i]], kind, &(*pieces)[which[i]]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
     return Status();
@@ -145,18 +154,18 @@ Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const P
 
 Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
                                     const Contents& contents, const ParentState& parent,
-                                    DigestKind kind, ThreadPool* pool) {
+                                    DigestKind kind, ThreadPool* pool, const KnownDigests* known) {
   PublishRecord record = record_of(tensors);
-  DW_RETURN_IF_ERROR(hash_pieces(contents, kind, pool, &record.pieces));
+  DW_RETURN_IF_ERROR(hash_pieces(contents, kind, pool, known, &record.pieces));
   compare(tensors, parent, &record);
   return record;
 }
 
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
-                      ThreadPool* pool) {
+                      ThreadPool* pool, const KnownDigests* known) {
   if (pieces.empty()) return {};
   std::vector<PieceRecord> got = pieces;
-  DW_RETURN_IF_ERROR(hash_pieces(contents, pieces[0].digest.kind, pool, &got));
+  DW_RETURN_IF_ERROR(hash_pieces(contents, pieces[0].digest.kind, pool, known, &got));
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (got[i].digest == pieces[i].digest) continue;
     return corruption("tensor " + quote(pieces[i].tensor) +

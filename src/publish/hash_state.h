@@ -1,8 +1,10 @@
 // The digests of a state, and what a version that is stored whole is made of.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -38,12 +40,15 @@ std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint);
 // for those who only want to know whether anything changed.
 Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
                                  DigestKind kind, PublishDevice* device, ThreadPool* pool);
+// Digests that are known of whole tensors, by name: those are not read again.
+using KnownDigests = std::map<std::string, Digest>;
 // The same through `contents`: what others read from those has these digests.
 Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
                                     const Contents& contents, const ParentState& parent,
-                                    DigestKind kind, ThreadPool* pool);
+                                    DigestKind kind, ThreadPool* pool,
+                                    const KnownDigests* known = nullptr);
 // Corruption, naming the tensor, when contents do not have the digests of `pieces`.
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
-                      ThreadPool* pool);
+                      ThreadPool* pool, const KnownDigests* known = nullptr);
 
 }  // namespace deltawire

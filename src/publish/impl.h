@@ -57,8 +57,9 @@ struct FullSource {
   std::shared_ptr<SideFiles> sides =
       {};  // made of the extra files when the version before is known
 
-  // `pack`: null for plain files.
-  Result<std::vector<FullFile>> files(const Contents& contents, ThreadPool* pack) const;
+  // `pack`: null for plain files. `there`: what need not be read from the contents.
+  Result<std::vector<FullFile>> files(const Contents& contents, ThreadPool* pack,
+                                      const CodedThere& there = {}) const;
   Status check() const { return check_unchanged ? check_unchanged() : Status(); }
 };
 
@@ -116,6 +117,11 @@ struct Publisher::Impl {
   struct Attempt;
   std::unique_ptr<Attempt> captured;  // waits for finish()
 
+  // Of tensors that are packed; none where nothing is on a device.
+  Result<CodedThere> code_there(Tensors tensors) {
+    if (!device || options.plain_files) return CodedThere();
+    return device->code_there(tensors, digest_kind());
+  }
   ThreadPool* pack() { return options.plain_files ? nullptr : &pool; }
   ParentState parent() const {
     return head ? ParentState{&head->manifest, &schema} : ParentState{};

@@ -23,11 +23,11 @@ struct CodedTensor {
 class PackedBody final : public Body {
  public:
   static Result<std::shared_ptr<PackedBody>> make(std::shared_ptr<const Body> plain,
-                                                  ThreadPool* pool) {
+                                                  ThreadPool* pool, const CodedThere& there) {
     auto body = std::make_shared<PackedBody>();
     body->plain_ = std::move(plain);
     DW_ASSIGN_OR_RETURN(const SafetensorsHeader header, body->read_header());
-    DW_RETURN_IF_ERROR(body->plan(header, pool));
+    DW_RETURN_IF_ERROR(body->plan(header, pool, there));
     return body;
   }
 
@@ -64,7 +64,17 @@ class PackedBody final : public Body {
                                     plain_->size() - header.size());
   }
 
-  Status plan(const SafetensorsHeader& header, ThreadPool* pool) {
+  static Result<CodedArray> array_of(const TensorEntry& entry, const PackedTensor& place,
+                                     const CodedThere& there) {
+    const Layout layout = layout_of(place.dtype);
+    const auto coder = there.coders.find(entry.spec.name);
+    if (coder == there.coders.end()) {
+      return CodedArray(layout, place.plain_begin, place.plain_size);
+    }
+    return CodedArray::there(layout, place.plain_size, coder->second);
+  }
+
+  Status plan(const SafetensorsHeader& header, ThreadPool* pool, const CodedThere& there) {
     std::vector<std::pair<size_t, size_t>> blocks;  // of which tensor
     std::vector<std::string> names;
     for (const TensorEntry& entry : header.entries) {
@@ -72,7 +82,7 @@ class PackedBody final : public Body {
       place.dtype = entry.spec.dtype;
       place.plain_begin = plain_header_.size() + entry.begin;
       place.plain_size = place.size = entry.end - entry.begin;
-      CodedArray array(layout_of(place.dtype), place.plain_begin, place.plain_size);
+      DW_ASSIGN_OR_RETURN(CodedArray array, array_of(entry, place, there));
       for (size_t i = 0; i < array.num_blocks(); ++i) blocks.emplace_back(tensors_.size(), i);
       tensors_.push_back({place, std::move(array)});
       names.push_back(entry.spec.name);
@@ -116,25 +126,26 @@ class PackedBody final : public Body {
   std::string plain_header_, front_;
   std::vector<CodedTensor> tensors_;
   uint64_t size_ = 0;
-  mutable KeptBlock kept_;
+  mutable KeptBlocks kept_;
 };
 
 }  // namespace
 
-Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain, ThreadPool* pool) {
+Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain, ThreadPool* pool,
+                                              const CodedThere& there) {
   return guard_memory("packing", [&]() -> Result<std::shared_ptr<const Body>> {
     const uint64_t plain_bytes = plain->size();
     DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed,
-                        PackedBody::make(std::move(plain), pool));
+                        PackedBody::make(std::move(plain), pool, there));
     if (packed->size() > plain_bytes - plain_bytes / kLeastGain) packed = nullptr;
     return packed;
   });
 }
 
-Status pack_files(std::vector<FullFile>* files, ThreadPool* pool) {
+Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there) {
   for (FullFile& file : *files) {
     if (!file.name.ends_with(kSafetensorsSuffix)) continue;
-    DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed, pack_body(file.body, pool));
+    DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed, pack_body(file.body, pool, there));
     if (packed == nullptr) continue;
     file.body = std::move(packed);
     file.name += kPackedSuffix;

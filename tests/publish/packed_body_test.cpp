@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "format/layout.h"
 #include "format/packed_file.h"
 #include "replica/unpack_stream.h"
 #include "store/bodies.h"
@@ -83,6 +84,89 @@ TEST_F(PackedBodyTest, IsTheSameHoweverItIsRead) {
   std::vector<uint8_t> back(size_t(file.plain_bytes));
   ASSERT_TRUE(unpack(file, bytes_of_text(whole), back, nullptr).ok());
   EXPECT_TRUE(std::string(back.begin(), back.end()) == plain);
+}
+
+// As a GPU does it: plans all of an array, codes some of its blocks.
+class HostCoder final : public ArrayCoder {
+ public:
+  HostCoder(Layout layout, Bytes array) : layout_(layout), array_(array) {}
+  Result<std::vector<exponents::BlockPlan>> plan() const override {
+    std::vector<exponents::BlockPlan> plans;
+    for (size_t i = 0; i * block_bytes() < array_.size(); ++i) {
+      plans.push_back(exponents::plan_block(layout_, block(i)));
+    }
+    return plans;
+  }
+  Status code(size_t first, std::span<const exponents::BlockPlan> plans,
+              MutableBytes out) const override {
+    exponents::BlockWriter writer(layout_);
+    for (const exponents::BlockPlan& plan : plans) {
+      const Bytes coded = writer.write(block(first++), plan.base);
+      EXPECT_EQ(coded.size(), plan.size_bytes);
+      std::copy(coded.begin(), coded.end(), out.begin());
+      out = out.subspan(coded.size());
+    }
+    EXPECT_TRUE(out.empty());
+    return {};
+  }
+
+ private:
+  size_t block_bytes() const { return exponents::kBlockElements * layout_.width; }
+  Bytes block(size_t i) const {
+    const size_t at = i * block_bytes();
+    return array_.subspan(at, std::min(block_bytes(), array_.size() - at));
+  }
+  const Layout layout_;
+  const Bytes array_;
+};
+
+// Fails where somebody reads what is coded elsewhere.
+class PartlyBody final : public Body {
+ public:
+  PartlyBody(const std::string& text, size_t begin, size_t end)
+      : text_(text), begin_(begin), end_(end) {}
+  uint64_t size() const noexcept override { return text_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    if (offset < end_ && offset + out.size() > begin_) return io_error("read from the wrong place");
+    std::copy_n(text_.begin() + long(offset), out.size(), out.begin());
+    return {};
+  }
+
+ private:
+  const std::string& text_;
+  const size_t begin_, end_;
+};
+
+TEST_F(PackedBodyTest, TensorsThatAreCodedElsewhereGiveTheSameFile) {
+  const std::string large = make_plain_file(3, 40'000);  // reads are ahead of what was asked for
+  const size_t header = 8 + size_t(load_le<uint64_t>(bytes_of_text(large).data()));
+  const auto entries =
+      parse_safetensors_header(std::string_view(large).substr(8, header - 8), large.size() - header)
+          .value()
+          .entries;
+  CodedThere there;
+  for (const TensorEntry& entry : entries) {
+    if (entry.spec.name != "a" && entry.spec.name != "b") continue;
+    there.coders[entry.spec.name] = std::make_shared<HostCoder>(
+        layout_of(entry.spec.dtype), bytes_of_text(large).subspan(header + size_t(entry.begin),
+                                                                  size_t(entry.end - entry.begin)));
+  }
+  ASSERT_EQ(entries[0].spec.name, "a");
+  const auto partly = std::make_shared<PartlyBody>(large, header + size_t(entries[0].begin),
+                                                   header + size_t(entries[1].end));
+  const auto here = pack_body(OwnedBody::of(large), nullptr).value();
+  const auto packed = pack_body(partly, nullptr, there);
+  ASSERT_TRUE(packed.ok()) << packed.status().to_string();
+  const std::string whole = read_in_pieces(*here, size_t(here->size()), random);
+  for (const size_t most : {size_t{50'000}, size_t{3'000'000}, whole.size()}) {
+    EXPECT_TRUE(read_in_pieces(**packed, most, random) == whole) << most;
+  }
+  for (int i = 0; i < 30; ++i) {  // in any order
+    const size_t at = random() % whole.size();
+    std::vector<uint8_t> piece(random() % (whole.size() - at));
+    ASSERT_TRUE((*packed)->read(at, piece).ok());
+    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), bytes_of_text(whole).begin() + long(at)));
+  }
 }
 
 TEST_F(PackedBodyTest, NoiseIsNotPacked) {

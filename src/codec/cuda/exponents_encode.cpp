@@ -50,7 +50,8 @@ class ExponentsPlanner {
   }
 
   Status run() {
-    const size_t room = options_.scratch_bytes / (sizeof(ExponentsBlock) + sizeof(ExponentsPlan));
+    const size_t room =
+        (options_.scratch_bytes - kCarveAlign) / (sizeof(ExponentsBlock) + sizeof(ExponentsPlan));
     const size_t most = std::max<size_t>(1, std::min<size_t>(room, size_t{1} << 20));
     for (size_t begin = 0; begin < blocks_.size(); begin += most) {
       DW_RETURN_IF_ERROR(run_some(begin, std::min(most, blocks_.size() - begin)));
@@ -109,7 +110,7 @@ class ExponentsCoder {
 
   // As many as the scratch takes.
   Status run(size_t first, std::span<const BlockPlan> plans, MutableBytes out) {
-    const uint64_t room = std::min<uint64_t>(options_.scratch_bytes, kFetchedBytes);
+    const uint64_t room = std::min<uint64_t>(options_.scratch_bytes, kFetchedBytes) - kCarveAlign;
     while (!plans.empty()) {
       size_t count = 0;
       uint64_t size = 0;

@@ -1,0 +1,40 @@
+#include "device/whole.h"
+
+#include "codec/cuda/exponents_encode.h"
+#include "device/arrays.h"
+#include "device/context.h"
+#include "format/layout.h"
+
+namespace deltawire::cuda {
+namespace {
+
+Result<DeviceWhole> device_whole(const Contents& contents) {
+  DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));
+  DW_RETURN_IF_ERROR(check_memory(contents.as, contents.array.data, contents.size_bytes));
+  const Layout layout = layout_of(contents.as);
+  return DeviceWhole{layout, contents.array.data, contents.size_bytes / layout.width, kind};
+}
+
+}  // namespace
+
+Result<std::vector<exponents::BlockPlan>> plan_whole_array(const Context& context,
+                                                           const Contents& contents,
+                                                           Stream stream) {
+  Context::Impl& impl = ContextInternals::of(context);
+  const UseDevice use(impl.device);
+  DW_ASSIGN_OR_RETURN(const DeviceWhole array, device_whole(contents));
+  DW_ASSIGN_OR_RETURN(std::vector<BlockPlans> plans,
+                      plan_whole({&array, 1}, impl.codec_options(), stream));
+  return std::move(plans[0]);
+}
+
+Status code_whole_array(const Context& context, const Contents& contents, size_t first,
+                        std::span<const exponents::BlockPlan> plans, MutableBytes out,
+                        Stream stream) {
+  Context::Impl& impl = ContextInternals::of(context);
+  const UseDevice use(impl.device);
+  DW_ASSIGN_OR_RETURN(const DeviceWhole array, device_whole(contents));
+  return code_blocks(array, first, plans, out, impl.codec_options(), stream);
+}
+
+}  // namespace deltawire::cuda
