@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Publish and pull from Python with weights on a GPU, through a store in memory: where the time of a step goes.
+"""Publish and pull from Python with weights on a GPU, through a store in memory: where the time of a step goes, and of the seed.
 
     gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--exchange SHARE] [--json]
 
@@ -122,9 +122,9 @@ def main() -> int:
     engine = {name: torch.zeros_like(tensor) for name, tensor in trainer.items()}
     store = "memory:bench"
     publisher = dw.Publisher(store, trainer, codec=options.codec, digest=options.digest, anchors=dw.Anchors(by_bytes=False))
-    publisher.publish()
+    seed, seed_ms = timed(publisher.publish)
     replica = dw.TensorReplica(store, engine)
-    replica.pull()
+    whole_ms = timed(replica.pull)[1]
     publish, pull, prepare, pause, size, share = [], [], [], [], 0, 0.0
     phases: dict[str, list[str]] = {}
     for number in range(options.rounds):
@@ -145,7 +145,8 @@ def main() -> int:
         if not all(torch.equal(trainer[name].view(torch.int16), engine[name].view(torch.int16)) for name in trainer):
             print("the replica differs from the trainer", file=sys.stderr)
             return 1
-    rows = [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
+    rows = [row("publish() of all, a seed", [seed_ms]), row("pull() of all", [whole_ms])]
+    rows += [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
     rows += [row(name, own) for name, own in proofs(engine, store, options.rounds).items()]
     sizes: dict[str, int] = {}
     if options.exchange != 0:
@@ -153,13 +154,13 @@ def main() -> int:
         rows += [row(name, own) for name, own in times.items()]
     elements = options.tensors * options.side * options.side
     report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": elements, "changed": round(share, 5),
-              "bytes": size, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases,
+              "bytes": size, "seed_bytes": seed.bytes, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases,
               "exchange": sizes}
     if options.json:
         print(json.dumps(report))
         return 0
     print(f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
-          f"{options.codec}, {options.digest}")
+          f"{options.codec}, {options.digest}; the seed {seed.bytes / 1e9:.2f} GB")
     for one in rows:
         print(f"  {one['what']:<24} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
     if sizes:

@@ -301,7 +301,8 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreStoredWholeAreRefused) {
 TEST_F(LiveModelTest, EveryVersionStoredWholeFromTheDeviceHoldsTheModel) {
   SKIP_WITHOUT_GPU();
   for (const DigestKind digest :
-       {DigestKind::kSum128, DigestKind::kXxh3_128, DigestKind::kSha256}) {
+       {DigestKind::kSum128, DigestKind::kXxh3_128, DigestKind::kBlake3}) {
+    if (!digest_available(digest)) continue;
     SCOPED_TRACE(digest_name(digest));
     store = std::make_shared<HookedStore>();
     PublishOptions options;
