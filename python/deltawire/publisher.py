@@ -53,6 +53,7 @@ class Publisher:
         select: Select | None = None,
         tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
+        snapshot_advance: Literal["auto", "now", "later"] = "auto",
         anchors: Anchors | Literal["only"] | None = None,
         keys: Keys | None = None,
         ranks: Ranks | None = None,
@@ -75,7 +76,9 @@ class Publisher:
         With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
 
         `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
-        that are there); where the tensors are if it is not given. `memory()` says what it takes.
+        that are there); where the tensors are if it is not given. `memory()` says what it takes. `snapshot_advance` says when a
+        folder is brought to a new version: "now", or "later", several versions at once; "auto" is later if its files are not in
+        memory.
 
         `anchors` says which versions are stored whole beside their deltas. With "only", all are: there are no deltas, and no
         snapshot (a folder then holds a note of the store). Whole versions are packed: with `plain_files` they are checkpoints
@@ -94,6 +97,7 @@ class Publisher:
             raise InvalidArgument("Publisher: an iterator can be read only once; give a list, or a callable that gives one")
         anchors, ranks, cuda = anchors or Anchors(), ranks or Ranks(), cuda or Cuda()
         folder = _snapshot_folder(snapshot)
+        _check_advance(snapshot_advance, folder)
         if anchors == "only" and snapshot in ("pinned", "device"):
             raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
         self._tensors = tensors
@@ -106,6 +110,7 @@ class Publisher:
             self._store,
             folder=folder,
             pinned=snapshot == "pinned",
+            snapshot_advance=snapshot_advance,
             anchors=anchors,
             keys=keys or Keys(),
             ranks=replace(ranks, rank=self._reader.rank, world=self._reader.world, group=None),
@@ -243,3 +248,12 @@ def _snapshot_folder(snapshot: str | os.PathLike[str] | None) -> str | None:
     if not folder:
         raise InvalidArgument('snapshot: is empty; leave it out, or say "memory"')
     return folder
+
+
+def _check_advance(advance: str, folder: str | None) -> None:
+    if advance not in ("auto", "now", "later"):
+        raise InvalidArgument(f'snapshot_advance: expected "auto", "now" or "later", got "{advance}"')
+    if advance != "auto" and folder is None:
+        raise InvalidArgument(
+            f'snapshot_advance="{advance}": a snapshot in memory is advanced at once; leave it out, or give a folder'
+        )

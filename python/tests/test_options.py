@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -72,6 +72,11 @@ def test_a_value_of_the_wrong_kind_is_named(store: str, options: dict[str, Any],
         (lambda store: dw.Publisher(store, WEIGHTS, anchors="only", snapshot="pinned"), "there is no snapshot"),
         (lambda store: dw.Publisher(store, WEIGHTS, anchors="only", snapshot="device"), "there is no snapshot"),
         (lambda store: dw.Publisher(store, WEIGHTS, snapshot=""), 'leave it out, or say "memory"'),
+        (lambda store: dw.Publisher(store, WEIGHTS, snapshot_advance="now"), "leave it out, or give a folder"),
+        (
+            lambda store: dw.Publisher(store, WEIGHTS, snapshot="folder", snapshot_advance="soon"),  # type: ignore[arg-type]
+            'expected "auto", "now" or "later", got "soon"',
+        ),
         (lambda store: dw.Publisher(store, snapshot="folder", ranks=dw.Ranks(rank=0, world=2)), "in memory, not in a folder"),
         (lambda store: dw.Publisher(store, WEIGHTS, ranks=dw.Ranks(rank=2, world=2)), "rank 2 of 2"),
         (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(change=True)), 'give the new one, or say "unsigned"'),
@@ -116,6 +121,20 @@ def test_groups_reach_the_library(store: str, tmp_path: Path) -> None:
         dw.Replica(store, tmp_path / "other", accept=dw.Accept(run="0" * 32)).pull()
     with pytest.raises(dw.NotFound, match="none below version 9"):
         dw.TensorReplica(store, {"W": np.zeros(1000, np.float32)}, accept=dw.Accept(at_least=9)).pull()
+
+
+@pytest.mark.parametrize(("advance", "newest"), [("now", True), ("later", False)])
+def test_when_a_snapshot_on_disk_is_advanced(store: str, tmp_path: Path, advance: Literal["now", "later"], newest: bool) -> None:
+    weights = {"w": np.arange(100_000, dtype=np.float32)}
+    folder = tmp_path / "snapshot"
+    with dw.Publisher(store, weights, snapshot=folder, snapshot_advance=advance) as publisher:
+        publisher.publish()
+        weights["w"][7] = -1
+        assert publisher.publish().num_changed == 1
+        held = b"".join(path.read_bytes() for path in folder.rglob("*.safetensors"))
+        assert (weights["w"].tobytes() in held) == newest
+        weights["w"][8] = -1
+        assert publisher.publish().num_changed == 1
 
 
 def test_only_anchors(store: str) -> None:
