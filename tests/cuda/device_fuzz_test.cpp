@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "codec/cuda/exponents_encode.h"
 #include "cuda/contexts.h"
 
 namespace deltawire::cuda {
@@ -35,7 +36,7 @@ double any_density(Random& random) {
   return kDensities[random() % std::size(kDensities)];
 }
 
-constexpr const char* kFuzzedCodecs[] = {"tight", "gaps", "indices"};
+constexpr const char* kFuzzedCodecs[] = {"tight", "gaps", "indices", "exponents"};
 
 std::vector<BothSides> any_arrays(Random& random) {
   std::vector<BothSides> arrays;
@@ -85,12 +86,22 @@ class Fuzzer {
       const Encoded expected = cpu_encode(codec, arrays[i].dtype, arrays[i].host);
       ASSERT_EQ((*coded)[i].num_changed, expected.num_changed) << codec << ", array " << i;
       ASSERT_TRUE((*coded)[i].payload == expected.payload) << codec << ", array " << i;
+      if (codec == "exponents") expect_whole_payload(arrays[i], expected.payload);
     }
     expect_digests(context, arrays);
     apply_damaged(context, arrays, *coded);
   }
 
  private:
+  // Pairs of that codec are the host's; whole arrays are the device's.
+  void expect_whole_payload(const BothSides& array, const std::vector<uint8_t>& expected) {
+    const Layout layout = layout_of(array.dtype);
+    const auto payload =
+        encode_whole({layout, array.new_array.data(), array.size() / layout.width}, {}, nullptr);
+    ASSERT_TRUE(payload.ok()) << payload.status().to_string();
+    ASSERT_TRUE(*payload == expected);
+  }
+
   void expect_digests(Context& context, const std::vector<BothSides>& arrays) {
     std::vector<Contents> contents;
     for (const BothSides& array : arrays)
