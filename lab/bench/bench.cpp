@@ -12,6 +12,7 @@
 #include "lab/bench/chain_bench.h"
 #include "lab/bench/data.h"
 #include "lab/bench/device_bench.h"
+#include "lab/bench/dialects_bench.h"
 #include "lab/bench/measure.h"
 #include "lab/bench/models.h"
 #include "lab/bench/pipeline.h"
@@ -232,6 +233,7 @@ void add_bench(Command& app, Context& context, Call* call) {
   add_threads(verb, context);
   add_chain_bench(verb, context, call);
   add_versions_bench(verb, context, call);
+  add_dialects_bench(verb, context, call);
   verb->callback([&context, call, options, verb] {
     if (verb->chosen() != nullptr) return;
     if (options->quick) options->params = kQuickParams;

@@ -5,4 +5,8 @@ namespace deltawire {
 
 class Dialect;
 
+const Dialect& slime_dialect() noexcept;  // generations 2 and 3, miles
+const Dialect& slime_gen1_dialect() noexcept;
+const Dialect& trl_dialect() noexcept;
+
 }  // namespace deltawire

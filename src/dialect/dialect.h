@@ -40,6 +40,9 @@ struct ForeignInfo {
   std::string encoding;  // "xor", "overwrite", "indices", ..., "full"
   std::string checksum;  // "xxh3-128", ..., or empty: it has none
   uint64_t num_files = 0, file_bytes = 0;
+  // False: nothing tells whether its writer will add files. Whoever reads while others write waits
+  // for more: a marker, or the next version.
+  bool sealed = true;
   std::vector<ForeignTensor> tensors;  // sorted by name, each once: those that it changes
 };
 
@@ -66,6 +69,7 @@ struct ForeignDraft {
   std::vector<TensorSpec> tensors;   // that changed; all, where `full`
   std::vector<std::string> removed;  // since the base
   std::vector<std::string> added;    // since the base: new, or of another dtype or shape
+  uint64_t model_elements = 0;       // of all tensors of the model, for statistics; 0: not known
 };
 
 // Choices of a writer, by the names that its users know. Empty: the dialect's default.
@@ -74,6 +78,7 @@ struct ForeignOptions {
   std::string checksum;
   uint64_t buffer_bytes = uint64_t{512} << 20;  // where the dialect cuts its files by size
   unsigned rank = 0, world = 1;                 // of the files' names
+  uint64_t anchor_every = 10;                   // where the dialect has whole versions in between
 };
 
 // Writes one version. One thread.
@@ -100,6 +105,11 @@ class Dialect {
   // among them, as far as the dialect lets anyone tell.
   virtual Result<std::vector<uint64_t>> versions(Store& store) const = 0;
   virtual Result<std::unique_ptr<ForeignVersion>> open(Store& store, uint64_t version) const = 0;
+  // Whether `version` should be written whole, though its base is at hand: what readers of the
+  // dialect rely on.
+  virtual Result<bool> wants_whole(Store&, uint64_t /*version*/, const ForeignOptions&) const {
+    return false;
+  }
   // Unsupported, naming tensor and way out, for what the dialect cannot express, before anything is
   // written; Conflict when the version is there. InvalidArgument for options it does not know.
   virtual Result<std::unique_ptr<ForeignWriter>> create(std::shared_ptr<Store> store,

@@ -6,7 +6,8 @@
 namespace deltawire {
 
 std::span<const Dialect* const> all_dialects() noexcept {
-  static const std::vector<const Dialect*> dialects = {};
+  static const std::vector<const Dialect*> dialects = {&slime_dialect(), &slime_gen1_dialect(),
+                                                       &trl_dialect()};
   return dialects;
 }
 

@@ -1,0 +1,21 @@
+// Changes of a whole array in one zstd frame, as slime writes them: patched into the array and
+// hashed in one pass, while the bytes are in the cache.
+//
+//   xor        content = new ^ old, as long as the array
+//   overwrite  content = count:u32le | count x byte position:u32le, ascending | count x byte
+//
+// Payloads are untrusted: a bad one is Corruption, which leaves the array undefined.
+#pragma once
+
+#include "base/bytes.h"
+#include "codec/zstd_stream.h"
+#include "deltawire/digest.h"
+
+namespace deltawire {
+
+// `hasher` gets all new bytes of `data`, in order; null: nobody does. May throw std::bad_alloc.
+Status patch_xor_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher* hasher);
+// Memory is five bytes for each changed byte; the frame must state its content's size.
+Status patch_overwrite_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher* hasher);
+
+}  // namespace deltawire

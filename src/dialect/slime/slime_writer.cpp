@@ -1,0 +1,183 @@
+#include "dialect/slime/slime_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/guard.h"
+#include "codec/frame_write.h"
+#include "dialect/slime/slime_format.h"
+#include "dialect/slime/slime_plan.h"
+#include "tensor/sharded_index.h"
+#include "tensor/text.h"
+
+namespace deltawire::slime {
+namespace {
+
+// A tensor of the part that is being filled.
+struct HeldBody {
+  TensorSpec spec;  // as the part's header has it
+  std::vector<uint8_t> bytes;
+  std::string digest;  // empty in a full checkpoint
+};
+
+// Pieces that lie apart, as one body.
+class PiecesBody final : public Body {
+ public:
+  void add(Bytes piece) {
+    pieces_.push_back({size_, piece});
+    size_ += piece.size();
+  }
+  uint64_t size() const noexcept override { return size_; }
+  Status read(uint64_t offset, std::span<uint8_t> out) const override {
+    auto piece = std::ranges::upper_bound(pieces_, offset, {}, &Piece::begin) - 1;
+    while (!out.empty()) {
+      const size_t from = size_t(offset - piece->begin);
+      const size_t size = std::min(out.size(), piece->bytes.size() - from);
+      if (size != 0) std::memcpy(out.data(), piece->bytes.data() + from, size);
+      out = out.subspan(size);
+      offset += size;
+      ++piece;
+    }
+    return {};
+  }
+
+ private:
+  struct Piece {
+    uint64_t begin;
+    Bytes bytes;
+  };
+  std::vector<Piece> pieces_;
+  uint64_t size_ = 0;
+};
+
+class SlimeWriter final : public ForeignWriter {
+ public:
+  SlimeWriter(std::shared_ptr<Store> store, WritePlan plan)
+      : store_(std::move(store)), plan_(std::move(plan)) {}
+
+  ~SlimeWriter() override {
+    if (finished_) return;
+    for (const std::string& name : put_) (void)store_->remove(name);
+  }
+
+  Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
+    return guard_memory("writing", [&]() -> Status {
+      DW_RETURN_IF_ERROR(check_next(spec, old_bytes, new_bytes));
+      auto body = make_body(spec, old_bytes, new_bytes, pool);
+      if (!body.ok()) return std::move(body).status().at("tensor " + quote(spec.name));
+      held_.push_back(std::move(*body));
+      ++next_;
+      return next_ == plan_.parts[part_].end ? put_part() : Status();
+    });
+  }
+
+  Status finish() override {
+    if (finished_) return invalid_argument("slime: the version is finished already");
+    if (next_ != plan_.tensors.size()) {
+      return invalid_argument("slime: tensor " + quote(plan_.tensors[next_].name) +
+                              " of the draft was not added");
+    }
+    return guard_memory("writing", [&]() -> Status {
+      const std::string text = index_text(plan_);
+      if (text.size() > kMaxIndexBytes) {
+        return unsupported("slime: the index takes " + std::to_string(text.size()) +
+                           " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
+      }
+      // Parts are kept where the index is there, or may be: another writer's names the same files.
+      const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
+      finished_ =
+          status.ok() || status.code() == Code::kUnavailable || status.code() == Code::kConflict;
+      return status;
+    });
+  }
+
+ private:
+  Status check_next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes) const {
+    if (next_ == plan_.tensors.size() || plan_.tensors[next_] != spec) {
+      return invalid_argument(
+          "slime: tensor " + quote(spec.name) + " is not the next of the draft" +
+          (next_ == plan_.tensors.size() ? "" : ", " + quote(plan_.tensors[next_].name)));
+    }
+    DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(spec.dtype, spec.shape));
+    if (new_bytes.size() == size && (plan_.full || old_bytes.size() == size)) return {};
+    return invalid_argument("slime: tensor " + quote(spec.name) + " has " + std::to_string(size) +
+                            " bytes, got " + std::to_string(old_bytes.size()) + " old and " +
+                            std::to_string(new_bytes.size()) + " new ones");
+  }
+
+  Result<HeldBody> make_body(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes,
+                             ThreadPool* pool) const {
+    if (plan_.full) return HeldBody{spec, {new_bytes.begin(), new_bytes.end()}, {}};
+    const auto write = plan_.overwrite ? write_overwrite_frame : write_xor_frame;
+    DW_ASSIGN_OR_RETURN(ChangeFrame made, write(old_bytes, new_bytes, plan_.checksum, pool));
+    return HeldBody{
+        {spec.name, DType::kU8, {made.frame.size()}}, std::move(made.frame), made.digest.hex()};
+  }
+
+  // Wide elements first, so that those of a full checkpoint are aligned; by name in a delta.
+  Status put_part() {
+    std::ranges::sort(held_, [](const HeldBody& a, const HeldBody& b) {
+      const uint32_t bits_a = dtype_bits(a.spec.dtype), bits_b = dtype_bits(b.spec.dtype);
+      return bits_a != bits_b ? bits_a > bits_b : a.spec.name < b.spec.name;
+    });
+    std::vector<TensorSpec> specs;
+    Metadata metadata;
+    if (plan_.full) metadata.push_back({"format", "pt"});
+    for (const HeldBody& held : held_) {
+      specs.push_back(held.spec);
+      if (!plan_.full) metadata.push_back({held.spec.name, held.digest});
+    }
+    DW_ASSIGN_OR_RETURN(const std::string header, serialise_safetensors_header(specs, metadata));
+    PiecesBody body;
+    body.add({reinterpret_cast<const uint8_t*>(header.data()), header.size()});
+    for (const HeldBody& held : held_) body.add(held.bytes);
+    put_.push_back(folder_name(plan_.version) + "/" + plan_.parts[part_].file);
+    DW_RETURN_IF_ERROR(store_->put(put_.back(), body));
+    held_.clear();
+    ++part_;
+    return {};
+  }
+
+  const std::shared_ptr<Store> store_;
+  const WritePlan plan_;
+  size_t next_ = 0;  // of plan_.tensors
+  size_t part_ = 0;  // of plan_.parts: the one that held_ is for
+  std::vector<HeldBody> held_;
+  std::vector<std::string> put_;  // objects
+  bool finished_ = false;
+};
+
+Status check_not_there(Store& store, uint64_t version) {
+  const auto info = store.stat(index_name(version));
+  if (info.ok()) {
+    return conflict(store.url() + "/" + index_name(version) + ": the version is there already");
+  }
+  return info.status().code() == Code::kNotFound ? Status() : info.status();
+}
+
+Status remove_left_over(Store& store, uint64_t version) {
+  std::vector<std::string> names;
+  DW_RETURN_IF_ERROR(list_all(store, folder_name(version) + "/", "", [&](const ObjectInfo& info) {
+    names.push_back(info.name);
+    return true;
+  }));
+  for (const std::string& name : names) DW_RETURN_IF_ERROR(store.remove(name));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> store,
+                                                     const ForeignDraft& draft,
+                                                     const ForeignOptions& options) {
+  return guard_memory("writing", [&]() -> Result<std::unique_ptr<ForeignWriter>> {
+    DW_ASSIGN_OR_RETURN(WritePlan plan, plan_version(draft, options));
+    DW_RETURN_IF_ERROR(check_not_there(*store, plan.version));
+    DW_RETURN_IF_ERROR(remove_left_over(*store, plan.version));
+    return std::unique_ptr<ForeignWriter>(
+        std::make_unique<SlimeWriter>(std::move(store), std::move(plan)));
+  });
+}
+
+}  // namespace deltawire::slime
