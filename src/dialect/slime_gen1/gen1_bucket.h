@@ -1,0 +1,39 @@
+// The changes that go into one file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dialect/slime_gen1/gen1_params.h"
+#include "dialect/sparse_changes.h"
+
+namespace deltawire::gen1 {
+
+class Bucket {
+ public:
+  bool empty() const noexcept { return params_.empty(); }
+  // Of positions and values, in their own dtypes: what slime's buffer size counts.
+  uint64_t size_bytes() const noexcept { return size_bytes_; }
+  // Whether values of this dtype survive what the bucket's are stored as then.
+  bool takes(DType dtype) const noexcept;
+  // May throw std::bad_alloc.
+  void add(const TensorSpec& spec, SparseChanges changes);
+
+  // The file, as the safetensors package would write it; the bucket is empty afterwards. May throw
+  // std::bad_alloc.
+  Result<std::vector<uint8_t>> write(std::string_view encoding, uint64_t version);
+
+ private:
+  struct Values {
+    DType dtype;
+    std::vector<uint8_t> bytes;
+  };
+  std::vector<ParamRecord> params_;
+  std::vector<uint8_t> positions_;
+  std::vector<Values> values_;  // one for each parameter
+  uint64_t num_values_ = 0, size_bytes_ = 0;
+  DType dtype_ = DType::kBF16;  // that all values are stored in
+};
+
+}  // namespace deltawire::gen1
