@@ -76,6 +76,7 @@ struct Manifest {
   std::string reason;     // when full: "seed", "mode", "dense: ...", "schema", ...
   std::string created;    // "2026-11-15T05:36:24Z"
   std::string publisher;  // "host:pid", for people
+  std::string origin;     // of another project's version: where it was imported from
   std::string attempt;    // of the ranks that published it together; empty: one publisher alone
 
   std::vector<PartRef> parts;

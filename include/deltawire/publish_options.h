@@ -69,12 +69,23 @@ struct Ranks {
   double timeout_seconds = 600;  // to wait for the others
 };
 
+// Of a chain that follows another project's versions, number by number (deltawire/bridge.h).
+struct Mirror {
+  std::string origin = {};     // where versions come from; each manifest says it. Empty: no mirror
+  uint64_t first_version = 0;  // of a new run: those before it are not there
+  bool commit_unchanged = false;  // a version in which nothing changed is a version all the same
+  // The tensors were made from the snapshot's: one that is damaged is not made anew behind the
+  // caller's back (BaseMismatch).
+  bool made_from_snapshot = false;
+};
+
 struct PublishOptions {
   SnapshotPlace snapshot;
   AnchorChoice anchors;
   Keys keys;
   Ranks ranks;
   Hook hook_before_commit;
+  Mirror mirror;
   Limits limits;
   CudaOptions cuda;
   // A codec's name; "auto": the smallest, for each tensor; "fastest": of tight, gaps and raw the

@@ -90,6 +90,7 @@ class MutableFile {
   MutableFile& operator=(MutableFile&&) = delete;
 
   MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
+  bool whole() const noexcept { return !mapping_.broken(); }  // no bytes were lost so far
   Status set_permissions(std::filesystem::perms bits) { return file_.set_permissions(bits); }
   Status commit(const Poll& poll = {});
 

@@ -13,7 +13,12 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   Manifest& manifest = draft->manifest;
   manifest.run = chain->run();
   manifest.version = next_version();
-  if (head) manifest.parent = head->digest;
+  if (head) {
+    manifest.parent = head->digest;
+  } else if (manifest.version != 0) {
+    manifest.parent = digest_of(DigestKind::kSha256, {});  // of nothing: there is none
+  }
+  manifest.origin = options.mirror.origin;
   manifest.created = utc_now();
   manifest.publisher = process_name();
   if (head && draft->state.schema == schema) {
@@ -76,7 +81,7 @@ void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, Pu
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
   // What was not needed to publish is not made now, but for the seed: it is what comes next.
-  if (!snapshot && (anchors == nullptr || version != 0)) return;
+  if (!snapshot && (anchors == nullptr || version != options.mirror.first_version)) return;
   const double begin = clock.now();
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
   const auto advance = [&]() -> Status {

@@ -15,6 +15,7 @@
 #include "publish/anchor.h"
 #include "publish/codec_choice.h"
 #include "publish/codec_rates.h"
+#include "publish/committed_state.h"
 #include "publish/diff.h"
 #include "publish/full_version.h"
 #include "publish/ranks.h"
@@ -112,6 +113,7 @@ struct Publisher::Impl {
   Result<PublishReport> publish(Tensors tensors, FullSource source, Step step = {});
   Status capture(Tensors tensors, FullSource source, Step step = {});
   Result<PublishReport> finish();
+  Result<std::optional<CommittedState>> committed_state();
 
  private:
   struct Attempt;
@@ -126,7 +128,9 @@ struct Publisher::Impl {
   ParentState parent() const {
     return head ? ParentState{&head->manifest, &schema} : ParentState{};
   }
-  uint64_t next_version() const { return head ? head->manifest.version + 1 : 0; }
+  uint64_t next_version() const {
+    return head ? head->manifest.version + 1 : options.mirror.first_version;
+  }
   DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 
   Status read_head();

@@ -212,6 +212,23 @@ Status Publisher::Impl::check_free() const {
                   other->manifest.created);
 }
 
+Result<std::optional<CommittedState>> Publisher::Impl::committed_state() {
+  if (on_disk == nullptr || on_disk->advance != SnapshotAdvance::kNow) {
+    return invalid_argument("only a snapshot in a folder that advances at once can be read");
+  }
+  std::optional<CommittedState> none;
+  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
+  if (!chain || !head) return none;
+  DW_RETURN_IF_ERROR(ensure_snapshot({}));
+  const Checkpoint* const held = static_cast<const FileSnapshot&>(*snapshot).checkpoint();
+  if (held == nullptr) return internal_error("the snapshot is behind");
+  return std::optional(CommittedState{*held, *head, schema, snapshot_folder()});
+}
+
+Result<std::optional<CommittedState>> committed_state(Publisher* publisher) {
+  return publisher->impl_->committed_state();
+}
+
 Result<Publisher> Publisher::open(std::shared_ptr<Store> store, PublishOptions options) {
   auto impl = std::make_unique<Impl>(std::move(store), std::move(options));
   DW_RETURN_IF_ERROR(impl->open());

@@ -39,6 +39,8 @@ class FileSnapshot final : public Snapshot {
   static Status discard(const std::filesystem::path& folder);
 
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  // Null: it is behind, and there is no checkpoint of its version.
+  const Checkpoint* checkpoint() const { return checkpoint_ && !log_ ? &*checkpoint_ : nullptr; }
   SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChecked; }
   Status keep_part(const std::string& name, const Body& body) override;

@@ -1,0 +1,214 @@
+#include <fmt/format.h>
+
+#include "cli/bridge/options.h"
+#include "cli/metrics/record.h"
+#include "cli/metrics_options.h"
+#include "cli/options.h"
+#include "cli/publish/report.h"
+#include "cli/units.h"
+#include "cli/verbs.h"
+#include "cli/work_options.h"
+
+namespace deltawire::cli {
+namespace {
+
+struct ImportArguments {
+  BridgeVerbOptions bridge;
+  std::string source, store, base, digest = "sum128";
+  bool source_moved = false, missing_is_unchanged = false;
+  double settle = 2;
+  PublishOptions publish;
+  MetricsOptions metrics;
+};
+
+nlohmann::ordered_json import_json(const ImportedVersion& imported) {
+  nlohmann::ordered_json json = to_json(imported.published);
+  json["read_seconds"] = imported.read_seconds;
+  json["seconds"] = imported.seconds;
+  json["base"] = imported.base;
+  if (!imported.source) {
+    json["source"] = nullptr;
+    return json;
+  }
+  const ForeignSummary& source = *imported.source;
+  json["source"] = {{"dialect", source.dialect},   {"version", source.version},
+                    {"full", source.full},         {"encoding", source.encoding},
+                    {"checksum", source.checksum}, {"tensors", source.num_tensors},
+                    {"files", source.num_files},   {"bytes", source.file_bytes}};
+  return json;
+}
+
+void say_import(const Context& context, const ImportedVersion& imported) {
+  if (!imported.source) {
+    context.say(
+        fmt::format("{}  {}", imported.base ? "base" : "no file", one_line(imported.published)));
+    return;
+  }
+  const ForeignSummary& source = *imported.source;
+  context.say(fmt::format("{} {}{}, {} in {}  {}", source.dialect, source.encoding,
+                          source.checksum.empty() ? "" : " " + source.checksum,
+                          human_bytes(double(source.file_bytes)), plural(source.num_files, "file"),
+                          one_line(imported.published)));
+}
+
+class ImportCall {
+ public:
+  ImportCall(const Context& context, const ImportArguments& arguments)
+      : context_(context), arguments_(arguments) {}
+
+  Status run() {
+    DW_ASSIGN_OR_RETURN(import_, options());
+    const BridgeLoop loop{context_,
+                          arguments_.bridge,
+                          "import",
+                          [this] { return round(); },
+                          [this] { return importer_ && importer_->done(); },
+                          [this] { importer_.reset(); }};
+    DW_RETURN_IF_ERROR(loop.run());
+    if (num_imported_ == 0 && !arguments_.bridge.follow) return nothing();
+    return {};
+  }
+
+ private:
+  Result<ImportOptions> options() const {
+    ImportOptions options;
+    options.dialect = arguments_.bridge.dialect;
+    options.base = arguments_.base;
+    options.range = arguments_.bridge.range();
+    options.source_may_be_empty = arguments_.bridge.follow;
+    options.source_moved = arguments_.source_moved;
+    options.missing_is_unchanged = arguments_.missing_is_unchanged;
+    options.settle_seconds = arguments_.bridge.follow ? arguments_.settle : 0;
+    options.memory_bytes = arguments_.bridge.memory_bytes;
+    options.publish = arguments_.publish;
+    const auto kind = parse_digest_kind(arguments_.digest);
+    if (!kind || *kind == DigestKind::kAdler32 || *kind == DigestKind::kSha256) {
+      return invalid_argument("digest \"" + arguments_.digest +
+                              "\" does not prove a version; use sum128, xxh3-128 or blake3");
+    }
+    options.publish.digest = *kind;
+    // Who names a base, and waits for the end of it, means a new run where the store holds none.
+    options.publish.new_run =
+        options.publish.new_run || (!arguments_.bridge.follow && !arguments_.base.empty());
+    options.publish.limits.threads = context_.threads;
+    SnapshotInFolder place{arguments_.bridge.work, arguments_.bridge.work.empty()};
+    if (place.per_run) {
+      DW_ASSIGN_OR_RETURN(place.folder, cache_folder("imports"));
+    }
+    options.publish.snapshot = std::move(place);
+    return options;
+  }
+
+  Result<bool> round() {
+    ProgressBar bar(context_, "import");
+    progress_ = bar.callback();
+    if (!importer_) {
+      import_.publish.progress = [this](uint64_t done, uint64_t total) {
+        return progress_ ? progress_(done, total) : !was_interrupted();
+      };
+      const StoreOptions& how = arguments_.bridge.store_options;
+      DW_ASSIGN_OR_RETURN(auto source, open_store(arguments_.source, how));
+      DW_ASSIGN_OR_RETURN(auto store, open_store(arguments_.store, how));
+      DW_ASSIGN_OR_RETURN(Importer opened,
+                          Importer::open(std::move(source), std::move(store), import_));
+      importer_.emplace(std::move(opened));
+    }
+    DW_ASSIGN_OR_RETURN(const std::optional<ImportedVersion> imported, importer_->next());
+    progress_ = nullptr;
+    if (!imported) return false;
+    ++num_imported_;
+    record_publish(imported->published);
+    context_.emit(import_json(*imported));
+    say_import(context_, *imported);
+    for (const std::string& warning : imported->published.warnings) {
+      context_.say("warning   " + warning);
+    }
+    flush_out();
+    return true;
+  }
+
+  // Nothing was there to import: is that what was wanted?
+  Status nothing() const {
+    if (!importer_ || !importer_->head()) {
+      return not_found(arguments_.source + ": holds no complete version of " +
+                       arguments_.bridge.dialect +
+                       "; check the path and the dialect: deltawire inspect " + arguments_.source);
+    }
+    const BridgeRange range = arguments_.bridge.range();
+    if (range.from && *range.from > *importer_->head()) {
+      return not_found(
+          fmt::format("{}: holds no complete version {}", arguments_.source, *range.from));
+    }
+    context_.emit({{"version", *importer_->head()}, {"committed", false}});
+    context_.say(fmt::format("nothing new: version {} is imported already", *importer_->head()));
+    return {};
+  }
+
+  const Context& context_;
+  const ImportArguments& arguments_;
+  ImportOptions import_;
+  std::optional<Importer> importer_;
+  Progress progress_;
+  uint64_t num_imported_ = 0;
+};
+
+int import_versions(const Context& context, const ImportArguments& arguments) {
+  start_log(arguments.bridge.log);
+  const auto metrics_server = start_metrics(arguments.metrics);
+  if (!metrics_server.ok()) return context.fail(metrics_server.status());
+  const Status status = ImportCall(context, arguments).run();
+  return status.ok() ? context.succeed() : context.fail(status);
+}
+
+}  // namespace
+
+void add_import(Command& app, Context& context, Call* call) {
+  Command* verb = make_verb(
+      app, context, "import", "Make versions of a chain from another project's files",
+      "  deltawire import slime /shared/deltas /mnt/run7 --base ckpt/   all that is there\n"
+      "  deltawire import slime /shared/deltas /mnt/run7 --follow       and what comes\n"
+      "  deltawire import trl /shared/bucket s3://bucket/run7 --endpoint https://s3.example\n"
+      "Their version 12 becomes version 12; CKPT becomes the one before the first. A chain is "
+      "continued where it\n"
+      "ends. With --json, one object per version.");
+  auto options = std::make_shared<ImportArguments>();
+  add_dialect(verb, &options->bridge);
+  verb->add_option("SRC", options->source, "the folder or bucket of their versions")->required();
+  verb->add_option("STORE", options->store,
+                   "the chain: a folder, s3://BUCKET/PREFIX or file:///PATH")
+      ->required();
+  verb->add_option("--base", options->base,
+                   "the checkpoint that the run began with; for a new chain, unless their first "
+                   "version is whole");
+  verb->add_option("--work", options->bridge.work,
+                   "folder that keeps the model as the chain's head has it (default: "
+                   "~/.cache/deltawire/imports/RUN)");
+  verb->add_flag("--source-moved", options->source_moved,
+                 "SRC is the source of this chain, at another place than before");
+  verb->add_flag("--missing-is-unchanged", options->missing_is_unchanged,
+                 "a version that SRC does not have, though it has later ones, changed nothing (TRL "
+                 "writes no file then)");
+  add_bridge_options(verb, context, &options->bridge);
+  add_seconds(verb, "--settle", &options->settle,
+              "with --follow: a version that nothing marks as complete is taken after so long "
+              "without a change (default 2)",
+              0, 86400);
+  PublishOptions& publish = options->publish;
+  verb->add_option("--codec", publish.codec,
+                   "auto (default): the smallest; fastest; or tight, gaps, gaps-zstd, xor-zstd, "
+                   "overwrite-zstd, indices or raw");
+  verb->add_option("--digest", options->digest,
+                   "of a new run: sum128 (default), xxh3-128 or blake3");
+  verb->add_flag(
+      "--new-run", publish.new_run,
+      "begin a new run, though the work folder is of a run that the store does not have");
+  verb->add_flag("--single-writer", publish.single_writer,
+                 "there is no other publisher: allow a store without conditional put");
+  add_key_options(verb, &publish.keys);
+  add_metrics_options(verb, &options->metrics);
+  verb->callback([&context, call, options] {
+    *call = [&context, options] { return import_versions(context, *options); };
+  });
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/inspect/inspect.h"
+#include "cli/table.h"
+#include "cli/units.h"
+#include "tensor/text.h"
+
+namespace deltawire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json foreign_json(const ForeignSummary& summary) {
+  Json json = {{"version", summary.version}, {"full", summary.full}};
+  json["base"] = summary.base ? Json(*summary.base) : Json(nullptr);
+  json["encoding"] = summary.encoding;
+  json["checksum"] = summary.checksum;
+  json["tensors"] = summary.num_tensors;
+  json["files"] = summary.num_files;
+  json["bytes"] = summary.file_bytes;
+  return json;
+}
+
+std::string or_none(const std::string& text) { return text.empty() ? "none" : text; }
+
+Status inspect_version(const Context& context, const InspectOptions& options,
+                       const ForeignPath& path, const ForeignSummary& summary) {
+  std::vector<ForeignTensorSummary> tensors;
+  for (const ForeignTensorSummary& tensor : summary.tensors) {
+    if (options.tensor.empty() || options.tensor == tensor.name) tensors.push_back(tensor);
+  }
+  if (tensors.empty() && !options.tensor.empty()) {
+    return not_found(options.path + ": no change of a tensor " + quote(options.tensor));
+  }
+  Json json = {{"kind", "foreign version"}, {"dialect", path.dialect}, {"path", options.path}};
+  json.update(foreign_json(summary));
+  json["tensor_list"] = Json::array();
+  for (const ForeignTensorSummary& tensor : tensors) {
+    json["tensor_list"].push_back(
+        {{"name", tensor.name}, {"form", tensor.form}, {"bytes", tensor.payload_bytes}});
+  }
+  context.emit(json);
+  context.say(fmt::format("dialect     {}: {}", path.dialect, path.title));
+  context.say(fmt::format("version     {}, {}", summary.version,
+                          summary.full   ? "whole"
+                          : summary.base ? fmt::format("onto version {}", *summary.base)
+                                         : "onto the one before"));
+  context.say(fmt::format("encoding    {}, checksum {}", or_none(summary.encoding),
+                          or_none(summary.checksum)));
+  context.say(fmt::format("files       {}, {}", summary.num_files,
+                          human_bytes(double(summary.file_bytes))));
+  context.say(fmt::format("tensors     {}", human_count(summary.num_tensors)));
+  std::ranges::stable_sort(tensors, std::greater(), &ForeignTensorSummary::payload_bytes);
+  const size_t listed = options.all ? tensors.size() : std::min(tensors.size(), kListedTensors);
+  if (listed == 0) return {};
+  context.say("");
+  context.say(listed == tensors.size()
+                  ? "Tensors, largest first:"
+                  : fmt::format("The {} largest tensors (--all lists all):", listed));
+  const bool told = !tensors[0].form.empty();
+  std::vector<Table::Column> columns = {{"bytes"}, {"tensor", false}};
+  if (told) columns.insert(columns.begin() + 1, Table::Column{"form", false});
+  Table table(columns);
+  for (size_t i = 0; i < listed; ++i) {
+    std::vector<std::string> row = {human_bytes(double(tensors[i].payload_bytes)),
+                                    shown(tensors[i].name)};
+    if (told) row.insert(row.begin() + 1, tensors[i].form);
+    table.add(std::move(row));
+  }
+  table.say(context);
+  return {};
+}
+
+}  // namespace
+
+Status inspect_foreign(const Context& context, const InspectOptions& options,
+                       const ForeignPath& path) {
+  if (!options.base.empty()) {
+    return invalid_argument("--base is for deltas of deltawire, and " + options.path + " is of " +
+                            path.title);
+  }
+  if (path.version) {
+    DW_ASSIGN_OR_RETURN(const ForeignSummary summary, describe_foreign(path, *path.version));
+    return inspect_version(context, options, path, summary);
+  }
+  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, foreign_versions(path));
+  Json list = Json::array();
+  Table table({{"version"},
+               {"onto"},
+               {"encoding", false},
+               {"checksum", false},
+               {"tensors"},
+               {"files"},
+               {"bytes"}});
+  for (const uint64_t version : versions) {
+    DW_ASSIGN_OR_RETURN(const ForeignSummary summary, describe_foreign(path, version));
+    list.push_back(foreign_json(summary));
+    table.add({std::to_string(version),
+               summary.full   ? "whole"
+               : summary.base ? std::to_string(*summary.base)
+                              : "",
+               summary.encoding, summary.checksum, human_count(summary.num_tensors),
+               human_count(summary.num_files), human_bytes(double(summary.file_bytes))});
+  }
+  context.emit({{"kind", "foreign versions"},
+                {"dialect", path.dialect},
+                {"path", options.path},
+                {"versions", list}});
+  context.say(fmt::format("dialect     {}: {}", path.dialect, path.title));
+  context.say(fmt::format("versions    {}", versions.size()));
+  if (versions.empty()) return {};
+  context.say("");
+  table.say(context);
+  return {};
+}
+
+}  // namespace deltawire::cli

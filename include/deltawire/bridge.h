@@ -1,0 +1,185 @@
+// Between chains and the files of other projects (dialects): versions of theirs become versions of
+// a chain, and the other way round, under the same numbers. docs/dialects.md says which dialects
+// there are and what each of them can express.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltawire/chain.h"
+#include "deltawire/delta.h"
+#include "deltawire/publish_options.h"
+#include "deltawire/publisher.h"
+#include "deltawire/status.h"
+#include "deltawire/store.h"
+
+namespace deltawire {
+
+// ---- other projects' versions
+
+struct DialectName {
+  std::string name;   // "slime"
+  std::string title;  // "slime generations 2 and 3, miles"
+};
+std::vector<DialectName> dialect_names();
+
+// What one of their versions says of one tensor.
+struct ForeignTensorSummary {
+  std::string name;
+  std::string form;  // "BF16 [2048, 1024]"; empty: the dialect does not tell
+  uint64_t payload_bytes = 0;
+};
+
+struct ForeignSummary {
+  std::string dialect;
+  uint64_t version = 0;
+  std::optional<uint64_t> base;  // none: it is whole, or the dialect does not tell
+  bool full = false;
+  std::string encoding, checksum;  // by their names; no checksum: empty
+  uint64_t num_tensors = 0, num_files = 0, file_bytes = 0;
+  std::vector<ForeignTensorSummary> tensors = {};  // sorted by name
+};
+
+// A path that belongs to a dialect: the folder of all versions, or one version in it.
+struct ForeignPath {
+  std::string dialect, title;
+  std::filesystem::path root;
+  std::optional<uint64_t> version;  // none: all of them
+};
+// None: no dialect recognises it, or it is not there. Looks at names and small files alone.
+Result<std::optional<ForeignPath>> recognise_foreign(const std::filesystem::path& path);
+Result<std::vector<uint64_t>> foreign_versions(
+    const ForeignPath& path);  // complete ones, ascending
+Result<ForeignSummary> describe_foreign(const ForeignPath& path, uint64_t version);
+
+// What `base` becomes with a version of theirs (ForeignPath::version must be set). As apply_delta:
+// nothing appears unless all of it is right. Every digest that the version has is compared.
+Result<ApplyReport> apply_foreign(const ForeignPath& delta, const std::filesystem::path& base,
+                                  const std::filesystem::path& out, const ApplyOptions& options);
+// Whether a checkpoint is what that version leads to, as far as the version tells: each tensor that
+// it names is compared by digest, or, where it has none, by patching a copy.
+Result<VerifyReport> verify_foreign(const ForeignPath& version,
+                                    const std::filesystem::path& checkpoint,
+                                    const ApplyOptions& options);
+
+// ---- import
+
+// Versions `from` ... `to`; none: from the first, to the newest.
+struct BridgeRange {
+  std::optional<uint64_t> from, to;
+};
+
+struct ImportOptions {
+  std::string dialect;
+  // The checkpoint that the first version is applied to. For a new run only; not needed where the
+  // first version is whole.
+  std::filesystem::path base = {};
+  BridgeRange range = {};
+  // Begin a chain with the base though the source has no version yet.
+  bool source_may_be_empty = false;
+  // A version that the source does not have, though it has later ones, changed nothing: TRL writes
+  // no file then. Without it such a version is taken for lost.
+  bool missing_is_unchanged = false;
+  // The source is the one that was imported so far, though at another place.
+  bool source_moved = false;
+  // Where nothing tells whether a version is still being written: take it when its files have not
+  // changed for so long. 0: at once.
+  double settle_seconds = 0;
+  // New tensors are made in memory up to this size, and in a file of the work folder above it. 0: a
+  // quarter of the machine's memory.
+  uint64_t memory_bytes = 0;
+  // `snapshot` must be a folder: it is the work folder, where the model is kept as the chain's head
+  // has it. Made anew from the chain when it is not there or is not what it should be.
+  PublishOptions publish = {};
+};
+
+struct ImportedVersion {
+  uint64_t version = 0;
+  bool base = false;  // it is the checkpoint that the first version is applied to
+  // Of the version that was read; none: it is the base, or there is no file of it.
+  std::optional<ForeignSummary> source = {};
+  PublishReport published = {};
+  double read_seconds = 0;  // to read it and patch tensors with it
+  double seconds = 0;       // in all
+};
+
+// Versions become versions of the same number, in order, each exactly once: what is committed
+// decides what comes next, so that it may be killed at any instant and opened again. A version is
+// committed only if all of it could be read, and was still there unchanged. One thread at a time.
+//
+// BaseMismatch: the source, or a tensor of it, does not belong to what the chain holds. NotFound:
+// the next version is missing, though later ones are there. Conflict: another imports here.
+class Importer {
+ public:
+  // InvalidArgument: no such dialect, options that do not go together.
+  static Result<Importer> open(std::shared_ptr<Store> source, std::shared_ptr<Store> chain,
+                               ImportOptions options);
+  ~Importer();
+  Importer(Importer&&) noexcept;
+  Importer& operator=(Importer&&) noexcept;
+
+  // Imports the next version of the source; none: there is none yet, or `range` ends.
+  Result<std::optional<ImportedVersion>> next();
+  bool done() const noexcept;                     // `range` ends here
+  std::optional<uint64_t> head() const noexcept;  // of the chain, after next()
+  const std::string& run() const noexcept;
+
+ private:
+  struct Impl;
+  explicit Importer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---- export
+
+struct ExportOptions {
+  std::string dialect;
+  std::string encoding = {}, checksum = {};     // by their names; empty: the dialect's default
+  uint64_t buffer_bytes = uint64_t{512} << 20;  // where the dialect cuts files by size
+  BridgeRange range = {};                       // none: from version 1
+  bool full = false;                            // every version whole
+  // Where the dialect has whole versions in between: every so many; none: as its own writer does.
+  std::optional<uint64_t> anchor_every = {};
+  // Where the model is kept, as the last exported version has it; per run.
+  std::filesystem::path work = {};
+  uint64_t memory_bytes = 0;  // as ImportOptions has it: for old tensors
+  unsigned threads = 0;
+  Progress progress = {};
+};
+
+struct ExportedVersion {
+  ForeignSummary target;
+  std::string note = {};  // what a reader needs to have, once
+  double seconds = 0;
+};
+
+// Versions of a chain in the files of another project, in order. What is there already is not
+// written again; that it is of this chain is checked. May be killed at any instant. One thread at a
+// time.
+//
+// Unsupported, before anything of a version is written: what the dialect cannot express. Conflict:
+// the target holds another run, or files of others.
+class Exporter {
+ public:
+  static Result<Exporter> open(const Chain& chain, std::shared_ptr<Store> target,
+                               ExportOptions options);
+  ~Exporter();
+  Exporter(Exporter&&) noexcept;
+  Exporter& operator=(Exporter&&) noexcept;
+
+  // Exports the next version; none: the chain has no more yet, or `range` ends.
+  Result<std::optional<ExportedVersion>> next();
+  bool done() const noexcept;
+  uint64_t num_skipped() const noexcept;  // that were there
+
+ private:
+  struct Impl;
+  explicit Exporter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,60 @@
+// The model of a chain on disk, one version after the other, with the tensors of the version before
+// that the next one changes. One copy of the model, and one of what changes.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "bridge/scratch.h"
+#include "deltawire/chain.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/progress.h"
+#include "deltawire/replica.h"
+
+namespace deltawire {
+
+// A version as its records describe it.
+struct DescribedVersion {
+  VersionRecord record;
+  Schema schema;
+};
+Result<DescribedVersion> describe_version(const Chain& chain, uint64_t version);
+
+// One thread.
+class ExportWork {
+ public:
+  ExportWork(const Chain& chain, std::filesystem::path folder, uint64_t memory_bytes,
+             unsigned threads, Progress progress);
+
+  // `old_bytes` of these tensors at `before`, and all tensors at `now`; each of those named is
+  // proven by digest. Valid until the next call.
+  struct Step {
+    std::vector<MutableBytes> old_bytes;  // in the order of the names
+    const Checkpoint* now = nullptr;
+  };
+  // `before`: null where the version is wanted whole; `names` are proven all the same.
+  Result<Step> step(const DescribedVersion* before, const DescribedVersion& now,
+                    const std::vector<std::string>& names);
+  // The model at this version. Its tensors are not proven.
+  Result<const Checkpoint*> bring_to(uint64_t version);
+
+  ThreadPool* pool() noexcept { return &pool_; }
+
+ private:
+  Result<Step> step_once(const DescribedVersion* before, const DescribedVersion& now,
+                         const std::vector<std::string>& names);
+  Status prove(const DescribedVersion& version, const std::string& name, Bytes bytes) const;
+
+  const Chain chain_;
+  const std::filesystem::path folder_;
+  const Progress progress_;
+  ThreadPool pool_;
+  Scratch scratch_;
+  std::optional<Replica> replica_;
+  std::optional<Checkpoint> checkpoint_;
+  std::optional<uint64_t> at_;
+};
+
+}  // namespace deltawire

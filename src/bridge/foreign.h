@@ -1,0 +1,29 @@
+// What import, export and the verbs that look at files share about other projects' versions.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "deltawire/bridge.h"
+#include "dialect/dialect.h"
+
+namespace deltawire {
+
+// InvalidArgument, naming those that there are.
+Result<const Dialect*> require_dialect(const std::string& name);
+
+ForeignSummary summary_of(const Dialect& dialect, const ForeignInfo& info, bool tensors);
+
+// One place under one name, however it was given: what a chain remembers of its source.
+std::string place_of(const Store& store);
+
+// InvalidArgument where the path does not name one version.
+Result<std::unique_ptr<ForeignVersion>> open_foreign(const ForeignPath& path);
+
+// Tells two versions of one number apart without reading their payloads: hex digits.
+std::string fingerprint_of(const ForeignInfo& info);
+
+// "BF16 [2048, 1024]"
+std::string form_text(DType dtype, const Shape& shape);
+
+}  // namespace deltawire

@@ -1,0 +1,147 @@
+// A small model in several versions, as other projects' files and as a chain.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bridge/foreign.h"
+#include "checkpoints.h"
+#include "deltawire/bridge.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/replica.h"
+#include "dialect/foreign_model.h"
+
+namespace deltawire::testing {
+
+using Model = std::vector<TestTensor>;  // sorted by name
+
+inline Model small_model() {
+  return {make_tensor("head.weight", DType::kBF16, {40, 30}, 1),
+          make_tensor("layers.0.weight", DType::kBF16, {64, 65}, 2),
+          make_tensor("layers.1.weight", DType::kBF16, {64, 65}, 3),
+          make_tensor("norm.weight", DType::kF32, {33}, 4)};
+}
+
+// The next step: two of the tensors change, others with each step.
+inline Model next_model(Model model, uint64_t step) {
+  change(&model[step % model.size()], 0.05, 100 + step);
+  change(&model[(step + 1) % model.size()], 0.02, 200 + step);
+  return model;
+}
+
+// A folder for everything that a test needs.
+class BridgeFolder {
+ public:
+  BridgeFolder() {
+    models_.push_back(small_model());
+    for (uint64_t step = 1; step <= 3; ++step) models_.push_back(next_model(models_.back(), step));
+    write_checkpoint(base(), models_[0]);
+  }
+
+  const Model& model(uint64_t version) const { return models_[version]; }
+  std::filesystem::path path(const std::string& name) const { return folder_.path() / name; }
+  std::filesystem::path base() const { return path("base.safetensors"); }
+  std::shared_ptr<Store> store(const std::string& name) const {
+    return open_store(path(name).string(), StoreOptions()).value();
+  }
+
+  // What changed from `before` to `after`, as the dialect writes it.
+  Status write(const Dialect& dialect, uint64_t version, const Model& before, const Model& after,
+               const ForeignOptions& options = {}, bool full = false,
+               const std::string& source = "source") const {
+    Model old, now;
+    for (size_t i = 0; i < after.size(); ++i) {
+      if (!full && before[i].bytes == after[i].bytes) continue;
+      if (!full) old.push_back(before[i]);
+      now.push_back(after[i]);
+    }
+    return write_foreign(dialect, store(source), version, old, now, options, full);
+  }
+  // Versions 1 ... `last`.
+  void write_all(const Dialect& dialect, uint64_t last = 3, const ForeignOptions& options = {},
+                 const std::string& source = "source") const {
+    for (uint64_t version = 1; version <= last; ++version) {
+      const Status status =
+          write(dialect, version, models_[version - 1], models_[version], options, false, source);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+  }
+
+  ImportOptions import_options(const std::string& dialect = "slime") const {
+    ImportOptions options;
+    options.dialect = dialect;
+    options.base = base();
+    options.publish.snapshot = SnapshotInFolder{path("work"), true};
+    options.publish.limits.threads = 2;
+    return options;
+  }
+  ExportOptions export_options(const std::string& dialect = "slime") const {
+    ExportOptions options;
+    options.dialect = dialect;
+    options.work = path("export-work");
+    options.threads = 2;
+    return options;
+  }
+
+ private:
+  TempFolder folder_;
+  std::vector<Model> models_;
+};
+
+// Imports until there is no more; how many versions, the base among them.
+inline Result<size_t> import_all(const BridgeFolder& folder, const ImportOptions& options,
+                                 const std::string& source = "source",
+                                 const std::string& chain = "chain") {
+  DW_ASSIGN_OR_RETURN(Importer importer,
+                      Importer::open(folder.store(source), folder.store(chain), options));
+  for (size_t count = 0;; ++count) {
+    DW_ASSIGN_OR_RETURN(const auto imported, importer.next());
+    if (!imported) return count;
+  }
+}
+
+inline Result<size_t> export_all(const BridgeFolder& folder, const ExportOptions& options,
+                                 const std::string& chain = "chain",
+                                 const std::string& target = "target") {
+  DW_ASSIGN_OR_RETURN(const Chain opened, Chain::open(folder.store(chain)));
+  DW_ASSIGN_OR_RETURN(Exporter exporter, Exporter::open(opened, folder.store(target), options));
+  for (size_t count = 0;; ++count) {
+    DW_ASSIGN_OR_RETURN(const auto exported, exporter.next());
+    if (!exported) return count;
+  }
+}
+
+inline std::optional<uint64_t> head_of(const BridgeFolder& folder,
+                                       const std::string& chain = "chain") {
+  const Result<Chain> opened = Chain::open(folder.store(chain));
+  return opened.ok() ? opened->head().value() : std::nullopt;
+}
+
+// What a replica of the chain holds at a version.
+inline void expect_version(const BridgeFolder& folder, uint64_t version, const Model& expected,
+                           const std::string& chain = "chain") {
+  const TempFolder local;
+  ReplicaOptions options;
+  options.heartbeat = false;
+  auto replica = Replica::open(folder.store(chain), local.path() / "replica", options);
+  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
+  const auto report = replica->pull(version);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const auto checkpoint = Checkpoint::open(report->path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  ASSERT_EQ(checkpoint->tensors().size(), expected.size());
+  for (const TestTensor& tensor : expected) {
+    const CheckpointTensor* const held = checkpoint->find(tensor.name);
+    ASSERT_NE(held, nullptr) << tensor.name;
+    EXPECT_TRUE(std::ranges::equal(held->view.bytes, tensor.bytes))
+        << tensor.name << " of version " << version;
+  }
+}
+
+inline const Dialect& slime() { return *find_dialect("slime"); }
+
+}  // namespace deltawire::testing

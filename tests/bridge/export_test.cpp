@@ -1,0 +1,199 @@
+#include <fstream>
+
+#include "bridge/bridge_model.h"
+#include "bridge/export_target.h"
+
+namespace deltawire::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A chain of models 0 ... `last` by a trainer.
+void publish_chain(const BridgeFolder& folder, const std::vector<Model>& models,
+                   const std::string& chain = "chain") {
+  PublishOptions options;
+  auto publisher = Publisher::open(folder.store(chain), options);
+  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+  for (const Model& model : models) {
+    std::vector<PublishTensor> tensors;
+    for (const TestTensor& tensor : model) {
+      tensors.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, {}});
+    }
+    const auto report = publisher->publish(tensors);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+  }
+}
+
+std::vector<Model> models_of(const BridgeFolder& folder) {
+  return {folder.model(0), folder.model(1), folder.model(2), folder.model(3)};
+}
+
+struct Way {
+  std::string dialect, encoding, checksum;
+};
+
+class ExportDialect : public ::testing::TestWithParam<Way> {};
+
+// Chain A -> their files -> chain B.
+TEST_P(ExportDialect, ComesBackWithTheSameDigests) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder), "a");
+  ExportOptions options = folder.export_options(GetParam().dialect);
+  options.encoding = GetParam().encoding;
+  options.checksum = GetParam().checksum;
+  const auto exported = export_all(folder, options, "a");
+  ASSERT_TRUE(exported.ok()) << exported.status().to_string();
+  EXPECT_EQ(*exported, 3U);
+  const auto imported =
+      import_all(folder, folder.import_options(GetParam().dialect), "target", "b");
+  ASSERT_TRUE(imported.ok()) << imported.status().to_string();
+  const Chain a = Chain::open(folder.store("a")).value(),
+              b = Chain::open(folder.store("b")).value();
+  for (uint64_t version = 0; version <= 3; ++version) {
+    EXPECT_EQ(a.version(version)->manifest.state, b.version(version)->manifest.state) << version;
+    EXPECT_EQ(a.version(version)->manifest.digests, b.version(version)->manifest.digests);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ExportDialect,
+                         ::testing::Values(Way{"slime", "", ""},
+                                           Way{"slime", "overwrite", "adler32"},
+                                           Way{"slime-gen1", "indices", ""},
+                                           Way{"slime-gen1", "deltas_zstd", ""}));
+
+TEST(Export, WhatIsThereIsNotWrittenAgain) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder));
+  ExportOptions options = folder.export_options();
+  options.range.to = 2;
+  EXPECT_EQ(export_all(folder, options).value(), 2U);
+  options.range.to.reset();
+  fs::remove_all(options.work);
+  EXPECT_EQ(export_all(folder, options).value(), 1U);
+  EXPECT_EQ(export_all(folder, options).value(), 0U);
+  ASSERT_TRUE(import_all(folder, folder.import_options(), "target", "b").ok());
+  expect_version(folder, 3, folder.model(3), "b");
+}
+
+TEST(Export, ARangeThatBeginsInTheMiddleBeginsWhole) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder));
+  ExportOptions options = folder.export_options();
+  options.range.from = 2;
+  EXPECT_EQ(export_all(folder, options).value(), 2U);
+  EXPECT_TRUE(slime().open(*folder.store("target"), 2).value()->info().full);
+  EXPECT_FALSE(slime().open(*folder.store("target"), 3).value()->info().full);
+  ImportOptions import = folder.import_options();
+  import.base.clear();
+  ASSERT_TRUE(import_all(folder, import, "target", "b").ok());
+  expect_version(folder, 2, folder.model(2), "b");
+  expect_version(folder, 3, folder.model(3), "b");
+}
+
+TEST(Export, WhereTheDialectHasNoWholeVersionsItSaysWhatAReaderNeeds) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder));
+  ExportOptions options = folder.export_options("slime-gen1");
+  options.range.from = 2;
+  const Chain chain = Chain::open(folder.store("chain")).value();
+  Exporter exporter = Exporter::open(chain, folder.store("target"), options).value();
+  const auto exported = exporter.next();
+  ASSERT_TRUE(exported.ok()) << exported.status().to_string();
+  EXPECT_NE((*exported)->note.find("--version 1"), std::string::npos) << (*exported)->note;
+  EXPECT_FALSE((*exported)->target.full);
+}
+
+TEST(Export, EveryVersionWholeOnRequest) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder));
+  ExportOptions options = folder.export_options();
+  options.full = true;
+  EXPECT_EQ(export_all(folder, options).value(), 3U);
+  for (const uint64_t version : {1, 2, 3}) {
+    EXPECT_TRUE(slime().open(*folder.store("target"), version).value()->info().full);
+  }
+}
+
+TEST(Export, AVersionWithoutChangesIsAVersion) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(0)).ok());
+  ASSERT_TRUE(folder.write(slime(), 2, folder.model(0), folder.model(1)).ok());
+  ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
+  EXPECT_EQ(export_all(folder, folder.export_options()).value(), 2U);
+  EXPECT_EQ(slime().versions(*folder.store("target")).value(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(Export, ADamagedWorkFolderIsMadeAnew) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder));
+  ExportOptions options = folder.export_options();
+  options.memory_bytes = 1;  // old tensors in a file, too
+  options.range.to = 2;
+  ASSERT_TRUE(export_all(folder, options).ok());
+  for (const auto& item : fs::recursive_directory_iterator(options.work)) {
+    if (item.path().extension() != ".safetensors") continue;
+    const auto written = fs::last_write_time(item.path());
+    std::fstream file(item.path(), std::ios::in | std::ios::out | std::ios::binary);
+    for (const int at : {2000, 8000, 16000}) {
+      file.seekp(at);
+      file.write("damage", 6);
+    }
+    file.close();
+    fs::last_write_time(item.path(), written);
+  }
+  options.range.to.reset();
+  const auto count = export_all(folder, options);
+  if (!count.ok()) {  // the check of what is there found it: then it must be that
+    EXPECT_EQ(count.status().code(), Code::kConflict) << count.status().to_string();
+    return;
+  }
+  ASSERT_TRUE(import_all(folder, folder.import_options(), "target", "b").ok());
+  expect_version(folder, 3, folder.model(3), "b");
+}
+
+TEST(ExportRefuses, ATargetOfAnotherRunOrOfAnotherWriter) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder), "a");
+  publish_chain(folder, models_of(folder), "b");
+  ASSERT_TRUE(export_all(folder, folder.export_options(), "a").ok());
+  EXPECT_TRUE(is_failure(export_all(folder, folder.export_options(), "b").status(), Code::kConflict,
+                         "holds an export of run"));
+  folder.write_all(slime(), 1, {}, "theirs");
+  EXPECT_TRUE(is_failure(export_all(folder, folder.export_options(), "a", "theirs").status(),
+                         Code::kConflict, "no export wrote"));
+}
+
+TEST(ExportRefuses, ToGoOnUponVersionsThatAreNotTheChains) {
+  const BridgeFolder folder;
+  publish_chain(folder, models_of(folder));
+  ExportOptions options = folder.export_options();
+  options.range.to = 2;
+  ASSERT_TRUE(export_all(folder, options).ok());
+  fs::remove_all(folder.path("target/weight_v000002"));
+  ASSERT_TRUE(folder.write(slime(), 2, folder.model(1), folder.model(3), {}, false, "target").ok());
+  options.range.to.reset();
+  EXPECT_TRUE(is_failure(export_all(folder, options).status(), Code::kConflict, "version 2",
+                         "is not the chain's"));
+}
+
+TEST(ExportRefuses, WhatADialectCannotExpressBeforeAnythingIsWritten) {
+  const BridgeFolder folder;
+  Model fewer = folder.model(1);
+  fewer.pop_back();
+  Model other = folder.model(1);
+  other[0].shape = {30, 40};
+  for (const Model& after : {fewer, other}) {
+    const std::string name = after.size() == fewer.size() ? "fewer" : "other";
+    publish_chain(folder, {folder.model(0), after}, name);
+    for (const std::string dialect : {"slime", "slime-gen1"}) {
+      const auto count =
+          export_all(folder, folder.export_options(dialect), name, "target-" + name + dialect);
+      EXPECT_TRUE(is_failure(count.status(), Code::kUnsupported,
+                             name == "fewer" ? "norm.weight" : "head.weight"));
+      EXPECT_FALSE(fs::exists(folder.path("target-" + name + dialect + "/weight_v000001")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::testing

@@ -1,0 +1,93 @@
+// apply, verify and inspect on other projects' versions.
+#include "bridge/bridge_model.h"
+
+namespace deltawire::testing {
+namespace {
+
+void expect_checkpoint(const std::filesystem::path& path, const Model& model) {
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  for (const TestTensor& tensor : model) {
+    ASSERT_NE(checkpoint->find(tensor.name), nullptr);
+    EXPECT_TRUE(std::ranges::equal(checkpoint->find(tensor.name)->view.bytes, tensor.bytes));
+  }
+}
+
+ForeignPath version_path(const BridgeFolder& folder, uint64_t version) {
+  char name[32];
+  std::snprintf(name, sizeof name, "source/weight_v%06u", unsigned(version));
+  return recognise_foreign(folder.path(name)).value().value();
+}
+
+TEST(ForeignPath, RootAndVersionAreRecognised) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  const auto root = recognise_foreign(folder.path("source"));
+  ASSERT_TRUE(root.ok() && *root);
+  EXPECT_EQ((*root)->dialect, "slime");
+  EXPECT_FALSE((*root)->version);
+  EXPECT_EQ(foreign_versions(**root).value(), (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(version_path(folder, 2).version, 2U);
+  const auto summary = describe_foreign(version_path(folder, 2), 2);
+  ASSERT_TRUE(summary.ok());
+  EXPECT_EQ(summary->encoding, "xor");
+  EXPECT_EQ(summary->base, 1U);
+  EXPECT_EQ(summary->tensors.size(), summary->num_tensors);
+}
+
+TEST(ForeignPath, OwnFilesAreNot) {
+  const BridgeFolder folder;
+  EXPECT_FALSE(recognise_foreign(folder.base()).value());
+  EXPECT_FALSE(recognise_foreign(folder.base().parent_path()).value());
+  EXPECT_FALSE(recognise_foreign(folder.path("missing")).value());
+}
+
+TEST(ForeignPath, AppliedToFileAndFolder) {
+  for (const std::string dialect : {"slime", "slime-gen1"}) {
+    const BridgeFolder folder;
+    folder.write_all(*find_dialect(dialect));
+    const auto report =
+        apply_foreign(version_path(folder, 1), folder.base(), folder.path("v1.safetensors"), {});
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    expect_checkpoint(folder.path("v1.safetensors"), folder.model(1));
+    write_sharded(folder.path("sharded"), folder.model(1), 2);
+    ASSERT_TRUE(
+        apply_foreign(version_path(folder, 2), folder.path("sharded"), folder.path("v2"), {}).ok());
+    expect_checkpoint(folder.path("v2"), folder.model(2));
+    EXPECT_TRUE(std::filesystem::exists(folder.path("v2/config.json")));
+  }
+}
+
+TEST(ForeignPath, AWrongBaseLeavesNothing) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  const auto report =
+      apply_foreign(version_path(folder, 2), folder.base(), folder.path("v3.safetensors"), {});
+  EXPECT_FALSE(report.ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path("v3.safetensors")));
+}
+
+TEST(ForeignPath, VerifyTellsWhatAVersionLeadsTo) {
+  for (const std::string dialect : {"slime", "slime-gen1"}) {
+    const BridgeFolder folder;
+    folder.write_all(*find_dialect(dialect));
+    write_checkpoint(folder.path("v2.safetensors"), folder.model(2));
+    const auto same = verify_foreign(version_path(folder, 2), folder.path("v2.safetensors"), {});
+    ASSERT_TRUE(same.ok()) << same.status().to_string();
+    EXPECT_TRUE(same->differences.empty());
+    const auto other = verify_foreign(version_path(folder, 3), folder.path("v2.safetensors"), {});
+    ASSERT_TRUE(other.ok()) << other.status().to_string();
+    EXPECT_FALSE(other->differences.empty());
+  }
+}
+
+TEST(ForeignPath, TheWholeFolderIsNoDelta) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  const ForeignPath root = recognise_foreign(folder.path("source")).value().value();
+  EXPECT_TRUE(is_failure(apply_foreign(root, folder.base(), folder.path("out"), {}).status(),
+                         Code::kInvalidArgument, "name one of them"));
+}
+
+}  // namespace
+}  // namespace deltawire::testing

@@ -1,0 +1,208 @@
+// What an import does where slime's own reader reports success, or leaves a broken checkpoint.
+#include <fstream>
+
+#include "bridge/bridge_model.h"
+
+namespace deltawire::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path a_part(const BridgeFolder& folder, const std::string& version) {
+  for (const auto& item : fs::directory_iterator(folder.path("source/" + version))) {
+    if (item.path().extension() == ".safetensors") return item.path();
+  }
+  return {};
+}
+
+TEST(ImportRefuses, AWrongBaseBeforeAnythingIsCommitted) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  write_checkpoint(folder.base(), folder.model(2));
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
+                         "is --base", "the checkpoint that the run began with?",
+                         "Nothing was committed"));
+  EXPECT_FALSE(head_of(folder));
+  write_checkpoint(folder.base(), folder.model(0));  // and goes on with the right one
+  EXPECT_TRUE(import_all(folder, folder.import_options()).ok());
+}
+
+TEST(ImportRefuses, AMissingBase) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  ImportOptions options = folder.import_options();
+  options.base.clear();
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kInvalidArgument,
+                         "no version is whole", "--base"));
+}
+
+TEST(ImportRefuses, AGap) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  fs::remove_all(folder.path("source/weight_v000002"));
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kNotFound,
+                         "version 2 is missing", "version 3 is there"));
+  EXPECT_EQ(head_of(folder), 1U);
+}
+
+TEST(ImportRefuses, AFolderWithoutAnIndex) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  fs::remove(folder.path("source/weight_v000002/model.safetensors.index.json"));
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kNotFound,
+                         "version 2 is missing or not complete"));
+  EXPECT_EQ(head_of(folder), 1U);
+  expect_version(folder, 1, folder.model(1));
+}
+
+TEST(ImportRefuses, ALostPart) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  fs::remove(a_part(folder, "weight_v000003"));
+  EXPECT_FALSE(import_all(folder, folder.import_options()).ok());
+  EXPECT_EQ(head_of(folder), 2U);
+}
+
+TEST(ImportRefuses, DamageAndCommitsNothingOfIt) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  const fs::path part = a_part(folder, "weight_v000003");
+  const std::string sound = read_file(part);
+  std::string damaged = sound;
+  damaged[damaged.size() - 20] ^= 1;
+  std::ofstream(part, std::ios::binary) << damaged;
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kCorruption,
+                         "nothing of it was committed"));
+  EXPECT_EQ(head_of(folder), 2U);
+  expect_version(folder, 2, folder.model(2));
+  std::ofstream(part, std::ios::binary) << sound;  // and takes it when it is whole
+  EXPECT_EQ(import_all(folder, folder.import_options()).value(), 1U);
+  expect_version(folder, 3, folder.model(3));
+}
+
+TEST(ImportRefuses, ATruncatedPart) {
+  const BridgeFolder folder;
+  folder.write_all(slime(), 1);
+  const fs::path part = a_part(folder, "weight_v000001");
+  fs::resize_file(part, fs::file_size(part) - 9);
+  EXPECT_FALSE(import_all(folder, folder.import_options()).ok());
+  EXPECT_FALSE(head_of(folder));
+}
+
+TEST(ImportRefuses, FilesThatChangeWhileTheyAreRead) {
+  const BridgeFolder folder;
+  folder.write_all(slime(), 2);
+  ImportOptions options = folder.import_options();
+  options.range.to = 1;
+  ASSERT_TRUE(import_all(folder, options).ok());
+  options.range.to.reset();
+  bool touched = false;
+  options.publish.progress = [&](uint64_t, uint64_t) {
+    if (!std::exchange(touched, true))
+      std::ofstream(a_part(folder, "weight_v000002"), std::ios::app) << "x";
+    return true;
+  };
+  EXPECT_FALSE(import_all(folder, options).ok());
+  EXPECT_TRUE(touched);
+  EXPECT_EQ(head_of(folder), 1U);
+}
+
+TEST(ImportRefuses, ATiedHeadThatTheCheckpointLeavesOut) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(3)).ok());
+  Model untied = folder.model(0);
+  untied.erase(untied.begin());
+  write_checkpoint(folder.base(), untied);
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
+                         "\"head.weight\"", "tied", "--base that has it"));
+}
+
+TEST(ImportRefuses, AnotherShapeOrDtype) {
+  const BridgeFolder folder;
+  const Dialect& gen1 = *find_dialect("slime-gen1");
+  ASSERT_TRUE(folder.write(gen1, 1, folder.model(0), folder.model(3)).ok());
+  Model other = folder.model(0);
+  other[0].shape = {30, 40};
+  write_checkpoint(folder.base(), other);
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options("slime-gen1")).status(),
+                         Code::kBaseMismatch, "\"head.weight\"", "[40, 30]", "[30, 40]"));
+  other[0].shape = {40, 30};
+  other[0].dtype = DType::kF16;
+  write_checkpoint(folder.base(), other);
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options("slime-gen1")).status(),
+                         Code::kBaseMismatch, "\"head.weight\"", "BF16", "F16"));
+}
+
+TEST(ImportRefuses, OutOfOrder) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  // Version 2 says that it is based on version 0.
+  const fs::path index = folder.path("source/weight_v000002/model.safetensors.index.json");
+  std::string text = read_file(index);
+  text.replace(text.find("\"000001\""), 8, "\"000000\"");
+  std::ofstream(index) << text;
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
+                         "version 2 is based on version 0", "at version 1"));
+  EXPECT_EQ(head_of(folder), 1U);
+}
+
+TEST(ImportRefuses, AnotherSource) {
+  const BridgeFolder folder;
+  folder.write_all(slime(), 1);
+  ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
+  folder.write_all(slime(), 2, {}, "elsewhere");
+  ImportOptions options = folder.import_options();
+  EXPECT_TRUE(is_failure(import_all(folder, options, "elsewhere").status(), Code::kBaseMismatch,
+                         "holds an import of slime", "--source-moved"));
+  options.source_moved = true;
+  EXPECT_EQ(import_all(folder, options, "elsewhere").value(), 1U);
+  expect_version(folder, 2, folder.model(2));
+}
+
+TEST(ImportRefuses, AChainThatATrainerPublished) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  PublishOptions publish;
+  publish.snapshot = SnapshotInFolder{folder.path("snapshot")};
+  ASSERT_TRUE(
+      Publisher::open(folder.store("chain"), publish)->publish_checkpoint(folder.base()).ok());
+  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
+                         "was published, not imported"));
+}
+
+// Stale directories: slime reports success.
+TEST(ImportRefuses, ARunThatBeganAgainInTheSamePlace) {
+  for (const std::string dialect : {"slime", "slime-gen1"}) {
+    const BridgeFolder folder;
+    folder.write_all(*find_dialect(dialect), 2);
+    ASSERT_TRUE(import_all(folder, folder.import_options(dialect)).ok());
+    fs::remove_all(folder.path("source"));
+    const Model restarted = next_model(next_model(folder.model(0), 17), 19);
+    ASSERT_TRUE(folder.write(*find_dialect(dialect), 1, folder.model(0), restarted).ok());
+    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(dialect)).status(),
+                           Code::kBaseMismatch, "ends with version 1", "another run"));
+    ASSERT_TRUE(folder.write(*find_dialect(dialect), 2, restarted, folder.model(3)).ok());
+    ASSERT_TRUE(folder.write(*find_dialect(dialect), 3, folder.model(3), folder.model(1)).ok());
+    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(dialect)).status(),
+                           Code::kBaseMismatch, "version 2 is not the one that was imported"));
+    EXPECT_EQ(head_of(folder), 2U);
+  }
+}
+
+TEST(ImportRefuses, DialectsAndRangesThatThereAreNot) {
+  const BridgeFolder folder;
+  ImportOptions options = folder.import_options("slimy");
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kInvalidArgument, "\"slimy\"",
+                         "slime-gen1"));
+  options = folder.import_options();
+  options.range = {3, 2};
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kInvalidArgument,
+                         "from version 3 to version 2"));
+  options = folder.import_options();
+  options.publish.snapshot = SnapshotInMemory{};
+  EXPECT_TRUE(
+      is_failure(import_all(folder, options).status(), Code::kInvalidArgument, "work folder"));
+}
+
+}  // namespace
+}  // namespace deltawire::testing

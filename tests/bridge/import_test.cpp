@@ -1,0 +1,171 @@
+#include <fstream>
+
+#include "bridge/bridge_model.h"
+#include "deltawire/maintain.h"
+
+namespace deltawire::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Spoken {
+  std::string dialect, encoding, checksum;
+};
+
+class ImportDialect : public ::testing::TestWithParam<Spoken> {};
+
+TEST_P(ImportDialect, EveryVersionIsTheirsExactly) {
+  const BridgeFolder folder;
+  ForeignOptions options;
+  options.encoding = GetParam().encoding;
+  options.checksum = GetParam().checksum;
+  folder.write_all(*find_dialect(GetParam().dialect), 3, options);
+  const auto count = import_all(folder, folder.import_options(GetParam().dialect));
+  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  EXPECT_EQ(*count, 4U);  // with the base
+  for (uint64_t version = 0; version <= 3; ++version) {
+    expect_version(folder, version, folder.model(version));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ImportDialect,
+    ::testing::Values(Spoken{"slime", "xor", "xxh3-128"}, Spoken{"slime", "xor", "adler32"},
+                      Spoken{"slime", "overwrite", "xxh3-128"}, Spoken{"slime-gen1", "indices", ""},
+                      Spoken{"slime-gen1", "deltas", ""}, Spoken{"slime-gen1", "deltas_zstd", ""}));
+
+TEST(Import, EachManifestSaysWhereTheVersionCameFrom) {
+  const BridgeFolder folder;
+  folder.write_all(slime(), 1);
+  ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
+  const Chain chain = Chain::open(folder.store("chain")).value();
+  for (const uint64_t version : {0, 1}) {
+    EXPECT_EQ(chain.version(version)->manifest.origin,
+              "slime " + fs::weakly_canonical(folder.path("source")).string());
+  }
+}
+
+TEST(Import, AVersionWithoutChangesKeepsTheNumbers) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
+  ASSERT_TRUE(folder.write(slime(), 2, folder.model(1), folder.model(1)).ok());
+  ASSERT_TRUE(folder.write(slime(), 3, folder.model(1), folder.model(3)).ok());
+  const auto count = import_all(folder, folder.import_options());
+  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  expect_version(folder, 2, folder.model(1));
+  expect_version(folder, 3, folder.model(3));
+}
+
+TEST(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(slime(), 7, {}, folder.model(1), {}, true).ok());
+  ASSERT_TRUE(folder.write(slime(), 8, folder.model(1), folder.model(2)).ok());
+  ImportOptions options = folder.import_options();
+  options.base.clear();
+  const auto count = import_all(folder, options);
+  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  const Chain chain = Chain::open(folder.store("chain")).value();
+  EXPECT_EQ(chain.versions().value(), (std::vector<uint64_t>{7, 8}));
+  expect_version(folder, 7, folder.model(1));
+  expect_version(folder, 8, folder.model(2));
+  const auto report = fsck_chain(chain);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->problems.empty());
+  EXPECT_TRUE(chain.collect_garbage({}).ok());
+  expect_version(folder, 8, folder.model(2));
+}
+
+TEST(Import, AWholeVersionInBetweenIsAVersionLikeAnyOther) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
+  ASSERT_TRUE(folder.write(slime(), 2, {}, folder.model(2), {}, true).ok());
+  ASSERT_TRUE(folder.write(slime(), 3, folder.model(2), folder.model(3)).ok());
+  ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
+  expect_version(folder, 2, folder.model(2));
+  expect_version(folder, 3, folder.model(3));
+}
+
+TEST(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  fs::remove_all(folder.path("source/weight_v000001"));
+  ImportOptions options = folder.import_options();
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kNotFound, "--from 2"));
+  write_checkpoint(folder.base(), folder.model(1));
+  options.range.from = 2;
+  const auto count = import_all(folder, options);
+  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  expect_version(folder, 1, folder.model(1));
+  expect_version(folder, 3, folder.model(3));
+}
+
+TEST(Import, GoesOnWhereTheChainEndsAndDoesNothingTwice) {
+  const BridgeFolder folder;
+  folder.write_all(slime(), 2);
+  EXPECT_EQ(import_all(folder, folder.import_options()).value(), 3U);
+  EXPECT_EQ(import_all(folder, folder.import_options()).value(), 0U);
+  ASSERT_TRUE(folder.write(slime(), 3, folder.model(2), folder.model(3)).ok());
+  fs::remove_all(folder.path("work"));  // the chain has it
+  EXPECT_EQ(import_all(folder, folder.import_options()).value(), 1U);
+  expect_version(folder, 3, folder.model(3));
+}
+
+TEST(Import, ARangeEnds) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  ImportOptions options = folder.import_options();
+  options.range.to = 2;
+  EXPECT_EQ(import_all(folder, options).value(), 3U);
+  options.range = {5, 6};
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kNotFound, "is at version 2",
+                         "version 5 comes after version 4"));
+}
+
+TEST(Import, ModelsLargerThanMemoryAreMadeInAFile) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  ImportOptions options = folder.import_options();
+  options.memory_bytes = 1;
+  ASSERT_TRUE(import_all(folder, options).ok());
+  expect_version(folder, 3, folder.model(3));
+}
+
+TEST(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
+  for (const std::string dialect : {"slime", "slime-gen1"}) {  // with digests, and without
+    const BridgeFolder folder;
+    folder.write_all(*find_dialect(dialect), 2);
+    ASSERT_TRUE(import_all(folder, folder.import_options(dialect)).ok());
+    fs::path weights;
+    for (const auto& item : fs::recursive_directory_iterator(folder.path("work"))) {
+      if (item.path().extension() == ".safetensors") weights = item.path();
+    }
+    const auto written = fs::last_write_time(weights);
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-40, std::ios::end);
+    file.write("damage", 6);
+    file.seekp(2000);
+    file.write("damage", 6);
+    file.close();
+    fs::last_write_time(weights, written);
+    ASSERT_TRUE(folder.write(*find_dialect(dialect), 3, folder.model(2), folder.model(3)).ok());
+    const auto count = import_all(folder, folder.import_options(dialect));
+    ASSERT_TRUE(count.ok()) << count.status().to_string();
+    expect_version(folder, 3, folder.model(3));
+  }
+}
+
+TEST(Import, UnsealedVersionsAreWaitedFor) {
+  const BridgeFolder folder;
+  folder.write_all(*find_dialect("slime-gen1"), 1);
+  for (const auto& item : fs::recursive_directory_iterator(folder.path("source"))) {
+    if (item.path().filename() == "DONE") fs::remove(item.path());
+  }
+  ImportOptions options = folder.import_options("slime-gen1");
+  options.settle_seconds = 1000;
+  EXPECT_EQ(import_all(folder, options).value(), 1U);  // the base
+  options.settle_seconds = 0;
+  EXPECT_EQ(import_all(folder, options).value(), 1U);
+}
+
+}  // namespace
+}  // namespace deltawire::testing

@@ -1,0 +1,72 @@
+// TRL's anchors and deltas, which have neither a base version nor digests.
+#include "bridge/bridge_model.h"
+
+namespace deltawire::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Dialect& trl() { return *find_dialect("trl"); }
+
+ImportOptions trl_options(const BridgeFolder& folder) {
+  ImportOptions options = folder.import_options("trl");
+  options.base.clear();
+  return options;
+}
+
+void write_run(const BridgeFolder& folder, const std::string& encoding) {
+  ForeignOptions options;
+  options.encoding = encoding;
+  ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
+  for (const uint64_t version : {2, 3}) {
+    const Status status =
+        folder.write(trl(), version, folder.model(version - 1), folder.model(version), options);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+}
+
+TEST(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
+  for (const std::string encoding : {"v1", "raw", "gap_delta"}) {
+    const BridgeFolder folder;
+    write_run(folder, encoding);
+    const auto count = import_all(folder, trl_options(folder));
+    ASSERT_TRUE(count.ok()) << count.status().to_string();
+    EXPECT_EQ(*count, 3U);
+    for (uint64_t version = 1; version <= 3; ++version) {
+      expect_version(folder, version, folder.model(version));
+    }
+  }
+}
+
+TEST(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
+  ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
+  ImportOptions options = trl_options(folder);
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kNotFound,
+                         "version 2 is missing", "--missing-is-unchanged"));
+  EXPECT_EQ(head_of(folder), 1U);
+  options.missing_is_unchanged = true;
+  EXPECT_EQ(import_all(folder, options).value(), 2U);
+  expect_version(folder, 2, folder.model(1));
+  expect_version(folder, 3, folder.model(2));
+}
+
+TEST(ExportTrl, AnchorsEveryNAndBackAgain) {
+  const BridgeFolder folder;
+  folder.write_all(slime());
+  ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
+  ExportOptions options = folder.export_options("trl");
+  options.anchor_every = 3;
+  EXPECT_EQ(export_all(folder, options).value(), 3U);
+  EXPECT_TRUE(fs::exists(folder.path("target/anchors/step_000001.safetensors")));
+  EXPECT_TRUE(fs::exists(folder.path("target/deltas/step_000002.safetensors")));
+  EXPECT_TRUE(fs::exists(folder.path("target/anchors/step_000003.safetensors")));
+  ASSERT_TRUE(import_all(folder, trl_options(folder), "target", "b").ok());
+  for (uint64_t version = 1; version <= 3; ++version) {
+    expect_version(folder, version, folder.model(version), "b");
+  }
+}
+
+}  // namespace
+}  // namespace deltawire::testing
