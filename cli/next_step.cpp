@@ -29,11 +29,24 @@ constexpr Known kKnown[] = {
     {"; try ", ""},
     {"a clone: make build", ""},
     {"readers need the .pub", ""},
+    {"way out: ", ""},
+    {"is --base", ""},
+    {"with a --base that has it", ""},
+    {"begin with the checkpoint", ""},
+    {"mport into a", ""},
+    {"mport it into a", ""},
+    {"export to an empty place", ""},
+    {"nothing of it was committed", "copy the version again from where it came, then repeat"},
+    {"name one of them", "deltawire inspect FOLDER lists its versions"},
     {"signing needs the private one", ""},
     {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
-    {"is the store mounted?", "mount it and repeat; to begin a new run there: publish --new-run"},
+    {"is the store mounted?", "mount it and repeat; to begin a new run there: --new-run"},
+
+    // Versions in slime's layout.
+    {"no base was given to begin with", "give the checkpoint that version 0 is: --base CKPT"},
+    {"which is written last", "ls SOURCE shows what is there; wait for the trainer, then repeat"},
 
     // Files and folders of the caller.
     {"no .safetensors file", "give a .safetensors file, or a folder that holds one"},

@@ -28,6 +28,8 @@ const VerbGroup kGroups[] = {
     {"You train", {add_publish, add_keygen}},
     {"You maintain a chain",
      {add_log, add_show, add_compact, add_anchor, add_pin, add_unpin, add_gc, add_fsck}},
+    {"You use slime, miles or TRL on one side",
+     {add_import, add_export, add_serve_pull, add_slime_pull, add_slime_publish, add_slime_push}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
     {"You try it out and measure", {add_kernels}, true},
     {"Help", {add_help, add_completion}},

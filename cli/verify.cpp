@@ -2,6 +2,7 @@
 
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "deltawire/bridge.h"
 #include "deltawire/delta.h"
 
 namespace deltawire::cli {
@@ -40,9 +41,14 @@ std::string to_line(const TensorDifference& difference) {
 
 int verify(const Context& context, const VerifyArguments& options) {
   const double start = now_seconds();
-  Result<VerifyReport> result = [&] {
+  Result<VerifyReport> result = [&]() -> Result<VerifyReport> {
     ProgressBar bar(context, "verify");
-    return verify_checkpoints(options.a, options.b, {context.threads, bar.callback()});
+    const ApplyOptions how{context.threads, bar.callback()};
+    DW_ASSIGN_OR_RETURN(const auto left, recognise_foreign(options.a));
+    if (left) return verify_foreign(*left, options.b, how);
+    DW_ASSIGN_OR_RETURN(const auto right, recognise_foreign(options.b));
+    if (right) return verify_foreign(*right, options.a, how);
+    return verify_checkpoints(options.a, options.b, how);
   }();
   if (!result.ok()) return context.fail(result.status());
   const VerifyReport& report = *result;
@@ -76,10 +82,12 @@ int verify(const Context& context, const VerifyArguments& options) {
 }  // namespace
 
 void add_verify(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(app, context, "verify",
-                            "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
-                            "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
-                            "  deltawire verify a.safetensors b.safetensors --json");
+  Command* verb = make_verb(
+      app, context, "verify", "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
+      "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
+      "  deltawire verify a.safetensors b.safetensors --json\n"
+      "  deltawire verify deltas/weight_v000012 ckpt/    is CKPT what slime's "
+      "version 12 leads to?");
   auto options = std::make_shared<VerifyArguments>();
   verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
   verb->add_option("B", options->b, "another")->required();

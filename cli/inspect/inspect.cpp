@@ -2,23 +2,31 @@
 
 #include "cli/verbs.h"
 #include "delta/delta_reader.h"
+#include "deltawire/bridge.h"
 
 namespace deltawire::cli {
 namespace {
 
 int inspect(const Context& context, const InspectOptions& options) {
-  Status status = looks_like_delta(options.path) ? inspect_delta(context, options)
-                                                 : inspect_checkpoint(context, options);
+  const Status status = [&]() -> Status {
+    if (looks_like_delta(options.path)) return inspect_delta(context, options);
+    DW_ASSIGN_OR_RETURN(const auto foreign, recognise_foreign(options.path));
+    if (foreign) return inspect_foreign(context, options, *foreign);
+    return inspect_checkpoint(context, options);
+  }();
   return status.ok() ? context.succeed() : context.fail(status);
 }
 
 }  // namespace
 
 void add_inspect(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(app, context, "inspect", "Show what is in a checkpoint or a delta",
+  Command* verb = make_verb(app, context, "inspect",
+                            "Show what is in a checkpoint or a delta; also of slime, miles and TRL",
                             "  deltawire inspect delta.safetensors\n"
                             "  deltawire inspect delta.safetensors --base step1.safetensors\n"
-                            "  deltawire inspect ckpt-1/ --tensor model.norm.weight --json");
+                            "  deltawire inspect ckpt-1/ --tensor model.norm.weight --json\n"
+                            "  deltawire inspect deltas/                  all versions, of slime\n"
+                            "  deltawire inspect deltas/weight_v000012    one of them");
   auto options = std::make_shared<InspectOptions>();
   verb->add_option("PATH", options->path,
                    "a checkpoint or a delta: a .safetensors file or a folder")

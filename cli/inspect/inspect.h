@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/context.h"
+#include "deltawire/bridge.h"
 
 namespace deltawire::cli {
 
@@ -18,5 +19,8 @@ inline constexpr size_t kListedTensors = 20;
 
 Status inspect_checkpoint(const Context& context, const InspectOptions& options);
 Status inspect_delta(const Context& context, const InspectOptions& options);
+// Another project's version, or all of them.
+Status inspect_foreign(const Context& context, const InspectOptions& options,
+                       const ForeignPath& path);
 
 }  // namespace deltawire::cli
