@@ -11,6 +11,7 @@ void bind_tensor_replica(nanobind::module_& module);
 void bind_checkpoints(nanobind::module_& module);
 void bind_delta(nanobind::module_& module);
 void bind_chain(nanobind::module_& module);
+void bind_bridge(nanobind::module_& module);
 void bind_exchange(nanobind::module_& module);
 void bind_proof(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);

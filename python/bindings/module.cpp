@@ -29,5 +29,6 @@ NB_MODULE(_core, module) {
   bind_proof(module);
   bind_feed(module);
   bind_chain(module);
+  bind_bridge(module);
   bind_logging(module);
 }

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from deltawire._core import version as _version
+from deltawire.bridge import Exported, Exporter, Foreign, Imported, Importer, dialects, export_dialect, import_dialect
 from deltawire.chain import Chain, Manifest, SideFile, TensorSpec
 from deltawire.checkpoints import apply_delta, diff_checkpoints, verify
 from deltawire.delta import Delta, Entry, diff, load
@@ -113,8 +114,13 @@ __all__ = [
     "Entry",
     "Error",
     "Exchange",
+    "Exported",
+    "Exporter",
+    "Foreign",
     "Hook",
     "Hop",
+    "Imported",
+    "Importer",
     "InternalError",
     "InvalidArgument",
     "IoError",
@@ -148,8 +154,11 @@ __all__ = [
     "Version",
     "__version__",
     "apply_delta",
+    "dialects",
     "diff",
     "diff_checkpoints",
+    "export_dialect",
+    "import_dialect",
     "load",
     "open_store",
     "read_replica_state",

@@ -1,43 +1,18 @@
 #include "cli/metrics/server.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "cli/metrics/record.h"
+#include "cli_metrics/connections.h"
 #include "cli_metrics/exposition.h"
 #include "test_files.h"
 
 namespace deltawire::cli {
 namespace {
 
+using testing::ask;
+using testing::connect_to;
 using testing::is_failure;
 using testing::parse_exposition;
-
-int connect_to(uint16_t port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  return fd;
-}
-
-std::string read_all(int fd) {
-  std::string reply;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = ::recv(fd, buffer, sizeof buffer, 0)) > 0;)
-    reply.append(buffer, size_t(n));
-  ::close(fd);
-  return reply;
-}
-
-std::string ask(uint16_t port, const std::string& request) {
-  const int fd = connect_to(port);
-  EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), ssize_t(request.size()));
-  return read_all(fd);
-}
+using testing::read_all;
 
 std::unique_ptr<MetricsServer> serve(const std::string& text) {
   auto server = MetricsServer::start("127.0.0.1", 0, [text] { return text; });

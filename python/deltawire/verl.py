@@ -1,0 +1,232 @@
+"""verl: a checkpoint engine whose wire is a store. The trainer publishes versions, rollout hosts pull what changed.
+
+    actor_rollout_ref.rollout.checkpoint_engine:
+      backend: deltawire
+      custom_backend_module: deltawire.verl
+      engine_kwargs:
+        deltawire: {store: "s3://bucket/run-7", local: /nvme/replica, dtype: bfloat16}
+
+docs/verl.md has the whole way, from the install to a served version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
+
+from deltawire.chain import Chain
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.host import local_version
+from deltawire.errors import Conflict, InvalidArgument, NotFound, Unavailable
+from deltawire.options import Accept, Keys
+from deltawire.proof import Proof
+from deltawire.publisher import Publisher
+from deltawire.replica import Replica
+from deltawire.reports import Version
+from deltawire.stores import open_store
+
+log = logging.getLogger("deltawire")
+
+T = TypeVar("T")
+Yields = Literal["all", "changed"]
+
+_LOOK_SECONDS = 0.02, 0.5  # between looks into the store, first and at most
+
+
+@CheckpointEngineRegistry.register("deltawire")
+class DeltawireCheckpointEngine(CheckpointEngine):
+    """Each sync is a version of a chain, which rollout workers pull, prove and hand to their engine.
+
+    Trainer and rollout share the store alone: no process group is made. Actor rank 0 publishes; the other ranks take part in
+    what its weights need. All workers of a host share one local checkpoint.
+    """
+
+    wire_format = "named_tensors"
+
+    def __init__(
+        self,
+        bucket_size: int = 0,
+        is_master: bool = False,
+        *,
+        store: str,
+        local: str,
+        yields: Yields = "all",
+        dtype: str | None = None,
+        timeout: float = 600.0,
+        trust: str | None = None,
+        publisher: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What verl hands over first; then `engine_kwargs.deltawire`.
+
+        `store` is where the chain is, `local` a folder on each rollout host for its checkpoint. With `yields="changed"` an engine
+        gets the tensors that changed since the version before, for engines that load some tensors as well as all; the first time
+        it gets all. `dtype` is what floating point weights are published as: "bfloat16" for masters in float32. Nothing waits
+        longer than `timeout` seconds. `trust` is a file of public keys, of the rollout side; `publisher` has further options of
+        `deltawire.Publisher`. Nothing is cut into buckets here: `bucket_size` is taken and not used.
+        """
+        if yields not in get_args(Yields):
+            raise InvalidArgument(f"deltawire: yields={yields!r}: must be one of {', '.join(get_args(Yields))}")
+        if not store or not local:
+            raise InvalidArgument("deltawire: engine_kwargs.deltawire needs both `store` and `local`")
+        if not timeout > 0:
+            raise InvalidArgument(f"deltawire: timeout is {timeout}, and must be seconds, more than 0")
+        self.is_master = is_master
+        self._url, self._store = store, open_store(store)
+        self._local, self._yields, self._timeout = Path(local), yields, timeout
+        self._accept = Accept(trust=trust)
+        self._options = {"dtype": dtype, **(publisher or {})}
+        self._publisher: Publisher | None = None
+        self._sync = ""
+        self._held: int | None = None  # what this worker's engine was given, whole
+
+    # ---- verl's order: prepare, build_topology, init_process_group, send and receive at once, finalize
+
+    def prepare(self) -> dict[str, Any]:
+        """A name for this sync, from rank 0 of the trainer."""
+        return {"sync": uuid.uuid4().hex} if self.is_master else {}
+
+    @classmethod
+    def build_topology(
+        cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
+    ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """Everyone learns the name of the sync; there is nobody to connect to."""
+        sync = metadata[0].get("sync")
+        if sync is None:
+            raise InvalidArgument("deltawire: the first worker of the actor group is not verl's master, rank 0")
+        return {"sync": [sync] * actor_wg_world_size}, {"sync": [sync] * rollout_world_size}
+
+    def init_process_group(self, sync: str) -> None:
+        """There is no group: remember the sync's name."""
+        self._sync = sync
+
+    async def send_weights(
+        self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
+    ) -> dict[str, float]:
+        """Publish a version, and say which in the store. Every rank takes part; what rank 0 publishes is on the host before.
+
+        Returns verl's metrics of the sync. What fails here is raised by the receivers too.
+        """
+        if not self.is_master:
+            for _ in weights:  # a collective, each of them
+                pass
+            return {}
+        try:
+            tensors = [(name, tensor.detach().to("cpu", copy=True)) for name, tensor in weights]
+            version = await asyncio.to_thread(self._publish, tensors)
+        except BaseException as error:
+            self._say({"error": str(error) or type(error).__name__})
+            raise
+        self._say({"version": version.number, "run": version.run})
+        log.info("deltawire: step %s is %r", global_steps, version)
+        return {
+            "checkpoint_engine/changed_ratio": 1.0 if version.full and version.committed else version.density,
+            "checkpoint_engine/payload_mbytes": version.bytes / 1e6,
+            "checkpoint_engine/version": version.number,
+        }
+
+    async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
+        """Names and tensors of the version that is sent now, all or those that changed, proven by the chain's digests.
+
+        `BaseMismatch` after the last of them if one is not what the trainer published; the next sync then gives all of them.
+        """
+        held, self._held = self._held, None
+        version, run = await self._word()
+        await self._pull(version, run)
+        chain = Chain(self._store, keys=Keys(trust=self._accept.trust))
+        changed = None if held is None or self._yields == "all" else _changed(chain, held, version)
+        proof, device = Proof(), _device()
+        for name, tensor in LocalCheckpoint(self._local).items():
+            proof.add({name: tensor})
+            if changed is None or name in changed:
+                yield name, tensor.to(device)
+        proof.check(chain, version)
+        self._held = version
+        log.info("deltawire: step %s is version %d", global_steps, version)
+
+    def finalize(self) -> None:
+        """The sync is over everywhere: what was said of it goes."""
+        if self.is_master and self._sync:
+            self._store.remove(_note_name(self._sync))
+        self._sync = ""
+
+    # ---- what they are made of
+
+    def _publish(self, tensors: list[tuple[str, torch.Tensor]]) -> Version:
+        if self._publisher is None:
+            self._publisher = Publisher(self._store, **self._options)
+        return self._publisher.publish(tensors)
+
+    def _say(self, word: dict[str, Any]) -> None:
+        self._store.put(_note_name(self._sync), json.dumps(word).encode())
+
+    async def _word(self) -> tuple[int, str]:
+        """What the trainer said of this sync: the version, and its run."""
+
+        def look() -> dict[str, Any] | None:
+            try:
+                said: dict[str, Any] = json.loads(self._store.get(_note_name(self._sync)))
+            except NotFound:
+                return None
+            return said
+
+        said = await _until(look, self._timeout, f"{self._url}: the trainer published no version of this sync")
+        if "error" in said:
+            raise Unavailable(f"{self._url}: the trainer did not publish: {said['error']}")
+        return int(said["version"]), str(said["run"])
+
+    async def _pull(self, version: int, run: str) -> None:
+        """Bring the host's checkpoint there, or wait until another worker of this host has."""
+        accept = Accept(trust=self._accept.trust, run=run)
+
+        def pull() -> int | None:
+            if local_version(str(self._local)) == version:
+                return version
+            try:
+                with Replica(self._store, self._local, accept=accept) as replica:
+                    return replica.pull(version).version
+            except Conflict:  # the folder's lock
+                return None
+
+        await _until(pull, self._timeout, f"{self._local}: version {version} did not come; another process holds the folder")
+
+
+async def _until(look: Callable[[], T | None], timeout: float, why: str) -> T:
+    """What `look` gives, as soon as it does. `Unavailable` after so many seconds. No thread waits meanwhile."""
+    end = time.monotonic() + timeout
+    pause, longest = _LOOK_SECONDS
+    while (found := await asyncio.to_thread(look)) is None:
+        if time.monotonic() >= end:
+            raise Unavailable(f"{why} in {timeout:g} s")
+        await asyncio.sleep(pause)
+        pause = min(longest, 1.5 * pause)
+    return found
+
+
+def _changed(chain: Chain, held: int, version: int) -> set[str] | None:
+    """Tensors that differ between two versions; None: any may."""
+    if not held <= version:
+        return None
+    names: set[str] = set()
+    for number in range(held + 1, version + 1):
+        if chain[number].full:
+            return None
+        names.update(chain.changes(number))
+    return names
+
+
+def _device() -> torch.device:
+    """Where verl's adapters want tensors: they hand a GPU's memory on to their engine."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _note_name(sync: str) -> str:
+    return f"verl/{sync}.json"

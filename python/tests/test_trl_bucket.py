@@ -1,0 +1,239 @@
+"""TRL's flow in its own files, against servers that read them as its pull requests do: written here from its format alone."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import deltawire as dw  # noqa: E402
+from deltawire.trl_bucket import BucketTransfer  # noqa: E402
+
+DTYPES = {"BF16": np.uint16, "F32": np.uint32, "I32": np.int32, "U16": np.uint16, "U32": np.uint32}
+
+
+def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A safetensors file: weights as bits."""
+    contents = path.read_bytes()
+    size = struct.unpack("<Q", contents[:8])[0]
+    header = json.loads(contents[8 : 8 + size])
+    metadata = header.pop("__metadata__", {})
+    arrays = {}
+    for name, entry in header.items():
+        begin, end = (8 + size + offset for offset in entry["data_offsets"])
+        arrays[name] = np.frombuffer(contents[begin:end], DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
+    return arrays, metadata
+
+
+class Server:
+    """A vLLM server with TRL's receiving side: a folder for the bucket, and weights as bits."""
+
+    def __init__(self, bucket: Path) -> None:
+        self.bucket, self.weights, self.calls = bucket, {}, []  # type: Path, dict[str, np.ndarray], list[str]
+        self.paused, self.fail_on, self.was_paused = False, "", []  # type: bool, str, list[bool]
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status = outer.take(self.path, json.loads(body) if body else {})
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(b'{"error": "out of memory"}' if status != 200 else b"{}")
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def take(self, path: str, body: dict[str, Any]) -> int:
+        info = body.get("update_info", {})
+        self.calls.append(path + (" " + info["filename"] if info else ""))
+        if self.fail_on and self.fail_on in self.calls[-1]:
+            return 500
+        if path == "/pause?mode=keep":
+            self.paused = True
+        elif path == "/resume":
+            self.paused = False
+        elif path == "/update_weights":
+            self.was_paused.append(self.paused)
+            self.apply(info)
+        return 200
+
+    def apply(self, info: dict[str, str]) -> None:
+        arrays, metadata = read(self.bucket / info["filename"])
+        assert metadata["format"] == "sparse_weight_patch"
+        if metadata["sparse"] == "False":
+            self.weights = arrays
+            return
+        suffix, values = (".idx", ".val") if "encoding" in metadata else (".indices", ".values")
+        for name in [name.removesuffix(suffix) for name in arrays if name.endswith(suffix)]:
+            at = arrays[name + suffix].astype(np.int64)
+            if metadata.get("encoding") == "gap_delta":
+                at = np.cumsum(at + 1) - 1
+            self.weights[name].reshape(-1)[at] = arrays[name + values]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "bucket")
+    yield made
+    made.close()
+
+
+def transfer_to(tmp_path: Path, *servers: Server, **options: Any) -> BucketTransfer:
+    urls = [server.url for server in servers]
+    return BucketTransfer(
+        tmp_path / "store", tmp_path / "bucket", base_url=urls, work=tmp_path / "work", dtype="bfloat16", timeout=20, **options
+    )
+
+
+def model() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(2)
+    return {f"layers.{n}.weight": torch.randn(16, 16, generator=generator) for n in range(3)}
+
+
+def step(weights: dict[str, Any], number: int) -> None:
+    weights["layers.0.weight"][number % 16, 3] += 1
+    weights["layers.1.weight"][2, number % 16] = -0.0 if number % 2 else float("inf")
+
+
+def sync(transfer: BucketTransfer, weights: dict[str, Any]) -> None:
+    """As `AsyncGRPOTrainer` does it."""
+    transfer.pause()
+    transfer.send_weights(iter(weights.items()))
+    transfer.resume()
+
+
+def assert_holds(server: Server, weights: dict[str, Any]) -> None:
+    assert server.weights.keys() == weights.keys()
+    for name, tensor in weights.items():
+        np.testing.assert_array_equal(server.weights[name], tensor.bfloat16().view(torch.uint16).numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize("encoding", ["gap_delta", "raw", "v1"])
+def test_a_server_that_knows_only_their_files_ends_with_the_exact_weights(tmp_path: Path, server: Server, encoding: str) -> None:
+    transfer, weights = transfer_to(tmp_path, server, encoding=encoding, anchor_every=3), model()
+    transfer.init_weight_transfer()
+    for number in range(7):
+        sync(transfer, weights)
+        assert_holds(server, weights)
+        assert not server.paused
+        step(weights, number)
+    transfer.destroy()
+    transfer.destroy()
+    assert all(server.was_paused)
+    files = sorted(str(path.relative_to(tmp_path / "bucket")) for path in (tmp_path / "bucket").glob("*/*.safetensors"))
+    anchors = [f"anchors/step_{number:06d}.safetensors" for number in (0, 1, 3, 6)]
+    assert files == anchors + [f"deltas/step_{number:06d}.safetensors" for number in (2, 4, 5)]
+    assert dw.Chain(tmp_path / "store").head == 6
+
+
+def test_the_calls_are_theirs_in_their_order(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server), model()
+    transfer.init_weight_transfer()
+    for number in range(3):
+        sync(transfer, weights)
+        step(weights, number)
+    transfer.destroy()
+    assert server.calls[0] == "/init_weight_transfer_engine"
+    update = "/update_weights deltas/step_000002.safetensors"
+    assert server.calls[-5:] == ["/pause?mode=keep", "/start_weight_update", update, "/finish_weight_update", "/resume"]
+
+
+def test_nothing_changed_nothing_said(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server), model()
+    sync(transfer, weights)
+    calls = len(server.calls)
+    sync(transfer, weights)
+    transfer.destroy()
+    assert len(server.calls) == calls
+
+
+def test_a_late_one_begins_with_the_newest_anchor(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server, anchor_every=4), model()
+    for number in range(7):
+        sync(transfer, weights)
+        step(weights, number)
+    sync(transfer, weights)
+    late = Server(tmp_path / "bucket")
+    transfer.add_server(late.url)
+    assert_holds(late, weights)
+    files = [call.split()[1] for call in late.calls if call.startswith("/update_weights")]
+    assert files == ["anchors/step_000004.safetensors"] + [f"deltas/step_{number:06d}.safetensors" for number in (5, 6, 7)]
+    step(weights, 9)
+    sync(transfer, weights)
+    for one in server, late:
+        assert_holds(one, weights)
+    transfer.destroy()
+    late.close()
+
+
+@pytest.mark.parametrize("where", ["/update_weights", "/finish_weight_update", "/start_weight_update"])
+def test_a_failed_update_is_raised_the_server_resumed_and_then_repaired(tmp_path: Path, server: Server, where: str) -> None:
+    other = Server(tmp_path / "bucket")
+    transfer, weights = transfer_to(tmp_path, server, other), model()
+    for number in range(3):
+        sync(transfer, weights)
+        step(weights, number)
+    server.fail_on = where
+    with pytest.raises(dw.Unavailable, match=rf"not on 1 of 2: {server.url}{where}: answers 500: .*out of memory"):
+        sync(transfer, weights)
+    assert not server.paused
+    assert transfer.holds[server.url] is None
+    assert_holds(other, weights)  # it did not wait for the one that failed
+    server.fail_on = ""
+    step(weights, 5)
+    sync(transfer, weights)
+    assert "/update_weights anchors/step_000001.safetensors" in server.calls[-20:]
+    for one in server, other:
+        assert_holds(one, weights)
+    transfer.destroy()
+    other.close()
+
+
+def test_a_trainer_that_was_restarted_trusts_no_server(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server), model()
+    for number in range(3):
+        sync(transfer, weights)
+        step(weights, number)
+    transfer.destroy()
+    server.weights = {}  # it was restarted as well
+    again = transfer_to(tmp_path, server)
+    again.init_weight_transfer()
+    sync(again, weights)
+    assert_holds(server, weights)
+    again.destroy()
+
+
+def test_a_server_that_is_gone_is_named_in_time(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server), model()
+    sync(transfer, weights)
+    server.close()
+    step(weights, 1)
+    with pytest.raises(dw.Unavailable, match=rf"{server.url}/pause\?mode=keep: no answer"):
+        sync(transfer, weights)
+    assert dw.Chain(tmp_path / "store").head == 1  # it is published all the same
+    transfer.destroy()
+
+
+def test_options_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(dw.InvalidArgument, match="no base_url"):
+        BucketTransfer(tmp_path, tmp_path, base_url=[])
+    with pytest.raises(dw.InvalidArgument, match="wait='captured'"):
+        BucketTransfer(tmp_path, tmp_path, base_url="http://a", wait="captured")

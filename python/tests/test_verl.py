@@ -1,0 +1,223 @@
+"""`deltawire.verl` under verl's own base class, registry and worker; skipped without verl (`scripts/venv DIR verl`)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+base = pytest.importorskip("verl.checkpoint_engine.base", reason="verl is not installed: scripts/venv DIR verl")
+
+import deltawire as dw  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
+
+State = dict[str, Any]
+
+
+def weights(seed: int = 1) -> State:
+    generator = torch.Generator().manual_seed(seed)
+    state = {f"layers.{n}.weight": torch.randn(8, 16, generator=generator).to(torch.bfloat16) for n in range(4)}
+    state["scale"] = torch.tensor(1.5)  # of no dimension
+    return state
+
+
+def new(store: str, local: Path, *, master: bool | None = None, **options: Any) -> Any:
+    """As verl makes one: the rollout side does not say `is_master`."""
+    importlib.import_module("deltawire.verl")  # verl: import_external_libs(custom_backend_module)
+    side = {} if master is None else {"is_master": master}
+    return base.CheckpointEngineRegistry.new(
+        "deltawire", **side, bucket_size=2048 << 20, store=store, local=str(local), **options
+    )
+
+
+class Fleet:
+    """The calls of `CheckpointEngineManager.update_weights`, in their order: a group of two actors, some rollout workers."""
+
+    def __init__(self, store: str, locals_: list[Path], **options: Any) -> None:
+        self.actors = [new(store, locals_[0], master=rank == 0, **options) for rank in range(2)]
+        self.rollout = [new(store, local, **options) for local in locals_]
+
+    def prepare(self) -> None:
+        metadata = [engine.prepare() for engine in self.actors + self.rollout]
+        kind = type(self.actors[0])
+        actors, rollout = kind.build_topology(len(self.actors), len(self.rollout), metadata)
+        for engines, arguments in (self.actors, actors), (self.rollout, rollout):
+            for values in arguments.values():
+                assert len(values) == len(engines)
+            for number, engine in enumerate(engines):
+                engine.init_process_group(**{name: values[number] for name, values in arguments.items()})
+
+    def update(self, state: State, step: int | None = None) -> tuple[dict[str, float], list[State]]:
+        self.prepare()
+
+        async def receive(engine: Any) -> State:
+            return {name: tensor async for name, tensor in engine.receive_weights(global_steps=step)}
+
+        async def both() -> Any:
+            sent = [engine.send_weights(iter(state.items()), global_steps=step) for engine in self.actors]
+            return await asyncio.gather(*(receive(engine) for engine in self.rollout), *sent)
+
+        results = asyncio.run(both())
+        for engine in self.actors + self.rollout:
+            engine.finalize()
+        return results[len(self.rollout)], results[: len(self.rollout)]
+
+
+def bits(state: State) -> dict[str, tuple[Any, ...]]:
+    return {name: (t.dtype, tuple(t.shape), t.reshape(-1).view(torch.uint8).tolist()) for name, t in sorted(state.items())}
+
+
+def test_it_is_what_verl_calls() -> None:
+    kind = type(new("memory:verl-contract", Path("/nowhere")))
+    assert issubclass(kind, base.CheckpointEngine)
+    assert not inspect.isabstract(kind)
+    assert kind.wire_format == "named_tensors"
+    for name in "prepare", "build_topology", "finalize", "send_weights", "receive_weights":
+        theirs, ours = inspect.signature(getattr(base.CheckpointEngine, name)), inspect.signature(getattr(kind, name))
+        assert list(theirs.parameters) == list(ours.parameters), name
+    assert inspect.iscoroutinefunction(kind.send_weights)
+    assert inspect.isasyncgenfunction(kind.receive_weights)
+
+
+def test_every_worker_gets_every_version_exactly(store: str, tmp_path: Path) -> None:
+    fleet, state = Fleet(store, [tmp_path / "a", tmp_path / "a", tmp_path / "b"]), weights()
+    for step in range(4):
+        metrics, received = fleet.update(state, step)
+        assert metrics["checkpoint_engine/version"] == step
+        for held in received:
+            assert bits(held) == bits(state)
+        state["layers.1.weight"][step, 3] = float("nan")  # and -0, infinity: ordinary values
+        state["layers.2.weight"][0, step] = -0.0 if step % 2 else float("inf")
+    assert dw.Chain(store).head == 3
+    assert not [info.name for info in dw.open_store(store).list("verl/")]
+
+
+def test_only_what_changed_where_asked(store: str, tmp_path: Path) -> None:
+    fleet, state = Fleet(store, [tmp_path], yields="changed"), weights()
+    _, [first] = fleet.update(state)
+    assert first.keys() == state.keys()
+    state["layers.2.weight"][1, 1] += 1
+    metrics, [second] = fleet.update(state)
+    assert bits(second) == bits({"layers.2.weight": state["layers.2.weight"]})
+    assert 0 < metrics["checkpoint_engine/changed_ratio"] < 0.01
+    late = Fleet(store, [tmp_path / "late"], yields="changed")  # an engine that begins later gets all
+    late.actors = fleet.actors
+    _, [all_of_it] = late.update(state)
+    assert bits(all_of_it) == bits(state)
+
+
+def test_a_sync_without_a_change_ends_and_makes_no_version(store: str, tmp_path: Path) -> None:
+    fleet, state = Fleet(store, [tmp_path], yields="changed"), weights()
+    fleet.update(state)
+    metrics, [again] = fleet.update(state)
+    assert again == {}
+    assert metrics["checkpoint_engine/changed_ratio"] == 0
+    assert dw.Chain(store).head == 0
+
+
+def test_masters_in_float32_are_published_as_engines_hold_them(store: str, tmp_path: Path) -> None:
+    state = {"w": torch.randn(64, generator=torch.Generator().manual_seed(3))}
+    _, [held] = Fleet(store, [tmp_path], dtype="bfloat16").update(state)
+    assert bits(held) == bits({"w": state["w"].to(torch.bfloat16)})
+
+
+def test_all_ranks_go_through_their_weights(store: str, tmp_path: Path) -> None:
+    """Producing a weight is a collective: a rank that does not ask for it stops the others."""
+    fleet, state, seen = Fleet(store, [tmp_path]), weights(), []
+
+    def counted() -> Iterator[tuple[str, Any]]:
+        for name, tensor in state.items():
+            seen.append(name)
+            yield name, tensor
+
+    assert asyncio.run(fleet.actors[1].send_weights(counted())) == {}
+    assert seen == list(state)
+
+
+def test_a_failed_publish_is_raised_on_both_sides_and_the_next_sync_is_whole(store: str, tmp_path: Path) -> None:
+    fleet, state = Fleet(store, [tmp_path], yields="changed", timeout=20), weights()
+    fleet.update(state)
+
+    def failing() -> Iterator[tuple[str, Any]]:
+        yield "layers.0.weight", state["layers.0.weight"]
+        raise RuntimeError("a GPU fell off the bus")
+
+    fleet.prepare()
+
+    async def both() -> Any:
+        async def receive() -> None:
+            async for _ in fleet.rollout[0].receive_weights():
+                pass
+
+        return await asyncio.gather(fleet.actors[0].send_weights(failing()), receive(), return_exceptions=True)
+
+    sent, received = asyncio.run(both())
+    assert isinstance(sent, RuntimeError)
+    assert isinstance(received, dw.Unavailable)
+    assert "fell off the bus" in str(received)
+    state["layers.3.weight"][0, 0] += 1
+    _, [held] = fleet.update(state)  # nobody knows what the engine has: all of it again
+    assert bits(held) == bits(state)
+
+
+def test_nobody_waits_for_ever(store: str, tmp_path: Path) -> None:
+    fleet = Fleet(store, [tmp_path], timeout=0.2)
+    fleet.prepare()
+
+    async def receive() -> None:
+        async for _ in fleet.rollout[0].receive_weights():
+            pass
+
+    with pytest.raises(dw.Unavailable, match="published no version of this sync in 0.2 s"):
+        asyncio.run(receive())
+
+
+def test_a_local_checkpoint_that_somebody_changed_is_noticed(store: str, tmp_path: Path) -> None:
+    fleet, state = Fleet(store, [tmp_path]), weights()
+    fleet.update(state)
+    file = tmp_path / "model.safetensors"
+    contents = bytearray(file.read_bytes())
+    contents[-1] ^= 1
+    file.write_bytes(contents)
+    with pytest.raises(dw.BaseMismatch):
+        fleet.update(state)
+
+
+def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
+    """Threads for processes: the folder's lock is of files, and does not tell them apart."""
+    fleet, state = Fleet(str(tmp_path / "store"), [tmp_path / "local"] * 6), weights()
+    for step in range(3):
+        state["layers.0.weight"][0, step] += 1
+        _, received = fleet.update(state)
+        assert all(bits(held) == bits(state) for held in received)
+    assert threading.active_count() < 40
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"yields": "some"}, "must be one of all, changed"),
+        ({"timeout": 0}, "more than 0"),
+        ({"local": ""}, "needs both"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    importlib.import_module("deltawire.verl")
+    with pytest.raises(dw.InvalidArgument, match=words):
+        base.CheckpointEngineRegistry.new("deltawire", **{"store": "memory:verl", "local": str(tmp_path), **options})
+
+
+def test_the_manager_finds_it_by_its_config(tmp_path: Path) -> None:
+    from verl.workers.config import CheckpointEngineConfig
+
+    config = CheckpointEngineConfig(backend="deltawire", custom_backend_module="deltawire.verl")
+    manager = base.CheckpointEngineManager(config=config, actor_wg=None, replicas=[])
+    assert manager.backend_cls.__module__ == "deltawire.verl"
