@@ -35,6 +35,7 @@ class Flight:
 
     def __init__(self) -> None:
         self._outcome: _Outcome | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self, call: Callable[[], Version]) -> Future[Version]:
         """Run `call` in a thread; the one before must have landed."""
@@ -47,7 +48,8 @@ class Flight:
             except BaseException as error:
                 outcome.set_exception(error)
 
-        threading.Thread(target=run, name="deltawire-publish").start()
+        self._thread = threading.Thread(target=run, name="deltawire-publish")
+        self._thread.start()
         return outcome
 
     def land(self) -> None:
@@ -56,7 +58,9 @@ class Flight:
         if outcome is None:
             return
         error = outcome.exception()
-        self._outcome = None
+        if self._thread is not None and self._thread is not threading.current_thread():  # not from a callback of the outcome
+            self._thread.join()  # done, but for its last steps: who has closed leaves no thread behind
+        self._outcome = self._thread = None
         if error is not None and not asked:
             raise error
 

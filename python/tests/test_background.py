@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -138,3 +139,19 @@ def test_a_failure_of_a_forgotten_publisher_is_logged(weights: dict[str, np.ndar
             if thread.name == "deltawire-publish":
                 thread.join()
     assert "the last version was not published: i/o error" in caplog.text
+
+
+def test_who_has_closed_leaves_no_thread_behind(store: str, weights: dict[str, np.ndarray]) -> None:
+    publisher = dw.Publisher(store, weights)
+    publisher.publish(wait=False).add_done_callback(lambda _: time.sleep(0.2))  # in the thread that publishes, at its end
+    publisher.close()
+    assert "deltawire-publish" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_callback_may_close(store: str, weights: dict[str, np.ndarray]) -> None:
+    publisher = dw.Publisher(store, weights)
+    future = publisher.publish(wait=False)
+    closed = threading.Event()
+    future.add_done_callback(lambda _: (publisher.close(), closed.set()))
+    assert closed.wait(20)
+    assert future.result().number == 0
