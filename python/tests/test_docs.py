@@ -19,6 +19,7 @@ FOUND = pkgutil.walk_packages(deltawire.__path__, "deltawire.", onerror=lambda n
 MODULES = ["deltawire", *(module.name for module in FOUND)]
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of what integrations import, about each other
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith(("__main__", "_core"))])
 def test_examples_hold(name: str) -> None:
     try:

@@ -163,6 +163,10 @@ class DialectsBench {
     DW_RETURN_IF_ERROR(write_state(data_, false, folder_ / "old.safetensors"));
     DW_RETURN_IF_ERROR(write_state(data_, true, folder_ / "new.safetensors"));
     DW_RETURN_IF_ERROR(write_text_file(folder_ / "slime_peer.py", kSlimePeerScript));
+    // It runs in another folder; a bare name is looked up in PATH.
+    const bool is_path = options_.python.find('/') != std::string::npos;
+    const std::string python =
+        is_path ? std::filesystem::absolute(options_.python).string() : options_.python;
     const std::string command = fmt::format(
         "cd \"$DELTAWIRE_BENCH_FOLDER\" && exec \"$DELTAWIRE_BENCH_PYTHON\" slime_peer.py "
         "old.safetensors "
@@ -171,7 +175,7 @@ class DialectsBench {
     std::string output;
     CommandOptions how;
     how.environment = {{"DELTAWIRE_BENCH_FOLDER", folder_.string()},
-                       {"DELTAWIRE_BENCH_PYTHON", options_.python}};
+                       {"DELTAWIRE_BENCH_PYTHON", python}};
     how.output = &output;
     if (Status status = run_command(command, how); !status.ok()) {
       return std::move(status).at(
