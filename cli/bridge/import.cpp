@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <limits>
+
+#include "base/log.h"
 #include "cli/bridge/options.h"
 #include "cli/metrics/record.h"
 #include "cli/metrics_options.h"
@@ -16,7 +19,8 @@ struct ImportArguments {
   BridgeVerbOptions bridge;
   std::string source, store, base, digest = "sum128";
   bool source_moved = false, missing_is_unchanged = false;
-  double settle = 2;
+  // Quiet proves nothing: a slow rank is quiet, too.
+  double settle = std::numeric_limits<double>::infinity();
   PublishOptions publish;
   MetricsOptions metrics;
 };
@@ -115,6 +119,7 @@ class ImportCall {
     }
     DW_ASSIGN_OR_RETURN(const std::optional<ImportedVersion> imported, importer_->next());
     progress_ = nullptr;
+    say_waiting(importer_->waits_for());
     if (!imported) return false;
     ++num_imported_;
     record_publish(imported->published);
@@ -125,6 +130,14 @@ class ImportCall {
     }
     flush_out();
     return true;
+  }
+
+  // Once for each reason.
+  void say_waiting(const std::string& reason) {
+    if (!reason.empty() && reason != waits_for_) {
+      log_event(LogLevel::kWarning, "bridge.waiting", {{"reason", reason}});
+    }
+    waits_for_ = reason;
   }
 
   // Nothing was there to import: is that what was wanted?
@@ -150,6 +163,7 @@ class ImportCall {
   std::optional<Importer> importer_;
   Progress progress_;
   uint64_t num_imported_ = 0;
+  std::string waits_for_;
 };
 
 int import_versions(const Context& context, const ImportArguments& arguments) {
@@ -191,7 +205,7 @@ void add_import(Command& app, Context& context, Call* call) {
   add_bridge_options(verb, context, &options->bridge);
   add_seconds(verb, "--settle", &options->settle,
               "with --follow: a version that nothing marks as complete is taken after so long "
-              "without a change (default 2)",
+              "without a change (default: never; it waits for DONE or the next version)",
               0, 86400);
   PublishOptions& publish = options->publish;
   verb->add_option("--codec", publish.codec,

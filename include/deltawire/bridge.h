@@ -87,7 +87,7 @@ struct ImportOptions {
   // The source is the one that was imported so far, though at another place.
   bool source_moved = false;
   // Where nothing tells whether a version is still being written: take it when its files have not
-  // changed for so long. 0: at once.
+  // changed for so long. 0: at once. Infinity: wait for what tells, its mark or the next version.
   double settle_seconds = 0;
   // New tensors are made in memory up to this size, and in a file of the work folder above it. 0: a
   // quarter of the machine's memory.
@@ -126,6 +126,8 @@ class Importer {
   Result<std::optional<ImportedVersion>> next();
   bool done() const noexcept;                     // `range` ends here
   std::optional<uint64_t> head() const noexcept;  // of the chain, after next()
+  // After next() gave none: why the version that is there was not taken; empty: none is there.
+  const std::string& waits_for() const noexcept;
   const std::string& run() const noexcept;
 
  private:

@@ -8,6 +8,7 @@
 #include "bridge/import_memory.h"
 #include "bridge/import_start.h"
 #include "bridge/patch.h"
+#include "bridge/settling.h"
 #include "deltawire/bridge.h"
 #include "format/tensor_digest.h"
 #include "publish/committed_state.h"
@@ -24,7 +25,8 @@ struct Importer::Impl {
         source(std::move(source_)),
         store(std::move(store_)),
         options(std::move(options_)),
-        pool(options.publish.limits.threads) {
+        pool(options.publish.limits.threads),
+        settling(options.settle_seconds) {
     Mirror& mirror = options.publish.mirror;
     mirror.origin = std::string(dialect.name()) + " " + place_of(*source);
     mirror.commit_unchanged = true;
@@ -39,13 +41,9 @@ struct Importer::Impl {
   std::optional<Scratch> scratch;
   std::optional<uint64_t> head;
   std::string run;
-  struct Unsealed {
-    std::string fingerprint;
-    double since = 0;
-  };
-  std::optional<Unsealed> unsealed;  // the version that is looked at
-  bool is_same_source = false;       // as far as was asked once
-  const PublishClock opened_at;
+  Settling settling;
+  bool is_same_source = false;  // as far as was asked once
+  bool took_unsealed = false;   // files of the head may have come since
 
   Result<std::optional<ImportedVersion>> next();
   bool done() const { return head && options.range.to && *head >= *options.range.to; }
@@ -57,7 +55,6 @@ struct Importer::Impl {
   Status check_same_source(const CommittedState& state, const std::vector<uint64_t>& versions);
   Result<std::optional<ImportedVersion>> begin();
   Result<std::optional<ImportedVersion>> import_unchanged(const CommittedState& state);
-  bool has_settled(const ForeignInfo& info);
   Result<ImportedVersion> import_one(const ForeignVersion& version);
   Result<ImportedVersion> import_once(const ForeignVersion& version);
   bool is_image_damaged(const CommittedState& state, const ForeignInfo& info);
@@ -117,11 +114,12 @@ Status Importer::Impl::check_same_source(const CommittedState& state,
   DW_ASSIGN_OR_RETURN(const auto version, dialect.open(*source, at));
   if (fingerprint_of(version->info()) == memory->fingerprint) return {};
   return base_mismatch(of_source(*source, at) +
-                       " is not the one that was imported: did another run begin in the same "
-                       "place? Import it into another store");
+                       " is not the one that was imported: did files come late, or did another run "
+                       "begin in the same place? Import it into another store");
 }
 
 Result<std::optional<ImportedVersion>> Importer::Impl::next() {
+  settling.forget_reason();
   if (!publisher) {
     DW_ASSIGN_OR_RETURN(const bool there, open_chain());
     if (!there) return begin();
@@ -134,9 +132,10 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
   run = publisher->run();
   head = state->record.manifest.version;
   DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, dialect.versions(*source));
-  if (!is_same_source) {
+  if (!is_same_source || (took_unsealed && !versions.empty() && versions.back() > *head)) {
     DW_RETURN_IF_ERROR(check_same_source(*state, versions));
     is_same_source = true;
+    took_unsealed = false;
   }
   if (done()) return std::optional<ImportedVersion>();
   const uint64_t wanted = *head + 1;
@@ -162,7 +161,7 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
                      "is whole, or a --base");
   }
   DW_ASSIGN_OR_RETURN(const auto version, dialect.open(*source, wanted));
-  if (!has_settled(version->info())) return std::optional<ImportedVersion>();
+  if (!settling.is_over(version->info())) return std::optional<ImportedVersion>();
   DW_ASSIGN_OR_RETURN(ImportedVersion imported, import_one(*version));
   return std::optional(std::move(imported));
 }
@@ -181,14 +180,6 @@ Result<std::optional<ImportedVersion>> Importer::Impl::import_unchanged(
   head = imported.version = imported.published.version;
   imported.seconds = clock.now();
   return std::optional(std::move(imported));
-}
-
-// Files may yet be added to it, as far as anyone can tell.
-bool Importer::Impl::has_settled(const ForeignInfo& info) {
-  if (info.sealed || options.settle_seconds == 0) return true;
-  const std::string now = fingerprint_of(info);
-  if (!unsealed || unsealed->fingerprint != now) unsealed = Unsealed{now, opened_at.now()};
-  return opened_at.now() - unsealed->since >= options.settle_seconds;
 }
 
 Result<std::optional<ImportedVersion>> Importer::Impl::begin() {
@@ -288,6 +279,7 @@ Result<ImportedVersion> Importer::Impl::import_once(const ForeignVersion& versio
     return internal_error("version " + std::to_string(info.version) + " became version " +
                           std::to_string(imported.version));
   }
+  took_unsealed = !info.sealed;
   imported.source = summary_of(dialect, info, false);
   DW_RETURN_IF_ERROR(remember(info));
   imported.seconds = clock.now();
@@ -328,6 +320,7 @@ Importer& Importer::operator=(Importer&&) noexcept = default;
 Result<std::optional<ImportedVersion>> Importer::next() { return impl_->next(); }
 bool Importer::done() const noexcept { return impl_->done(); }
 std::optional<uint64_t> Importer::head() const noexcept { return impl_->head; }
+const std::string& Importer::waits_for() const noexcept { return impl_->settling.waits_for(); }
 const std::string& Importer::run() const noexcept { return impl_->run; }
 
 }  // namespace deltawire

@@ -1,4 +1,5 @@
 #include <fstream>
+#include <limits>
 
 #include "bridge/bridge_model.h"
 #include "deltawire/maintain.h"
@@ -154,17 +155,56 @@ TEST(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
   }
 }
 
-TEST(Import, UnsealedVersionsAreWaitedFor) {
-  const BridgeFolder folder;
-  folder.write_all(*find_dialect("slime-gen1"), 1);
+// What generation 1 writes itself: nothing says that a version is complete.
+void remove_done(const BridgeFolder& folder) {
   for (const auto& item : fs::recursive_directory_iterator(folder.path("source"))) {
     if (item.path().filename() == "DONE") fs::remove(item.path());
   }
+}
+
+TEST(Import, UnsealedVersionsAreWaitedFor) {
+  const BridgeFolder folder;
+  const Dialect& gen1 = *find_dialect("slime-gen1");
+  folder.write_all(gen1, 1);
+  remove_done(folder);
   ImportOptions options = folder.import_options("slime-gen1");
-  options.settle_seconds = 1000;
-  EXPECT_EQ(import_all(folder, options).value(), 1U);  // the base
+  options.settle_seconds = std::numeric_limits<double>::infinity();
+  auto importer = Importer::open(folder.store("source"), folder.store("chain"), options).value();
+  EXPECT_TRUE(importer.next().value());  // the base
+  EXPECT_EQ(importer.waits_for(), "");
+  EXPECT_FALSE(importer.next().value());
+  EXPECT_NE(importer.waits_for().find("version 1 may still get files"), std::string::npos);
+  ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
+  remove_done(folder);
+  EXPECT_EQ(importer.next().value()->version, 1U);  // the writer went on
+  EXPECT_EQ(importer.waits_for(), "");
+  EXPECT_FALSE(importer.next().value());
   options.settle_seconds = 0;
   EXPECT_EQ(import_all(folder, options).value(), 1U);
+}
+
+TEST(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
+  const BridgeFolder folder;
+  const Dialect& gen1 = *find_dialect("slime-gen1");
+  folder.write_all(gen1, 1);
+  remove_done(folder);
+  auto importer = Importer::open(folder.store("source"), folder.store("chain"),
+                                 folder.import_options("slime-gen1"))
+                      .value();
+  EXPECT_TRUE(importer.next().value());
+  EXPECT_EQ(importer.next().value()->version, 1U);
+  EXPECT_FALSE(importer.next().value());
+  // A slow rank.
+  Model late = folder.model(0);
+  change(&late[3], 0.1, 77);
+  ASSERT_TRUE(folder.write(gen1, 1, folder.model(0), late, {}, false, "other").ok());
+  fs::rename(folder.path("other") / "weight_v000001/rank0000_flush000000.safetensors",
+             folder.path("source") / "weight_v000001/rank0001_flush000000.safetensors");
+  EXPECT_FALSE(importer.next().value());
+  ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
+  EXPECT_TRUE(is_failure(importer.next().status(), Code::kBaseMismatch, "version 1",
+                         "did files come late"));
+  EXPECT_EQ(head_of(folder), 1U);
 }
 
 }  // namespace
