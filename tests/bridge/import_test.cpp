@@ -179,8 +179,14 @@ TEST(Import, UnsealedVersionsAreWaitedFor) {
   EXPECT_EQ(importer.next().value()->version, 1U);  // the writer went on
   EXPECT_EQ(importer.waits_for(), "");
   EXPECT_FALSE(importer.next().value());
-  options.settle_seconds = 0;
-  EXPECT_EQ(import_all(folder, options).value(), 1U);
+}
+
+TEST(Import, WhoDoesNotFollowTakesUnsealedVersions) {
+  const BridgeFolder folder;
+  folder.write_all(*find_dialect("slime-gen1"), 2);
+  remove_done(folder);
+  EXPECT_EQ(import_all(folder, folder.import_options("slime-gen1")).value(), 3U);
+  expect_version(folder, 2, folder.model(2));
 }
 
 TEST(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
