@@ -67,7 +67,7 @@ std::string fingerprint_of(const ForeignInfo& info) {
   add_number(info.version, &hasher);
   add_number(info.num_files, &hasher);
   add_number(info.file_bytes, &hasher);
-  hasher.update(info.encoding + "\n" + info.checksum + "\n");
+  hasher.update(info.encoding + "\n" + info.checksum + "\n" + info.content + "\n");
   for (const ForeignTensor& tensor : info.tensors) {
     hasher.update(tensor.name);
     add_number(tensor.payload_bytes, &hasher);

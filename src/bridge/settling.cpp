@@ -12,9 +12,9 @@ bool Settling::is_over(const ForeignInfo& info) {
   if (!seen_ || seen_->fingerprint != now) seen_ = Seen{now, clock_.now()};
   if (clock_.now() - seen_->since >= seconds_) return true;
   waits_for_ = "version " + std::to_string(info.version) +
-               " may still get files: waiting for its mark (DONE), for the next version" +
+               " may still get files: waiting for DONE or for the next version" +
                (std::isinf(seconds_) ? "; --settle SECONDS takes it after so long without a change"
-                                     : ", or for time without a change");
+                                     : ", or for --settle to pass without a change");
   return false;
 }
 

@@ -40,6 +40,7 @@ struct ForeignInfo {
   std::string encoding;  // "xor", "overwrite", "indices", ..., "full"
   std::string checksum;  // "xxh3-128", ..., or empty: it has none
   uint64_t num_files = 0, file_bytes = 0;
+  std::string content;  // of the files, as ForeignFile::sample() tells it: is it still the same?
   // False: nothing tells whether its writer will add files. Whoever reads while others write waits
   // for more: a marker, or the next version.
   bool sealed = true;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "deltawire/digest.h"
+
 namespace deltawire {
 namespace {
 
@@ -18,6 +20,8 @@ class ObjectSink final : public Sink {
  private:
   uint8_t* to_;
 };
+
+constexpr uint64_t kSampleBytes = 4096, kMostSamples = 256;
 
 }  // namespace
 
@@ -38,6 +42,19 @@ Result<ForeignFile> ForeignFile::open(Store& store, const ObjectInfo& info) {
   DW_RETURN_IF_ERROR(store.download(info.name, info.size_bytes, &sink));
   file.bytes_ = {file.fetched_.get(), info.size_bytes};
   return file;
+}
+
+std::string ForeignFile::sample() const {
+  Hasher hasher(DigestKind::kXxh3_128);
+  if (bytes_.size() <= kSampleBytes * kMostSamples) {
+    hasher.update(bytes_);
+  } else {
+    const uint64_t last = bytes_.size() - kSampleBytes;
+    for (uint64_t i = 0; i < kMostSamples; ++i) {
+      hasher.update(bytes_.subspan(last / (kMostSamples - 1) * i, kSampleBytes));
+    }
+  }
+  return hasher.finish().hex();
 }
 
 }  // namespace deltawire

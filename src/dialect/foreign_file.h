@@ -22,6 +22,9 @@ class ForeignFile {
   Bytes bytes() const noexcept { return bytes_; }
   // Io when a mapped file was cut off or written to since it was opened.
   Status check_unchanged() const { return mapped_ ? mapped_->check_unchanged() : Status(); }
+  // Tells its content from others of the same size: a digest of it, or, of a large file, of pieces
+  // all over it.
+  std::string sample() const;
 
  private:
   std::string where_;

@@ -128,7 +128,10 @@ ForeignInfo describe_version(uint64_t version, const Index& index, const Parts& 
   }
   info.num_files = parts.files.size() + 1;
   info.file_bytes = index_bytes;
-  for (const ForeignFile& file : parts.files) info.file_bytes += file.bytes().size();
+  for (const ForeignFile& file : parts.files) {
+    info.file_bytes += file.bytes().size();
+    info.content += file.sample();
+  }
   for (const PartTensor& tensor : parts.tensors) info.tensors.push_back(tensor.what);
   return info;
 }

@@ -24,6 +24,7 @@ class Version final : public ForeignVersion {
     info_.num_files = files_.size();
     for (const File& file : files_) {
       info_.file_bytes += file.file.bytes().size();
+      info_.content += file.file.sample();
       info_.base = file.base;
       info_.encoding = file.encoding;
       if (file.has_checksum) info_.checksum = kChecksum;
@@ -63,9 +64,9 @@ class Version final : public ForeignVersion {
 
   Status apply(size_t index, const TensorSpec& spec, MutableBytes bytes,
                ThreadPool*) const override {
-    const auto& [file, param] = places_[index];
-    return guard_memory("patching", [&] { return patch(*file, *param, spec, bytes); })
-        .at(file->file.where() + ", tensor " + quote(param->spec.name));
+    const Place& at = places_[index];
+    return guard_memory("patching", [&] { return patch(*at.file, *at.param, spec, bytes); })
+        .at(at.file->file.where() + ", tensor " + quote(at.param->spec.name));
   }
 
   Status check_unchanged() const override {

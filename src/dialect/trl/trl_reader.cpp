@@ -107,6 +107,7 @@ class TrlVersion final : public ForeignVersion {
     info_.full = full;
     info_.num_files = 1;
     info_.file_bytes = file_.bytes().size();
+    info_.content = file_.sample();
   }
 
   Status read() {
