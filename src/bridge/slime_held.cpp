@@ -12,6 +12,10 @@ namespace {
 constexpr std::string_view kTakeAsItIs =
     "; to take the files as they are for version 0, remove .weight_sync from it";
 
+bool is_same_place(const fs::path& a, const fs::path& b) {
+  return is_below(a, {b}) && is_below(b, {a});
+}
+
 // Tensor for tensor, byte for byte.
 Status compare_with_base(const Checkpoint& held, const fs::path& base, const SlimeWork& work) {
   DW_ASSIGN_OR_RETURN(const Checkpoint other, Checkpoint::open(base));
@@ -136,8 +140,16 @@ Result<SlimeHeld> look_at_slime_local(const SlimeLocal& local, SlimeSource* sour
     held.distrust = checkpoint.status();
     return held;
   }
-  // Somebody else's puller went on from where we were.
-  if (record && record->version != *held.version) record.reset();
+  if (record && record->version != *held.version) {
+    if (!record->files.empty() && !find_edited(local.root, record->files)) {
+      held.distrust =
+          base_mismatch(local.root.string() + ": state.json says version " +
+                        std::to_string(*held.version) + ", but the files are those of " +
+                        std::to_string(record->version) + ", as a pull left them");
+      return held;
+    }
+    record.reset();  // somebody else's puller went on from where we were
+  }
   std::optional<std::string> edited;
   if (record) edited = find_edited(local.root, record->files);
   if (*held.version == 0) {
@@ -150,6 +162,11 @@ Result<SlimeHeld> look_at_slime_local(const SlimeLocal& local, SlimeSource* sour
     DW_RETURN_IF_ERROR(look_at_version(local, *there, record, edited, work, &held));
   } else if (edited) {
     held.distrust = base_mismatch(*edited);
+  } else if (record && !is_same_place(record->source, source->folder())) {
+    held.distrust =
+        base_mismatch(local.root.string() + ": holds version " + std::to_string(*held.version) +
+                      " of " + record->source + ", and " + source->folder().string() +
+                      " has no such version any more that could prove it is the same");
   }
   return held;
 }

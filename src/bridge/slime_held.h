@@ -33,6 +33,8 @@ struct SlimeHeld {
 //   our record, but somebody wrote to the files                                not usable
 //   the source has another delta under this number                             of another run
 //   the source does not have it any more                              not proven, usable
+//   the same, and our record names another source                              not usable
+//   state.json names another version, files as we left them                    not usable
 // `base` is the checkpoint that version 0 is; empty: whatever is there.
 Result<SlimeHeld> look_at_slime_local(const SlimeLocal& local, SlimeSource* source,
                                       const std::filesystem::path& base, const SlimeWork& work);

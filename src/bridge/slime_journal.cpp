@@ -8,6 +8,7 @@
 #include "base/sync_point.h"
 #include "delta/delta_reader.h"
 #include "format/checkpoint_files.h"
+#include "replica/stamp_json.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
@@ -29,11 +30,24 @@ bool read_file_names(const Json& json, std::vector<std::string>* names) {
   return true;
 }
 
+bool read_stamps(const Json& json, FileStamps* stamps) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, stamp] : json.items()) {
+    if (!check_checkpoint_file_name(name).ok() || !read_stamp(stamp, &(*stamps)[name])) {
+      return false;
+    }
+  }
+  return true;
+}
+
 std::string slime_journal_text(const SlimeJournal& journal) {
-  const Json json = {{"next", slime_record_text(journal.next)},
-                     {"redo", journal.redo},
-                     {"files", journal.files},
-                     {"remove", journal.remove}};
+  Json json = {{"next", slime_record_text(journal.next)},
+               {"redo", journal.redo},
+               {"files", journal.files},
+               {"remove", journal.remove},
+               {"stamps", Json::object()}};
+  json["from"] = journal.from ? Json(*journal.from) : Json();
+  for (const auto& [name, stamp] : journal.stamps) json["stamps"][name] = stamp_json(stamp);
   return json_text(json, {.indent = 1}) + "\n";
 }
 
@@ -43,8 +57,12 @@ std::optional<SlimeJournal> parse_slime_journal(std::string_view text) {
   if (!json.is_object() || !json.value("next", Json()).is_string() ||
       !read_file_names(json.value("redo", Json()), &journal.redo) ||
       !read_file_names(json.value("files", Json()), &journal.files) ||
-      !read_file_names(json.value("remove", Json()), &journal.remove)) {
+      !read_file_names(json.value("remove", Json()), &journal.remove) ||
+      !read_stamps(json.value("stamps", Json()), &journal.stamps)) {
     return {};
+  }
+  if (const Json from = json.value("from", Json()); from.is_number_unsigned()) {
+    journal.from = from.get<uint64_t>();
   }
   auto next = parse_slime_record(json["next"].get_ref<const std::string&>());
   if (!next) return {};
@@ -104,6 +122,26 @@ Result<std::optional<SlimeJournal>> read_slime_journal(const SlimeLocal& local) 
                       ": no journal of this build; remove the local folder, and pull again");
   }
   return journal;
+}
+
+std::optional<std::string> find_taken_over(const SlimeLocal& local, const SlimeJournal& journal) {
+  const bool replaces = journal.redo.empty();
+  std::error_code error;
+  for (const auto& [name, left] : journal.stamps) {
+    if (replaces && fs::exists(local.journal() / "files" / name, error)) continue;
+    const Result<FileStamp> now = stamp_of(local.root / name);
+    if (!now.ok() || now->inode != left.inode || now->size_bytes != left.size_bytes ||
+        (replaces && now->modified_ns != left.modified_ns)) {
+      return (local.root / name).string() + ": not the file that the journal was made for";
+    }
+  }
+  if (replaces) return {};
+  const auto version = read_slime_version(local);
+  if (!version.ok()) return version.status().message();
+  if (!*version || **version == journal.next.version) return {};
+  if (*version == journal.from) return find_edited(local.root, journal.stamps);
+  return local.root.string() + ": is at version " + std::to_string(**version) +
+         " now, and the journal leads to " + std::to_string(journal.next.version);
 }
 
 Status commit_slime_journal(const SlimeLocal& local, const SlimeJournal& journal) {

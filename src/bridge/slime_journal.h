@@ -21,12 +21,19 @@ struct SlimeJournal {
   std::vector<std::string> redo;    // parts in redo/, to be written into the checkpoint's files
   std::vector<std::string> files;   // in files/, to be renamed over those of the checkpoint
   std::vector<std::string> remove;  // weights of the old version that the new one lacks
+  std::optional<uint64_t> from;     // what state.json said before
+  // Of weights: with `redo`, those that are written to, as they were before; with `files`, the new
+  // ones.
+  FileStamps stamps;
 };
 
 // Drops what an earlier call has left unfinished before its commit.
 Status clear_slime_work(const SlimeLocal& local);
 // The committed journal that an earlier call has left; none: there is none.
 Result<std::optional<SlimeJournal>> read_slime_journal(const SlimeLocal& local);
+// Why the folder is not the one that the journal was made for; none: it is. Whoever else pulls into
+// it knows nothing of journals: after a killed call it may have begun anew, or gone on.
+std::optional<std::string> find_taken_over(const SlimeLocal& local, const SlimeJournal& journal);
 // journal.new/ becomes journal/: from here on there is only the way forward.
 Status commit_slime_journal(const SlimeLocal& local, const SlimeJournal& journal);
 

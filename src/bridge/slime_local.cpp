@@ -76,6 +76,9 @@ Result<std::optional<uint64_t>> read_slime_version(const SlimeLocal& local) {
   for (const fs::path& folder : {local.own(), local.own_of_generation_2()}) {
     const fs::path file = folder / "state.json";
     std::error_code error;
+    if (fs::is_symlink(file, error)) {  // what it leads to must not be told to whoever asks
+      return corruption(file.string() + ": is a link");
+    }
     if (!fs::exists(file, error)) continue;
     DW_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMaxSlimeStateBytes));
     const Json state = parse_json(text);

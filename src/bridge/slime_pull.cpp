@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "base/command.h"
 #include "base/folder.h"
@@ -39,7 +40,7 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return !a.empty() && fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error) && !error;
 }
 
-Status check_request(const SlimePullRequest& request) {
+Status check_request(const SlimePullRequest& request, const fs::path& base) {
   for (const fs::path& path : {request.local, request.source}) {
     if (!path.is_absolute()) {
       return invalid_argument("\"" + path.string() + "\": expected an absolute path");
@@ -48,6 +49,11 @@ Status check_request(const SlimePullRequest& request) {
   if (same_folder(request.local, request.source)) {
     return invalid_argument(request.local.string() +
                             ": is both the local folder and the source of versions");
+  }
+  if (same_folder(base, request.local)) {
+    return invalid_argument(request.local.string() +
+                            ": is both the local folder and the base, which version 0 has to "
+                            "remain; name another folder, or leave the base out");
   }
   if (is_below(request.local, {request.source})) {
     return invalid_argument(request.local.string() + ": lies inside the source of versions, " +
@@ -79,9 +85,7 @@ struct SlimePulled::Impl {
 
  private:
   SlimeWork work() { return {&pool, options.check, options.chunk_bytes}; }
-  fs::path base() const {
-    return same_folder(options.base, local.root) ? fs::path() : options.base;
-  }
+  const fs::path& base() const { return options.base; }
   Status check_source();
   Status finish_earlier_step();
   Status bring(const SlimeHeld& held);
@@ -114,15 +118,17 @@ Status SlimePulled::Impl::finish_earlier_step() {
   DW_RETURN_IF_ERROR(clear_slime_work(local));
   DW_ASSIGN_OR_RETURN(const std::optional<SlimeJournal> journal, read_slime_journal(local));
   if (!journal) return {};
-  Result<SlimeStep> finished = SlimeStep::carry_out(local, *journal, &pool);
+  const std::optional<std::string> taken_over = find_taken_over(local, *journal);
+  Result<SlimeStep> finished = taken_over ? Result<SlimeStep>(base_mismatch(*taken_over))
+                                          : SlimeStep::carry_out(local, *journal, &pool);
   if (!finished.ok() && !is_about_bytes(finished.status()) &&
       finished.status().code() != Code::kNotFound) {
     return finished.status();
   }
   report.recovered = finished.ok();
   if (finished.ok()) return finished->settle(&pool);
-  // Its files are gone or not those that it was made for. The folder has no version now, and our
-  // record says that it had one: nobody takes it for a base.
+  // Its files are gone or not those that it was made for. Either somebody else gave the folder a
+  // version, or it has none, and our record says that it had one: nobody takes it for a base.
   log_event(LogLevel::kWarning, "slime.journal_dropped",
             {{"folder", local.root.string()}, {"error", finished.status()}});
   DW_RETURN_IF_ERROR(rename_path(local.journal(), local.old_journal()));
@@ -156,6 +162,10 @@ Status SlimePulled::Impl::replace_files(const fs::path& from, const SlimeWay& wa
     if (is_weights_file(name) && !kept) journal.remove.push_back(name);
   }
   if (error) return io_error(local.root.string() + ": cannot list: " + error.message());
+  std::vector<std::string> weights;
+  std::copy_if(journal.files.begin(), journal.files.end(), std::back_inserter(weights),
+               [](const std::string& name) { return is_weights_file(name); });
+  DW_ASSIGN_OR_RETURN(journal.stamps, stamp_files(local.new_journal() / "files", weights));
   journal.next = next_record(way.deltas.empty() ? start_identity : way.deltas.back().identity);
   report.num_deltas = way.deltas.size();
   return carry_out(std::move(journal));
@@ -198,6 +208,8 @@ Status SlimePulled::Impl::patch(const SlimeHeld& held, const SlimeWay& way) {
   DW_RETURN_IF_ERROR(make_folder(local.new_journal()));
   DW_ASSIGN_OR_RETURN(journal.redo, write_slime_redo(*held.checkpoint, way.deltas, touched,
                                                      local.new_journal() / "redo", work()));
+  DW_ASSIGN_OR_RETURN(journal.stamps, stamp_files(local.root, weights_of(*held.checkpoint)));
+  journal.from = held.version;
   journal.next = next_record(way.deltas.back().identity);
   return carry_out(std::move(journal));
 }
@@ -257,7 +269,7 @@ Status SlimePulled::Impl::bring(const SlimeHeld& held) {
 
 Status SlimePulled::Impl::run() {
   const auto begin = Clock::now();
-  DW_RETURN_IF_ERROR(check_request(request));
+  DW_RETURN_IF_ERROR(check_request(request, options.base));
   DW_ASSIGN_OR_RETURN(SlimeLock taken, SlimeLock::take(local, options.check));
   lock.emplace(std::move(taken));
   DW_RETURN_IF_ERROR(check_source());

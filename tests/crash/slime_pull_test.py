@@ -286,6 +286,71 @@ def test_time_limit():
         assert server.pull(w, 2)[0] == 200
 
 
+def test_somebody_else_goes_on_after_a_kill():
+    """Their own puller knows nothing of our journal: it begins anew, or goes on. The journal must not be put on top of that."""
+    with World(3000, "xor") as w:
+        assert w.pull(1).returncode == 0
+        prepared, journals = w.dir / "prepared", 0
+        shutil.copytree(w.local, prepared)
+        (prepared / ".weight_sync/deltawire.json").unlink()
+        for theirs in (0, 3):
+            for at in range(1, 1000):
+                shutil.rmtree(w.local)
+                shutil.copytree(prepared, w.local)
+                if w.pull(2, True, {"DELTAWIRE_CRASH_AT": str(at)}).returncode == 0:
+                    break
+                journals += (w.local / ".weight_sync/journal").exists()
+                if state(w.local) is None or at % 2:
+                    for file in w.local.glob("*.safetensors*"):
+                        file.unlink()
+                write_model(w.local, w.models[theirs])
+                (w.local / ".weight_sync/state.json").write_text(f'{{"version": "{theirs:06d}"}}')
+                again = w.pull(2)
+                assert again.returncode == 0, again.stderr
+                w.check(2, f"killed at point {at}, theirs went to {theirs}")
+        assert journals >= 8, journals
+
+
+def test_state_that_lies():
+    with World(500, "xor") as w:
+        assert w.pull(2).returncode == 0
+        (w.local / ".weight_sync/state.json").write_text('{"version": "000000"}')
+        run = w.pull(0, False)
+        assert run.returncode != 0 and "files are those of 2" in run.stderr, run.stderr
+        assert w.pull(0).returncode == 0
+        w.check(0, "with a base")
+        # What the file leads to is not told to whoever asks.
+        (w.dir / "secret").write_text("hunter2")
+        (w.local / ".weight_sync/state.json").unlink()
+        (w.local / ".weight_sync/state.json").symlink_to(w.dir / "secret")
+        with Server("--root", w.dir) as server:
+            status, answer = server.pull(w, 1)
+            assert status == 400 and "is a link" in answer["message"] and "hunter2" not in answer["message"], answer
+
+
+def test_another_run_that_has_removed_its_first_versions():
+    with World(500, "xor") as w:
+        assert w.pull(2).returncode == 0
+        other = dict(w.models[2], **{NAMES[0]: w.models[0][NAMES[0]][::-1]})  # differs where version 3 changes nothing
+        after = dict(other, **{NAMES[3]: bytes(len(other[NAMES[3]]))})
+        w.source = w.dir / "another"
+        publish(w.source, 3, other, after, "xor")
+        run = w.pull(3, False)
+        assert run.returncode != 0 and "no such version any more" in run.stderr, run.stderr
+        assert held(w.local) == w.models[2]
+
+
+def test_the_base_is_not_written_to():
+    with World(500, "xor") as w, Server("--root", w.dir, "--base", w.base) as server:
+        (w.dir / "link").symlink_to(w.base)
+        for local in (w.base, w.dir / "link"):
+            status, answer = server.pull(w, 1, local_checkpoint_dir=str(local))
+            assert status == 400 and "the base" in answer["message"], answer
+        assert held(w.base) == w.models[0]
+        assert server.pull(w, 1)[0] == 200
+        w.check(1, "beside the base")
+
+
 def kill_at_every_point(encoding, base, start, target):
     with World(3000, encoding) as w:
         prepared = w.dir / "prepared"
