@@ -25,12 +25,11 @@ from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegist
 
 from deltawire.chain import Chain
 from deltawire.engines.checkpoint import LocalCheckpoint
-from deltawire.engines.host import local_version
-from deltawire.errors import Conflict, InvalidArgument, NotFound, Unavailable
+from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable
 from deltawire.options import Accept, Keys
 from deltawire.proof import Proof
 from deltawire.publisher import Publisher
-from deltawire.replica import Replica
+from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import Version
 from deltawire.stores import open_store
 
@@ -87,6 +86,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         self._publisher: Publisher | None = None
         self._sync = ""
         self._held: int | None = None  # what this worker's engine was given, whole
+        self._damaged = False  # the local checkpoint is not what it says: it is proven before it is read again
 
     # ---- verl's order: prepare, build_topology, init_process_group, send and receive at once, finalize
 
@@ -136,7 +136,8 @@ class DeltawireCheckpointEngine(CheckpointEngine):
     async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
         """Names and tensors of the version that is sent now, all or those that changed, proven by the chain's digests.
 
-        `BaseMismatch` after the last of them if one is not what the trainer published; the next sync then gives all of them.
+        `BaseMismatch` after the last of them if one is not what the trainer published; the next sync then repairs the folder
+        and gives all of them. A folder of another run is refused before the first.
         """
         held, self._held = self._held, None
         version, run = await self._word()
@@ -148,7 +149,11 @@ class DeltawireCheckpointEngine(CheckpointEngine):
             proof.add({name: tensor})
             if changed is None or name in changed:
                 yield name, tensor.to(device)
-        proof.check(chain, version)
+        try:
+            proof.check(chain, version)
+        except BaseMismatch:
+            self._damaged = True
+            raise
         self._held = version
         log.info("deltawire: step %s is version %d", global_steps, version)
 
@@ -188,15 +193,25 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         accept = Accept(trust=self._accept.trust, run=run)
 
         def pull() -> int | None:
-            if local_version(str(self._local)) == version:
+            if not self._damaged and self._has(version, run):
                 return version
             try:
-                with Replica(self._store, self._local, accept=accept) as replica:
-                    return replica.pull(version).version
+                with Replica(self._store, self._local, accept=accept, verify_all=self._damaged) as replica:
+                    pulled = replica.pull(version).version
             except Conflict:  # the folder's lock
                 return None
+            self._damaged = False
+            return pulled
 
         await _until(pull, self._timeout, f"{self._local}: version {version} did not come; another process holds the folder")
+
+    def _has(self, version: int, run: str) -> bool:
+        """Whether the folder says so: an earlier run leaves the same numbers behind."""
+        try:
+            state = read_replica_state(self._local)
+        except Error:
+            return False
+        return state.patching_to is None and (state.version, state.run) == (version, run)
 
 
 async def _until(look: Callable[[], T | None], timeout: float, why: str) -> T:

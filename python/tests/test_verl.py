@@ -189,6 +189,22 @@ def test_a_local_checkpoint_that_somebody_changed_is_noticed(store: str, tmp_pat
     file.write_bytes(contents)
     with pytest.raises(dw.BaseMismatch):
         fleet.update(state)
+    _, (received,) = fleet.update(state)  # the same version: it is repaired
+    assert all(torch.equal(received[name], tensor) for name, tensor in state.items())
+
+
+def test_a_folder_of_an_earlier_run_is_refused_before_its_first_tensor(store: str, tmp_path: Path) -> None:
+    Fleet(store, [tmp_path / "local"]).update(weights(1))
+    fleet = Fleet(str(tmp_path / "another"), [tmp_path / "local"])
+    fleet.prepare()
+    asyncio.run(fleet.actors[0].send_weights(iter(weights(2).items())))
+
+    async def receive() -> None:
+        async for name, _ in fleet.rollout[0].receive_weights():
+            pytest.fail(f"{name} is of another run")
+
+    with pytest.raises(dw.BaseMismatch, match="belongs to run"):
+        asyncio.run(receive())
 
 
 def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
