@@ -14,8 +14,9 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -69,6 +70,7 @@ class BucketTransfer(WeightTransfer):
         self._is_v1 = encoding == "v1"
         self._exporter: Exporter | None = None
         self._holds: dict[str, int | None] = {}
+        self._failed: set[str] = set()  # perhaps restarted: to be begun with anew
         for url in [base_url] if isinstance(base_url, str) else base_url:
             self._holds[url.rstrip("/")] = None
         if not self._holds:
@@ -146,8 +148,8 @@ class BucketTransfer(WeightTransfer):
             names += page
             if len(page) < 1000:
                 break
-        steps = (name for name in names if name.startswith(f"{folder}step_") and name.endswith(".safetensors"))
-        return {int(name.removeprefix(f"{folder}step_").removesuffix(".safetensors")): name for name in steps}
+        steps = (re.fullmatch(rf"{folder}step_([0-9]+)\.safetensors", name) for name in names)
+        return {int(step[1]): step[0] for step in steps if step}
 
     # ---- TRL's servers
 
@@ -163,6 +165,7 @@ class BucketTransfer(WeightTransfer):
                 self._lead(server, held, wanted)
             except Unavailable as error:
                 failed[server] = error.message
+                self._failed.add(server)
         if failed:
             said = "; ".join(failed.values())
             raise Unavailable(
@@ -170,14 +173,21 @@ class BucketTransfer(WeightTransfer):
             )
 
     def _lead(self, server: str, held: int | None, wanted: int) -> None:
-        """Pause, update, resume: resumed whatever happens in between."""
+        """Pause, update, resume: resumed whatever happens in between, and when no answer says whether it paused."""
         files = self._files(held, wanted)
         self._holds[server] = None  # until it is known to have all of it
-        self._post(server, "/pause?mode=keep", None, _SECONDS)
-        with ExitStack() as resumed:
-            resumed.callback(self._post, server, "/resume", None, _SECONDS)
+        if server in self._failed:
+            self._begin(server)
+            self._failed.remove(server)
+        try:
+            self._post(server, "/pause?mode=keep", None, _SECONDS)
             for _, file in files:
                 self._update(server, file)
+        except BaseException:
+            with suppress(Unavailable):  # what failed first is what to tell
+                self._post(server, "/resume", None, _SECONDS)
+            raise
+        self._post(server, "/resume", None, _SECONDS)
         self._holds[server] = wanted
 
     def _update(self, server: str, file: str) -> None:
@@ -202,8 +212,9 @@ class BucketTransfer(WeightTransfer):
             with urlopen(request, timeout=timeout) as answer:
                 answer.read()
         except HTTPError as error:
-            with error:
-                words = error.read()[:500].decode(errors="replace")
+            words = ""
+            with error, suppress(OSError, http.client.HTTPException):
+                words = error.read(500).decode(errors="replace")
             raise Unavailable(f"{server}{path}: answers {error.code}: {words}") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error or type(error).__name__

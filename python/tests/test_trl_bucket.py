@@ -40,13 +40,18 @@ class Server:
     def __init__(self, bucket: Path) -> None:
         self.bucket, self.weights, self.calls = bucket, {}, []  # type: Path, dict[str, np.ndarray], list[str]
         self.paused, self.fail_on, self.was_paused = False, "", []  # type: bool, str, list[bool]
+        self.lose_answer, self.cuts_errors, self.is_begun = "", False, True
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status = outer.take(self.path, json.loads(body) if body else {})
+                if outer.lose_answer and outer.lose_answer in self.path:
+                    return  # the connection ends
                 self.send_response(status)
+                if outer.cuts_errors and status != 200:
+                    self.send_header("Content-Length", "99")  # more than comes
                 self.end_headers()
                 self.wfile.write(b'{"error": "out of memory"}' if status != 200 else b"{}")
 
@@ -61,6 +66,10 @@ class Server:
         info = body.get("update_info", {})
         self.calls.append(path + (" " + info["filename"] if info else ""))
         if self.fail_on and self.fail_on in self.calls[-1]:
+            return 500
+        if path == "/init_weight_transfer_engine":
+            self.is_begun = True
+        elif not self.is_begun:
             return 500
         if path == "/pause?mode=keep":
             self.paused = True
@@ -205,6 +214,42 @@ def test_a_failed_update_is_raised_the_server_resumed_and_then_repaired(tmp_path
         assert_holds(one, weights)
     transfer.destroy()
     other.close()
+
+
+def test_a_pause_whose_answer_is_lost_ends_too(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server), model()
+    server.lose_answer = "/pause"
+    with pytest.raises(dw.Unavailable, match=r"/pause\?mode=keep: no answer"):
+        sync(transfer, weights)
+    assert not server.paused
+    transfer.destroy()
+
+
+def test_an_error_whose_words_do_not_come_is_of_its_server_alone(tmp_path: Path, server: Server) -> None:
+    other = Server(tmp_path / "bucket")
+    transfer, weights = transfer_to(tmp_path, server, other), model()
+    server.fail_on = "/update_weights"
+    server.cuts_errors = True
+    with pytest.raises(dw.Unavailable, match="not on 1 of 2: .*answers 500"):
+        sync(transfer, weights)
+    assert_holds(other, weights)
+    transfer.destroy()
+    other.close()
+
+
+def test_a_server_that_was_restarted_is_begun_with_anew(tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(tmp_path, server), model()
+    transfer.init_weight_transfer()
+    sync(transfer, weights)
+    server.weights, server.is_begun = {}, False
+    (tmp_path / "bucket/anchors/step_old.safetensors").write_bytes(b"")  # somebody else's
+    step(weights, 1)
+    with pytest.raises(dw.Unavailable):
+        sync(transfer, weights)
+    step(weights, 2)
+    sync(transfer, weights)
+    assert_holds(server, weights)
+    transfer.destroy()
 
 
 def test_a_trainer_that_was_restarted_trusts_no_server(tmp_path: Path, server: Server) -> None:
