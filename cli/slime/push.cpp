@@ -69,11 +69,12 @@ Status reload_pulled(const std::vector<std::string>& urls, const EngineOptions& 
   return all.patch;
 }
 
-Result<std::vector<std::string>> check_urls(const std::vector<std::string>& urls) {
+Result<std::vector<std::string>> check_urls(const std::string& option,
+                                            const std::vector<std::string>& urls) {
   std::vector<std::string> checked;
   for (const std::string& url : urls) {
     auto one = check_engine_url(url);
-    if (!one.ok()) return std::move(one).status().at("--engine");
+    if (!one.ok()) return std::move(one).status().at(option);
     checked.push_back(*one);
   }
   return checked;
@@ -84,7 +85,8 @@ Status push_to(const std::vector<std::string>& urls, const PushOptions& options,
                PushOutcome* outcome) {
   DW_ASSIGN_OR_RETURN(SlimeAcks acks, read_slime_acks(source));
   for (const std::string& url : urls) acks.try_emplace(url, 0);
-  for (const std::string& url : options.forget) acks.erase(url);
+  DW_ASSIGN_OR_RETURN(const auto forgotten, check_urls("--forget-engine", options.forget));
+  for (const std::string& url : forgotten) acks.erase(url);
   DW_RETURN_IF_ERROR(write_slime_acks(source, acks));
   const EngineOptions engine_options = push_engine_options(options);
   std::vector<Status> pulled(urls.size());
@@ -130,7 +132,7 @@ PushOutcome push_version(const PushOptions& options, const fs::path& source, con
   std::error_code error;
   const fs::path from = fs::absolute(source, error).lexically_normal();
   const fs::path to = local.empty() ? local : fs::absolute(local, error).lexically_normal();
-  const auto urls = check_urls(options.engines);
+  const auto urls = check_urls("--engine", options.engines);
   if (!urls.ok()) {
     outcome.status = urls.status();
     return outcome;

@@ -55,10 +55,9 @@ int push_and_end(const Context& context, const PushOptions& push, const SlimePub
                  uint64_t version, nlohmann::ordered_json json) {
   const PushOutcome outcome = push_version(push, how.source, how.local, how.dialect, version);
   say_push(context, outcome);
-  if (!outcome.status.ok()) return context.fail(outcome.status);
   json.update(push_json(outcome));
-  context.emit(json);
-  return context.succeed();
+  context.emit(json);  // who failed and who did not, before that somebody did
+  return outcome.status.ok() ? context.succeed() : context.fail(outcome.status);
 }
 
 int slime_publish_once(const Context& context, const SlimePublishArguments& options) {

@@ -184,6 +184,12 @@ Result<SlimePublishReport> slime_publish(const fs::path& checkpoint,
   if (!options.full && options.local.empty()) {
     return invalid_argument("a delta needs the folder that holds the version before");
   }
+  std::error_code error;
+  if (!options.local.empty() && fs::equivalent(checkpoint, options.local, error)) {
+    return invalid_argument(checkpoint.string() +
+                            ": is both what to publish and the local folder, which is to hold the "
+                            "version before; name another folder");
+  }
   DW_ASSIGN_OR_RETURN(Checkpoint opened, open_checkpoint(checkpoint));
   return SlimePublishing(*dialect, options, std::move(opened)).run();
 }

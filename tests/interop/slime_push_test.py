@@ -162,6 +162,10 @@ def test_an_engine_that_fails_is_sent_what_it_missed():
             run = w.publish("--remove-acknowledged")
             assert run.returncode != 0, run.stdout
             assert broken.url in run.stderr
+            results, error = map(json.loads, run.stdout.splitlines())  # of every engine, and then that one failed
+            assert [e["reloaded"] for e in results["engines"]] == [True, False, True], results
+            assert results["behind"] == [broken.url]
+            assert broken.url in error["error"]["message"]
         assert [e.serving for e in w.engines] == ["3", "1", "3"]
         assert not broken.paused
         assert w.versions() == [2, 3]  # what it lacks is kept
@@ -182,7 +186,7 @@ def test_a_forgotten_engine_holds_up_nothing():
         assert w.publish().returncode == 0
         w.engines[1].server.shutdown()
         gone = w.engines[1].url
-        run = w.publish("--remove-acknowledged", "--forget-engine", gone, engines=[w.engines[0]])
+        run = w.publish("--remove-acknowledged", "--forget-engine", gone + "/", engines=[w.engines[0]])
         assert run.returncode == 0, run.stderr
         assert w.versions() == [2]
 
@@ -224,6 +228,16 @@ def test_hook_and_repeat():
         assert json.loads(run.stdout)["written"] is False
         assert w.versions() == [1]
         assert w.engines[0].serving == "1"
+
+
+def test_what_is_published_is_not_the_local_folder():
+    with World(0) as w:
+        call = [DELTAWIRE, "slime-publish", str(w.dir / "base"), "--update-weight-transport", "disk"]
+        call += ["--update-weight-disk-dir", str(w.dir / "source"), "--update-weight-local-checkpoint-dir"]
+        run = subprocess.run([*call, str(w.dir / "base" / ".." / "base")], capture_output=True, text=True)
+        assert run.returncode == 2, run
+        assert "is both what to publish and the local folder" in run.stderr
+        assert sorted(path.name for path in (w.dir / "base").iterdir()) == ["config.json", "model.safetensors"]
 
 
 def test_full_versions_are_loaded_from_the_shared_folder():
