@@ -103,7 +103,8 @@ class Connection {
 
   // What to wait for; nothing while the answer is made.
   pollfd interest() const {
-    return {making_ && out_.empty() ? -1 : fd_, short(out_.empty() ? POLLIN : POLLOUT), 0};
+    const bool waits = making_ && out_.empty() && !refused_;
+    return {waits ? -1 : fd_, short(out_.empty() ? POLLIN : POLLOUT), 0};
   }
 
   // False: done with it.
@@ -114,8 +115,9 @@ class Connection {
     const bool working = making_ && !making_->done();
     if (fd_ < 0) return working;
     if (making_ && out_.empty()) return true;
-    const bool open =
-        Clock::now() < deadline_ && (!ready || (out_.empty() ? receive(handler, wake) : send()));
+    const bool open = Clock::now() < deadline_ && (!ready || (!out_.empty() ? send()
+                                                              : refused_    ? drain()
+                                                                         : receive(handler, wake)));
     if (!open) close();
     return open || working;
   }
@@ -131,6 +133,7 @@ class Connection {
   }
 
   void refuse(std::string_view status, std::string_view why) {
+    refused_ = true;
     begin_to_send(reply_text(settings_->refuse(status, why), false));
   }
 
@@ -170,16 +173,22 @@ class Connection {
     const ssize_t n = ::send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
     out_.erase(0, size_t(n));
-    if (out_.empty()) drain();
-    return !out_.empty();
+    if (!out_.empty()) return true;
+    // Who is refused may still be sending, and reads the answer only then.
+    if (refused_) ::shutdown(fd_, SHUT_WR);
+    return drain() && refused_;
   }
 
   // Closing with unread bytes would reset the connection, and the client might lose its answer.
-  void drain() {
+  // False: it has ended.
+  bool drain() {
     char buffer[4096];
-    for (size_t i = 0; i < settings_->max_header_bytes / sizeof buffer; ++i) {
-      if (::recv(fd_, buffer, sizeof buffer, 0) <= 0) return;
+    for (size_t i = 0; i < 16; ++i) {
+      const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
+      if (n < 0) return errno == EAGAIN || errno == EINTR;
+      if (n == 0) return false;
     }
+    return true;
   }
 
   int fd_;
@@ -187,6 +196,7 @@ class Connection {
   Clock::time_point deadline_;
   std::string in_, out_;
   std::optional<RequestHead> head_;
+  bool refused_ = false;  // before all of the request was read
   std::unique_ptr<Making> making_;
 };
 

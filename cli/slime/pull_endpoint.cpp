@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -32,8 +33,16 @@ struct PullBody {
   uint64_t target = 0;
 };
 
+// Browsers send it to other sites only with these sites' leave.
+bool is_json(std::string content_type) {
+  content_type.resize(std::min(content_type.find_first_of("; \t"), content_type.size()));
+  std::transform(content_type.begin(), content_type.end(), content_type.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return content_type == "application/json";
+}
+
 Result<PullBody> parse_pull_body(const HttpMessage& message) {
-  if (!message.content_type.starts_with("application/json")) {
+  if (!is_json(message.content_type)) {
     return invalid_argument("the body must be application/json, not " +
                             quote(message.content_type));
   }

@@ -240,6 +240,9 @@ def test_http_refusals():
             assert status == 400 and answer["success"] is False, (body, answer)
         assert post("{}", headers={"Content-Type": "text/plain"})[0] == 400
         assert post("x" * 5000)[0] == 413
+        assert post("x" * (20 << 20))[0] == 413  # who is still sending gets the answer, not a reset
+        assert post("{}", headers={"Content-Type": "application/jsonp"})[1]["message"].find("application/json") > 0
+        assert "JSON" not in post("{}", headers={"Content-Type": "Application/JSON; charset=utf-8"})[1]["message"]
         assert server.call("GET", "/pull_weights")[0] == 405
         assert server.call("POST", "/health", "{}")[0] == 405
         assert server.call("POST", "/other", "{}")[0] == 404
