@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 def test_its_manager_brings_every_worker_to_every_version(tmp_path: Path) -> None:
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(HERE / "verl_cluster.py"), str(tmp_path)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"version (\d), .*equal: (\w+)", done.stdout) == [("0", "True"), ("1", "True"), ("2", "True")]
     assert dw.Chain(tmp_path / "store").head == 2
