@@ -18,6 +18,7 @@ What they need to know is in attributes of slime's arguments (`--custom-config-p
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import re
@@ -105,11 +106,23 @@ class _Settings:
             base=value("base") or getattr(args, "hf_checkpoint", None),
             work=None if work is None else Path(work),
             on_error=on_error,
-            timeout=float(value("timeout") or 600),
+            timeout=_seconds(value("timeout") or "600"),
         )
 
     def work_of(self, what: str) -> Path | None:
-        return None if self.work is None else self.work / what
+        """For each store one of its own: the copy that one run leaves is not the next one's."""
+        name = f"{what}-{hashlib.sha256(self.store.encode()).hexdigest()[:16]}"
+        return None if self.work is None else self.work / name
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < float("inf"):
+        raise InvalidArgument(f"deltawire.slime: DELTAWIRE_TIMEOUT is {text!r}, and must be seconds")
+    return seconds
 
 
 # ---- the work

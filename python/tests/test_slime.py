@@ -242,6 +242,22 @@ def test_a_run_that_begins_again_does_not_go_on_with_the_old_chain(trainer: Trai
     assert_same(held(tmp_path / "store", 2), trainer.states[2])
 
 
+def test_a_new_run_with_a_store_of_its_own_may_use_the_same_work_folder(trainer: Trainer, tmp_path: Path) -> None:
+    trainer.capture_baseline()
+    trainer.update_weights()
+    trainer.weight_version, trainer.args.deltawire_store = 0, str(tmp_path / "second")
+    trainer.capture_baseline()
+    trainer.update_weights()
+    assert_same(held(tmp_path / "second", 1), trainer.states[1])
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_time_that_is_none(trainer: Trainer, text: str) -> None:
+    trainer.args.deltawire_timeout = text
+    with pytest.raises(dw.InvalidArgument, match=f"DELTAWIRE_TIMEOUT is '{text}'"):
+        trainer.capture_baseline()
+
+
 def test_a_folder_that_is_no_version(trainer: Trainer, tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match='"elsewhere" is not a version'):
         trainer.hook(trainer.args, str(tmp_path / "elsewhere"), [])
