@@ -111,7 +111,10 @@ Status SlimePulled::Impl::check_source() {
                       {"DELTAWIRE_TARGET_VERSION", std::to_string(request.target)}};
   hook.timeout_seconds = options.hook_timeout_seconds;
   if (options.check) hook.cancelled = [this] { return !options.check().ok(); };
-  return run_command(options.pre_read_hook, hook).at("the hook before reading");
+  const Status done = run_command(options.pre_read_hook, hook).at("the hook before reading");
+  // Who ended it says why: the time is up, or somebody asked.
+  if (!done.ok() && options.check) DW_RETURN_IF_ERROR(options.check());
+  return done;
 }
 
 Status SlimePulled::Impl::finish_earlier_step() {
@@ -272,6 +275,9 @@ Status SlimePulled::Impl::run() {
   DW_RETURN_IF_ERROR(check_request(request, options.base));
   DW_ASSIGN_OR_RETURN(SlimeLock taken, SlimeLock::take(local, options.check));
   lock.emplace(std::move(taken));
+  for (const fs::path& folder : {local.root, local.own()}) {
+    DW_RETURN_IF_ERROR(source.check_folder(folder));
+  }
   DW_RETURN_IF_ERROR(check_source());
   DW_RETURN_IF_ERROR(finish_earlier_step());
   DW_ASSIGN_OR_RETURN(const SlimeHeld held, look_at_slime_local(local, &source, base(), work()));

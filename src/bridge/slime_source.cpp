@@ -77,7 +77,7 @@ SlimeSource::SlimeSource(fs::path folder, std::vector<fs::path> roots, std::stri
       dialect_(std::move(dialect)),
       store_(std::make_shared<DirectoryStore>(folder_)) {}
 
-// A link in a version's folder must not lead to what nobody may read through us.
+// A link in a folder must not lead to what nobody may read through us.
 Status SlimeSource::check_folder(const fs::path& folder) const {
   if (roots_.empty()) return {};
   const auto outside = [](const fs::path& path) {

@@ -45,10 +45,10 @@ class SlimeSource {
   // Back from `target` to `floor`, or to the newest whole version above it. BaseMismatch: a delta
   // steps over `floor`.
   Result<SlimeWay> way(uint64_t floor, uint64_t target);
-
- private:
+  // InvalidArgument: the folder, or a link in it, leads out of the roots.
   Status check_folder(const std::filesystem::path& folder) const;
 
+ private:
   const std::filesystem::path folder_;
   const std::vector<std::filesystem::path> roots_;
   const std::string dialect_;

@@ -343,6 +343,27 @@ def test_another_run_that_has_removed_its_first_versions():
         assert held(w.local) == w.models[2]
 
 
+def test_links_in_the_local_folder_stay_below_the_roots():
+    with World(500, "xor") as w, World(500, "xor") as outside, Server("--root", w.dir) as server:
+        w.local.mkdir()
+        for file in outside.base.iterdir():
+            (w.local / file.name).symlink_to(file)
+        status, answer = server.pull(w, 0)
+        assert status == 400 and "leads out of the folders" in answer["message"], answer
+        for file in w.local.glob("model*"):
+            file.unlink()
+            file.symlink_to(w.base / file.name)  # as in a cache of models
+        assert server.pull(w, 1)[0] == 200
+        w.check(1, "links below the root")
+        assert held(w.base) == w.models[0]
+
+
+def test_a_hook_that_hangs():
+    with World(500, "xor") as w, Server("--root", w.dir, "--pre-read-hook", "sleep 60", "--timeout", "0.5") as server:
+        status, answer = server.pull(w, 1)
+        assert status == 400 and answer["code"] == "unavailable" and "0.5 s" in answer["message"], answer
+
+
 def test_the_base_is_not_written_to():
     with World(500, "xor") as w, Server("--root", w.dir, "--base", w.base) as server:
         (w.dir / "link").symlink_to(w.base)
