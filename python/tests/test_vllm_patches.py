@@ -95,6 +95,9 @@ def test_what_patches_cannot_express_is_refused_by_name() -> None:
     with pytest.raises(dw.Unsupported, match=r'tensor "i": I32 \[1\]: NaN marks'):
         patches_between({"i": torch.tensor([1], dtype=torch.int32)}, {"i": torch.tensor([2], dtype=torch.int32)})
     large = torch.zeros(1, dtype=torch.bfloat16).expand(2**31 + 1)  # of no memory
+    pair = {"c": torch.zeros(2, dtype=torch.complex128)}
+    with pytest.raises(dw.Unsupported, match=r'tensor "c": .*elements of 16 bytes'):
+        patches_between(pair, {"c": pair["c"] + 1}, dense=True)
     with pytest.raises(dw.Unsupported, match=r'tensor "large": 2,147,483,649 elements, and int32 positions end at 2,147,483,647'):
         patches_between({"large": large}, {"large": large})
 
@@ -107,11 +110,12 @@ def test_what_patches_cannot_express_is_refused_by_name() -> None:
         ([1, 1], [1.0, 2.0], "a position twice"),
         ([1], [1.0, 2.0], "has 2 values"),
         (None, [1.0], "has 1 values"),
+        ([1.5], [1.0], "must be whole numbers"),
     ],
 )
-def test_nothing_is_written_when_a_patch_is_wrong(indices: list[int] | None, values: list[float], words: str) -> None:
+def test_nothing_is_written_when_a_patch_is_wrong(indices: list[Any] | None, values: list[float], words: str) -> None:
     weights = {"a": torch.zeros(4), "w": torch.zeros(4)}
-    positions = None if indices is None else torch.tensor(indices, dtype=torch.int32)
+    positions = None if indices is None else torch.tensor(indices, dtype=torch.float32 if 1.5 in indices else torch.int32)
     good = Patch("a", (4,), torch.float32, torch.ones(1), torch.tensor([0], dtype=torch.int32))
     with pytest.raises(dw.InvalidArgument, match=words):
         apply_patches_(weights, [good, Patch("w", (4,), torch.float32, torch.tensor(values), positions)])

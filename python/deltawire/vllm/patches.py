@@ -106,6 +106,8 @@ def _check_form(name: str, old: torch.Tensor, new: torch.Tensor) -> None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
         forms = f"{_form(old)} before, {_form(new)} now"
         raise Unsupported(f'tensor "{name}": {forms}: patches change elements alone: load the new state whole')
+    if new.element_size() not in _INTEGERS:
+        raise Unsupported(f'tensor "{name}": {_form(new)}: elements of {new.element_size()} bytes: load the new state whole')
     if new.numel() - 1 > _MAX_POSITION:
         raise Unsupported(
             f'tensor "{name}": {new.numel():,} elements, and int32 positions end at {_MAX_POSITION:,}: use vLLM\'s weight '
@@ -144,6 +146,8 @@ def _checked(state: Mapping[str, torch.Tensor], patch: Any) -> tuple[torch.Tenso
         raise InvalidArgument(f'tensor "{name}": its elements are apart; give a contiguous one')
     indices, values, size = patch.indices, _bits(patch.values), tensor.numel()
     if indices is not None:
+        if indices.dtype not in _INTEGERS.values():
+            raise InvalidArgument(f'tensor "{name}": positions of its patch are {indices.dtype}, and must be whole numbers')
         indices = indices.to(torch.int64)
         if indices.numel() and (int(indices.min()) < 0 or int(indices.max()) >= size):
             raise InvalidArgument(f'tensor "{name}": a position of its patch is not among its {size:,} elements')
