@@ -28,6 +28,10 @@ HttpAnswer failed(std::string_view http_status, const Status& status) {
       {{"success", false}, {"message", status.to_string()}, {"code", code_name(status.code())}});
 }
 
+// More than an engine has ranks on a host, and fewer than connections: somebody who holds a
+// folder's lock must not keep /health from being answered.
+constexpr size_t kMaxPullsUnderWay = 24;
+
 struct PullBody {
   std::string local, source;
   uint64_t target = 0;
@@ -100,7 +104,12 @@ HttpAnswer PullEndpoint::answer(const HttpMessage& message) const {
     return refuse("404 Not Found", "there are POST /pull_weights and GET /health");
   }
   if (message.method != "POST") return refuse("405 Method Not Allowed", "only POST");
-  return pull(message);
+  const bool room = under_way_.fetch_add(1) < kMaxPullsUnderWay;
+  HttpAnswer made = room ? pull(message)
+                         : refuse("503 Service Unavailable",
+                                  "too many pulls are under way, or wait for one that is");
+  under_way_.fetch_sub(1);
+  return made;
 }
 
 Result<fs::path> PullEndpoint::confined(const std::string& field, const std::string& path) const {

@@ -2,6 +2,7 @@
 // or 400. Ours adds what was done, and what kind of failure it was.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ class PullEndpoint {
   const Context& context_;
   const SlimePullSettings& settings_;
   const std::vector<std::filesystem::path> roots_;
+  mutable std::atomic<size_t> under_way_{0};
 };
 
 }  // namespace deltawire::cli

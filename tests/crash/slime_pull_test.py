@@ -287,6 +287,24 @@ def test_time_limit():
             assert server.call("GET", "/health")[0] == 200
         w.check(1, "after the time limit")
         assert server.pull(w, 2)[0] == 200
+    with World(500, "xor") as w, Server("--root", w.dir, "--base", w.base, "--timeout", "8") as server:
+        assert server.pull(w, 1)[0] == 200
+        answers = []
+        with open(w.local / ".weight_sync/lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            threads = [threading.Thread(target=lambda: answers.append(server.pull(w, 2)[0])) for _ in range(40)]
+            for thread in threads:
+                thread.start()
+            while len(answers) < 16:
+                time.sleep(0.01)
+            begin = time.time()
+            assert server.call("GET", "/health")[0] == 200
+            assert time.time() - begin < 4, "waited for those who wait"
+        for thread in threads:
+            thread.join()
+        assert sorted(answers) == [200] * 24 + [503] * 16, answers
+        w.check(2, "after many at once")
+        assert server.pull(w, 2)[0] == 200
 
 
 def test_somebody_else_goes_on_after_a_kill():
