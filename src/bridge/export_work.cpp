@@ -94,16 +94,20 @@ Result<ExportWork::Step> ExportWork::step_once(const DescribedVersion* before,
   return step;
 }
 
+Status ExportWork::discard() {
+  checkpoint_.reset();
+  replica_.reset();
+  at_.reset();
+  return remove_tree(folder_ / "model");
+}
+
 // What a power cut or a hand left there is made anew from the chain, once.
 Result<ExportWork::Step> ExportWork::step(const DescribedVersion* before,
                                           const DescribedVersion& now,
                                           const std::vector<std::string>& names) {
   Result<Step> taken = step_once(before, now, names);
   if (taken.status().code() != Code::kBaseMismatch) return taken;
-  checkpoint_.reset();
-  replica_.reset();
-  at_.reset();
-  DW_RETURN_IF_ERROR(remove_tree(folder_ / "model"));
+  DW_RETURN_IF_ERROR(discard());
   return step_once(before, now, names);
 }
 

@@ -40,6 +40,9 @@ class ExportWork {
   // The model at this version. Its tensors are not proven.
   Result<const Checkpoint*> bring_to(uint64_t version);
 
+  // The next call makes the model anew from the chain.
+  Status discard();
+
   ThreadPool* pool() noexcept { return &pool_; }
 
  private:

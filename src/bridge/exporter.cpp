@@ -83,6 +83,7 @@ struct Exporter::Impl {
 
  private:
   Result<bool> begin();
+  Status check_last();
   Result<ExportedVersion> export_one(bool base_there);
   Status write(const DescribedVersion* before, const DescribedVersion& now, ForeignDraft draft);
   ForeignOptions how() const;
@@ -112,15 +113,25 @@ Result<std::optional<ExportedVersion>> Exporter::Impl::next() {
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
   for (; !done() && std::ranges::binary_search(there, wanted); ++wanted) ++num_skipped;
   if (!was_open && num_skipped != 0 && head && wanted - 1 <= *head) {
-    DW_ASSIGN_OR_RETURN(const auto last, dialect.open(*target, wanted - 1));
-    DW_ASSIGN_OR_RETURN(const Checkpoint* held, work.bring_to(wanted - 1));
-    DW_RETURN_IF_ERROR(check_exported(*last, *held, *target, work.pool()));
+    DW_RETURN_IF_ERROR(check_last());
   }
   if (done() || !head || wanted > *head) return std::optional<ExportedVersion>();
   const bool base_there = wanted > 0 && std::ranges::binary_search(there, wanted - 1);
   DW_ASSIGN_OR_RETURN(ExportedVersion exported, export_one(base_there));
   ++wanted;
   return std::optional(std::move(exported));
+}
+
+// That the newest version there is the chain's. Before the target is blamed, the model in the work
+// folder, which may be damaged, is made anew.
+Status Exporter::Impl::check_last() {
+  DW_ASSIGN_OR_RETURN(const auto last, dialect.open(*target, wanted - 1));
+  DW_ASSIGN_OR_RETURN(const Checkpoint* held, work.bring_to(wanted - 1));
+  Status status = check_exported(*last, *held, *target, work.pool());
+  if (status.ok()) return status;
+  DW_RETURN_IF_ERROR(work.discard());
+  DW_ASSIGN_OR_RETURN(held, work.bring_to(wanted - 1));
+  return check_exported(*last, *held, *target, work.pool());
 }
 
 Result<ExportedVersion> Exporter::Impl::export_one(bool base_there) {
