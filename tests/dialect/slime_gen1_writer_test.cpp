@@ -285,6 +285,34 @@ TEST_F(SlimeGen1Refusals, NotWhatAKilledWriterLeft) {
   EXPECT_EQ(again, after_);
 }
 
+// Both export one chain to one place. Neither takes away what the other has written.
+TEST_F(SlimeGen1Refusals, NothingOfATwinThatFinishesFirst) {
+  const ForeignModel before = gen1_mixed(), after = gen1_changed(before);
+  ForeignDraft draft;
+  draft.version = 1;
+  ForeignOptions options;
+  options.buffer_bytes = 1;  // a file each
+  for (const auto& [name, tensor] : before.tensors) draft.tensors.push_back(tensor.spec);
+  const auto add_all = [&](ForeignWriter& writer) {
+    for (const TensorSpec& spec : draft.tensors) {
+      const Bytes old = before.tensors.at(spec.name).bytes, now = after.tensors.at(spec.name).bytes;
+      ASSERT_TRUE(writer.add(spec, old, now, nullptr).ok());
+    }
+  };
+  auto first = gen1_dialect().create(store_, draft, options).value();
+  add_all(*first);
+  auto second = gen1_dialect().create(store_, draft, options).value();
+  ASSERT_TRUE(first->finish().ok());
+  ForeignModel again = before;
+  EXPECT_TRUE(read_version(gen1_dialect(), *store_, 1, &again).ok());
+  EXPECT_EQ(again, after);
+  add_all(*second);
+  second.reset();
+  again = before;
+  EXPECT_TRUE(read_version(gen1_dialect(), *store_, 1, &again).ok());
+  EXPECT_EQ(again, after);
+}
+
 TEST_F(SlimeGen1Refusals, OtherTensorsThanTheDraftHas) {
   ForeignDraft draft;
   draft.version = 1;

@@ -123,5 +123,31 @@ TEST_F(SlimeWriterTest, CleansUpAfterOneThatWasKilled) {
   expect_same(held, after_);
 }
 
+// Both export one chain to one place. Neither takes away what the other has written.
+TEST_F(SlimeWriterTest, LeavesATwinThatFinishesFirstAlone) {
+  ForeignOptions small;
+  small.buffer_bytes = 1;
+  for (const TestTensor& tensor : after_) draft_.tensors.push_back(spec_of(tensor));
+  const auto add_all = [&](ForeignWriter& writer) {
+    for (size_t i = 0; i < draft_.tensors.size(); ++i) {
+      ASSERT_TRUE(writer.add(draft_.tensors[i], before_[i].bytes, after_[i].bytes, nullptr).ok());
+    }
+  };
+  const auto expect_whole = [&] {
+    std::vector<TestTensor> held = before_;
+    const Status status = apply_foreign(dialect_, *store_, 2, &held);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    expect_same(held, after_);
+  };
+  auto first = dialect_.create(store_, draft_, small).value();
+  add_all(*first);
+  auto second = dialect_.create(store_, draft_, small).value();
+  ASSERT_TRUE(first->finish().ok());
+  expect_whole();
+  add_all(*second);
+  second.reset();
+  expect_whole();
+}
+
 }  // namespace
 }  // namespace deltawire::testing

@@ -57,7 +57,10 @@ class SlimeWriter final : public ForeignWriter {
       : store_(std::move(store)), plan_(std::move(plan)) {}
 
   ~SlimeWriter() override {
-    if (finished_) return;
+    if (finished_ || put_.empty()) return;
+    // Another process may have finished the version meanwhile: its parts have the same names.
+    const auto index = store_->stat(index_name(plan_.version));
+    if (index.ok() || index.status().code() != Code::kNotFound) return;
     for (const std::string& name : put_) (void)store_->remove(name);
   }
 
@@ -84,6 +87,7 @@ class SlimeWriter final : public ForeignWriter {
         return unsupported("slime: the index takes " + std::to_string(text.size()) +
                            " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
       }
+      DW_RETURN_IF_ERROR(remove_left_over());
       // Parts are kept where the index is there, or may be: another writer's names the same files.
       const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
       finished_ =
@@ -139,6 +143,21 @@ class SlimeWriter final : public ForeignWriter {
     return {};
   }
 
+  // Of a writer that was killed. Not earlier: another process may be writing the very same parts,
+  // and be about to put its index.
+  Status remove_left_over() const {
+    std::vector<std::string> names;
+    const std::string index = index_name(plan_.version);
+    DW_RETURN_IF_ERROR(
+        list_all(*store_, folder_name(plan_.version) + "/", "", [&](const ObjectInfo& info) {
+          const bool own = info.name == index || std::ranges::count(put_, info.name) != 0;
+          if (!own) names.push_back(info.name);
+          return true;
+        }));
+    for (const std::string& name : names) DW_RETURN_IF_ERROR(store_->remove(name));
+    return {};
+  }
+
   const std::shared_ptr<Store> store_;
   const WritePlan plan_;
   size_t next_ = 0;  // of plan_.tensors
@@ -156,16 +175,6 @@ Status check_not_there(Store& store, uint64_t version) {
   return info.status().code() == Code::kNotFound ? Status() : info.status();
 }
 
-Status remove_left_over(Store& store, uint64_t version) {
-  std::vector<std::string> names;
-  DW_RETURN_IF_ERROR(list_all(store, folder_name(version) + "/", "", [&](const ObjectInfo& info) {
-    names.push_back(info.name);
-    return true;
-  }));
-  for (const std::string& name : names) DW_RETURN_IF_ERROR(store.remove(name));
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> store,
@@ -174,7 +183,6 @@ Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> stor
   return guard_memory("writing", [&]() -> Result<std::unique_ptr<ForeignWriter>> {
     DW_ASSIGN_OR_RETURN(WritePlan plan, plan_version(draft, options));
     DW_RETURN_IF_ERROR(check_not_there(*store, plan.version));
-    DW_RETURN_IF_ERROR(remove_left_over(*store, plan.version));
     return std::unique_ptr<ForeignWriter>(
         std::make_unique<SlimeWriter>(std::move(store), std::move(plan)));
   });

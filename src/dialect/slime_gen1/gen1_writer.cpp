@@ -63,13 +63,17 @@ class Writer final : public ForeignWriter {
 
   ~Writer() override {
     if (!begun_ || finished_) return;
-    // DONE first: it says that all files are there.
-    if (done_tried_ && !store_->remove(done_name()).ok()) return;
-    if (remove_files(put_).ok()) static_cast<void>(store_->remove(note_));
+    // DONE first: it says that all files are there. One that another process put says it of files
+    // of the same names.
+    if (done_tried_ ? !store_->remove(done_name()).ok()
+                    : store_->stat(done_name()).status().code() != Code::kNotFound) {
+      return;
+    }
+    if (remove_files(put_).ok() && remove_files(left_over_).ok())
+      static_cast<void>(store_->remove(note_));
   }
 
   Status begin() {
-    std::vector<std::string> own;
     bool taken = false, left_over = false, done = false;
     const std::string rank = folder_ + "rank" + padded_number(options_.rank, 4);
     DW_RETURN_IF_ERROR(list_all(*store_, folder_, "", [&](const ObjectInfo& info) {
@@ -78,7 +82,7 @@ class Writer final : public ForeignWriter {
       } else if (info.name == done_name()) {
         done = true;
       } else if (info.name.starts_with(rank + "_")) {
-        own.push_back(info.name);
+        left_over_.push_back(info.name);
       } else {
         taken |= options_.world == 1;
       }
@@ -86,13 +90,12 @@ class Writer final : public ForeignWriter {
     }));
     // Whoever removes the last file of a folder removes the folder: an empty one is a version.
     taken |= options_.world == 1 && !left_over && folder_exists(*store_, version_);
-    if (done || taken || (!own.empty() && !left_over)) {
+    if (done || taken || (!left_over_.empty() && !left_over)) {
       return conflict(store_->url() + "/" + folder_ + ": version " + std::to_string(version_) +
                       " is there");
     }
     begun_ = true;
-    DW_RETURN_IF_ERROR(store_->put(note_, MemoryBody(std::string_view())));
-    return remove_files(own);
+    return store_->put(note_, MemoryBody(std::string_view()));
   }
 
   Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
@@ -117,6 +120,10 @@ class Writer final : public ForeignWriter {
     DW_RETURN_IF_ERROR(order_.check_all_came());
     DW_RETURN_IF_ERROR(
         guard_memory("writing", [&]() -> Status { return bucket_.empty() ? Status() : flush(); }));
+    // Not earlier: another process may be writing the very same files, and be about to finish.
+    std::erase_if(left_over_,
+                  [&](const auto& name) { return std::ranges::count(put_, name) != 0; });
+    DW_RETURN_IF_ERROR(remove_files(left_over_));
     if (options_.rank == 0) {
       done_tried_ = true;
       DW_RETURN_IF_ERROR(store_->put(done_name(), MemoryBody(std::string_view())));
@@ -159,7 +166,7 @@ class Writer final : public ForeignWriter {
   const uint64_t version_;
   const std::string folder_, note_;
   Bucket bucket_;
-  std::vector<std::string> put_;
+  std::vector<std::string> put_, left_over_;  // by this writer; by one that was killed
   bool begun_ = false, done_tried_ = false, finished_ = false;
 };
 
