@@ -1,4 +1,7 @@
 // TRL's files: anchors and deltas of v1 and v3, both ways.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "dialect/trl/trl_format.h"
@@ -270,6 +273,32 @@ TEST_F(TrlVersions, UnfinishedAnchors) {
   writer.reset();
   EXPECT_TRUE(trl_files().versions(*store)->empty());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "anchors"), {}), 0);
+}
+
+// What a killed writer leaves is as large as the model.
+TEST_F(TrlVersions, AnchorsOfKilledWriters) {
+  const TempFolder folder;
+  const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
+  ForeignDraft draft;
+  draft.version = 1;
+  draft.full = true;
+  const auto& tensor = before_.tensors.at("w");
+  draft.tensors = {tensor.spec};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto writer = trl_files().create(store, draft, {});
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto count = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder.path() / "anchors"), {});
+  };
+  EXPECT_EQ(count(), 1);
+  const auto writer = trl_files().create(store, draft, {}).value();
+  ASSERT_TRUE(writer->add(tensor.spec, {}, tensor.bytes, nullptr).ok());
+  ASSERT_TRUE(writer->finish().ok());
+  EXPECT_EQ(count(), 1);
+  EXPECT_EQ(trl_files().versions(*store).value(), std::vector<uint64_t>{1});
 }
 
 }  // namespace

@@ -124,7 +124,10 @@ class AnchorWriter final : public ForeignWriter {
     patch.num_changed_params = draft.tensors.size();
     patch.total_changed_elements = patch.total_elements = elements;
     for (const TensorSpec& spec : draft.tensors) patch.changed_params.push_back(spec.name);
-    if (!spooled_) DW_RETURN_IF_ERROR(make_folder(path_.parent_path()));
+    if (!spooled_) {
+      DW_RETURN_IF_ERROR(make_folder(path_.parent_path()));
+      remove_stale_temporaries(path_);  // of killed writers; each is as large as the model
+    }
     DW_ASSIGN_OR_RETURN(SafetensorsWriter file,
                         SafetensorsWriter::create(path_, draft.tensors, patch_metadata(patch)));
     file_.emplace(std::move(file));
