@@ -1,5 +1,8 @@
 #include "bridge/patch.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include "base/allocate.h"
 #include "base/mapping.h"
 #include "base/waves.h"
@@ -123,16 +126,25 @@ Status try_patch(const ForeignVersion& version, const Checkpoint& old, ThreadPoo
   for (const ForeignTensor& tensor : info.tensors) {
     sizes.push_back(old.find(tensor.name)->view.bytes.size());
   }
-  Status patched = Waves(sizes, Waves::Inside::kShared, pool, progress)
-                       .run([&](size_t i, ThreadPool* inner) -> Status {
-                         const TensorView& view = old.find(info.tensors[i].name)->view;
-                         DW_ASSIGN_OR_RETURN(const auto copy, allocate_bytes(sizes[i]));
-                         const MutableBytes bytes{copy.get(), sizes[i]};
-                         copy_tensor(view.bytes, bytes, inner);
-                         return version.apply(i, {view.name, view.dtype, view.shape}, bytes, inner);
-                       });
+  std::atomic<bool> changed = false;
+  Status patched =
+      Waves(sizes, Waves::Inside::kShared, pool, progress)
+          .run([&](size_t i, ThreadPool* inner) -> Status {
+            const TensorView& view = old.find(info.tensors[i].name)->view;
+            DW_ASSIGN_OR_RETURN(const auto copy, allocate_bytes(sizes[i]));
+            const MutableBytes bytes{copy.get(), sizes[i]};
+            copy_tensor(view.bytes, bytes, inner);
+            DW_RETURN_IF_ERROR(version.apply(i, {view.name, view.dtype, view.shape}, bytes, inner));
+            if (!changed && !std::ranges::equal(bytes, view.bytes)) changed = true;
+            return {};
+          });
   DW_RETURN_IF_ERROR(judge(version, std::move(patched)));
-  return old.check_whole();
+  DW_RETURN_IF_ERROR(old.check_whole());
+  const auto writes = [](const ForeignTensor& tensor) { return tensor.payload_bytes != 0; };
+  if (changed || std::ranges::none_of(info.tensors, writes)) return {};
+  // Where no digest tells: their writers write what changed, and only that.
+  return corruption("version " + std::to_string(info.version) + " changes nothing of " +
+                    old.path().string() + ", which has its values already");
 }
 
 }  // namespace deltawire

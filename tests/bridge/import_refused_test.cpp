@@ -27,6 +27,19 @@ TEST(ImportRefuses, AWrongBaseBeforeAnythingIsCommitted) {
   EXPECT_TRUE(import_all(folder, folder.import_options()).ok());
 }
 
+// Its files name no base and have no digests.
+TEST(ImportRefuses, ABaseThatHasTheFirstVersionAlready) {
+  for (const std::string dialect : {"slime-gen1", "trl"}) {
+    const BridgeFolder folder;
+    folder.write_all(*find_dialect(dialect), 2);
+    write_checkpoint(folder.base(), folder.model(1));
+    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(dialect)).status(),
+                           Code::kBaseMismatch, "version 1 changes nothing", "is --base"))
+        << dialect;
+    EXPECT_EQ(head_of(folder), std::nullopt);
+  }
+}
+
 TEST(ImportRefuses, AMissingBase) {
   const BridgeFolder folder;
   folder.write_all(slime());
