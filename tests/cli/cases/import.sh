@@ -46,3 +46,12 @@ deltawire import slime moved live --base sim/v0.safetensors --follow --interval 
 until grep -q 'version 3' follow.txt; do sleep 0.05; done
 kill -TERM $pid; wait $pid; echo "exit $?"
 cut -c1-60 follow.txt
+
+# Generation 1 marks nothing as complete: who follows waits for the next version, or for DONE.
+deltawire export slime-gen1 trainer gen1 -q && rm gen1/*/DONE
+deltawire import slime-gen1 gen1 waiting --base sim/v0.safetensors --follow --interval 0.05 2>events >waiting.txt & pid=$!
+until grep -q 'version 3' events; do sleep 0.05; done
+kill -TERM $pid; wait $pid; echo "exit $?"
+cut -c1-60 waiting.txt
+sed -E 's/^[^ ]* //' events
+deltawire import slime-gen1 gen1 waiting | cut -c1-60
