@@ -137,8 +137,8 @@ class Importer:
         `work` is a folder where the model is kept as the chain's head has it (None: ~/.cache/deltawire/imports); made anew when
         it is not there. `first` and `last` are numbers of versions. `source_moved` says that the source is the one that was
         imported so far, though at another place. Where nothing tells whether a version is still being written, it is taken when
-        its files have not changed for `settle_seconds`. New tensors are made in memory up to `memory_bytes` (0: a quarter of the
-        machine's), else in a file.
+        its files have not changed for `settle_seconds` (`math.inf`: never; it waits for its mark or the next version).
+        New tensors are made in memory up to `memory_bytes` (0: a quarter of the machine's), else in a file.
 
         With `source_may_be_empty` a chain begins with its base though the source has no version yet. With `missing_is_unchanged`
         a version that the source does not have, though it has later ones, changed nothing: TRL writes no file then.
