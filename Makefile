@@ -33,7 +33,7 @@ test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB
 	@scripts/setup build python test engines && scripts/venv build/venv build
 	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
 	@cmake --build --preset release -j$(JOBS) --target deltawire_python deltawire_cli deltawire_package_cli
-	@scripts/engines
+	@scripts/engines & scripts/venv build/venv && wait
 	@tests/engines/run $(PASS)
 
 wheel:   ## the Python package with all it needs, in build/wheel
