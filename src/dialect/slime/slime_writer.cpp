@@ -51,6 +51,18 @@ class PiecesBody final : public Body {
   uint64_t size_ = 0;
 };
 
+// What a writer left that was killed.
+template <class Which>
+Status remove_left_over(Store& store, uint64_t version, const Which& which) {
+  std::vector<std::string> names;
+  DW_RETURN_IF_ERROR(list_all(store, folder_name(version) + "/", "", [&](const ObjectInfo& info) {
+    if (which(info.name)) names.push_back(info.name);
+    return true;
+  }));
+  for (const std::string& name : names) DW_RETURN_IF_ERROR(store.remove(name));
+  return {};
+}
+
 class SlimeWriter final : public ForeignWriter {
  public:
   SlimeWriter(std::shared_ptr<Store> store, WritePlan plan)
@@ -87,7 +99,7 @@ class SlimeWriter final : public ForeignWriter {
         return unsupported("slime: the index takes " + std::to_string(text.size()) +
                            " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
       }
-      DW_RETURN_IF_ERROR(remove_left_over());
+      DW_RETURN_IF_ERROR(remove_other_parts());
       // Parts are kept where the index is there, or may be: another writer's names the same files.
       const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
       finished_ =
@@ -143,19 +155,11 @@ class SlimeWriter final : public ForeignWriter {
     return {};
   }
 
-  // Of a writer that was killed. Not earlier: another process may be writing the very same parts,
-  // and be about to put its index.
-  Status remove_left_over() const {
-    std::vector<std::string> names;
-    const std::string index = index_name(plan_.version);
-    DW_RETURN_IF_ERROR(
-        list_all(*store_, folder_name(plan_.version) + "/", "", [&](const ObjectInfo& info) {
-          const bool own = info.name == index || std::ranges::count(put_, info.name) != 0;
-          if (!own) names.push_back(info.name);
-          return true;
-        }));
-    for (const std::string& name : names) DW_RETURN_IF_ERROR(store_->remove(name));
-    return {};
+  // Not earlier: another process may be writing the very same parts, and be about to put its index.
+  Status remove_other_parts() const {
+    return remove_left_over(*store_, plan_.version, [&](const std::string& name) {
+      return name.ends_with(kPartEnd) && std::ranges::count(put_, name) == 0;
+    });
   }
 
   const std::shared_ptr<Store> store_;
@@ -183,6 +187,10 @@ Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> stor
   return guard_memory("writing", [&]() -> Result<std::unique_ptr<ForeignWriter>> {
     DW_ASSIGN_OR_RETURN(WritePlan plan, plan_version(draft, options));
     DW_RETURN_IF_ERROR(check_not_there(*store, plan.version));
+    const std::string index = index_name(plan.version);  // another's, this very instant
+    DW_RETURN_IF_ERROR(remove_left_over(*store, plan.version, [&](const std::string& name) {
+      return name != index && !name.ends_with(kPartEnd);
+    }));
     return std::unique_ptr<ForeignWriter>(
         std::make_unique<SlimeWriter>(std::move(store), std::move(plan)));
   });
