@@ -1,6 +1,6 @@
 #include "dialect/foreign_file.h"
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 
 #include "deltawire/digest.h"
@@ -13,7 +13,7 @@ class ObjectSink final : public Sink {
  public:
   explicit ObjectSink(uint8_t* to) : to_(to) {}
   Status write(uint64_t offset, Bytes bytes) override {
-    std::memcpy(to_ + offset, bytes.data(), bytes.size());
+    std::ranges::copy(bytes, to_ + offset);  // unlike memcpy, of nothing to nowhere too
     return {};
   }
 
