@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from deltawire import _core
 from deltawire.explain import explained
@@ -23,6 +24,7 @@ from deltawire.stores import StoreLike, store_handle
 from deltawire.units import human_bytes
 
 Path = str | os.PathLike[str]
+Moved = TypeVar("Moved")
 
 
 def dialects() -> dict[str, str]:
@@ -97,7 +99,49 @@ class Exported:
         return f"Exported(version={target.version}, {target.dialect} {target.encoding}, {human_bytes(target.file_bytes)})"
 
 
-class Importer:
+class _Bridge(ABC, Generic[Moved]):
+    """What moves versions one by one, in order, between a chain and another project's files."""
+
+    _core: Any
+
+    @abstractmethod
+    def next(self) -> Moved | None:
+        """Move the next version; None: there is none yet, or `last` was moved."""
+
+    def __iter__(self) -> Iterator[Moved]:
+        """All that are there now."""
+        return iter(self.next, None)
+
+    def follow(self, *, interval: float = 1.0, timeout: float | None = None) -> Iterator[Moved]:
+        """Move whatever is new, for ever. Ends after `last`, or after `timeout` seconds without a new version."""
+        last_new = time.monotonic()
+        while not _core.is_ending():
+            moved = self.next()
+            if moved is not None:
+                yield moved
+                last_new = time.monotonic()
+            elif self.done or (timeout is not None and time.monotonic() - last_new >= timeout):
+                return
+            else:
+                time.sleep(interval if timeout is None else min(interval, timeout))
+
+    @property
+    def done(self) -> bool:
+        """Whether `last` was moved."""
+        return bool(self._core.done)
+
+    def close(self) -> None:
+        """Let go of the work folder and the stores."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Importer(_Bridge[Imported]):
     """Turns another project's versions into versions of a chain: the same numbers, in order, each exactly once.
 
     What is committed decides what comes next, so it may be killed at any instant and opened again. A version is committed if all
@@ -175,41 +219,19 @@ class Importer:
         report = self._core.next()
         return None if report is None else Imported.of(report)
 
-    def __iter__(self) -> Iterator[Imported]:
-        """All that are there now."""
-        return iter(self.next, None)
-
-    def follow(self, *, interval: float = 1.0, timeout: float | None = None) -> Iterator[Imported]:
-        """Import whenever there is something new. Ends after `last`, or after `timeout` seconds without a new version."""
-        return _follow(self, interval, timeout)
-
     @property
     def head(self) -> int | None:
         """The newest version of the chain; None: nothing was imported yet."""
-        return self._core.head
-
-    @property
-    def done(self) -> bool:
-        """Whether `last` is imported."""
-        return self._core.done
+        head: int | None = self._core.head
+        return head
 
     @property
     def run(self) -> str:
         """The id of the chain's run."""
-        return self._core.run
-
-    def close(self) -> None:
-        """Let go of the work folder and the stores."""
-        self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        return str(self._core.run)
 
 
-class Exporter:
+class Exporter(_Bridge[Exported]):
     """Writes versions of a chain in another project's files: the same numbers, in order.
 
     What is there already is not written again; that it is of this chain is checked (`Conflict`). May be killed at any instant.
@@ -266,33 +288,10 @@ class Exporter:
         report = self._core.next()
         return None if report is None else Exported.of(report)
 
-    def __iter__(self) -> Iterator[Exported]:
-        """All that are there now."""
-        return iter(self.next, None)
-
-    def follow(self, *, interval: float = 1.0, timeout: float | None = None) -> Iterator[Exported]:
-        """Export whenever there is something new. Ends after `last`, or after `timeout` seconds without a new version."""
-        return _follow(self, interval, timeout)
-
-    @property
-    def done(self) -> bool:
-        """Whether `last` is exported."""
-        return self._core.done
-
     @property
     def num_skipped(self) -> int:
         """Versions that were there."""
-        return self._core.num_skipped
-
-    def close(self) -> None:
-        """Let go of the work folder and the stores."""
-        self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        return int(self._core.num_skipped)
 
 
 def import_dialect(dialect: str, source: StoreLike, store: StoreLike, **options: Any) -> list[Imported]:
@@ -330,16 +329,3 @@ def _work_folder(given: Path | None, name: str) -> str:
         return os.fspath(given)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(cache, "deltawire", name)
-
-
-def _follow(bridge: Any, interval: float, timeout: float | None) -> Iterator[Any]:
-    last_new = time.monotonic()
-    while not _core.is_ending():
-        moved = bridge.next()
-        if moved is not None:
-            yield moved
-            last_new = time.monotonic()
-        elif bridge.done or (timeout is not None and time.monotonic() - last_new >= timeout):
-            return
-        else:
-            time.sleep(interval if timeout is None else min(interval, timeout))
