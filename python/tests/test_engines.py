@@ -283,6 +283,36 @@ def test_recording_writes_nothing(chain):
     assert all(int(array.max()) == 1 for array in covered), "nothing is written twice"
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_draft_of_the_same_checkpoint_follows_too(chain, shared):
+    """It loads some tensors of the checkpoint once more: into memory of its own, or into the model's."""
+
+    class Draft(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            own = torch.nn.Parameter(engine.norm.detach().clone())
+            self.norm = engine.norm if shared else own
+
+        def load_weights(self, weights) -> None:
+            for name, tensor in weights:
+                if name == "model.norm.weight":
+                    self.norm.data.copy_(tensor)
+
+    engine = loaded(chain.tensors)
+    draft = Draft()
+    worker = Worker(engine, chain.local, name="w", drafts=[draft])
+    worker.attach()
+    version = chain.step(1, share=0.5)
+    assert worker.update() == version
+    assert_same(engine, loaded(chain.tensors))
+    assert torch.equal(bits(draft.norm), bits(chain.tensors["model.norm.weight"]))
+    assert worker.prove().num_tensors == len(chain.tensors)
+    if not shared:
+        draft.norm.data.fill_(3)
+        with pytest.raises(dw.BaseMismatch, match=r"model\.norm\.weight"):
+            worker.prove()
+
+
 class Viewed(Engine):
     """Writes its norm through a view of another dtype, and converts another."""
 

@@ -84,6 +84,35 @@ def test_experts_that_the_engine_repacks(tmp_path):
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log"))
 
 
+def test_a_layer_that_drafts_tokens_follows_too(tmp_path):
+    """Multi-token prediction is part of the checkpoint, and of each version: what it drafts is what a fresh server drafts."""
+    flags = ["--trust-remote-code", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}']
+    trainer = new_trainer(tmp_path, "mimo")
+    settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
+    with VllmServer(tmp_path / "local", tmp_path / "server.log", *flags, deltawire=settings) as server:
+        server.wait_for(0)
+        for names in ("", "mtp_layers"):
+            version = trainer.step(0.3, names)
+            status = server.wait_for(version)
+        (worker,) = status["workers"]
+        assert worker["tensors"] == len(trainer.weights) and worker["reloaded"] == []
+        proven = server.post("/deltawire/prove")
+        assert proven["wrong"] == proven["unproven"] == [] and proven["num_tensors"] == len(trainer.weights)
+        before = accepted_drafts(server)
+        ours = answers(server)
+        accepted = accepted_drafts(server) - before
+    with VllmServer(trainer.folder, tmp_path / "fresh.log", *flags) as fresh:
+        before = accepted_drafts(fresh)
+        assert_equal(ours, answers(fresh))
+        assert accepted == accepted_drafts(fresh) - before
+
+
+def accepted_drafts(server: VllmServer) -> float:
+    """How many drafted tokens were taken so far."""
+    lines = str(server.get("/metrics")).splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:spec_decode_num_accepted_tokens_total"))
+
+
 def test_an_untrusted_version_is_refused(tmp_path):
     """Only what a trusted key signed is served."""
     for name in ("trainer-key", "other-key"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -37,16 +40,37 @@ def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: 
         model: Any = Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=tied))
     elif kind == "llama":
         model = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=tied))
+    elif kind == "mimo":
+        model = Qwen2ForCausalLM(Qwen2Config(**shape, tie_word_embeddings=tied))
     else:
         moe = dict(moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
         model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **moe, tie_word_embeddings=tied))
     model.to(dtype).save_pretrained(folder)
+    if kind == "mimo":
+        _add_prediction(folder, model.config)
     vocabulary = {"<s>": 0, "</s>": 1}
     vocabulary |= {letter: number + 2 for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
     return folder
+
+
+def _add_prediction(folder: Path, config: Any) -> None:
+    """The layer of MiMo that predicts one more token: a layer of the model, with what joins it to the rest."""
+    weights, size = load_file(folder / "model.safetensors"), config.hidden_size
+    layer = {name.partition("layers.0.")[2]: tensor for name, tensor in weights.items() if "layers.0." in name}
+    layer |= {f"{name}_layernorm.weight": layer["input_layernorm.weight"] for name in ("token", "hidden", "final")}
+    layer["input_proj.weight"] = torch.randn(size, 2 * size).to(layer["input_layernorm.weight"].dtype) / size
+    weights |= {f"model.mtp_layers.0.{name}": tensor.clone() for name, tensor in layer.items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "num_nextn_predict_layers": 1}
+    values["auto_map"] = {"AutoConfig": "configuration_mimo.MiMoConfig"}
+    (folder / "config.json").write_text(json.dumps(values))
+    (folder / "configuration_mimo.py").write_text(
+        "from transformers import Qwen2Config\n\n\nclass MiMoConfig(Qwen2Config):\n    model_type = 'mimo'\n"
+    )
 
 
 class Trainer:
@@ -56,7 +80,9 @@ class Trainer:
         self.folder, self.store = folder, store
         self.weights = load_file(folder / "model.safetensors")
         self._publisher = dw.Publisher(store, **options)
-        self.version = self._publisher.publish(self.weights, extra_files=sorted(folder.glob("*.json"))).number
+        self.version = self._publisher.publish(
+            self.weights, extra_files=sorted([*folder.glob("*.json"), *folder.glob("*.py")])
+        ).number
 
     def step(self, share: float = 0.02, names: str = "") -> int:
         """Some weights move a little, as a step of an optimizer moves them."""

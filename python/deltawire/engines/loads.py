@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,8 +52,10 @@ class Loads:
     from_anywhere: bool = False
 
 
-def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
-    """Run `model.load_weights` on tensors of these forms, and let no write to the model through.
+def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequence[torch.nn.Module] = ()) -> Loads:
+    """Run `load_weights` of the models on tensors of these forms, and let no write to them through.
+
+    `drafts` are models that draft tokens for `model`, loaded from the same checkpoint. They may share memory with it.
 
     Engines repack weights after loading: to load again would corrupt them, to see where a load would write does not. The tensors
     that are "loaded" are memory that nobody touches: it costs nothing but addresses.
@@ -61,7 +63,8 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
     loads = Loads()
     places: dict[Place, int] = {}
     before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
-    for module_name, module in model.named_modules():
+    models = [model, *drafts]
+    for module_name, module in (named for each in models for named in each.named_modules()):
         for name, value in [*module._parameters.items(), *module._buffers.items()]:
             if not isinstance(value, torch.Tensor) or value.device.type == "meta" or value.numel() == 0:
                 continue
@@ -81,10 +84,13 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form]) -> Loads:
     recorder = _Recorder(loads, places, origins)
     try:
         with torch.no_grad(), recorder, _without_threads():
-            model.load_weights(_named(sources, recorder))
+            for each in models:
+                each.load_weights(_named(sources, recorder))
     finally:
         _put_back(before, loads, places, origins)
-    _note_derived(model, loads, places)
+    loads.copies = list(dict.fromkeys(loads.copies))  # what a draft shares is loaded twice
+    for each in models:
+        _note_derived(each, loads, places)
     return loads
 
 

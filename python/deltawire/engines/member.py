@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +32,10 @@ class Member:
         engine: str,
         group: Group | None = None,
         reload: Reload | None = None,
+        drafts: Callable[[], Sequence[torch.nn.Module]] = tuple,
     ) -> None:
         self.settings, self.model = settings, model
+        self._drafts = drafts  # engines make them after the model
         self.group: Group = group or Alone()
         self.worker: Worker | None = None
         self._name = f"{engine}-{socket.gethostname()}-{os.getpid()}"
@@ -71,6 +73,7 @@ class Member:
                 name=self._name,
                 group=self.group,
                 reload=self._reload,
+                drafts=self._drafts(),
                 device_bytes=self.settings.device_bytes,
             )
             if self.worker is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,11 @@ class Worker:
         name: str,
         group: Group | None = None,
         reload: Reload | None = None,
+        drafts: Sequence[torch.nn.Module] = (),
         device_bytes: int | None = None,
         threads: int = 0,
     ) -> None:
-        self._model, self.local, self.name = model, str(Path(local)), name
+        self._model, self._drafts, self.local, self.name = model, drafts, str(Path(local)), name
         self._group: Group = group or Alone()
         self._reload = reload
         self._device_bytes, self._threads = device_bytes, threads
@@ -175,7 +176,7 @@ class Worker:
 
     def _find_map(self, checkpoint: LocalCheckpoint) -> EngineMap:
         try:
-            return EngineMap(record_loads(self._model, checkpoint.forms), checkpoint.forms)
+            return EngineMap(record_loads(self._model, checkpoint.forms, self._drafts), checkpoint.forms)
         except Exception as error:  # the engine's own code
             log.warning("deltawire: the model does not say where it keeps its weights, so that all are reloaded: %s", error)
             nowhere = EngineMap(Loads(), checkpoint.forms)

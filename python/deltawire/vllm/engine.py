@@ -47,6 +47,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
         super().__init__(config, vllm_config, device, model)
         self._member: Member | None = None
+        self.draft: torch.nn.Module | None = None  # of the same checkpoint
         settings = settings_of(vllm_config)
         if settings is not None:
             self._begin(settings)
@@ -106,7 +107,13 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         return self._member
 
     def _begin(self, settings: Settings) -> None:
-        self._member = Member(settings, self.model, engine="vllm", group=_group(), reload=self._reload)
+        self._member = Member(
+            settings, self.model, engine="vllm", group=_group(), reload=self._reload, drafts=lambda: self._models[1:]
+        )
+
+    @property
+    def _models(self) -> list[torch.nn.Module]:
+        return [self.model] if self.draft is None else [self.model, self.draft]
 
     def _said_once(self, call: Callable[[], None]) -> None:
         """A failure of all workers is raised by the last of them.
@@ -125,12 +132,14 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
         from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 
-        with _packed_anew(self.model, self.device):
-            initialize_layerwise_reload(self.model)
-            try:
-                self.model.load_weights(tensors)
-            finally:
-                finalize_layerwise_reload(self.model, self.model_config)
+        tensors = list(tensors)
+        for model in self._models:
+            with _packed_anew(model, self.device):
+                initialize_layerwise_reload(model)
+                try:
+                    model.load_weights(iter(tensors))
+                finally:
+                    finalize_layerwise_reload(model, self.model_config)
 
 
 @contextmanager

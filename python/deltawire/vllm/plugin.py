@@ -14,6 +14,7 @@ def register() -> None:
     _register(WeightTransferEngineFactory, "deltawire.vllm.engine", "DeltawireEngine")
     _register(WeightTransferTrainerFactory, "deltawire.vllm.trainer", "DeltawireTrainer")
     _give_workers_a_call()
+    _show_the_draft()
     _add_routes()
 
 
@@ -33,6 +34,26 @@ def _give_workers_a_call() -> None:
         return engine.call(call, **options)
 
     WorkerBase.deltawire = deltawire
+
+
+def _show_the_draft() -> None:
+    """Engines are given the model alone. A draft model of the same checkpoint (multi-token prediction) follows the chain too."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    known = Worker.load_model
+    if getattr(known, "has_deltawire", False):
+        return
+
+    def load_model(self: Any, *args: Any, **options: Any) -> Any:
+        result = known(self, *args, **options)
+        engine, speculation = self.weight_transfer_engine, self.vllm_config.speculative_config
+        config = None if speculation is None else speculation.draft_model_config
+        if hasattr(engine, "draft") and config is not None and config.model == self.vllm_config.model_config.model:
+            engine.draft = self.get_draft_model()
+        return result
+
+    load_model.has_deltawire = True  # type: ignore[attr-defined]
+    Worker.load_model = load_model
 
 
 def _add_routes() -> None:
