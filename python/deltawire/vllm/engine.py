@@ -132,12 +132,12 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
         from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 
-        tensors = list(tensors)
+        known = list(tensors)
         for model in self._models:
             with _packed_anew(model, self.device):
                 initialize_layerwise_reload(model)
                 try:
-                    model.load_weights(iter(tensors))
+                    model.load_weights(iter(known))
                 finally:
                     finalize_layerwise_reload(model, self.model_config)
 
