@@ -1,6 +1,7 @@
 #include "cli/next_step.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace deltawire::cli {
 namespace {
@@ -16,6 +17,7 @@ constexpr Known kKnown[] = {
     // Messages that say it themselves.
     {"see deltawire ", ""},
     {"choose another name", ""},
+    {"choose an empty place", ""},
     {"choose a name that", ""},
     {"give ", ""},
     {"--force ", ""},
@@ -36,6 +38,8 @@ constexpr Known kKnown[] = {
     {"mport into a", ""},
     {"mport it into a", ""},
     {"export to an empty place", ""},
+    {"the dialect: deltawire inspect", ""},
+    {"lists what it has", ""},
     {"nothing of it was committed", "copy the version again from where it came, then repeat"},
     {"name one of them", "deltawire inspect FOLDER lists its versions"},
     {"signing needs the private one", ""},
@@ -43,6 +47,11 @@ constexpr Known kKnown[] = {
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
     {"is the store mounted?", "mount it and repeat; to begin a new run there: --new-run"},
+
+    // Shards.
+    {"would be broadcast instead", ""},
+    {"plan-shards shows who", ""},
+    {"shard layout: ", "make the layout again: docs/carriers.md says what is in one"},
 
     // Versions in slime's layout.
     {"no base was given to begin with", "give the checkpoint that version 0 is: --base CKPT"},
@@ -121,8 +130,34 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// Of import and export: what they read or write is not a chain alone, and no replica.
+std::optional<std::string> bridge_step(Code code, std::string_view verb) {
+  struct Step {
+    Code code;
+    std::string_view import, exporting;
+  };
+  static constexpr Step kSteps[] = {
+      {Code::kNotFound, "deltawire inspect SRC lists their versions",
+       "deltawire log STORE lists the chain's versions"},
+      {Code::kCorruption, "of SRC: copy the version again; of STORE: deltawire fsck STORE lists it",
+       "of STORE: deltawire fsck STORE lists it; of DST: export to an empty place"},
+      {Code::kBaseMismatch, "import into an empty store, with the --base that the run began with",
+       "export to an empty place"},
+      {Code::kUnavailable, "repeat it; --follow does so by itself",
+       "repeat it; --follow does so by itself"},
+      {Code::kOutOfMemory, "repeat it with less: --memory, --threads",
+       "repeat it with less: --memory, --threads"},
+  };
+  if (!is_one_of(verb, {"import", "export"})) return {};
+  for (const Step& step : kSteps) {
+    if (step.code == code) return std::string(verb == "import" ? step.import : step.exporting);
+  }
+  return {};
+}
+
 // What helps with all other failures of this kind.
 std::string usual_step(Code code, std::string_view verb) {
+  if (const auto step = bridge_step(code, verb)) return *step;
   const bool on_files = is_one_of(verb, {"diff", "apply", "verify", "inspect"});
   switch (code) {
     case Code::kOk:

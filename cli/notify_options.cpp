@@ -19,25 +19,36 @@ void add_notify_options(Command* verb, NotifyOptions* options) {
                    "_RUN, _PATH and _PHASE in its environment; may be repeated")
       ->type_name("COMMAND")
       ->repeatable();
-  add_seconds(verb, "--notify-timeout", &options->timeout_seconds,
-              "limit of one call of an engine or of one command (default 300)", 0.001, 86400);
-  add_whole_number(verb, "--notify-retries", &options->retries,
-                   "further attempts after no connection, no answer or a 5xx (default 2)", 0, 100);
+  add_call_limits(verb, "--notify", "an engine or of one command", &options->limits);
+}
+
+void add_call_limits(Command* verb, const std::string& prefix, const std::string& what,
+                     CallLimits* limits) {
+  add_seconds(verb, prefix + "-timeout", &limits->timeout_seconds,
+              fmt::format("limit of one call of {} (default {:g})", what, limits->timeout_seconds),
+              0.001, 86400);
+  add_whole_number(verb, prefix + "-retries", &limits->retries,
+                   fmt::format("further attempts after no connection, no answer or a 5xx (default "
+                               "{})",
+                               limits->retries),
+                   0, 100);
+}
+
+EngineOptions engine_options(const CallLimits& limits) {
+  EngineOptions options;
+  options.limits = limits;
+  options.cancelled = was_interrupted;
+  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) options.api_key = Secret(key);
+  return options;
 }
 
 Result<Notifier> make_notifier(const NotifyOptions& options) {
-  EngineOptions engine_options;
-  engine_options.limits.timeout_seconds = options.timeout_seconds;
-  engine_options.limits.retries = options.retries;
-  engine_options.cancelled = was_interrupted;
-  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) {
-    engine_options.api_key = Secret(key);
-  }
+  const EngineOptions calls = engine_options(options.limits);
   std::vector<std::string> specs = options.notify;
   for (const std::string& command : options.exec) specs.push_back("exec=" + command);
   Notifier notifier(was_interrupted);
   for (const std::string& spec : specs) {
-    DW_ASSIGN_OR_RETURN(auto engine, make_engine(spec, engine_options));
+    DW_ASSIGN_OR_RETURN(auto engine, make_engine(spec, calls));
     notifier.add(std::move(engine));
   }
   return notifier;

@@ -48,13 +48,14 @@ class ExportCall {
     DW_ASSIGN_OR_RETURN(export_, options());
     DW_ASSIGN_OR_RETURN(store_, open_store(arguments_.store, arguments_.bridge.store_options));
     FollowWatch watch(*store_);
-    const BridgeLoop loop{context_,
-                          arguments_.bridge,
-                          "export",
-                          [this] { return round(); },
-                          [this] { return exporter_ && exporter_->done(); },
-                          [this] { exporter_.reset(); },
-                          [&](double pause) { watch.wait(pause, was_interrupted); }};
+    const StepLoop loop{arguments_.bridge.follow,
+                        arguments_.bridge.interval,
+                        "export",
+                        "bridge.failed",
+                        [this] { return round(); },
+                        [this] { return exporter_ && exporter_->done(); },
+                        [this] { exporter_.reset(); },
+                        [&](double pause) { watch.wait(pause, was_interrupted); }};
     DW_RETURN_IF_ERROR(loop.run());
     if (num_exported_ == 0 && !arguments_.bridge.follow) return nothing();
     return {};

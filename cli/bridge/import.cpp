@@ -62,12 +62,13 @@ class ImportCall {
 
   Status run() {
     DW_ASSIGN_OR_RETURN(import_, options());
-    const BridgeLoop loop{context_,
-                          arguments_.bridge,
-                          "import",
-                          [this] { return round(); },
-                          [this] { return importer_ && importer_->done(); },
-                          [this] { importer_.reset(); }};
+    const StepLoop loop{arguments_.bridge.follow,
+                        arguments_.bridge.interval,
+                        "import",
+                        "bridge.failed",
+                        [this] { return round(); },
+                        [this] { return importer_ && importer_->done(); },
+                        [this] { importer_.reset(); }};
     DW_RETURN_IF_ERROR(loop.run());
     if (num_imported_ == 0 && !arguments_.bridge.follow) return nothing();
     return {};

@@ -1,42 +1,10 @@
 #include "cli/bridge/options.h"
 
-#include <chrono>
-#include <cstdlib>
-#include <thread>
-
-#include "base/log.h"
-#include "cli/metrics/record.h"
 #include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/verbs.h"
-#include "replica/follow_watch.h"
 
 namespace deltawire::cli {
-namespace {
-
-// What no later attempt can change: the command line, or a source that is not what it was.
-bool ends_bridge(const Status& status) {
-  switch (status.code()) {
-    case Code::kInvalidArgument:
-    case Code::kUnsupported:
-    case Code::kConflict:
-    case Code::kBaseMismatch:
-    case Code::kInternal:
-      return true;
-    default:
-      return false;
-  }
-}
-
-void sleep_bridge(double seconds) {
-  const double end = now_seconds() + seconds;
-  while (!was_interrupted() && now_seconds() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
-}  // namespace
-
 BridgeRange BridgeVerbOptions::range() const {
   return version ? BridgeRange{version, version} : BridgeRange{from, to};
 }
@@ -69,42 +37,6 @@ void add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* opti
   add_log_options(verb, &options->log);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-}
-
-Result<std::filesystem::path> cache_folder(const std::string& name) {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache != '\0') return std::filesystem::path(cache) / "deltawire" / name;
-  const char* const home = std::getenv("HOME");
-  if (home != nullptr && *home != '\0') {
-    return std::filesystem::path(home) / ".cache/deltawire" / name;
-  }
-  return invalid_argument("neither XDG_CACHE_HOME nor HOME is set; say --work DIR");
-}
-
-Status BridgeLoop::run() const {
-  unsigned failures = 0;
-  while (!was_interrupted()) {
-    const Result<bool> moved = round();
-    if (moved.ok()) {
-      failures = 0;
-      if (done() || (!*moved && !options.follow)) return {};
-      if (*moved) continue;
-      const double pause = follow_jitter(options.interval);
-      wait ? wait(pause) : sleep_bridge(pause);
-      continue;
-    }
-    const Status& status = moved.status();
-    if (status.code() == Code::kCancelled && was_interrupted()) {
-      return options.follow ? Status() : status;
-    }
-    record_failure(operation, status);
-    if (!options.follow || ends_bridge(status)) return status;
-    reopen();
-    const double pause = follow_backoff(failures++, options.interval);
-    log_event(LogLevel::kError, "bridge.failed", {{"error", status}, {"retry_in_seconds", pause}});
-    sleep_bridge(pause);
-  }
-  return options.follow ? Status() : cancelled("stopped on request");
 }
 
 }  // namespace deltawire::cli

@@ -4,9 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "cli/cache_folder.h"
 #include "cli/command.h"
 #include "cli/context.h"
 #include "cli/log_options.h"
+#include "cli/step_loop.h"
 #include "deltawire/bridge.h"
 
 namespace deltawire::cli {
@@ -28,22 +30,5 @@ struct BridgeVerbOptions {
 // DIALECT comes first: call it before the other arguments are added.
 void add_dialect(Command* verb, BridgeVerbOptions* options);
 void add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options);
-
-// Where a work folder lies unless it is given a place: ~/.cache/deltawire/NAME.
-Result<std::filesystem::path> cache_folder(const std::string& name);
-
-// One version after the other: `round` moves one, and says whether it did; `done` ends it. With
-// --follow it waits for more, and goes on after failures that may pass.
-struct BridgeLoop {
-  const Context& context;
-  const BridgeVerbOptions& options;
-  std::string operation;                // "import"
-  std::function<Result<bool>()> round;  // false: there is none yet
-  std::function<bool()> done;
-  std::function<void()> reopen;           // after a failure: what the store holds decides
-  std::function<void(double)> wait = {};  // for the next; else by time alone
-
-  Status run() const;
-};
 
 }  // namespace deltawire::cli

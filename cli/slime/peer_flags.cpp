@@ -23,7 +23,7 @@ const std::vector<TextFlag>& text_flags() {
        {"full", "delta"}},
       {"--update-weight-transport",
        &PeerFlags::transport,
-       "disk: a folder that engines see; nccl (default) is not there yet",
+       "disk: a folder that engines see; nccl (default) runs in the trainer, not on files",
        {"nccl", "disk"}},
       {"--update-weight-disk-dir,--update-weight-delta-dir",
        &PeerFlags::disk_dir,
@@ -66,6 +66,10 @@ struct Refusal {
 };
 
 constexpr Refusal kRefusals[] = {
+    {[](const PeerFlags& f) { return f.shard_to_shard; }, Code::kUnsupported,
+     "--use-p2p-weight-update: a checkpoint in files has no ranks; shard to shard runs inside the "
+     "trainer's and the engine's processes (deltawire.shards, docs/carriers.md), and deltawire "
+     "plan-shards shows who would send what; leave it out to publish the checkpoint"},
     {[](const PeerFlags& f) { return f.mode == "delta" && f.colocate; }, Code::kInvalidArgument,
      "--update-weight-mode delta with --colocate: colocated engines get weights through CUDA IPC, "
      "where only a handle crosses processes, so a delta is nothing but work; say "
@@ -74,7 +78,9 @@ constexpr Refusal kRefusals[] = {
      Code::kInvalidArgument,
      "--update-weight-mode delta goes over disk alone: say --update-weight-transport disk"},
     {[](const PeerFlags& f) { return f.transport == "nccl"; }, Code::kUnsupported,
-     "--update-weight-transport nccl: deltawire has no carriers without a store yet; say "
+     "--update-weight-transport nccl: a checkpoint in files has no group of processes; versions "
+     "over "
+     "NCCL, gloo or TCP go from the trainer's process (deltawire.ship, docs/carriers.md); say "
      "--update-weight-transport disk"},
     {[](const PeerFlags& f) { return f.disk_dir.empty(); }, Code::kInvalidArgument,
      "--update-weight-transport disk needs a folder that the trainer and the engines share: say "
@@ -105,6 +111,8 @@ void add_peer_flags(Command* verb, PeerFlags* flags) {
   add_bytes(verb, "--update-weight-buffer-size", &flags->buffer_bytes,
             "tensors of one file, at most, unless one is larger (default 512MiB)");
   verb->add_flag("--colocate", flags->colocate, "trainer and engines share GPUs");
+  verb->add_flag("--use-p2p-weight-update", flags->shard_to_shard,
+                 "from trainer ranks to engine ranks, shard to shard: not from files");
 }
 
 Result<SlimePublishOptions> check_peer_flags(const PeerFlags& flags) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bridge/slime_publish.h"
+#include "bridge/slime/publish.h"
 #include "cli/command.h"
 #include "deltawire/status.h"
 
@@ -20,6 +20,7 @@ struct PeerFlags {
   std::string pre_push_hook;
   uint64_t buffer_bytes = uint64_t{512} << 20;
   bool colocate = false;
+  bool shard_to_shard = false;
 };
 
 void add_peer_flags(Command* verb, PeerFlags* flags);

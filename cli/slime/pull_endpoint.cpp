@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "bridge/slime_source.h"
+#include "bridge/slime/source.h"
 #include "cli/metrics/record.h"
 #include "tensor/text.h"
 

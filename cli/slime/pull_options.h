@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/slime_pull.h"
+#include "bridge/slime/pull.h"
 #include "cli/command.h"
 #include "cli/context.h"
 #include "cli/log_options.h"

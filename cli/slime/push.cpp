@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <thread>
 
 #include "base/log.h"
-#include "bridge/slime_acks.h"
-#include "bridge/slime_source.h"
+#include "bridge/slime/acks.h"
+#include "bridge/slime/source.h"
 #include "cli/notify_options.h"
 #include "cli/options.h"
 #include "deltawire/store.h"
@@ -20,17 +19,6 @@ namespace deltawire::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-EngineOptions push_engine_options(const PushOptions& options) {
-  EngineOptions engine_options;
-  engine_options.limits.timeout_seconds = options.timeout_seconds;
-  engine_options.limits.retries = options.retries;
-  engine_options.cancelled = was_interrupted;
-  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) {
-    engine_options.api_key = Secret(key);
-  }
-  return engine_options;
-}
 
 // All engines at once, while they go on with the version that they have.
 std::vector<Status> pull_all(const std::vector<std::string>& urls, const EngineOptions& options,
@@ -88,14 +76,13 @@ Status push_to(const std::vector<std::string>& urls, const PushOptions& options,
   DW_ASSIGN_OR_RETURN(const auto forgotten, check_urls("--forget-engine", options.forget));
   for (const std::string& url : forgotten) acks.erase(url);
   DW_RETURN_IF_ERROR(write_slime_acks(source, acks));
-  const EngineOptions engine_options = push_engine_options(options);
+  const EngineOptions calls = engine_options(options.limits);
   std::vector<Status> pulled(urls.size());
   if (!local.empty()) {
-    pulled = pull_all(urls, engine_options, {local.string(), source.string(), version});
+    pulled = pull_all(urls, calls, {local.string(), source.string(), version});
   }
   const fs::path checkpoint = local.empty() ? source / slime_version_name(version) : local;
-  DW_RETURN_IF_ERROR(
-      reload_pulled(urls, engine_options, pulled, checkpoint, version, &outcome->engines));
+  DW_RETURN_IF_ERROR(reload_pulled(urls, calls, pulled, checkpoint, version, &outcome->engines));
   for (size_t i = 0; i < urls.size(); ++i) {
     if (outcome->engines[i].reloaded) acks[urls[i]] = version;
   }
@@ -120,10 +107,7 @@ void add_push_options(Command* verb, PushOptions* options) {
       ->repeatable();
   verb->add_flag("--remove-acknowledged", options->remove_acknowledged,
                  "remove versions that every engine has, but for the newest");
-  add_seconds(verb, "--engine-timeout", &options->timeout_seconds,
-              "limit of one call of an engine (default 600)", 0.001, 86400);
-  add_whole_number(verb, "--engine-retries", &options->retries,
-                   "further attempts after no connection, no answer or a 5xx (default 2)", 0, 100);
+  add_call_limits(verb, "--engine", "an engine", &options->limits);
 }
 
 PushOutcome push_version(const PushOptions& options, const fs::path& source, const fs::path& local,

@@ -17,8 +17,7 @@ struct PushOptions {
   std::vector<std::string> engines;  // URLs
   std::vector<std::string> forget;
   bool remove_acknowledged = false;
-  double timeout_seconds = 600;
-  unsigned retries = 2;
+  CallLimits limits = {.timeout_seconds = 600};  // a pull of many versions is one call
 };
 
 void add_push_options(Command* verb, PushOptions* options);

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/command.h"
-#include "bridge/slime_publish.h"
+#include "bridge/slime/publish.h"
 #include "cli/log_options.h"
 #include "cli/options.h"
 #include "cli/slime/peer_flags.h"

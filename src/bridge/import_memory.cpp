@@ -1,5 +1,7 @@
 #include "bridge/import_memory.h"
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "base/json.h"
 
@@ -7,7 +9,14 @@ namespace deltawire {
 namespace {
 
 constexpr const char* kImportMemoryFile = "import.json";
-constexpr uint64_t kMaxImportMemoryBytes = 4096;
+constexpr uint64_t kMaxImportMemoryBytes = 64 << 10;
+constexpr size_t kMostWithoutFile = 1000;  // older ones are forgotten
+
+Status write_memory(const std::filesystem::path& folder, const ImportMemory& memory) {
+  nlohmann::json json = {{"version", memory.version}, {"fingerprint", memory.fingerprint}};
+  if (!memory.without_file.empty()) json["without_file"] = memory.without_file;
+  return write_text_file(folder / kImportMemoryFile, json_text(json) + "\n");
+}
 
 }  // namespace
 
@@ -19,12 +28,40 @@ std::optional<ImportMemory> recall_import(const std::filesystem::path& folder) {
       !json.contains("fingerprint") || !json["fingerprint"].is_string()) {
     return {};
   }
-  return ImportMemory{json["version"].get<uint64_t>(), json["fingerprint"].get<std::string>()};
+  ImportMemory memory{json["version"].get<uint64_t>(), json["fingerprint"].get<std::string>(), {}};
+  if (const auto list = json.find("without_file"); list != json.end() && list->is_array()) {
+    for (const auto& version : *list) {
+      if (version.is_number_unsigned()) memory.without_file.push_back(version.get<uint64_t>());
+    }
+  }
+  return memory;
 }
 
-Status remember_import(const std::filesystem::path& folder, const ImportMemory& memory) {
-  const nlohmann::json json = {{"version", memory.version}, {"fingerprint", memory.fingerprint}};
-  return write_text_file(folder / kImportMemoryFile, json_text(json) + "\n");
+Status remember_import(const std::filesystem::path& folder, uint64_t version,
+                       const std::string& fingerprint, bool whole) {
+  ImportMemory memory{version, fingerprint, {}};
+  if (const auto before = recall_import(folder); before && !whole) {
+    memory.without_file = before->without_file;
+  }
+  return write_memory(folder, memory);
+}
+
+Status remember_without_file(const std::filesystem::path& folder, uint64_t version) {
+  ImportMemory memory = recall_import(folder).value_or(ImportMemory());
+  auto& list = memory.without_file;
+  list.push_back(version);
+  if (list.size() > kMostWithoutFile) list.erase(list.begin());
+  return write_memory(folder, memory);
+}
+
+std::optional<uint64_t> find_late(const std::filesystem::path& folder,
+                                  std::span<const uint64_t> versions) {
+  const std::optional<ImportMemory> memory = recall_import(folder);
+  if (!memory) return {};
+  for (const uint64_t version : memory->without_file) {
+    if (std::ranges::binary_search(versions, version)) return version;
+  }
+  return {};
 }
 
 }  // namespace deltawire

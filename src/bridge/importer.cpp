@@ -2,6 +2,7 @@
 // the publisher's snapshot is the model there, and both outlive any crash.
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/sync_point.h"
 #include "base/waves.h"
 #include "bridge/foreign.h"
@@ -27,10 +28,10 @@ struct Importer::Impl {
         options(std::move(options_)),
         pool(options.publish.limits.threads),
         settling(options.settle_seconds) {
-    Mirror& mirror = options.publish.mirror;
-    mirror.origin = std::string(dialect.name()) + " " + place_of(*source);
-    mirror.commit_unchanged = true;
-    mirror.made_from_snapshot = true;
+    Origin& origin = options.publish.origin;
+    origin.place = std::string(dialect.name()) + " " + place_of(*source);
+    origin.commit_unchanged = true;
+    origin.made_from_snapshot = true;
   }
 
   const Dialect& dialect;
@@ -91,7 +92,7 @@ Result<bool> Importer::Impl::open_chain() {
 }
 
 Status Importer::Impl::check_origin(const Manifest& newest) const {
-  const std::string &expected = options.publish.mirror.origin, &got = newest.origin;
+  const std::string &expected = options.publish.origin.place, &got = newest.origin;
   if (got.empty()) {
     return base_mismatch(store->url() + ": version " + std::to_string(newest.version) +
                          " was published, not imported; import into an empty store");
@@ -137,6 +138,11 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
     is_same_source = true;
     took_unsealed = false;
   }
+  if (const auto late = find_late(state->folder, versions)) {
+    return base_mismatch(of_source(*source, *late) +
+                         " came after it was taken for one that changed nothing: import into "
+                         "another store");
+  }
   if (done()) return std::optional<ImportedVersion>();
   const uint64_t wanted = *head + 1;
   if (options.range.from && *options.range.from > wanted) {
@@ -178,6 +184,7 @@ Result<std::optional<ImportedVersion>> Importer::Impl::import_unchanged(
   ImportedVersion imported;
   DW_ASSIGN_OR_RETURN(imported.published, publisher->publish(tensors));
   head = imported.version = imported.published.version;
+  DW_RETURN_IF_ERROR(remember_without_file(state.folder, *head));
   imported.seconds = clock.now();
   return std::optional(std::move(imported));
 }
@@ -187,7 +194,7 @@ Result<std::optional<ImportedVersion>> Importer::Impl::begin() {
   DW_ASSIGN_OR_RETURN(const std::optional<ImportStart> start,
                       choose_start(dialect, *source, options, &pool));
   if (!start) return std::optional<ImportedVersion>();
-  options.publish.mirror.first_version = start->version;
+  options.publish.origin.first_version = start->version;
   DW_RETURN_IF_ERROR(open_publisher());
   if (!start->from_base) {
     DW_ASSIGN_OR_RETURN(const auto version, dialect.open(*source, start->version));
@@ -280,6 +287,11 @@ Result<ImportedVersion> Importer::Impl::import_once(const ForeignVersion& versio
                           std::to_string(imported.version));
   }
   took_unsealed = !info.sealed;
+  if (took_unsealed) {
+    log_event(LogLevel::kWarning, "import.unsealed",
+              {{"version", info.version},
+               {"reason", "nothing marks it as complete: files that come later are not in it"}});
+  }
   imported.source = summary_of(dialect, info, false);
   DW_RETURN_IF_ERROR(remember(info));
   imported.seconds = clock.now();
@@ -288,8 +300,8 @@ Result<ImportedVersion> Importer::Impl::import_once(const ForeignVersion& versio
 
 Status Importer::Impl::remember(const ForeignInfo& info) {
   const auto& place = std::get<SnapshotInFolder>(options.publish.snapshot);
-  return remember_import(place.per_run ? place.folder / run : place.folder,
-                         {info.version, fingerprint_of(info)});
+  return remember_import(place.per_run ? place.folder / run : place.folder, info.version,
+                         fingerprint_of(info), info.full);
 }
 
 Result<Importer> Importer::open(std::shared_ptr<Store> source, std::shared_ptr<Store> chain,

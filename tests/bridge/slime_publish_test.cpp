@@ -1,8 +1,8 @@
-#include "bridge/slime_publish.h"
+#include "bridge/slime/publish.h"
 
-#include "bridge/slime_acks.h"
+#include "bridge/slime/acks.h"
+#include "bridge/slime/pull.h"
 #include "bridge/slime_files.h"
-#include "bridge/slime_pull.h"
 #include "test_files.h"
 
 namespace deltawire {

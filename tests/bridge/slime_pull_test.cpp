@@ -1,13 +1,13 @@
 // slime's pull, on files in slime's format: each failing that its own puller has, and what happens
 // here instead.
-#include "bridge/slime_pull.h"
+#include "bridge/slime/pull.h"
 
 #include <sys/file.h>
 
 #include <thread>
 
+#include "bridge/slime/local.h"
 #include "bridge/slime_files.h"
-#include "bridge/slime_local.h"
 #include "test_files.h"
 
 namespace deltawire {
@@ -130,7 +130,11 @@ TEST_F(SlimePull, AnEmptyFolderWithoutABaseIsRefused) {
   publish(1);
   EXPECT_TRUE(
       is_failure(pull(1, false).status(), Code::kNotFound, "holds no checkpoint", "no base"));
-  EXPECT_EQ(state(), "none");
+  EXPECT_TRUE(is_failure(pull(2).status(), Code::kNotFound, "weight_v000002"));
+  EXPECT_FALSE(fs::exists(local())) << "nothing was pulled: no folder, no lock";
+  testing::write_sharded(local(), models_[0], 2);
+  EXPECT_TRUE(is_failure(pull(2).status(), Code::kNotFound, "weight_v000002"));
+  EXPECT_FALSE(fs::exists(local() / ".weight_sync"));
 }
 
 // Their puller replaces it, whatever it is.

@@ -52,6 +52,28 @@ TEST(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
   expect_version(folder, 3, folder.model(2));
 }
 
+TEST(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
+  const BridgeFolder folder;
+  ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
+  ImportOptions options = trl_options(folder);
+  options.missing_is_unchanged = true;
+  options.source_may_be_empty = true;
+  {
+    auto importer = Importer::open(folder.store("source"), folder.store("chain"), options).value();
+    EXPECT_EQ(importer.next().value()->version, 1U);
+    EXPECT_FALSE(importer.next().value());  // nothing is missing until a later version is there
+    ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
+    EXPECT_FALSE(importer.next().value()->source);
+    EXPECT_EQ(importer.next().value()->version, 3U);
+    ASSERT_TRUE(folder.write(trl(), 2, folder.model(1), folder.model(2)).ok());
+    EXPECT_TRUE(is_failure(importer.next().status(), Code::kBaseMismatch, "version 2 came after",
+                           "import into another store"));
+  }
+  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kBaseMismatch,
+                         "version 2 came after"));
+  EXPECT_EQ(head_of(folder), 3U);
+}
+
 TEST(ExportTrl, AnchorsEveryNAndBackAgain) {
   const BridgeFolder folder;
   folder.write_all(slime());

@@ -11,35 +11,18 @@ import argparse
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from world import World, count_points
 
 KILLED = -signal.SIGKILL
 LAST = 2
 
 
-class World:
-    """A folder with a trainer's chain, their files, and a chain made of those; copied for every death."""
-
-    def __init__(self, binary, root, weights):
-        self.binary, self.root, self.weights = binary, root, weights
-
-    def copy(self, root):
-        shutil.copytree(self.root, root)
-        return World(self.binary, root, self.weights)
-
-    def path(self, name):
-        return str(self.root / name)
-
-    def run(self, *args, check=True, **environment):
-        command = [self.binary, *[str(a) for a in args]]
-        result = subprocess.run(command, env={**os.environ, "HOME": self.path("home"), **environment},
-                                capture_output=True, text=True, timeout=120)
-        if check and result.returncode != 0:
-            raise AssertionError(f"{' '.join(command)}: exit {result.returncode}\n{result.stderr}")
-        return result
+class BridgeWorld(World):
+    """A trainer's chain, their files, and a chain made of those."""
 
     def step(self, version):
         return self.weights / f"v{version}.safetensors"
@@ -81,14 +64,7 @@ def scenarios():
 
 
 def kill_everywhere(name, world, command, check, scratch, stride):
-    log = scratch / "points"
-    log.unlink(missing_ok=True)
-    copy = world.copy(scratch / "count")
-    copy.run(*command(copy), DELTAWIRE_CRASH_LOG=str(log))
-    check(copy, True)
-    shutil.rmtree(copy.root)
-    points = len(log.read_text().splitlines()) if log.exists() else 0
-    assert points > 0, f"{name}: no sync points; is this a build with DELTAWIRE_FAULTS?"
+    points = count_points(world, command, lambda copy: check(copy, True), scratch)
     chosen = range(1, points + 1, stride)
     for point in chosen:
         copy = world.copy(scratch / "world")
@@ -113,7 +89,7 @@ def main():
     binary = str(Path(options.binary).resolve())
     with tempfile.TemporaryDirectory(prefix="deltawire-crash.", dir=os.environ.get("TMPDIR")) as folder:
         scratch = Path(folder)
-        world = World(binary, scratch / "origin", scratch / "weights")
+        world = BridgeWorld(binary, scratch / "origin", scratch / "weights")
         (world.root / "home").mkdir(parents=True)
         world.run("simulate", "--params", "20K", "--steps", LAST, "--seed", 5, "--density", "0.02", "-o", world.weights,
                   "--quiet")

@@ -19,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from world import World, count_points
+
 KILLED = -signal.SIGKILL
 LATER = ("--snapshot-advance", "later")
 
@@ -43,36 +45,18 @@ def files_beside(folder):
             if not path.name.startswith(".") and path.suffix != ".safetensors"}
 
 
-class World:
-    """A folder with a store, a trainer's snapshot and replicas, copied for every death."""
-
-    def __init__(self, binary, root, checkpoints):
-        self.binary, self.root, self.checkpoints = binary, root, checkpoints
-
-    def copy(self, root):
-        shutil.copytree(self.root, root, symlinks=True)
-        return World(self.binary, root, self.checkpoints)
-
-    def path(self, name):
-        return str(self.root / name)
-
-    def run(self, *args, check=True, **environment):
-        command = [self.binary, *[str(a) for a in args]]
-        result = subprocess.run(command, env={**os.environ, "HOME": self.path("home"), **environment},
-                                capture_output=True, text=True, timeout=120)
-        if check and result.returncode != 0:
-            raise AssertionError(f"{' '.join(command)}: exit {result.returncode}\n{result.stderr}")
-        return result
+class ChainWorld(World):
+    """A store, a trainer's snapshot and replicas."""
 
     def publish(self, step, *options):
-        return ["publish", self.checkpoints[step], self.path("store"), "--snapshot", self.path("snapshot"),
+        return ["publish", self.weights[step], self.path("store"), "--snapshot", self.path("snapshot"),
                 *options]
 
     def publish_weights(self, step, *options):
         """No files beside them, which stay as they are: the snapshot is written over, not patched."""
         weights = self.root / "weights"
         weights.mkdir(exist_ok=True)
-        shutil.copy(Path(self.checkpoints[step]) / "model.safetensors", weights / "model.safetensors")
+        shutil.copy(Path(self.weights[step]) / "model.safetensors", weights / "model.safetensors")
         return ["publish", str(weights / "model.safetensors"), self.path("store"), "--snapshot", self.path("snapshot"),
                 *options]
 
@@ -105,9 +89,9 @@ class World:
         self.verify(version, self.root / replica / ("current" if replica == "cow" else ""))
 
     def verify(self, version, local):
-        self.run("verify", self.checkpoints[version], local)
+        self.run("verify", self.weights[version], local)
         alone = (self.root / "weights").exists()
-        expected, got = {} if alone else files_beside(self.checkpoints[version]), files_beside(local)
+        expected, got = {} if alone else files_beside(self.weights[version]), files_beside(local)
         assert expected == got, f"files beside the weights at version {version}: expected {expected}, got {got}"
 
 
@@ -163,21 +147,10 @@ def prepare(world, steps):
             world.run(*args)
 
 
-def count_points(world, command, scratch):
-    log = scratch / "points"
-    log.unlink(missing_ok=True)
-    copy = world.copy(scratch / "count")
-    copy.run(*command(copy), DELTAWIRE_CRASH_LOG=str(log))
-    copy.check([])
-    shutil.rmtree(copy.root)
-    return len(log.read_text().splitlines()) if log.exists() else 0
-
-
 def kill_everywhere(name, world, steps, command, version, scratch, stride):
     prepare(world, steps)
     told = [world.head()]
-    points = count_points(world, command, scratch)
-    assert points > 0, f"{name}: no sync points; is this a build with DELTAWIRE_FAULTS?"
+    points = count_points(world, command, lambda copy: copy.check([]), scratch)
     chosen = range(1, points + 1, stride if points > 30 else 1)
     for point in chosen:
         copy = world.copy(scratch / "world")
@@ -218,7 +191,7 @@ def main():
                     continue
                 root = scratch / "origin"
                 (root / "home").mkdir(parents=True)
-                points = kill_everywhere(name, World(binary, root, checkpoints), steps, command, version, scratch,
+                points = kill_everywhere(name, ChainWorld(binary, root, checkpoints), steps, command, version, scratch,
                                          2 if options.quick else 1)
                 shutil.rmtree(root)
                 total += points

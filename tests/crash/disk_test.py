@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Disks that are full or read-only, under the replica, the store and the snapshot: an error that names
+"""Disks that are full or read-only, under the replica, the store, the snapshot and an export: an error that names
 the place, nothing half done, and once there is room the same command succeeds.
 
 usage: disk_test.py DELTAWIRE
@@ -168,6 +168,29 @@ def snapshot_behind_on_a_full_disk(world, left_kb, version):
     return 0
 
 
+def export_on_a_full_disk(world, left_kb, version):
+    """Their folder of a version is whole, or not there at all. With an earlier version there, or without."""
+    world.store.mkdir(), world.snapshot.mkdir()
+    target = world.root / "target"
+    disk = Disk(target)
+    export = ["export", "slime", world.store / "run", target / "deltas", "--work", world.root / "work"]
+    for v in range(version + 2):
+        world.must(*world.publish(v))
+        if 0 < v <= version:
+            world.must(*export)
+    disk.fill(left_kb)
+    result = world.run(*export)
+    if result.returncode != 0:
+        expect_full(result, target)
+    for folder in (target / "deltas").glob("weight_v*"):
+        assert (folder / "model.safetensors.index.json").exists(), f"{folder.name}: {os.listdir(folder)}"
+    disk.make_room()
+    world.must(*export)
+    world.must("verify", target / f"deltas/weight_v{version + 1:06}", world.weights / f"v{version + 1}.safetensors")
+    disk.remove()
+    return result.returncode
+
+
 def read_only_disks(world):
     store, local = Disk(world.store), Disk(world.local)
     world.snapshot.mkdir()
@@ -258,7 +281,7 @@ def main():
                         "-q"], check=True)
         number = 0
         for scenario in (replica_on_a_full_disk, store_on_a_full_disk, snapshot_on_a_full_disk,
-                         snapshot_behind_on_a_full_disk):
+                         snapshot_behind_on_a_full_disk, export_on_a_full_disk):
             for version in (0, 1):
                 for left_kb in (0, 4, 8, 16, 24, 32, 48, 64, 100, 200, 400, 408, 420, 500, 900):
                     number += 1

@@ -7,6 +7,7 @@ deltawire slime-publish ckpt --update-weight-mode delta
 deltawire slime-publish ckpt --update-weight-transport disk
 deltawire slime-publish ckpt --update-weight-mode delta --update-weight-transport disk --update-weight-disk-dir updates
 deltawire slime-publish ckpt --colocate $flags
+deltawire slime-publish ckpt --use-p2p-weight-update $flags
 deltawire slime-publish ckpt --update-weight-transport disk --update-weight-disk-dir updates --update-weight-encoding deltas
 deltawire slime-publish ckpt $flags --update-weight-delta-encoding gzip
 ls

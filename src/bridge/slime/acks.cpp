@@ -1,4 +1,4 @@
-#include "bridge/slime_acks.h"
+#include "bridge/slime/acks.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/json.h"
-#include "bridge/slime_source.h"
+#include "bridge/slime/source.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-#include "bridge/slime_pull.h"
+#include "bridge/slime/pull.h"
 
 #include <sys/stat.h>
 
@@ -9,11 +9,11 @@
 #include "base/command.h"
 #include "base/folder.h"
 #include "base/log.h"
-#include "bridge/slime_held.h"
-#include "bridge/slime_journal.h"
-#include "bridge/slime_local.h"
-#include "bridge/slime_source.h"
-#include "bridge/slime_steps.h"
+#include "bridge/slime/held.h"
+#include "bridge/slime/journal.h"
+#include "bridge/slime/local.h"
+#include "bridge/slime/source.h"
+#include "bridge/slime/steps.h"
 #include "format/checkpoint_files.h"
 
 namespace deltawire {
@@ -87,6 +87,8 @@ struct SlimePulled::Impl {
   SlimeWork work() { return {&pool, options.check, options.chunk_bytes}; }
   const fs::path& base() const { return options.base; }
   Status check_source();
+  Status check_before_making();
+  Result<SlimeWay> way_from_nothing(const Status& why);
   Status finish_earlier_step();
   Status bring(const SlimeHeld& held);
   Status note(const SlimeHeld& held);
@@ -174,7 +176,16 @@ Status SlimePulled::Impl::replace_files(const fs::path& from, const SlimeWay& wa
   return carry_out(std::move(journal));
 }
 
-Status SlimePulled::Impl::rebuild(const Status& why) {
+// A request that cannot be met leaves no folder and no lock where nothing was pulled to before. A
+// hook may be what makes the versions appear: then nothing is known yet.
+Status SlimePulled::Impl::check_before_making() {
+  std::error_code error;
+  if (fs::exists(local.own(), error) || !options.pre_read_hook.empty()) return {};
+  if (!fs::exists(local.root, error)) return way_from_nothing({}).status();
+  return request.target == 0 ? Status() : source.open(request.target).status();
+}
+
+Result<SlimeWay> SlimePulled::Impl::way_from_nothing(const Status& why) {
   Result<SlimeWay> way = source.way(0, request.target);
   if (!way.ok()) {
     const std::string also = why.ok() ? "" : "; " + why.message();
@@ -187,6 +198,11 @@ Status SlimePulled::Impl::rebuild(const Status& why) {
     if (why.ok()) return not_found(local.root.string() + ": holds no checkpoint; " + way_out);
     return Status(why.code(), why.message() + "; " + way_out);
   }
+  return way;
+}
+
+Status SlimePulled::Impl::rebuild(const Status& why) {
+  DW_ASSIGN_OR_RETURN(const SlimeWay way, way_from_nothing(why));
   report.rebuilt = true;
   if (!why.ok()) {
     report.reason = why.to_string();
@@ -194,9 +210,9 @@ Status SlimePulled::Impl::rebuild(const Status& why) {
               {{"folder", local.root.string()}, {"version", request.target}, {"reason", why}});
   }
   DW_RETURN_IF_ERROR(clear_slime_work(local));
-  if (way->whole) return replace_files(way->whole->folder, *way, true, way->whole->identity);
+  if (way.whole) return replace_files(way.whole->folder, way, true, way.whole->identity);
   DW_ASSIGN_OR_RETURN(const std::string identity, identity_of_checkpoint(base()));
-  return replace_files(base(), *way, fs::is_directory(base()), identity);
+  return replace_files(base(), way, fs::is_directory(base()), identity);
 }
 
 Status SlimePulled::Impl::patch(const SlimeHeld& held, const SlimeWay& way) {
@@ -273,6 +289,7 @@ Status SlimePulled::Impl::bring(const SlimeHeld& held) {
 Status SlimePulled::Impl::run() {
   const auto begin = Clock::now();
   DW_RETURN_IF_ERROR(check_request(request, options.base));
+  DW_RETURN_IF_ERROR(check_before_making());
   DW_ASSIGN_OR_RETURN(SlimeLock taken, SlimeLock::take(local, options.check));
   lock.emplace(std::move(taken));
   for (const fs::path& folder : {local.root, local.own()}) {

@@ -1,4 +1,4 @@
-#include "bridge/slime_source.h"
+#include "bridge/slime/source.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "bridge/slime_held.h"
+#include "bridge/slime/held.h"
 
 #include <algorithm>
 

@@ -1,13 +1,15 @@
 // A local checkpoint in slime's way: which version it says it is, who works on it, and what we keep
 // beside that.
 //
-//   LOCAL/.weight_sync/state.json      {"version": "000003"}, as slime generation 3 and miles have
-//   it LOCAL/.weight_sync/lock            flock, as theirs LOCAL/.delta_sync/                 both,
-//   of generation 2; kept up to date where it is there LOCAL/.weight_sync/deltawire.json  ours:
-//   what the version was made of, and how files were left LOCAL/.weight_sync/journal/        ours:
-//   a step to be finished (slime_journal.h) LOCAL/.weight_sync/journal.new/    ours: one that is
-//   prepared; dropped by the next call LOCAL/.weight_sync/journal.old/    ours: one that is done;
-//   likewise
+// Of slime generation 3 and of miles, in LOCAL/.weight_sync/:
+//   state.json      {"version": "000003"}
+//   lock            flock
+// LOCAL/.delta_sync/ is generation 2's and has both, too; kept up to date where it is there.
+// Ours, in LOCAL/.weight_sync/:
+//   deltawire.json  what the version was made of, and how files were left
+//   journal/        a step to be finished (journal.h)
+//   journal.new/    one that is prepared; dropped by the next call
+//   journal.old/    one that is done; likewise
 #pragma once
 
 #include <cstdint>
@@ -43,7 +45,7 @@ Status remove_slime_version(const SlimeLocal& local);
 struct SlimeRecord {
   uint64_t version = 0;
   std::string source;    // for messages
-  std::string identity;  // of what the source had as this version (slime_source.h); empty: unknown
+  std::string identity;  // of what the source had as this version (source.h); empty: unknown
   FileStamps files;      // of weights, as they were left
 };
 // None: there is none that this build has written.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "bridge/slime_source.h"
+#include "bridge/slime/source.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 

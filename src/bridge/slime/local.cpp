@@ -1,4 +1,4 @@
-#include "bridge/slime_local.h"
+#include "bridge/slime/local.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

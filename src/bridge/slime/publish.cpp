@@ -1,13 +1,13 @@
-#include "bridge/slime_publish.h"
+#include "bridge/slime/publish.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/file.h"
 #include "base/guard.h"
-#include "bridge/slime_local.h"
-#include "bridge/slime_pull.h"
-#include "bridge/slime_source.h"
+#include "bridge/slime/local.h"
+#include "bridge/slime/pull.h"
+#include "bridge/slime/source.h"
 #include "delta/open_checkpoint.h"
 #include "format/checkpoint_files.h"
 #include "store/directory_store.h"

@@ -1,4 +1,4 @@
-#include "bridge/slime_journal.h"
+#include "bridge/slime/journal.h"
 
 #include <nlohmann/json.hpp>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "bridge/slime_local.h"
+#include "bridge/slime/local.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "replica/journal.h"

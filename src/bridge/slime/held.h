@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "bridge/slime_local.h"
-#include "bridge/slime_source.h"
-#include "bridge/slime_steps.h"
+#include "bridge/slime/local.h"
+#include "bridge/slime/source.h"
+#include "bridge/slime/steps.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 

@@ -1,4 +1,4 @@
-#include "bridge/slime_steps.h"
+#include "bridge/slime/steps.h"
 
 #include <algorithm>
 #include <map>
