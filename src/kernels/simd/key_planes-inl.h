@@ -45,7 +45,11 @@ inline Plane keys_of(Plane low, Plane high) {
   if constexpr (kForm == KeyForm::k5of16) {
     return hn::And(hn::ShiftRight<2>(high), hn::Set(d, 31));
   } else {
+#if HWY_TARGET == HWY_NEON
+    return Plane(vsriq_n_u8(vaddq_u8(high.raw, high.raw), low.raw, 7));
+#else
     return hn::Or(hn::Add(high, high), hn::ShiftRight<7>(low));
+#endif
   }
 }
 
@@ -129,16 +133,23 @@ class FarBits {
 constexpr size_t kBatchElements = 8 * kGroupElements;
 constexpr size_t kMaxPlaces = kBatchElements + kRowElements;
 
-inline Plane pair(Plane a, Plane b) { return hn::Or(a, hn::ShiftLeft<3>(b)); }
+// The bits of `a` below kBit, which are all it has, and those of `b` above. Shift and insert is one
+// instruction on Arm.
+template <int kBit>
+inline Plane join_bits(Plane a, Plane b) {
+#if HWY_TARGET == HWY_NEON
+  return Plane(vsliq_n_u8(a.raw, b.raw, kBit));
+#else
+  return hn::Or(a, hn::ShiftLeft<kBit>(b));
+#endif
+}
 
 inline void pack_column(const Plane* c, uint8_t* out) {
   const PlaneTag d;
-  const Plane four = hn::Set(d, 4);
-  hn::StoreU(hn::Or(pair(c[0], c[1]), hn::ShiftLeft<6>(c[6])), d, out);
-  hn::StoreU(hn::Or(pair(c[2], c[3]), hn::ShiftLeft<6>(c[7])), d, out + kRowElements);
-  const Plane tops =
-      hn::Or(hn::ShiftLeft<4>(hn::And(c[6], four)), hn::ShiftLeft<5>(hn::And(c[7], four)));
-  hn::StoreU(hn::Or(pair(c[4], c[5]), tops), d, out + 2 * kRowElements);
+  hn::StoreU(join_bits<6>(join_bits<3>(c[0], c[1]), c[6]), d, out);
+  hn::StoreU(join_bits<6>(join_bits<3>(c[2], c[3]), c[7]), d, out + kRowElements);
+  const Plane tops = join_bits<1>(hn::ShiftRight<2>(c[6]), hn::ShiftRight<2>(c[7]));
+  hn::StoreU(join_bits<6>(join_bits<3>(c[4], c[5]), tops), d, out + 2 * kRowElements);
 }
 
 inline void unpack_column(const uint8_t* in, Plane* c) {
