@@ -9,6 +9,7 @@
 #include "deltawire/delta.h"
 #include "lab/bench/bandwidth.h"
 #include "lab/bench/bound.h"
+#include "lab/bench/carrier_bench.h"
 #include "lab/bench/chain_bench.h"
 #include "lab/bench/data.h"
 #include "lab/bench/device_bench.h"
@@ -17,6 +18,7 @@
 #include "lab/bench/models.h"
 #include "lab/bench/pipeline.h"
 #include "lab/bench/report.h"
+#include "lab/bench/shards_bench.h"
 #include "lab/bench/versions_bench.h"
 #include "lab/verbs.h"
 #include "tensor/text.h"
@@ -234,6 +236,8 @@ void add_bench(Command& app, Context& context, Call* call) {
   add_chain_bench(verb, context, call);
   add_versions_bench(verb, context, call);
   add_dialects_bench(verb, context, call);
+  add_carrier_bench(verb, context, call);
+  add_shards_bench(verb, context, call);
   verb->callback([&context, call, options, verb] {
     if (verb->chosen() != nullptr) return;
     if (options->quick) options->params = kQuickParams;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/secret.h"
@@ -26,6 +27,9 @@ struct HubOptions {
   bool open_to_all = false;
   unsigned max_members = 4096;
   double handshake_timeout_seconds = 10;  // a peer that says nothing is let go of
+  // A host may vanish without a word. Both ends send heartbeats, five in this time, and take the
+  // other for gone when nothing came for so long.
+  double silence_seconds = 15;
 };
 
 // One that has joined. Ids are never used again.
@@ -47,8 +51,9 @@ class Hub {
   // Until so many are present, or the time is over (Unavailable says how many are).
   virtual Status wait_for(size_t num_members, double timeout_seconds) = 0;
 
-  // NotFound for a member that is not present; Unavailable, naming it, when it goes or is late. One
-  // that goes is not present any more.
+  // Unavailable, naming it, when a member goes or is late; a late message may still arrive. One
+  // that goes is not present any more: what it said before can still be heard, then why it went.
+  // NotFound for a member that never was, or went long ago.
   virtual Status tell(uint64_t member, std::string_view message, double timeout_seconds) = 0;
   virtual Result<std::string> hear(uint64_t member, double timeout_seconds) = 0;
   // Lets it go; `reason` is the last that it hears.
@@ -59,14 +64,15 @@ struct MemberOptions {
   std::string hub;  // "host:port"
   Secret secret = {};
   std::string name = {};        // empty: host and process
-  std::string hello = {};       // first message
+  std::string hello = {};       // first message, at most 64 KiB
   double timeout_seconds = 30;  // to be taken in; the hub may not be there yet
 };
 
 // One call of each kind at a time.
 class Member {
  public:
-  // Unavailable when nobody answers in time; InvalidArgument when the secrets differ.
+  // Unavailable when nobody answers in time or the hub is full; InvalidArgument when the secrets
+  // differ.
   static Result<std::unique_ptr<Member>> join(MemberOptions options);
   virtual ~Member() = default;
 
