@@ -58,6 +58,11 @@ struct CompactReport {
 // Shorter spans first: they make the way for the longer ones. What was made before a failure stays.
 Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& options);
 
+// One merged delta, between any two versions; `options.spans` are not looked at. Not made, and says
+// so, when there is one already.
+Result<MergedDelta> merge_versions(const Chain& chain, uint64_t base, uint64_t version,
+                                   const CompactOptions& options);
+
 // ---- anchors
 
 struct AnchorReport {

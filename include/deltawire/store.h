@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,6 +102,14 @@ class Store {
   // A local folder that holds the objects as files of the same names, or empty: lets readers map
   // them and watch for new ones.
   virtual std::string local_folder() const { return {}; }
+
+  // For stores that are told when something new is there: how often they were, once that is more
+  // than `seen` or the time is over. None, at once: this one is not told.
+  virtual std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) {
+    static_cast<void>(seen);
+    static_cast<void>(seconds);
+    return {};
+  }
 };
 
 // All names with a prefix, page by page, until `visit` returns false.
@@ -109,13 +118,18 @@ Status list_all(Store& store, std::string_view prefix, std::string_view start_af
 
 struct StoreOptions {
   // S3 only.
-  std::string endpoint;       // "https://host:port"; empty: AWS
-  std::string region;         // empty: AWS_REGION, AWS_DEFAULT_REGION, then "us-east-1"
+  std::string endpoint;  // "https://host:port"; empty: AWS
+  std::string region;    // empty: AWS_REGION, AWS_DEFAULT_REGION, then "us-east-1"
+  // Of ~/.aws, for two stores with different keys; empty: what AWS's tools would use.
+  std::string profile;
   bool virtual_host = false;  // bucket.host/key instead of host/bucket/key
   std::string ca_file;        // extra trusted certificates, PEM
   unsigned connections = 16;
   uint64_t multipart_bytes = uint64_t{16} << 20;  // pieces of up- and downloads
   double call_timeout_seconds = 60;               // of one attempt; again for each 64 MiB moved
+  // ship://HOST:PORT only.
+  std::string secret_file;  // holds the secret that is shared with the publisher
+  std::string behind;       // a store with the same chain, for what the publisher did not send
   // All stores.
   unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none
   uint64_t max_bytes_per_second = 0;  // 0: no limit
@@ -125,7 +139,8 @@ struct StoreOptions {
 };
 
 // "s3://bucket/prefix" (Unsupported without libcurl), "file:///path", "memory:NAME" (shared inside
-// the process) or a path. A folder that is not there is made when something is put.
+// the process), a scheme that was registered (deltawire/ship.h) or a path. A folder that is not
+// there is made when something is put.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options);
 
 }  // namespace deltawire

@@ -132,44 +132,46 @@ const ChainKeys& keys_of(const Chain& chain) { return ChainInternals::of(chain).
 
 Result<std::optional<uint64_t>> Chain::head() const { return find_head(store()); }
 
-// What head() would ask one after the other, had the hint named `known`: a listing from there, and
-// probes of what the listing may have missed.
+// No listing: a fleet asks this all day, and stores charge for a listing as for a dozen reads. Only
+// a hole that gc left right above `known` needs one, and then the hint has gone on.
 Result<Chain::Newest> Chain::newest_after(uint64_t known) const {
-  Result<std::vector<uint64_t>> listed = std::vector<uint64_t>();
   Result<VersionRecord> next = not_found("");
-  Result<bool> further = false;
-  ThreadPool pool(3);
-  pool.parallel_for(3, [&](size_t i, unsigned) {
+  Result<bool> further = false, held = false;
+  Result<std::optional<uint64_t>> hint = std::optional<uint64_t>();
+  ThreadPool pool(4);
+  pool.parallel_for(4, [&](size_t i, unsigned) {
     if (i == 0) next = version(known + 1);
-    if (i == 1) listed = listed_from(store(), known);
-    if (i == 2) further = has_version(store(), known + 2);
+    if (i == 1) further = has_version(store(), known + 2);
+    if (i == 2) hint = read_hint(store());
+    if (i == 3) held = has_version(store(), known);
   });
-  DW_RETURN_IF_ERROR(Status(listed.status()));
-  DW_RETURN_IF_ERROR(Status(further.status()));
-  const bool none_beyond = !*further && (listed->empty() || listed->back() <= known + 1);
-  if (none_beyond && next.ok()) return Newest{known + 1, std::move(*next)};
-  const bool none_next = next.status().code() == Code::kNotFound;
-  if (none_beyond && none_next && !listed->empty() && listed->back() == known) {
-    return Newest{known, {}};
+  for (const Status& status : {further.status(), hint.status(), held.status()}) {
+    DW_RETURN_IF_ERROR(Status(status));
+  }
+  if (!*further && *hint && **hint <= known + 1) {
+    if (next.ok()) return Newest{known + 1, std::move(*next)};
+    if (next.status().code() == Code::kNotFound && *held) return Newest{known, {}};
   }
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> found, head());
   return Newest{found, {}};
 }
 
 Result<VersionRecord> Chain::version(uint64_t version) const {
-  const std::string name = manifest_name(version);
-  const Result<std::string> got = store().get(name, kMaxManifestBytes);
+  const Result<std::string> got = store().get(manifest_name(version), kMaxManifestBytes);
   if (!got.ok() && got.status().code() == Code::kNotFound) {
     return not_found(store().url() + ": there is no version " + std::to_string(version) +
                      ": it was never published, or gc has removed it");
   }
   DW_RETURN_IF_ERROR(Status(got.status()));
-  const std::string& text = *got;
-  const std::string place = store().url() + "/" + name;
-  Result<Manifest> manifest = parse_manifest(text, impl_->keys.trust);
+  return read_version(*this, version, *got);
+}
+
+Result<VersionRecord> read_version(const Chain& chain, uint64_t version, std::string_view text) {
+  const std::string place = chain.store().url() + "/" + manifest_name(version);
+  Result<Manifest> manifest = parse_manifest(text, keys_of(chain).trust);
   if (!manifest.ok()) return std::move(manifest).status().at(place);
-  if (manifest->run != run()) {
-    return corruption(place + ": belongs to run " + manifest->run + ", expected " + run());
+  if (manifest->run != chain.run()) {
+    return corruption(place + ": belongs to run " + manifest->run + ", expected " + chain.run());
   }
   if (manifest->version != version) {
     return corruption(place + ": says that it is version " + std::to_string(manifest->version));

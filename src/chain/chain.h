@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "deltawire/chain.h"
 #include "deltawire/status.h"
@@ -55,6 +56,8 @@ struct Commit {
 // who and when, only on evidence: another's record is there, or newer versions that build upon
 // another. `parent` and all else must be filled in; objects that it names must be in the store.
 Commit commit_version(const Chain& chain, const Manifest& manifest);
+// The record that these bytes of its object are: checked as Chain::version() does.
+Result<VersionRecord> read_version(const Chain& chain, uint64_t version, std::string_view text);
 // Puts the schema unless the same one is there; returns what a manifest says of it.
 Result<PartRef> put_schema(const Chain& chain, const Schema& schema);
 

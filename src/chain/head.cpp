@@ -49,7 +49,9 @@ Result<std::optional<uint64_t>> newest_listed(Store& store, uint64_t from) {
   return newest;
 }
 
-Result<std::optional<uint64_t>> hint(Store& store) {
+}  // namespace
+
+Result<std::optional<uint64_t>> read_hint(Store& store) {
   const Result<std::string> text = store.get(kHeadName, kMaxHintBytes);
   if (!text.ok() && text.status().code() != Code::kNotFound) return text.status();
   uint64_t version = 0;
@@ -61,10 +63,8 @@ Result<std::optional<uint64_t>> hint(Store& store) {
   return std::optional<uint64_t>();
 }
 
-}  // namespace
-
 Result<std::optional<uint64_t>> find_head(Store& store) {
-  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, hint(store));
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> start, read_hint(store));
   DW_ASSIGN_OR_RETURN(std::optional<uint64_t> newest, newest_listed(store, start.value_or(0)));
   // Nothing where the hint points: it is wrong, or the listing is behind it.
   if (!newest && start.value_or(0) != 0) {

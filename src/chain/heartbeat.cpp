@@ -10,7 +10,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kHeartbeatFormat = "heartbeat/1";
-constexpr size_t kMaxNameBytes = 100;
+constexpr size_t kMaxNameBytes = 100, kMaxErrorBytes = 1000;
 
 bool allowed(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -51,6 +51,7 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat) {
     record.json("fetched", "{\"bytes\":" + std::to_string(fetched->bytes) +
                                ",\"microseconds\":" + std::to_string(fetched->microseconds) + "}");
   }
+  if (!heartbeat.error.empty()) record.text("error", heartbeat.error.substr(0, kMaxErrorBytes));
   return std::move(record).finish({}).value();  // without a signer nothing can fail
 }
 
@@ -75,6 +76,7 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
     heartbeat.fetched = Fetched{own.number("bytes"), own.number("microseconds")};
     record.fail(own.status());
   }
+  if (record.has("error")) heartbeat.error = record.text("error");
   DW_RETURN_IF_ERROR(Status(record.status()));
   return heartbeat;
 }

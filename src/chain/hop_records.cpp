@@ -56,9 +56,12 @@ Result<std::vector<HopName>> list_hops(const Chain& chain, uint64_t first, uint6
 }
 
 Result<HopRecord> read_hop(const Chain& chain, const HopName& name) {
-  const std::string object = hop_name(name);
-  DW_ASSIGN_OR_RETURN(const std::string text, chain.store().get(object, kMaxHopBytes));
-  const std::string place = chain.store().url() + "/" + object;
+  DW_ASSIGN_OR_RETURN(const std::string text, chain.store().get(hop_name(name), kMaxHopBytes));
+  return read_hop(chain, name, text);
+}
+
+Result<HopRecord> read_hop(const Chain& chain, const HopName& name, std::string_view text) {
+  const std::string place = chain.store().url() + "/" + hop_name(name);
   Result<HopRecord> hop = parse_hop(text, keys_of(chain).trust);
   if (!hop.ok()) return std::move(hop).status().at(place);
   DW_RETURN_IF_ERROR(check_hop(chain, name, *hop).at(place));

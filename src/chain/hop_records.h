@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "chain/chain.h"
@@ -18,6 +19,8 @@ Result<std::vector<HopName>> list_hops(const Chain& chain, uint64_t first, uint6
 
 // Checked: record, run, that it says what its name says, and that its parts lie where parts may.
 Result<HopRecord> read_hop(const Chain& chain, const HopName& name);
+// The same from the bytes of its object.
+Result<HopRecord> read_hop(const Chain& chain, const HopName& name, std::string_view text);
 
 // Adds a hop record to `version`: from `base`, or, when that is null, from nothing. Its parts must
 // be in the store: each is looked for first. Conflict when there is such a hop record already,

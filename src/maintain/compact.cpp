@@ -87,6 +87,22 @@ class Compaction {
     return report;
   }
 
+  Result<MergedDelta> run_one(uint64_t base, uint64_t version) {
+    DW_ASSIGN_OR_RETURN(const auto hops, list_hops(chain_, version, version, SIZE_MAX));
+    for (const HopName& hop : hops) {
+      if (hop.base != base || hop.version != version) continue;
+      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain_, hop));
+      if (!usable) continue;
+      MergedDelta there;
+      there.base = base;
+      there.version = version;
+      there.bytes = hop.bytes;
+      there.skipped = "it is there already";
+      return there;
+    }
+    return merge(base, version);
+  }
+
  private:
   // The spans among those wanted that have a merged delta which can be used: a name in a listing
   // says neither that its parts are there nor who made it.
@@ -255,6 +271,12 @@ class Compaction {
   std::optional<uint64_t> at_[2];
 };
 
+Status check_memory(const CompactOptions& options) {
+  if (options.memory_limit >= kLeastMemory) return {};
+  return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
+                          " MiB or more");
+}
+
 }  // namespace
 
 Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& options) {
@@ -262,12 +284,17 @@ Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& op
     if (span < 2) return invalid_argument("a span must be of two versions or more");
   }
   if (options.spans.empty()) return invalid_argument("there are no spans");
-  if (options.memory_limit < kLeastMemory) {
-    return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
-                            " MiB or more");
-  }
+  DW_RETURN_IF_ERROR(check_memory(options));
   DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
   return Compaction(chain, options, std::move(work)).run();
+}
+
+Result<MergedDelta> merge_versions(const Chain& chain, uint64_t base, uint64_t version,
+                                   const CompactOptions& options) {
+  if (version < base + 2) return invalid_argument("a span must be of two versions or more");
+  DW_RETURN_IF_ERROR(check_memory(options));
+  DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
+  return Compaction(chain, options, std::move(work)).run_one(base, version);
 }
 
 }  // namespace deltawire

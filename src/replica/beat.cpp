@@ -112,8 +112,21 @@ void ReplicaBeat::fetching(std::optional<uint64_t> from, uint64_t to) {
 
 void ReplicaBeat::holds(std::optional<uint64_t> version, std::optional<uint64_t> serving) {
   const std::lock_guard lock(mutex_);
+  // A look that found nothing new is nothing to tell: the store is asked all day.
+  const bool is_news = !told_ || beat_.lease || !beat_.error.empty();
+  if (!is_news && beat_.version == version && beat_.serving == serving) return;
+  told_ = true;
   beat_.version = version;
   beat_.serving = serving;
+  beat_.error.clear();
+  beat_.lease.reset();
+  due_ = true;
+  changed_.notify_all();
+}
+
+void ReplicaBeat::failed(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  beat_.error = status.to_string();
   beat_.lease.reset();
   due_ = true;
   changed_.notify_all();

@@ -54,6 +54,7 @@ class ReplicaBeat {
   // `from` and `to`: what is being fetched.
   void fetching(std::optional<uint64_t> from, uint64_t to);
   void holds(std::optional<uint64_t> version, std::optional<uint64_t> serving);
+  void failed(const Status& status);  // what is held stays
   // By the pull that was made ready: said with what is held next.
   void fetched(uint64_t bytes, double seconds);
 
@@ -66,6 +67,7 @@ class ReplicaBeat {
   std::condition_variable changed_;
   Heartbeat beat_;
   bool due_ = false, stop_ = false;
+  bool told_ = false;  // what is held, at least once
   std::thread thread_;
 };
 

@@ -24,7 +24,7 @@ double random_factor(double low, double high) {
 
 }  // namespace
 
-FollowWatch::FollowWatch(const Store& store) {
+FollowWatch::FollowWatch(Store& store) : store_(store), news_(store.wait_for_news(0, 0)) {
   const std::string root = store.local_folder();
   if (root.empty()) return;
   folder_ = root + "/" + std::string(kManifestPrefix);
@@ -58,6 +58,13 @@ bool FollowWatch::drain() {
   }
 }
 
+bool FollowWatch::wait_for_news(double seconds) {
+  const std::optional<uint64_t> heard = store_.wait_for_news(*news_, seconds);
+  if (!heard || *heard <= *news_) return false;
+  news_ = heard;
+  return true;
+}
+
 void FollowWatch::wait(double seconds, const std::function<bool()>& stop) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -68,8 +75,13 @@ void FollowWatch::wait(double seconds, const std::function<bool()>& stop) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) return;
+    const int64_t pause = std::min<int64_t>(left + 1, kAskMilliseconds);
+    if (news_) {
+      if (wait_for_news(double(pause) / 1000)) return;
+      continue;
+    }
     pollfd waited{inotify_, POLLIN, 0};  // a negative descriptor is passed over
-    ::poll(&waited, 1, int(std::min<int64_t>(left + 1, kAskMilliseconds)));
+    ::poll(&waited, 1, int(pause));
   }
 }
 

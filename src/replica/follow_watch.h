@@ -2,17 +2,19 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "deltawire/store.h"
 
 namespace deltawire {
 
-// In a store that is a local folder a new manifest ends the wait at once (inotify); elsewhere, and
-// on network filesystems, which tell nobody, only time does. One thread.
+// In a store that is a local folder a new manifest ends the wait at once (inotify), as does one
+// that a store is told of (Store::wait_for_news); elsewhere, and on network filesystems, which tell
+// nobody, only time does. One thread.
 class FollowWatch {
  public:
-  explicit FollowWatch(const Store& store);
+  explicit FollowWatch(Store& store);  // outlives it
   ~FollowWatch();
   FollowWatch(const FollowWatch&) = delete;
   FollowWatch& operator=(const FollowWatch&) = delete;
@@ -25,6 +27,10 @@ class FollowWatch {
   void watch();
   bool drain();
 
+  bool wait_for_news(double seconds);  // true: there are some; false: there are none, or not here
+
+  Store& store_;
+  std::optional<uint64_t> news_;  // that were heard of; none: the store is not told
   std::string folder_;
   int inotify_ = -1;
   bool watching_ = false;

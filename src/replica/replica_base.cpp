@@ -77,6 +77,7 @@ Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
   }
   if (!status.ok()) {
     abandon();
+    if (beat && status.code() != Code::kCancelled) beat->failed(status);
     return status;
   }
   clock.end();

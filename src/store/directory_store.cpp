@@ -138,10 +138,25 @@ Status DirectoryStore::create(TemporaryFile* file, const std::filesystem::path& 
   return unavailable(status.message());
 }
 
-Status DirectoryStore::write(std::string_view name, const Body& body,
-                             Status (TemporaryFile::*take_name)()) {
+// Empty folders go too; a writer that needs one makes it again. The first that is left.
+std::filesystem::path DirectoryStore::remove_empty(std::filesystem::path folder) {
+  const std::filesystem::path first = folder;
+  while (folder != root_ && ::rmdir(folder.c_str()) == 0) folder = folder.parent_path();
+  if (folder != first) forget_folders();
+  return folder;
+}
+
+Status DirectoryStore::write(std::string_view name, const Body& body, TakeName take_name) {
   DW_RETURN_IF_ERROR(check_object_name(name));
-  const std::filesystem::path path = root_ / name, folder = path.parent_path();
+  const std::filesystem::path path = root_ / name;
+  Status status = write_file(path, body, take_name);
+  if (!status.ok()) remove_empty(path.parent_path());
+  return status;
+}
+
+Status DirectoryStore::write_file(const std::filesystem::path& path, const Body& body,
+                                  TakeName take_name) {
+  const std::filesystem::path folder = path.parent_path();
   TemporaryFile file(path);
   DW_SYNC_POINT("store: put");
   DW_RETURN_IF_ERROR(create(&file, folder));
@@ -252,12 +267,8 @@ Status DirectoryStore::remove(std::string_view name) {
     return absent ? Status() : errno_status(path, "cannot remove");
   }
   DW_SYNC_POINT("store: removed");
-  // Empty folders go too; a writer that needs one makes it again.
-  std::filesystem::path folder = path.parent_path();
-  while (folder != root_ && ::rmdir(folder.c_str()) == 0) folder = folder.parent_path();
-  if (folder != path.parent_path()) forget_folders();
   // What is removed in order stays removed in order, whatever the machine does next.
-  return sync_if_there(folder);
+  return sync_if_there(remove_empty(path.parent_path()));
 }
 
 }  // namespace deltawire

@@ -36,9 +36,12 @@ class DirectoryStore final : public Store {
   class File;
   Status check_root() const;
   Result<struct stat> check(const File& file) const;
-  Status write(std::string_view name, const Body& body, Status (TemporaryFile::*take_name)());
+  using TakeName = Status (TemporaryFile::*)();
+  Status write(std::string_view name, const Body& body, TakeName take_name);
+  Status write_file(const std::filesystem::path& path, const Body& body, TakeName take_name);
   Status create(TemporaryFile* file, const std::filesystem::path& folder);
   Status make_folders(const std::filesystem::path& folder);
+  std::filesystem::path remove_empty(std::filesystem::path folder);
   void forget_folders();
 
   const std::filesystem::path root_;

@@ -9,6 +9,7 @@
 #include "store/metered_store.h"
 #include "store/rate_limited_store.h"
 #include "store/retrying_store.h"
+#include "store/schemes.h"
 #ifdef DELTAWIRE_HAVE_S3
 #include "store/s3_store.h"
 #endif
@@ -85,6 +86,7 @@ Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOpti
   if (url.starts_with("s3://")) return open_bucket(url, options);
   if (url.starts_with("file://")) return open_folder_url(url);
   if (url.starts_with("memory:")) return named_memory(url.substr(std::string("memory:").size()));
+  if (const OpenScheme open = find_store_scheme(url)) return open(url, options);
   if (url.find("://") != url.npos) {
     return unsupported(url + ": no such kind of store; write s3://BUCKET/PREFIX, file:///PATH, " +
                        "memory:NAME or a path");

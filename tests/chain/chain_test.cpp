@@ -71,14 +71,14 @@ TEST(Chain, WhatComesNextIsSeenInOneRound) {
   ASSERT_TRUE(newest.ok()) << newest.status().to_string();
   EXPECT_EQ(newest->version, 5);
   EXPECT_FALSE(newest->record.has_value());
-  EXPECT_EQ(made.store->requests, 3);
+  EXPECT_EQ(made.store->requests, 4);
   made.store->requests = 0;
   newest = made.chain.newest_after(4);
   ASSERT_TRUE(newest.ok());
   EXPECT_EQ(newest->version, 5);
   ASSERT_TRUE(newest->record.has_value());
   EXPECT_EQ(newest->record->digest, made.versions[5].digest);
-  EXPECT_EQ(made.store->requests, 3);
+  EXPECT_EQ(made.store->requests, 4);
   for (const uint64_t known : {0, 1, 2, 3, 6, 7, 100}) {
     newest = made.chain.newest_after(known);
     ASSERT_TRUE(newest.ok());

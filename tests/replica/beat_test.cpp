@@ -122,6 +122,23 @@ TEST_F(HeartbeatWriterTest, WhatCannotBeReadIsReplaced) {
   EXPECT_EQ(read_heartbeat(*store, "rollout")->lease->to, 5U);
 }
 
+TEST(ReplicaBeat, AFailureIsToldUntilAPullWorksAgain) {
+  const auto store = std::make_shared<MemoryStore>();
+  {
+    ReplicaBeat beat(store, "rollout", "id");
+    beat.holds(1, {});
+    beat.failed(Status(Code::kIo, "the disk is full"));
+  }
+  EXPECT_EQ(read_heartbeat(*store, "rollout")->error, "i/o error: the disk is full");
+  {
+    ReplicaBeat beat(store, "rollout", "id");
+    beat.holds(1, {});
+    beat.failed(Status(Code::kIo, "the disk is full"));
+    beat.holds(1, {});
+  }
+  EXPECT_EQ(read_heartbeat(*store, "rollout")->error, "");
+}
+
 TEST(ReplicaId, IsOfTheFolderAndStays) {
   TempFolder one, two;
   const std::string id = replica_id(one.path()).value();

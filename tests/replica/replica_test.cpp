@@ -392,7 +392,7 @@ TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
     ASSERT_TRUE(head.ok());
     ASSERT_TRUE(replica->pull(*head).ok());
     EXPECT_EQ(replica->state()->version, version);
-    EXPECT_EQ(counted->requests, 3 + chain_.record(version).manifest.parts.size());
+    EXPECT_EQ(counted->requests, 4 + chain_.record(version).manifest.parts.size());
   }
 }
 

@@ -223,6 +223,8 @@ TEST(DirectoryStore, AFullDiskLosesNothing) {
     if (!full(store.put("a/large", MemoryBody(large)))) return 2;
     if (!full(store.put_if_absent("a/large", MemoryBody(large)))) return 3;
     if (!full(store.put("a/kept", MemoryBody(large)))) return 4;
+    if (!full(store.put("new/folder/large", MemoryBody(large)))) return 9;
+    if (std::filesystem::exists(folder.path() / "new")) return 10;
     if (*store.get("a/kept", 1 << 20) != small) return 5;
     if (store.stat("a/large").status().code() != Code::kNotFound) return 6;
     if (files_below(folder.path()) != 1) return 7;                // what was half written is gone

@@ -78,6 +78,19 @@ TEST(S3Credentials, EnvironmentComesFirst) {
   EXPECT_EQ(found(), "A0 S0 T0");
 }
 
+TEST(S3Credentials, AStoreMayNameItsProfile) {
+  Environment environment;
+  TempFolder folder;
+  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
+  environment.set("AWS_CONFIG_FILE", folder.put("config", "").string());
+  environment.set_keys("A0", "S0");
+  const auto named = CredentialsSource::find("eu-north-1", "", "work");
+  ASSERT_TRUE(named.ok()) << named.status().to_string();
+  EXPECT_EQ(shown((*named)->current()), "A2 S2 T2");
+  EXPECT_TRUE(is_failure(CredentialsSource::find("eu-north-1", "", "typo").status(),
+                         Code::kInvalidArgument, "typo"));
+}
+
 TEST(S3Credentials, FileInTheHomeFolder) {
   Environment environment;
   TempFolder folder;

@@ -74,7 +74,7 @@ Result<std::unique_ptr<Client>> Client::make(const std::string& bucket,
     if (!readable.ok()) return std::move(readable).status();
   }
   DW_ASSIGN_OR_RETURN(client->credentials_,
-                      CredentialsSource::find(client->region_, options.ca_file));
+                      CredentialsSource::find(client->region_, options.ca_file, options.profile));
   return client;
 }
 

@@ -122,8 +122,8 @@ Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, i
 
 }  // namespace
 
-Result<Offer> ask_shared_file(const Asking&) {
-  const std::string profile = profile_name();
+Result<Offer> ask_shared_file(const Asking& asking) {
+  const std::string profile = profile_name(asking.profile);
   Result<Settings> settings = shared_section(profile);
   if (settings.status().code() == Code::kNotFound) return nothing(settings.status().message());
   if (!settings.ok()) return std::move(settings).status();
@@ -137,10 +137,11 @@ Result<Offer> ask_shared_file(const Asking&) {
 }
 
 Result<Offer> ask_config_file(const Asking& asking) {
-  Result<Keys> keys = keys_of_profile(asking, profile_name(), 0);
+  Result<Keys> keys = keys_of_profile(asking, profile_name(asking.profile), 0);
   if (keys.ok()) return offer_of(*std::move(keys));
   // A profile that was asked for by name and is not there is a mistake, not another identity.
-  if (keys.status().code() == Code::kNotFound && environment_variable("AWS_PROFILE").empty()) {
+  const bool named = !asking.profile.empty() || !environment_variable("AWS_PROFILE").empty();
+  if (keys.status().code() == Code::kNotFound && !named) {
     return nothing(keys.status().message());
   }
   if (keys.status().code() == Code::kNotFound) return invalid_argument(keys.status().message());

@@ -54,7 +54,8 @@ std::optional<Settings> parse_section(std::string_view text, std::string_view se
   return found;
 }
 
-std::string profile_name() {
+std::string profile_name(const std::string& given) {
+  if (!given.empty()) return given;
   const std::string name = environment_variable("AWS_PROFILE");
   return name.empty() ? "default" : name;
 }

@@ -17,8 +17,8 @@ using Settings = std::map<std::string, std::string, std::less<>>;
 // that are no settings are read over.
 std::optional<Settings> parse_section(std::string_view text, std::string_view section);
 
-// AWS_PROFILE, then "default".
-std::string profile_name();
+// The one that was given, AWS_PROFILE, then "default".
+std::string profile_name(const std::string& given);
 // AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE; else below ~/.aws.
 std::filesystem::path shared_credentials_path();
 std::filesystem::path config_path();

@@ -28,6 +28,7 @@ struct Offer {
 struct Asking {
   std::string region;
   HttpPool* http;
+  std::string profile = {};  // that was named for this store; empty: none
 };
 
 // An Offer without keys: this way is not set up here, and the next may be asked. A failure: it is
@@ -43,6 +44,7 @@ Result<Offer> ask_instance(const Asking& asking);
 struct Provider {
   std::string_view name;
   Result<Offer> (*ask)(const Asking& asking);
+  bool has_profiles = false;
 };
 
 // ---- what they share

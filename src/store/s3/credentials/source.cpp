@@ -17,23 +17,26 @@ bool same(const Credentials& a, const Credentials& b) {
 constexpr Provider kProviders[] = {
     {"environment", ask_environment},
     {"web identity", ask_web_identity},
-    {"shared credentials file", ask_shared_file},
-    {"configuration file", ask_config_file},
+    {"shared credentials file", ask_shared_file, true},
+    {"configuration file", ask_config_file, true},
     {"container", ask_container},
     {"instance metadata", ask_instance},
 };
 
 }  // namespace
 
-CredentialsSource::CredentialsSource(const std::string& region, const std::string& ca_file)
-    : http_(ca_file, 1), asking_{region, &http_} {}
+CredentialsSource::CredentialsSource(const std::string& region, const std::string& ca_file,
+                                     const std::string& profile)
+    : http_(ca_file, 1), asking_{region, &http_, profile} {}
 
 Result<std::unique_ptr<CredentialsSource>> CredentialsSource::find(const std::string& region,
-                                                                   const std::string& ca_file) {
-  std::unique_ptr<CredentialsSource> source(new CredentialsSource(region, ca_file));
+                                                                   const std::string& ca_file,
+                                                                   const std::string& profile) {
+  std::unique_ptr<CredentialsSource> source(new CredentialsSource(region, ca_file, profile));
   std::string tried;
   for (const Provider& provider : kProviders) {
     const std::string name(provider.name);
+    if (!profile.empty() && !provider.has_profiles) continue;
     Result<Offer> offer = provider.ask(source->asking_);
     if (!offer.ok()) return std::move(offer).status().at("S3 credentials, " + name);
     if (!offer->keys) {

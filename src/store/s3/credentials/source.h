@@ -18,9 +18,11 @@ namespace deltawire::s3 {
 // is, for that would be another identity. Thread-safe. No message holds a key.
 class CredentialsSource {
  public:
-  // InvalidArgument: nobody has keys; the message says why of each.
+  // InvalidArgument: nobody has keys; the message says why of each. With a profile's name only
+  // files are asked.
   static Result<std::unique_ptr<CredentialsSource>> find(const std::string& region,
-                                                         const std::string& ca_file);
+                                                         const std::string& ca_file,
+                                                         const std::string& profile = {});
 
   // A failure only when they are over and no others are to be had: until then what is known stays.
   Result<Credentials> current();
@@ -30,7 +32,8 @@ class CredentialsSource {
   bool renew(const Credentials& used);
 
  private:
-  CredentialsSource(const std::string& region, const std::string& ca_file);
+  CredentialsSource(const std::string& region, const std::string& ca_file,
+                    const std::string& profile);
   Status ask_again();
   bool file_has_changed() const;
   void keep(Keys keys);
