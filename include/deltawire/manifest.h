@@ -96,6 +96,9 @@ struct Manifest {
   uint64_t milliseconds = 0;           // that publishing took
   std::string codec;                   // asked for: "auto", "tight", ...; or chosen
   std::string codec_reason = {};       // when chosen
+  // How the weights were quantised before they were published: JSON, the quantiser's own words.
+  // Part of the run's identity; empty: they are what the trainer has.
+  std::string quantization = {};
   // Set by reading: the public key that the record says it is signed with, hex digits; empty: none.
   // True as far as what read it checks signatures.
   std::string signed_by = {};

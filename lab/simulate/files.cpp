@@ -27,7 +27,9 @@ struct Shard {
   uint64_t size_bytes = 0;
 };
 
-uint64_t size_of(const SimulatedTensor& tensor) { return tensor.num_elements() * sizeof(uint16_t); }
+uint64_t size_of(const SimulatedTensor& tensor) {
+  return tensor.num_elements() * (tensor.master ? sizeof(float) : sizeof(uint16_t));
+}
 
 uint64_t size_of(std::span<const SimulatedTensor> tensors) {
   uint64_t size = 0;
@@ -38,7 +40,7 @@ uint64_t size_of(std::span<const SimulatedTensor> tensors) {
 Status lay_out(Shard* shard) {
   std::vector<TensorSpec> specs;
   for (const SimulatedTensor& tensor : shard->tensors) {
-    specs.push_back({tensor.name, DType::kBF16, tensor.shape});
+    specs.push_back({tensor.name, tensor.dtype(), tensor.shape});
   }
   DW_ASSIGN_OR_RETURN(shard->header, serialise_safetensors_header(specs, {{"format", "pt"}}));
   shard->size_bytes = shard->header.size();
@@ -159,9 +161,16 @@ class Writer {
     return {};
   }
 
-  // All versions of one tensor.
   Status write_tensor(const SimulatedTensor& tensor, uint64_t offset, unsigned worker) {
-    TensorSimulation simulation(tensor, plan_.step_size, plan_.seed);
+    if (tensor.master) {
+      return write_versions(MasterSimulation(tensor, plan_.step_size, plan_.seed), offset, worker);
+    }
+    return write_versions(TensorSimulation(tensor, plan_.step_size, plan_.seed), offset, worker);
+  }
+
+  // All versions of one tensor.
+  template <typename Simulation>
+  Status write_versions(Simulation simulation, uint64_t offset, unsigned worker) {
     for (size_t version = 0; version < files_.size(); ++version) {
       if (version != 0) {
         const std::atomic_ref changed(report_.num_changed[version - 1]);

@@ -19,7 +19,7 @@ struct SimulateArguments {
   std::string params = "100M", out;
   uint64_t steps = 1, shards = 1, seed = 1;
   double density = 0.012;
-  bool force = false;
+  bool masters = false, force = false;
 };
 
 Result<SimulationPlan> make_plan(const Context& context, const SimulateArguments& options) {
@@ -36,6 +36,7 @@ Result<SimulationPlan> make_plan(const Context& context, const SimulateArguments
         fmt::format("--shards: expected at most {}, the model's tensors, got {}", plan.model.size(),
                     options.shards));
   }
+  for (SimulatedTensor& tensor : plan.model) tensor.master = options.masters;
   plan.step_size = calibrate_step_size(plan.model, options.density);
   plan.num_steps = options.steps;
   plan.num_shards = options.shards;
@@ -55,8 +56,8 @@ void print(const Context& context, const SimulationPlan& plan, const SimulationR
            double took) {
   const uint64_t params = num_params(plan.model);
   nlohmann::ordered_json paths = nlohmann::ordered_json::array(), densities = paths;
-  context.say(fmt::format("model     {} parameters in {} tensors, BF16, seed {}",
-                          human_count(params), plan.model.size(), plan.seed));
+  context.say(fmt::format("model     {} parameters in {} tensors, {}, seed {}", human_count(params),
+                          plan.model.size(), dtype_name(plan.model.front().dtype()), plan.seed));
   for (size_t version = 0; version < report.paths.size(); ++version) {
     paths.push_back(report.paths[version].string());
     std::string line =
@@ -80,6 +81,7 @@ void print(const Context& context, const SimulationPlan& plan, const SimulationR
                 {"tensors", plan.model.size()},
                 {"shards", plan.num_shards},
                 {"seed", plan.seed},
+                {"dtype", dtype_name(plan.model.front().dtype())},
                 {"step_size", plan.step_size},
                 {"seconds", took}});
 }
@@ -125,6 +127,10 @@ void add_simulate(Command& app, Context& context, Call* call) {
                    "the folder that gets v0.safetensors, v1.safetensors, ...; made if missing. "
                    "Versions that are there already are an error")
       ->required();
+  verb->add_flag(
+      "--masters", options->masters,
+      "write the trainer's own weights, F32, which all change at every step; changes are "
+      "counted as rounded to BF16");
   verb->add_flag("--force", options->force, "replace versions that are there already");
   add_threads(verb, context);
   verb->callback([&context, call, options] {

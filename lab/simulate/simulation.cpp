@@ -29,6 +29,20 @@ double exp_of_minus(double x) {
   return result;
 }
 
+// -ln((x + 1) / 2^63) for x < 2^63: an exponential deviate of a uniform one.
+double minus_log(uint64_t x) {
+  const uint64_t bits = std::bit_cast<uint64_t>(double(x + 1));
+  const int exponent = int(bits >> 52) - 1023;
+  const double fraction =
+      std::bit_cast<double>((bits & ((uint64_t{1} << 52) - 1)) | 0x3ffULL << 52);
+  // ln of a fraction in [1, 2) is 2 atanh z; z is at most 1/3, so the series ends soon.
+  const double z = (fraction - 1) / (fraction + 1), square = z * z;
+  double sum = 0;
+  for (int i = 19; i >= 1; i -= 2) sum = sum * square + 1.0 / i;
+  constexpr double kLn2 = 0.693147180559945309417;
+  return (63 - exponent) * kLn2 - 2 * z * sum;
+}
+
 float power_of_two(int exponent) {
   if (exponent < -126) return std::bit_cast<float>(uint32_t{1} << (exponent + 149));
   return std::bit_cast<float>(uint32_t(exponent + kBias) << 23);
@@ -91,6 +105,16 @@ uint64_t hash_of(const std::string& name) {  // FNV-1a
   return hash;
 }
 
+// Weights as a model begins with them.
+template <typename Value, typename Round>
+void draw(const SimulatedTensor& tensor, Random* from, std::vector<Value>* values, Round round) {
+  const double mean = tensor.scale == 0 ? 1 : 0;
+  const double cell = (tensor.scale == 0 ? kNormSpread : tensor.scale) / kCellsPerDeviation;
+  Random random = *from;  // in registers
+  for (Value& value : *values) value = round(float(mean + cell * coins(random.next())));
+  *from = random;
+}
+
 }  // namespace
 
 uint64_t SimulatedTensor::num_elements() const noexcept {
@@ -139,11 +163,7 @@ TensorSimulation::TensorSimulation(const SimulatedTensor& tensor, double step_si
   for (size_t i = 0; i < thresholds_.size(); ++i) {
     thresholds_[i] = uint32_t(std::min(law_.classes[i].hit * 0x1p32, 0x1p32 - 1));
   }
-  const double mean = tensor.scale == 0 ? 1 : 0;
-  const double cell = (tensor.scale == 0 ? kNormSpread : tensor.scale) / kCellsPerDeviation;
-  Random random = random_;  // in registers
-  for (uint16_t& value : values_) value = to_bf16(float(mean + cell * coins(random.next())));
-  random_ = random;
+  draw(tensor, &random_, &values_, to_bf16);
 }
 
 uint16_t TensorSimulation::changed(uint16_t value, Random& random) const {
@@ -169,6 +189,25 @@ uint64_t TensorSimulation::step() {
       continue;
     values_[i] = changed(value, random);
     num_changed += values_[i] != value;
+  }
+  random_ = random;
+  return num_changed;
+}
+
+MasterSimulation::MasterSimulation(const SimulatedTensor& tensor, double step_size, uint64_t seed)
+    : values_(tensor.num_elements()), step_size_(step_size), random_(seed ^ hash_of(tensor.name)) {
+  draw(tensor, &random_, &values_, [](float value) { return value; });
+}
+
+uint64_t MasterSimulation::step() {
+  Random random = random_;  // in registers
+  uint64_t num_changed = 0;
+  for (float& value : values_) {
+    const uint64_t bits = random.next();
+    const double move = step_size_ * minus_log(bits >> 1);
+    const float moved = float(double(value) + ((bits & 1) != 0 ? -move : move));
+    num_changed += to_bf16(moved) != to_bf16(value);
+    value = moved;
   }
   random_ = random;
   return num_changed;

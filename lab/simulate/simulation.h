@@ -15,10 +15,12 @@ namespace deltawire::cli {
 
 struct SimulatedTensor {
   std::string name;
-  Shape shape;       // of BF16 elements
-  double scale = 0;  // standard deviation of the weights; 0: norm weights around one
+  Shape shape;
+  double scale = 0;     // standard deviation of the weights; 0: norm weights around one
+  bool master = false;  // F32, as a trainer keeps them; else BF16, as engines have them
 
   uint64_t num_elements() const noexcept;
+  DType dtype() const noexcept { return master ? DType::kF32 : DType::kBF16; }
 };
 
 // The tensors of a decoder-only transformer with about `params` parameters, at least 1000, in
@@ -60,6 +62,21 @@ class TensorSimulation {
   std::vector<uint16_t> values_;
   StepLaw law_;
   std::array<uint32_t, 256> thresholds_;  // StepLaw::Class::hit of 2^32
+  Random random_;
+};
+
+// The same in the trainer's own F32: every weight moves at every step, by an amount of the same
+// law. Rounded to BF16, as many change as in a TensorSimulation.
+class MasterSimulation {
+ public:
+  MasterSimulation(const SimulatedTensor& tensor, double step_size, uint64_t seed);
+
+  std::span<const float> values() const noexcept { return values_; }
+  uint64_t step();  // how many elements changed in BF16
+
+ private:
+  std::vector<float> values_;
+  double step_size_;
   Random random_;
 };
 

@@ -104,6 +104,14 @@ TEST(Manifest, WhyACodecWasChosenIsOptional) {
   EXPECT_EQ(other->codec, "auto");
 }
 
+TEST(Manifest, HowWeightsWereQuantisedIsOptional) {
+  Manifest m = sample();
+  EXPECT_EQ(serialise_manifest(m, {}).value().find("quantization"), std::string::npos);
+  m.quantization = R"({"default":{"block":[128,128],"format":"fp8-block"}})";
+  const std::string text = serialise_manifest(m, {}).value();
+  EXPECT_EQ(parse_manifest(text, {})->quantization, m.quantization);
+}
+
 TEST(Manifest, TheTextIsPinned) {
   Manifest m = sample();
   m.parts.resize(1);

@@ -1,0 +1,35 @@
+"""Quantised checkpoints: exactly the bytes that an engine's checkpoint holds, from a trainer's weights.
+
+`dw.Publisher(..., quantize=SPEC)` publishes them, `python -m deltawire quantize` writes them to files; docs/quantised.md has the
+table of formats. What is here is what both are made of:
+
+>>> import torch
+>>> from deltawire.quantize import quantize
+>>> model = {"layers.0.mlp.up_proj.weight": torch.ones(256, 256, dtype=torch.bfloat16), "norm.weight": torch.ones(256)}
+>>> for name, tensor in quantize(model, "fp8-block"):
+...     print(name, tensor.dtype, list(tensor.shape))
+layers.0.mlp.up_proj.weight torch.float8_e4m3fn [256, 256]
+layers.0.mlp.up_proj.weight_scale_inv torch.float32 [2, 2]
+norm.weight torch.float32 [256]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from deltawire.quantize.formats import FORMATS
+from deltawire.quantize.quantizer import Quantizer, Shard, quantizer_of
+
+__all__ = ["FORMATS", "Quantizer", "quantize", "quantizer_of"]
+
+
+def quantize(tensors: Mapping[str, Any], spec: Any, *, rounded: str = "BF16") -> Iterator[tuple[str, Any]]:
+    """The tensors of a quantised checkpoint, by name, one after the other.
+
+    `spec` is a quantised checkpoint's folder, its `quantization_config`, or one of `FORMATS`. Weights are rounded to `rounded`
+    before they are quantised: to BF16, as engines would have them. "F32" takes masters as they are.
+    """
+    shards = (Shard.whole(name, tensor) for name, tensor in tensors.items())
+    for made in quantizer_of(spec, rounded).quantised(shards):
+        yield made.shard.name, made.shard.tensor

@@ -1,0 +1,55 @@
+"""`deltawire quantize`: a checkpoint's files as those of a quantised one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from deltawire.errors import Error
+
+
+def main(arguments: list[str]) -> int:
+    """The verb; gives the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        from deltawire.quantize.files import quantize_checkpoint
+
+        report = quantize_checkpoint(options.checkpoint, options.out, options.like or options.format, rounded=options.rounded)
+    except ImportError as error:
+        return _fail(options, "unsupported", f"quantising needs torch and safetensors: {error}", 3)
+    except Error as error:
+        return _fail(options, error.code, error.message, error.exit_status)
+    except OSError as error:
+        return _fail(options, "i/o error", str(error), 8)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print(f"quantised {report['quantised']} of {report['tensors']} tensors")
+        print(f"written   {options.out}: {report['bytes']:,} bytes for {report['from_bytes']:,}, in {report['files']} files")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="deltawire quantize",
+        description="Write a Hugging Face checkpoint as a quantised one: the bytes that Publisher(quantize=...) publishes.",
+    )
+    parser.add_argument("checkpoint", metavar="CKPT", help="a folder, or a safetensors file; weights in BF16, F16 or F32")
+    parser.add_argument("out", metavar="OUT", help="the folder that is made; one that is there is an error")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--like", metavar="CKPT", help="a quantised checkpoint: quantise as its configuration and tensors say")
+    how.add_argument("--format", metavar="NAME", help="one of docs/quantised.md: fp8-block, nvfp4, int4-g32, ...")
+    parser.add_argument(
+        "--rounded", default="BF16", choices=["BF16", "F16", "F32"], help="what weights are rounded to first (default BF16)"
+    )
+    parser.add_argument("--json", action="store_true", help="say it in JSON")
+    return parser
+
+
+def _fail(options: Any, code: str, message: str, status: int) -> int:
+    if options.json:
+        print(json.dumps({"error": {"code": code, "message": message}}))
+    print(f"error: {code}: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,173 @@
+"""From a checkpoint's `quantization_config` to the scheme of each of its modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from deltawire.errors import Error, InvalidArgument, Unsupported
+from deltawire.quantize.fp8 import CompressedFp8, Fp8Block, Fp8Channel, Fp8Tensor
+from deltawire.quantize.int4 import Int4
+from deltawire.quantize.mx import ExpertsMxFp4, MxFp4, MxFp8
+from deltawire.quantize.nvfp4 import Nvfp4
+from deltawire.quantize.scheme import Scheme
+
+Match = Callable[[str, str], bool]
+"""Whether a module's name is meant by a word of the configuration."""
+
+# Tensors of a Hugging Face checkpoint do not say of what class their modules are. Those of these names are embeddings.
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|embed_in|embed_out|word_embeddings|position_embeddings|wte|wpe)$")
+# What `quant_method: fp8` checkpoints leave alone though their configurations do not say so: the head, and routers of experts.
+_NEVER_FP8 = ("lm_head", "mlp.gate", "block_sparse_moe.gate", "router")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which modules are quantised, and how."""
+
+    groups: tuple[tuple[tuple[str, ...], Scheme], ...]
+    """Targets, names or "Linear", and the scheme of what they mean."""
+    ignore: tuple[str, ...]
+    match: Match
+
+    def scheme_of(self, module: str) -> Scheme | None:
+        """None: it stays as it is. Targets that name a module go before those that name its class."""
+        if _EMBEDDING.search(module) or any(self.match(module, word) for word in self.ignore):
+            return None
+        for targets, scheme in self.groups:
+            if any(target != "Linear" and self.match(module, target) for target in targets):
+                return scheme
+        return next((scheme for targets, scheme in self.groups if "Linear" in targets), None)
+
+    def settings(self) -> dict[str, Any]:
+        """All that the bytes depend on, for JSON."""
+        groups = [{"targets": list(targets), **scheme.settings()} for targets, scheme in self.groups]
+        return {"groups": groups, "ignore": list(self.ignore)}
+
+
+def rules_of(config: Mapping[str, Any]) -> Rules:
+    """What a `quantization_config` says; `Unsupported` names what it says that nobody here can do."""
+    method = config.get("quant_method")
+    if method not in _METHODS:
+        raise Unsupported(f"quantization_config: quant_method {method!r}; those known are {', '.join(_METHODS)}")
+    try:
+        return _METHODS[method](config)
+    except Error:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidArgument(f"quantization_config of {method}: {type(error).__name__}: {error}") from None
+
+
+def by_path(module: str, word: str) -> bool:
+    """Transformers' and vLLM's lists: a stretch of the dotted name, or a pattern of the shell.
+
+    >>> by_path("model.layers.1.mlp.gate", "mlp.gate"), by_path("model.layers.1.mlp.gate_proj", "mlp.gate")
+    (True, False)
+    """
+    if "*" in word:
+        return fnmatchcase(module, word) or fnmatchcase(module, word + ".*")
+    return f".{word}." in f".{module}."
+
+
+def by_name(module: str, word: str) -> bool:
+    """compressed-tensors' targets and ignore lists: the whole name, or `re:` and how it begins."""
+    return bool(re.match(word[3:], module)) if word.startswith("re:") else module == word
+
+
+def by_pattern(module: str, word: str) -> bool:
+    """ModelOpt's lists: patterns of the shell for the name, or for a module around it."""
+    return fnmatchcase(module, word) or fnmatchcase(module, word + ".*")
+
+
+def _one(scheme: Scheme, ignore: Any, match: Match, always: tuple[str, ...] = ()) -> Rules:
+    return Rules(((("Linear",), scheme),), (*always, *(ignore or ())), match)
+
+
+def _fp8(config: Mapping[str, Any]) -> Rules:
+    if config.get("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
+        raise Unsupported(f"quantization_config: fmt {config['fmt']!r}; only e4m3 is known")
+    ignore = config.get("modules_to_not_convert") or config.get("ignored_layers")
+    block = config.get("weight_block_size")
+    if block is None:
+        return _one(Fp8Tensor(), ignore, by_path, _NEVER_FP8)
+    if list(block) == [1, 32]:
+        return _one(MxFp8(), ignore, by_path, _NEVER_FP8)
+    return _one(Fp8Block(_block(block), config.get("scale_fmt") == "ue8m0"), ignore, by_path, _NEVER_FP8)
+
+
+def _mxfp8(config: Mapping[str, Any]) -> Rules:
+    return _one(MxFp8(), config.get("modules_to_not_convert"), by_path, _NEVER_FP8)
+
+
+def _w8a8_fp8(config: Mapping[str, Any]) -> Rules:
+    return _one(Fp8Channel(), config.get("modules_to_not_convert"), by_path, _NEVER_FP8)
+
+
+def _gpt_oss(config: Mapping[str, Any]) -> Rules:
+    ignore = tuple(config.get("modules_to_not_convert") or ())
+    return Rules(((("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), ExpertsMxFp4()),), ignore, by_path)
+
+
+def _modelopt(config: Mapping[str, Any]) -> Rules:
+    inner = config.get("quantization", config)  # hf_quant_config.json has it one level further in
+    algorithm = inner.get("quant_algo")
+    schemes: dict[Any, Scheme] = {"NVFP4": Nvfp4(), "FP8": Fp8Tensor(scalar=True)}
+    if algorithm not in schemes:
+        raise Unsupported(f"quantization_config: quant_algo {algorithm!r} of ModelOpt; those known are {', '.join(schemes)}")
+    if algorithm == "NVFP4" and inner.get("group_size", 16) != 16:
+        raise Unsupported(f"quantization_config: NVFP4 has groups of 16, not of {inner['group_size']}")
+    return _one(schemes[algorithm], inner.get("ignore") or inner.get("exclude_modules"), by_pattern)
+
+
+def _compressed(config: Mapping[str, Any]) -> Rules:
+    groups = []
+    for group in config["config_groups"].values():
+        weights = group.get("weights")
+        if weights is not None:
+            scheme = _compressed_scheme(group.get("format") or config["format"], weights)
+            groups.append((tuple(group["targets"]), scheme))
+    if not groups:
+        raise InvalidArgument("quantization_config: no group of config_groups has weights that are quantised")
+    return Rules(tuple(groups), tuple(config.get("ignore") or ()), by_name)
+
+
+def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
+    bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
+    symmetric = weights.get("symmetric", True)
+    group = weights.get("group_size") or 0
+    if format == "pack-quantized" and (bits, kind) == (4, "int") and strategy in ("group", "channel"):
+        return Int4(group if strategy == "group" else 0, symmetric)
+    if format in ("float-quantized", "naive-quantized") and (bits, kind, symmetric) == (8, "float", True):
+        if strategy in ("tensor", "channel"):
+            return CompressedFp8(strategy)
+        if strategy == "block":
+            return CompressedFp8("block", _block(weights["block_structure"]))
+    if format == "mxfp8-quantized" and group == 32:
+        return MxFp8("weight_scale", "round")
+    if format == "mxfp4-pack-quantized" and group == 32:
+        return MxFp4()
+    raise Unsupported(
+        f"quantization_config: compressed-tensors' {format} of {bits} bits, {kind}, by {strategy}, "
+        f"{'symmetric' if symmetric else 'asymmetric'}"
+    )
+
+
+def _block(numbers: Any) -> tuple[int, int]:
+    rows, columns = numbers
+    if not (isinstance(rows, int) and isinstance(columns, int) and rows > 0 and columns > 0):
+        raise InvalidArgument(f"quantization_config: a block is of rows and columns, not {numbers}")
+    return rows, columns
+
+
+_METHODS: dict[Any, Callable[[Mapping[str, Any]], Rules]] = {
+    "fp8": _fp8,
+    "mxfp8": _mxfp8,
+    "w8a8_fp8": _w8a8_fp8,
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+    "compressed-tensors": _compressed,
+    "mxfp4": _gpt_oss,
+}

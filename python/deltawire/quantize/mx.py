@@ -1,0 +1,121 @@
+"""MXFP8 and MXFP4: groups of 32 elements of a row, with a power of two (E8M0) as their scale.
+
+How the power is chosen is not part of the OCP format. "ceil" is the smallest that keeps all of the group in range (torchao's
+RCEIL; vLLM, SGLang, ModelOpt's MXFP8); "round" is compressed-tensors' choice, which lets the largest of a group be cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from deltawire.errors import InvalidArgument
+from deltawire.quantize.numbers import (
+    E2M1_MAX,
+    E4M3_MAX,
+    ceil_power_of_two,
+    constant,
+    pack_nibbles,
+    power_of_two,
+    to_e2m1,
+    to_e4m3,
+)
+from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
+
+GROUP = 32
+
+
+@dataclass(frozen=True)
+class MxFp8(Scheme):
+    """E4M3 elements."""
+
+    format: ClassVar[str] = "mxfp8"
+
+    scale_name: str = "weight_scale_inv"
+    rounding: str = "ceil"
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+        """`weight` in E4M3, and U8 exponents, [M, N / 32]."""
+        groups = weight.unflatten(1, (-1, GROUP)).float()
+        exponents = _exponents(groups, self.rounding, E4M3_MAX, 8)
+        made = to_e4m3(groups / power_of_two(exponents)).flatten(1)
+        return {"weight": Made(made, (1, 1)), self.scale_name: _scale(exponents)}
+
+    def tile(self) -> tuple[int, int]:
+        """A group."""
+        return 1, GROUP
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Whole groups."""
+        super().check(name, shape)
+        refuse_remainder(name, shape[1], GROUP, self.format)
+
+
+@dataclass(frozen=True)
+class MxFp4(Scheme):
+    """E2M1 elements, two in a byte: compressed-tensors' `mxfp4-pack-quantized`, as in Kimi K3."""
+
+    format: ClassVar[str] = "mxfp4"
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+        """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
+        packed, exponents = mxfp4(weight, "round")
+        return {"weight_packed": Made(packed, (1, 2)), "weight_scale": _scale(exponents)}
+
+    def tile(self) -> tuple[int, int]:
+        """A group."""
+        return 1, GROUP
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Whole groups."""
+        super().check(name, shape)
+        refuse_remainder(name, shape[1], GROUP, self.format)
+
+
+@dataclass(frozen=True)
+class ExpertsMxFp4(Scheme):
+    """gpt-oss: all experts in one tensor, [experts, in, out], stored as [experts, out, in / 32, 16]."""
+
+    format: ClassVar[str] = "gpt-oss-mxfp4"
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+        """`_blocks` and `_scales`, whose names follow the parameter's without a dot."""
+        packed, exponents = mxfp4(weight.transpose(1, 2).contiguous(), "ceil")
+        blocks = packed.unflatten(-1, (-1, GROUP // 2))
+        return {"_blocks": Made(blocks, (0, 0)), "_scales": Made(exponents[..., 0].to(torch.uint8), (0, 0))}
+
+    def tile(self) -> tuple[int, ...]:
+        """All of it: its layout is not the parameter's."""
+        return 0, 0, 0
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Whole groups of all experts."""
+        if len(shape) != 3:
+            raise InvalidArgument(f'tensor "{name}": {self.format} quantises all experts at once, and its shape is {list(shape)}')
+        refuse_remainder(name, shape[1], GROUP, self.format)
+
+
+def mxfp4(weight: Any, rounding: str) -> tuple[Any, Any]:
+    """Packed codes and exponents (int32, with a last dimension of 1) of the groups of the last dimension."""
+    groups = weight.unflatten(-1, (-1, GROUP)).float()
+    exponents = _exponents(groups, rounding, E2M1_MAX, 2)
+    scaled = groups / power_of_two(exponents)
+    # compressed-tensors has no negative zero but where a negative number is rounded to it.
+    negative = scaled < 0 if rounding == "round" else scaled.signbit()
+    return pack_nibbles(to_e2m1(scaled, negative).flatten(-2)), exponents
+
+
+def _scale(exponents: Any) -> Made:
+    return Made(exponents[..., 0].to(torch.uint8), (1, GROUP))
+
+
+def _exponents(groups: Any, rounding: str, largest: float, largest_exponent: int) -> Any:
+    amax = groups.abs().amax(dim=-1, keepdim=True)
+    if rounding == "ceil":
+        return ceil_power_of_two(amax / constant(largest, amax)).clamp(0, 254)
+    # From one and a half times a power of two, and a bit of BF16 less, on: the next one.
+    bits = amax.view(torch.int32) + (1 << (23 - 1 - 1))
+    return ((bits >> 23) - largest_exponent).clamp(0, 254)

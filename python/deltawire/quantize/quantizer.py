@@ -1,0 +1,226 @@
+"""A model's tensors as those of a quantised checkpoint."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.quantize.config import Rules, rules_of
+from deltawire.quantize.formats import FORMATS
+from deltawire.quantize.fused import siblings
+from deltawire.quantize.int4 import Int4
+from deltawire.quantize.like import Like
+from deltawire.quantize.mx import ExpertsMxFp4
+from deltawire.quantize.nvfp4 import refuse_zero
+from deltawire.quantize.scheme import Made, Scheme, refuse_unbounded
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A tensor, or a box of one."""
+
+    name: str
+    tensor: Any
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    offset: tuple[int, ...]
+
+    @staticmethod
+    def whole(name: str, tensor: Any) -> Shard:
+        """All of it."""
+        return Shard(name, tensor, tuple(tensor.shape), (0,) * tensor.dim())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the tensor."""
+        return tuple(self.tensor.shape) == self.shape
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A tensor of the quantised checkpoint, or a box of one."""
+
+    shard: Shard
+    dtype: str | None
+    """Of the safetensors format; None: as the model has it, for what is not quantised."""
+    sources: tuple[str, ...]
+    """Names of the model's tensors that it depends on."""
+
+
+class Quantizer:
+    """Turns the tensors of a Hugging Face model into those of a quantised checkpoint, one after the other."""
+
+    def __init__(self, rules: Rules, config: Mapping[str, Any], like: Like | None = None, rounded: str = "BF16") -> None:
+        """`rounded` is what weights are rounded to before they are quantised; `like` says what must come of it."""
+        self.config, self.rounded = config, rounded
+        self._rules, self._like = rules, like
+
+    @property
+    def settings(self) -> str:
+        """All that the bytes depend on: part of a run's identity. Canonical JSON."""
+        return json.dumps({"from": self.rounded, **self._rules.settings()}, sort_keys=True, separators=(",", ":"))
+
+    def scheme_of(self, name: str) -> Scheme | None:
+        """How a tensor of the model is quantised; None: it stays as it is."""
+        scheme = self._rules.scheme_of(_module(name))
+        if scheme is None or not (name.endswith(".weight") or isinstance(scheme, ExpertsMxFp4)):
+            return None
+        return scheme if self._like is None else self._as_there(name, scheme, self._like)
+
+    def quantised(self, shards: Iterable[Shard], beside: Iterable[Shard] = (), constants: bool = True) -> Iterator[Quantised]:
+        """The tensors that the quantised checkpoint has in place of these.
+
+        `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along. A
+        tensor is made when it is asked for; nothing is kept of it.
+        """
+        shards = list(shards)
+        known = {shard.name: shard for shard in (*beside, *shards)}
+        amax: dict[str, Any] = {}
+        for shard in shards:
+            yield from self._of(shard, known, amax)
+        if constants and self._like is not None:
+            made = {shard.name for shard in shards}
+            for name, tensor in self._like.calibrated():
+                if name not in made:
+                    yield Quantised(Shard.whole(name, tensor), _NAMES.get(tensor.dtype), ())
+
+    def _of(self, shard: Shard, known: Mapping[str, Shard], amax: dict[str, Any]) -> Iterator[Quantised]:
+        name = shard.name
+        scheme = self.scheme_of(name)
+        # Norms and biases of a module that is quantised; a router's vector.
+        if scheme is None or not shard.tensor.is_floating_point() or (len(shard.shape) < 2):
+            yield self._plain(shard)
+            return
+        scheme.check(name, shard.shape)
+        self._check_cut(shard, scheme)
+        sharing = [name]
+        if scheme.shares_amax:
+            sharing = [other for other in siblings(name) if other in known and self.scheme_of(other) == scheme]
+        for other in sharing:
+            if other not in amax:
+                amax[other] = self._amax(known[other])
+        largest = torch.stack([amax[other].to(shard.tensor.device) for other in sharing]).amax()
+        if scheme.shares_amax:
+            refuse_zero(name, largest)
+        for suffix, made in scheme.made(self._rounded(shard.tensor), largest, shard.shape).items():
+            placed = _placed(shard, suffix, made)
+            if placed is not None:
+                self._check_made(placed, name)
+                yield Quantised(placed, _NAMES[placed.tensor.dtype], tuple(sharing))
+
+    def _rounded(self, tensor: Any) -> Any:
+        return tensor.detach().to(_DTYPES[self.rounded])
+
+    def _amax(self, shard: Shard) -> Any:
+        amax = self._rounded(shard.tensor).abs().amax().float()
+        refuse_unbounded(shard.name, amax)
+        return amax
+
+    def _plain(self, shard: Shard) -> Quantised:
+        """What is not quantised: as it is, or as the checkpoint has it."""
+        if self._like is None:
+            return Quantised(shard, None, (shard.name,))
+        spec = self._like.tensors.get(shard.name)
+        if spec is None:
+            raise InvalidArgument(f'tensor "{shard.name}": {self._like.folder} has no such tensor, quantised or not')
+        if spec.shape != shard.shape:
+            raise InvalidArgument(f'tensor "{shard.name}": is {list(shard.shape)}, and in {self._like.folder} {list(spec.shape)}')
+        dtype = _DTYPES.get(spec.dtype)
+        if dtype is None:
+            raise Unsupported(f'tensor "{shard.name}": is {spec.dtype} in {self._like.folder}')
+        return Quantised(replace(shard, tensor=shard.tensor.detach().to(dtype)), spec.dtype, (shard.name,))
+
+    def _as_there(self, name: str, scheme: Scheme, like: Like) -> Scheme | None:
+        """The checkpoint itself says which modules are quantised: configurations do not name all exceptions."""
+        spec = like.tensors.get(name)
+        if spec is not None and spec.dtype in ("F64", "F32", "F16", "BF16"):
+            return None
+        shape = like.tensors.get(_module(name) + ".weight_shape")
+        if isinstance(scheme, Int4) and shape is not None:
+            return replace(scheme, shape_dtype=shape.dtype)
+        return scheme
+
+    def _check_made(self, shard: Shard, source: str) -> None:
+        """No scale is infinite, and the checkpoint has such a tensor."""
+        tensor = shard.tensor
+        if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) and not bool(tensor.isfinite().all()):
+            raise InvalidArgument(f'tensor "{source}": is too large, "{shard.name}" would be infinite')
+        if self._like is None:
+            return
+        spec = self._like.tensors.get(shard.name)
+        if spec is None:
+            raise InvalidArgument(f'tensor "{source}": {self._like.folder} has no "{shard.name}", which quantising it makes')
+        made = _NAMES[tensor.dtype], shard.shape
+        if (spec.dtype, spec.shape) != made:
+            raise InvalidArgument(
+                f'tensor "{shard.name}": is {spec.dtype} {list(spec.shape)} in {self._like.folder}, and quantising '
+                f'"{source}" makes {made[0]} {list(made[1])}'
+            )
+
+    def _check_cut(self, shard: Shard, scheme: Scheme) -> None:
+        """A shard must hold all that a scale is of."""
+        if shard.is_whole:
+            return
+        for size, begin, extent, tile in zip(shard.shape, shard.offset, shard.tensor.shape, scheme.tile(), strict=True):
+            end = begin + extent
+            whole = begin == 0 and end == size
+            if whole or (tile != 0 and begin % tile == 0 and (end % tile == 0 or end == size)):
+                continue
+            what = "all of it" if tile == 0 else f"{tile} at a time"
+            raise InvalidArgument(
+                f'tensor "{shard.name}": this shard holds {begin} to {end} of {size}, and a scale of {scheme.format} is of {what}'
+            )
+
+
+def quantizer_of(spec: Any, rounded: str = "BF16") -> Quantizer:
+    """From what `Publisher` takes: a quantised checkpoint's folder, its `quantization_config`, or a format's name."""
+    if isinstance(spec, Quantizer):
+        return spec
+    if isinstance(spec, Mapping):
+        return Quantizer(rules_of(spec), spec, rounded=rounded)
+    if isinstance(spec, str) and spec in FORMATS:
+        return Quantizer(rules_of(FORMATS[spec]), FORMATS[spec], rounded=rounded)
+    if isinstance(spec, (str, os.PathLike)) and os.path.isdir(spec):
+        like = Like.open(spec)
+        return Quantizer(rules_of(like.config), like.config, like, rounded)
+    if isinstance(spec, (str, os.PathLike)):
+        raise InvalidArgument(f"quantize: {os.fspath(spec)!r} is no folder, and no format; formats are {', '.join(FORMATS)}")
+    raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
+
+
+def _module(name: str) -> str:
+    return name.removesuffix(".weight")
+
+
+def _placed(shard: Shard, suffix: str, made: Made) -> Shard | None:
+    """What was made of a shard, in its place; None: another shard brings it."""
+    name = _module(shard.name) + (suffix if suffix.startswith("_") else "." + suffix)
+    tensor = made.tensor
+    if shard.is_whole:
+        return Shard.whole(name, tensor)
+    if made.per is None:
+        return None if any(shard.offset) else Shard.whole(name, tensor)
+    shape, offset = [], []
+    for size, begin, per in zip(shard.shape, shard.offset, made.per, strict=True):
+        shape.append(1 if per == 0 else math.ceil(size / per))
+        offset.append(0 if per == 0 else begin // per)
+    return Shard(name, tensor, tuple(shape), tuple(offset))

@@ -1,0 +1,63 @@
+"""What all formats have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from deltawire.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class Made:
+    """One tensor of a quantised module."""
+
+    tensor: Any
+    per: tuple[int, int] | None
+    """How many rows and columns of the weight an element of it stands for, so that a shard's part of it has its place; 0: all of
+    them. None: it says something of the whole weight that every shard knows."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How the weight of a module becomes the tensors of a quantised checkpoint. Formats are the classes below it."""
+
+    format: ClassVar[str]
+    shares_amax: ClassVar[bool] = False
+    """Modules that engines fuse into one (gate and up; q, k and v) have one scale: that of the largest of their weights."""
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+        """The tensors by what their names end with, in place of `weight`.
+
+        `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest size of all that shares it, in F32.
+        `shape` is the whole tensor's, if the weight is a shard of it.
+        """
+        raise NotImplementedError
+
+    def tile(self) -> tuple[int, ...]:
+        """Rows and columns that shards may not cut through; 0: all of them."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """All that its bytes depend on, for JSON."""
+        return {"format": self.format, **asdict(self)}
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Refuse a shape that it cannot have."""
+        if len(shape) != 2:
+            raise InvalidArgument(f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}')
+
+
+def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:
+    """Of formats that have no place for a group that is cut short."""
+    if columns % group != 0:
+        raise InvalidArgument(f'tensor "{name}": {columns} columns are no multiple of {group}, the group of {format}')
+
+
+def refuse_unbounded(name: str, amax: Any) -> None:
+    """NaN and infinities have no scale; reference libraries write garbage or NaN for them, each another."""
+    if not bool(torch.isfinite(amax)):
+        raise InvalidArgument(f'tensor "{name}": holds NaN or an infinity, and cannot be quantised')
