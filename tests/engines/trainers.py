@@ -76,7 +76,7 @@ def _add_prediction(folder: Path, config: Any) -> None:
 class Trainer:
     """Publishes versions of a model. `folder` always is the trainer's checkpoint of the newest one."""
 
-    def __init__(self, folder: Path, store: str, **options: Any) -> None:
+    def __init__(self, folder: Path, store: Any, **options: Any) -> None:
         self.folder, self.store = folder, store
         self.weights = load_file(folder / "model.safetensors")
         self._publisher = dw.Publisher(store, **options)
@@ -113,6 +113,40 @@ def new_trainer(
     """A model, a store beside it, and the host's copy of version 0."""
     make_model(folder / "trainer", kind, tied=tied, **shape or {})
     trainer = Trainer(folder / "trainer", str(folder / "store"), **options)
+    with dw.Replica(trainer.store, folder / "local") as replica:
+        replica.pull()
+    return trainer
+
+
+class ShippingTrainer(Trainer):
+    """Its chain is in a folder of its own; versions go to whoever joins."""
+
+    def __init__(self, folder: Path, chain: Path, transport: str, secret: str) -> None:
+        self._chain, self._transport, self._secret, self.port = chain, transport, secret, 0
+        super().__init__(folder, self._serve().store)
+
+    def restart(self) -> None:
+        """As after a crash: all connections are gone, and the same address comes back."""
+        self.close()
+        self._publisher = dw.Publisher(self._serve().store)
+
+    def close(self) -> None:
+        super().close()
+        self.shipper.close()
+        del self._publisher, self.shipper, self.store  # who holds its store holds the port
+
+    def _serve(self) -> Any:
+        from deltawire.engines.transport import serve
+
+        self.shipper = serve(self._transport, str(self._chain), port=self.port, secret=self._secret)
+        self.store, self.port = self.shipper.store, int(self.shipper.address.rpartition(":")[2])
+        return self.shipper
+
+
+def shipping_trainer(folder: Path, transport: str, *, secret: str = "", dtype: torch.dtype = DTYPE) -> ShippingTrainer:
+    """A model, and the host's copy of version 0."""
+    make_model(folder / "trainer", dtype=dtype)
+    trainer = ShippingTrainer(folder / "trainer", folder / "of-the-trainer", transport, secret)
     with dw.Replica(trainer.store, folder / "local") as replica:
         replica.pull()
     return trainer

@@ -124,7 +124,7 @@ class Follower:
         troubles = [worker.get(key) for worker in self.seen.workers for key in ("staging_error", "error")]
         error = _host_error(self.seen.workers) or self.seen.error or next(filter(None, troubles), None)
         settings = self.settings
-        told = {"store": settings.store, "local_folder": settings.local, "verify": settings.verify}
+        told = {"store": settings.source, "local_folder": settings.local, "verify": settings.verify}
         return told | vars(self.seen) | {"error": error}
 
     async def _attach(self) -> None:

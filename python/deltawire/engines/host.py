@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 from deltawire import _core
+from deltawire.engines import transport
 from deltawire.engines.settings import Settings
 from deltawire.errors import Conflict, Error, NotFound, Unavailable
 from deltawire.replica import Replica, read_replica_state
+from deltawire.stores import Store, StoreLike
 
 log = logging.getLogger("deltawire")
 
@@ -36,6 +38,7 @@ class Host:
         self._settings = settings
         self._stop = threading.Event()
         self._look = threading.Event()  # somebody waits: look into the store now
+        self._joined: Store | None = None  # of the publisher, where it ships and this process keeps the folder
         self.error: str | None = None
         self._thread = threading.Thread(target=self._run, name="deltawire-host", daemon=True)
         self._thread.start()
@@ -72,7 +75,8 @@ class Host:
         try:
             from deltawire.chain import Chain
 
-            return Chain(self._settings.store).head
+            store = self._joined or self._settings.store
+            return Chain(store).head if store else -1  # who keeps the folder knows, and is waited for
         except Error as error:
             self.error = str(error)
             return None
@@ -93,9 +97,27 @@ class Host:
 
     def _keep(self) -> None:
         Path(self._settings.local).mkdir(parents=True, exist_ok=True)
-        with Replica(self._settings.store, self._settings.local, accept=self._settings.accept, feed=True) as replica:
+        if self._settings.transport == "store":
+            self._follow(self._settings.store)
+            return
+        transport.check_free(self._settings.local)
+        try:
+            self._joined = transport.join(self._settings)
+        except Unavailable as error:
+            if not self._settings.store:
+                raise
+            self._say(error)
+            self._follow(self._settings.store, until=time.monotonic() + self._settings.interval)
+            return
+        try:
+            self._follow(self._joined)
+        finally:
+            self._joined = None
+
+    def _follow(self, store: StoreLike, until: float = float("inf")) -> None:
+        with Replica(store, self._settings.local, accept=self._settings.accept, feed=True) as replica:
             watch = _core.Watch(replica._store)
-            while not self._stop.is_set() and not _core.is_ending():
+            while not self._stop.is_set() and not _core.is_ending() and time.monotonic() < until:
                 try:
                     replica.pull()
                     self.error = None

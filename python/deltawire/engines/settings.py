@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from deltawire.engines.transport import NO_COLOCATED_DELTA, Transport
 from deltawire.errors import InvalidArgument
 from deltawire.options import Accept
 
@@ -17,10 +18,24 @@ Verify = Literal["all", "sample", "off"]
 class Settings:
     """The same for every engine: `--additional-config '{"deltawire": {...}}'` of vLLM, or DELTAWIRE_STORE, DELTAWIRE_LOCAL ..."""
 
-    store: str
-    """Where the chain is."""
-    local: str
+    store: str = ""
+    """Where the chain is; with another transport than "store" it may be empty, and is read for what did not come."""
+    local: str = ""
     """The host's copy of the checkpoint, one for all engines of the host."""
+    transport: Transport = "store"
+    """How versions come: "store", or straight from the publisher, by the carrier that it has."""
+    master_address: str = ""
+    """Of the publisher."""
+    master_port: int = 0
+    world_size: int | None = None
+    """Of the group, as the trainer counts it; groups are made by the publisher, of who is there."""
+    rank_offset: int | None = None
+    """In that group: the publisher's events name the host's connection by it."""
+    secret: str = field(default="", repr=False)
+    """What the publisher asks for; better in a file."""
+    secret_file: str = ""
+    colocate: bool = False
+    """Engine and trainer on one GPU: refused, with the way out."""
     trust: str | None = None
     """A file of public keys: versions that none of them signed are refused."""
     run: str = ""
@@ -40,12 +55,37 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        if not self.store or not self.local:
+        if self.transport not in get_args(Transport):
+            raise InvalidArgument(f"deltawire: transport={self.transport!r}: must be one of {', '.join(get_args(Transport))}")
+        if self.colocate:
+            raise InvalidArgument(f"deltawire: {NO_COLOCATED_DELTA}")
+        if self.transport == "store" and not (self.store and self.local):
             raise InvalidArgument("deltawire: both `store` and `local` are needed")
+        if self.transport != "store":
+            self._check_carrier()
         if self.verify not in get_args(Verify):
             raise InvalidArgument(f"deltawire: verify={self.verify!r}: must be one of {', '.join(get_args(Verify))}")
         if self.timeout <= 0 or self.interval <= 0:
             raise InvalidArgument("deltawire: `timeout` and `interval` are seconds, more than 0")
+
+    def _check_carrier(self) -> None:
+        if not self.local:
+            raise InvalidArgument("deltawire: `local` is needed")
+        if not self.master_address or not 0 < self.master_port < 1 << 16:
+            raise InvalidArgument(
+                f"deltawire: transport={self.transport!r} needs `master_address` and `master_port`, of the publisher"
+            )
+        if (self.world_size is None) != (self.rank_offset is None):
+            raise InvalidArgument("deltawire: `world_size` and `rank_offset` go together")
+        if self.world_size is not None and self.rank_offset is not None and not 0 < self.rank_offset < self.world_size:
+            raise InvalidArgument(
+                f"deltawire: rank_offset={self.rank_offset}: must be one of the {self.world_size} ranks, and 0 is the publisher's"
+            )
+
+    @property
+    def source(self) -> str:
+        """Where versions come from, in words."""
+        return self.store if self.transport == "store" else f"{self.transport}://{self.master_address}:{self.master_port}"
 
     @property
     def accept(self) -> Accept:
@@ -72,12 +112,12 @@ class Settings:
             text = os.environ.get(f"DELTAWIRE_{item.name.upper()}")
             if text:
                 values[item.name] = _parsed(item.name, text)
-        return cls.of(values) if {"store", "local"} <= values.keys() else None
+        return cls.of(values) if "local" in values and {"store", "master_address"} & values.keys() else None
 
 
 def _parsed(name: str, text: str) -> Any:
-    if name in ("follow", "keep_cache"):
+    if name in ("follow", "keep_cache", "colocate"):
         return text.lower() not in ("0", "false", "no", "off")
     if name in ("interval", "timeout"):
         return float(text)
-    return int(text) if name == "device_bytes" else text
+    return int(text) if name in ("device_bytes", "master_port", "world_size", "rank_offset") else text

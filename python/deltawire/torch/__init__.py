@@ -12,8 +12,10 @@ Version(number=0, full, ... "seed")
 [('bias', 'BF16'), ('weight', 'BF16')]
 """
 
+from deltawire.torch.colocated import share, take
 from deltawire.torch.follow import follow
+from deltawire.torch.moves import HeldShards
 from deltawire.torch.prove import prove
 from deltawire.torch.tracker import Tracker, track
 
-__all__ = ["Tracker", "follow", "prove", "track"]
+__all__ = ["HeldShards", "Tracker", "follow", "prove", "share", "take", "track"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,12 +20,25 @@ from deltawire.torch.state import chosen_tensors
 from deltawire.torch.tracker import Tracker
 from deltawire.torch.untouched import Untouched
 
+if TYPE_CHECKING:
+    from deltawire.quantize.quantizer import Quantised, Quantizer
+
 
 class TorchReader(Reader):
     """Knows modules, tied weights, shards of `DTensor`s, and what was not touched since the last version."""
 
-    def __init__(self, choice: Choice, ranks: Ranks, source: Any, *, tracker: Tracker | None, on_host: bool) -> None:
+    def __init__(
+        self,
+        choice: Choice,
+        ranks: Ranks,
+        source: Any,
+        *,
+        tracker: Tracker | None,
+        on_host: bool,
+        quantizer: Quantizer | None = None,
+    ) -> None:
         self._choice = choice
+        self._quantizer = quantizer
         self._on_host = on_host
         self._ranks = ranks_of(source, ranks.group) if ranks.world is None else None
         if self._ranks is not None:
@@ -38,11 +52,22 @@ class TorchReader(Reader):
     def read(self, source: Source) -> list[_core.Tensor]:
         """This rank's part of the model as it is now; a failure of one rank is raised by all."""
         if self._ranks is None:
-            return self._tensors(self._pieces(source))
+            pieces = self._pieces(source)
+            return self._tensors(pieces, pieces)
         pieces = self._ranks.all_or_none(lambda: self._pieces(source))
         own = self._ranks.share_out([piece.form for piece in pieces])
         self.step = self._ranks.step
-        return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own]))
+        return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces))
+
+    def compare(self, source: Source, checkpoint: str) -> str:
+        """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
+        assert self._quantizer is not None
+        from deltawire.quantize.seed import differences, words_of
+        from deltawire.torch.quantised import quantised
+
+        pieces = self._pieces(source)
+        made = quantised(self._quantizer, pieces, pieces, first=False)
+        return words_of(differences(made, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> None:
         """What `read` gave last is the newest version."""
@@ -63,15 +88,35 @@ class TorchReader(Reader):
                 )
         return pieces
 
-    def _tensors(self, pieces: list[Piece]) -> list[_core.Tensor]:
+    def _tensors(self, pieces: list[Piece], held: list[Piece]) -> list[_core.Tensor]:
+        """What is to be published of `pieces`; `held` is all that this rank has."""
         if self._home is None:
             self._home = home_of(piece.local for piece in pieces)
+        if self._quantizer is not None:
+            return self._quantised(self._quantizer, pieces, held)
         wait_for_current_stream(self._home, self.cuda_stream)
         tensors = readable((piece.name, self._tensor(piece)) for piece in pieces)
         untouched = self._untouched.find(pieces)
         for piece, tensor in zip(pieces, tensors, strict=True):
             tensor.unchanged = piece.form in untouched
         return tensors
+
+    def _quantised(self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece]) -> list[_core.Tensor]:
+        """The tensors of the quantised checkpoint, all at once: the library asks for all of a version together."""
+        from deltawire.torch.quantised import boxed, quantised
+
+        made = list(quantised(quantizer, pieces, held, first=self.rank == 0))
+        wait_for_current_stream(self._home, self.cuda_stream)
+        tensors = readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in made)
+        untouched = self._untouched.find(held)
+        touched = {piece.name for piece in held if piece.form not in untouched}
+        for one, tensor in zip(made, tensors, strict=True):
+            tensor.unchanged = bool(one.sources) and touched.isdisjoint(one.sources)
+        return tensors
+
+    def _reachable(self, made: Quantised) -> Any:
+        dtype = self._choice.cast if made.dtype is None else None
+        return in_reach(made.shard.tensor, dtype, self._on_host, self._home)
 
     def _tensor(self, piece: Piece) -> Any:
         local, dtype = piece.local, self._choice.cast

@@ -95,8 +95,8 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         if self._member is None:
             self._begin(settings)
         known = self._the_member.settings
-        if (settings.store, settings.local) != (known.store, known.local):
-            raise InvalidArgument(f"deltawire: this server follows {known.store} in {known.local} already")
+        if (settings.source, settings.local) != (known.source, known.local):
+            raise InvalidArgument(f"deltawire: this server follows {known.source} in {known.local} already")
         self._the_member.wait_for(0, settings.timeout)
         self._the_member.attach()
 

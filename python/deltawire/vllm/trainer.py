@@ -7,18 +7,28 @@ from typing import Any, ClassVar, Self
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
+from deltawire.engines.transport import serve
 from deltawire.errors import InvalidArgument
 from deltawire.publisher import Publisher
+from deltawire.ship import Shipper
 
 
 @dataclass
 class DeltawireTrainerInit(TrainerInitInfo):
-    """Where the chain is, and where the engine's host keeps its copy of the checkpoint."""
+    """Where the chain is, and where the engine's host keeps its copy of the checkpoint.
+
+    With another `transport` than "store" versions go straight to the engines' hosts, which join at `master_address`. `store` is
+    the trainer's own then; empty: its memory.
+    """
 
     backend: ClassVar[str] = "deltawire"
 
     store: str
     local: str
+    transport: str = "store"
+    master_address: str = "127.0.0.1"
+    master_port: int = 0  # any
+    secret: str = field(default="", repr=False)
     trust: str | None = None
     verify: str = "all"
     timeout: float = 600.0
@@ -34,6 +44,15 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         super().__init__(client=client, source=source, is_sender=init_info.is_sender)
         self._info = init_info
         self._publisher: Publisher | None = None
+        self._shipper: Shipper | None = None
+        if self.is_sender and init_info.transport != "store":
+            self._shipper = serve(
+                init_info.transport,
+                init_info.store,
+                address=init_info.master_address,
+                port=init_info.master_port,
+                secret=init_info.secret,
+            )
 
     @classmethod
     def trainer_init(cls, init_info: DeltawireTrainerInit, *, client: Any, source: Any = None) -> Self:
@@ -43,7 +62,7 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         trainer = cls(init_info, client=client, source=source)
         trainer._publish()
         if trainer.is_sender:
-            info = {"store": init_info.store, "local": init_info.local, "trust": init_info.trust}
+            info = {"local": init_info.local, "trust": init_info.trust} | trainer._source()
             client.init_weight_transfer_engine(info | {"verify": init_info.verify, "timeout": init_info.timeout})
         return trainer
 
@@ -57,14 +76,30 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         self.client.finish_weight_update(str(version))
 
     def shutdown(self) -> None:
-        """Let go of the snapshot."""
-        if self._publisher is not None:
-            self._publisher.close()
+        """Let go of the snapshot, and of those who joined."""
+        publisher, self._publisher = self._publisher, None  # who holds its store holds the port
+        shipper, self._shipper = self._shipper, None
+        if publisher is not None:
+            publisher.close()
+        if shipper is not None:
+            shipper.close()
+
+    def _source(self) -> dict[str, Any]:
+        """Where the server finds versions."""
+        if self._shipper is None:
+            return {"store": self._info.store}
+        address, _, port = self._shipper.address.rpartition(":")
+        return {
+            "transport": self._info.transport,
+            "master_address": address,
+            "master_port": int(port),
+            "secret": self._info.secret,
+        }
 
     def _publish(self) -> int | None:
         weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, where there are shards
         if not self.is_sender:
             return None
         if self._publisher is None:
-            self._publisher = Publisher(self._info.store, **self._info.publisher)
+            self._publisher = Publisher(self._shipper.store if self._shipper else self._info.store, **self._info.publisher)
         return self._publisher.publish(weights).number
