@@ -38,8 +38,12 @@ bool is_final(const Status& status, bool mends) {
 class Follower {
  public:
   Follower(const Context& context, const FollowArguments& options, Notifier* notifier,
-           FollowWatch* watch)
-      : context_(context), options_(options), notifier_(*notifier), watch_(*watch) {}
+           std::shared_ptr<Store> store)
+      : context_(context),
+        options_(options),
+        notifier_(*notifier),
+        store_(std::move(store)),
+        watch_(*store_) {}
 
   // Until it is told to stop, or has come as far as was wanted.
   Status run() {
@@ -59,7 +63,11 @@ class Follower {
       if (((is_final(status, mends) || done()) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
       log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
-      sleep_for(wait);
+      if (status.code() == Code::kNotFound) {
+        watch_.wait(wait, was_interrupted);  // for what is not there yet
+      } else {
+        sleep_for(wait);
+      }
     }
     return {};
   }
@@ -85,7 +93,7 @@ class Follower {
     engine_failed_ = false;
     if (!replica_) {
       DW_ASSIGN_OR_RETURN(Replica opened,
-                          open_replica(context_, options_.replica,
+                          open_replica(context_, options_.replica, store_,
                                        [this](uint64_t a, uint64_t b) { return progress_(a, b); }));
       replica_.emplace(std::move(opened));
     }
@@ -117,7 +125,8 @@ class Follower {
   const Context& context_;
   const FollowArguments& options_;
   Notifier& notifier_;
-  FollowWatch& watch_;
+  const std::shared_ptr<Store> store_;
+  FollowWatch watch_;
   std::optional<Replica> replica_;
   Progress progress_;
   unsigned failures_ = 0;
@@ -133,8 +142,7 @@ int follow(const Context& context, const FollowArguments& options) {
   Result<std::shared_ptr<Store>> store =
       open_store(options.replica.store, options.replica.store_options);
   if (!store.ok()) return context.fail(store.status());
-  FollowWatch watch(**store);
-  const Status status = Follower(context, options, &*notifier, &watch).run();
+  const Status status = Follower(context, options, &*notifier, std::move(*store)).run();
   if (!status.ok()) return context.fail(status);
   return context.succeed();
 }
@@ -146,13 +154,14 @@ void add_follow(Command& app, Context& context, Call* call) {
       make_verb(app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
                 "  deltawire follow /shared/run ckpt/\n"
                 "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"
+                "  deltawire follow ship://trainer:7000 ckpt/ --secret-file secret\n"
                 "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
                 "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
                 "of the store it waits.");
   auto options = std::make_shared<FollowArguments>();
   add_seconds(verb, "--interval", &options->interval,
               "time between two looks at the store, varied by up to a fifth (default 5); in a "
-              "local folder a new version is seen at once",
+              "local folder, or from ship://, a new version is seen at once",
               0.01, 86400);
   add_version(verb, "--until", &options->until, "stop at this version and end");
   verb->add_flag("--once", options->once, "end after one look");

@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "cli/suggest.h"
+#include "deltawire/ship.h"
 #include "deltawire/version.h"
 #include "kernels/kernels.h"
 #include "tensor/text.h"
@@ -24,10 +25,11 @@ struct VerbGroup {
 
 // In the order of --help.
 const VerbGroup kGroups[] = {
-    {"You run engines", {add_follow, add_pull, add_status, add_plan}},
+    {"You run engines", {add_follow, add_pull, add_status, add_plan, add_plan_shards}},
     {"You train", {add_publish, add_keygen}},
     {"You maintain a chain",
-     {add_log, add_show, add_compact, add_anchor, add_pin, add_unpin, add_gc, add_fsck}},
+     {add_log, add_show, add_compact, add_anchor, add_mirror, add_pin, add_unpin, add_gc,
+      add_fsck}},
     {"You use slime, miles or TRL on one side",
      {add_import, add_export, add_serve_pull, add_slime_pull, add_slime_publish, add_slime_push}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
@@ -133,6 +135,7 @@ constexpr std::string_view kSeeItWork =
 )";
 
 int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
+  register_ship_stores();
   Context context;
   Call call;
   Command app("deltawire keeps inference engines bit-identical to a trainer.", "deltawire");

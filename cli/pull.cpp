@@ -18,7 +18,11 @@ int pull(const Context& context, const PullArguments& options) {
   if (!notifier.ok()) return context.fail(notifier.status());
   const auto run = [&]() -> PullOutcome {
     ProgressBar bar(context, "pull");
-    Result<Replica> replica = open_replica(context, options.replica, bar.callback());
+    Result<std::shared_ptr<Store>> store =
+        open_store(options.replica.store, options.replica.store_options);
+    if (!store.ok()) return {store.status(), {}, {}, false};
+    Result<Replica> replica =
+        open_replica(context, options.replica, std::move(*store), bar.callback());
     if (!replica.ok()) return {replica.status(), {}, {}, false};
     return pull_and_notify(&*replica, &*notifier, options.replica.copy_on_write, options.version);
   };

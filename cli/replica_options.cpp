@@ -19,7 +19,8 @@ std::string from_to(const PullReport& report) {
 
 void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
                          LogLevel usual) {
-  verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, or a folder")->required();
+  verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, ship://HOST:PORT, or a folder")
+      ->required();
   verb->add_option("LOCAL", options->local,
                    "the folder of the local checkpoint; it is made if it does not exist")
       ->required();
@@ -49,9 +50,7 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
 }
 
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
-                             Progress progress) {
-  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
-                      open_store(options.store, options.store_options));
+                             std::shared_ptr<Store> store, Progress progress) {
   ReplicaOptions how;
   how.limits.threads = context.threads;
   how.repair = !options.no_repair;

@@ -28,7 +28,7 @@ struct ReplicaVerbOptions {
 void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
                          LogLevel usual);
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
-                             Progress progress);
+                             std::shared_ptr<Store> store, Progress progress);
 
 // What came of one step. `status` is the first failure: of the pull, else of an engine.
 struct PullOutcome {

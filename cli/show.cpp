@@ -53,6 +53,7 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
   line("kind", full ? "full" + (m.reason.empty() ? "" : ": " + shown(m.reason))
                     : fmt::format("delta onto version {}, codec {}", *m.base, shown(m.codec)));
   if (!m.codec_reason.empty()) line("chosen", escape_controls(m.codec_reason));
+  if (!m.quantization.empty()) line("quantised", escape_controls(m.quantization));
   if (!m.origin.empty()) line("origin", escape_controls(m.origin));
   if (!full) {
     line("changed",
@@ -116,6 +117,7 @@ Json to_json(const Shown& shown_version) {
                {"base", or_null(m.base)}};
   if (!m.reason.empty()) json["reason"] = m.reason;
   if (!m.codec_reason.empty()) json["codec_reason"] = m.codec_reason;
+  if (!m.quantization.empty()) json["quantization"] = m.quantization;
   if (!m.origin.empty()) json["origin"] = m.origin;
   json.update(Json{{"created", m.created},
                    {"publisher", m.publisher},

@@ -122,13 +122,16 @@ Json show_heartbeat(const Context& context, const std::optional<uint64_t>& head,
   context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", shown_name(beat), name_width,
                           or_dash(beat.version), or_dash(lag), or_dash(beat.serving),
                           ago(beat.seen),
-                          beat.lease ? fmt::format(", fetching {}", beat.lease->to) : ""));
+                          beat.lease            ? fmt::format(", fetching {}", beat.lease->to)
+                          : !beat.error.empty() ? ", failed: " + escape_controls(beat.error)
+                                                : ""));
   Json json = {
       {"name", beat.name},         {"host", beat.host},
       {"pid", beat.pid},           {"version", optional_json(beat.version)},
       {"lag", optional_json(lag)}, {"serving", optional_json(beat.serving)},
       {"seen", beat.seen},         {"age_seconds", std::max<int64_t>(0, unix_now() - beat.seen)}};
   if (beat.lease) json["fetching"] = beat.lease->to;
+  if (!beat.error.empty()) json["error"] = beat.error;
   return json;
 }
 

@@ -55,6 +55,19 @@ void record_publish(const PublishReport& report, Metrics& to) {
       .observe(density);
 }
 
+void record_ship(const ShipReport& report, Metrics& to) {
+  double held = 0;
+  for (const Shipped& one : report.replicas) held += one.error.empty() ? 1 : 0;
+  to.gauge("deltawire_ship_replicas", "Replicas that a version was shipped to.")
+      .set(double(report.replicas.size()));
+  to.gauge("deltawire_ship_replicas_current", "Those of them that hold the newest version.")
+      .set(held);
+  to.counter("deltawire_ship_bytes_total", "Bytes that were sent to all replicas at once.")
+      .add(double(report.bytes));
+  to.counter("deltawire_ship_missed_total", "Versions that a replica did not hold in time.")
+      .add(double(report.replicas.size()) - held);
+}
+
 void record_pull(const PullReport& report, Metrics& to) {
   record_success("pull", report.seconds, report.phases, to);
   to.counter("deltawire_pulls_total", "Pulls by whether they changed the checkpoint.",
@@ -93,6 +106,19 @@ void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version, M
   const uint64_t have = version ? *version + 1 : 0;  // versions held, counting from version 0
   to.gauge("deltawire_lag_versions", "How many versions the checkpoint is behind the chain.")
       .set(*head + 1 > have ? double(*head + 1 - have) : 0);
+}
+
+void record_mirror(const Mirrored& mirrored, Metrics& to) {
+  record_success("mirror", mirrored.seconds, {}, to);
+  to.counter(
+        "deltawire_mirrored_total",
+        "Records that were copied into the mirror, by kind: delta (a version), merged, anchor.",
+        {{"kind", std::string(hop_kind_name(mirrored.kind))}})
+      .add();
+  to.counter("deltawire_mirrored_bytes_total", "Bytes of objects that were copied.")
+      .add(double(mirrored.bytes));
+  to.counter("deltawire_mirrored_objects_total", "Objects that were copied.")
+      .add(double(mirrored.num_objects - mirrored.num_there));
 }
 
 void record_engines(const NotifyOutcome& outcome, Metrics& to) {

@@ -6,8 +6,10 @@
 #include <string_view>
 
 #include "deltawire/metrics.h"
+#include "deltawire/mirror.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
+#include "deltawire/ship.h"
 #include "engine/notifier.h"
 
 namespace deltawire::cli {
@@ -19,6 +21,10 @@ void record_failure(std::string_view operation, const Status& status, Metrics& t
 // The chain's newest version as a replica sees it, and the replica's own: they make its lag.
 void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version,
                 Metrics& to = metrics());
+// What a mirror has copied with one step; its lag is record_lag()'s.
+void record_mirror(const Mirrored& mirrored, Metrics& to = metrics());
+// How many replicas are there, hold the newest version, and what went to them.
+void record_ship(const ShipReport& report, Metrics& to = metrics());
 void record_engines(const NotifyOutcome& outcome, Metrics& to = metrics());
 
 }  // namespace deltawire::cli

@@ -53,10 +53,20 @@ std::filesystem::path PublishVerbOptions::snapshot_of(const std::string& run) co
   return place.per_run ? place.folder / run : place.folder;
 }
 
-Result<Publisher> open_publisher(const PublishVerbOptions& options) {
-  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store,
-                      open_store(options.store, options.store_options));
-  return Publisher::open(std::move(store), options.publish);
+// Replicas stay while a publisher is opened anew.
+Result<Publisher> open_publisher(const Context& context, PublishVerbOptions* options) {
+  std::shared_ptr<Store> store;
+  if (!options->shipper) {
+    DW_ASSIGN_OR_RETURN(store, open_store(options->store, options->store_options));
+  }
+  if (!options->ship.address.empty()) {
+    if (!options->shipper) {
+      DW_ASSIGN_OR_RETURN(options->shipper, open_shipper(context, std::move(store), options->ship,
+                                                         options->publish.keys));
+    }
+    store = options->shipper->store();
+  }
+  return Publisher::open(std::move(store), options->publish);
 }
 
 }  // namespace deltawire::cli

@@ -7,6 +7,7 @@
 #include "cli/context.h"
 #include "cli/log_options.h"
 #include "cli/metrics_options.h"
+#include "cli/publish/ship_options.h"
 #include "deltawire/publisher.h"
 
 namespace deltawire::cli {
@@ -23,6 +24,8 @@ struct PublishVerbOptions {
   bool watch = false, once = false;
   double settle = 2, interval = 1;
   MetricsOptions metrics;
+  ShipVerbOptions ship;
+  std::shared_ptr<Shipper> shipper;  // once there is one
 
   // What is left to do after parsing.
   Status complete(const Context& context);
@@ -30,7 +33,7 @@ struct PublishVerbOptions {
   std::filesystem::path snapshot_of(const std::string& run) const;
 };
 
-Result<Publisher> open_publisher(const PublishVerbOptions& options);
+Result<Publisher> open_publisher(const Context& context, PublishVerbOptions* options);
 
 // Publishes every checkpoint that appears in a folder, until it is told to stop.
 int watch(const Context& context, PublishVerbOptions& options);

@@ -21,15 +21,21 @@ int publish(const Context& context, PublishVerbOptions& options) {
   if (const Status status = options.complete(context); !status.ok()) return context.fail(status);
   start_log(options.log);
   if (options.watch) return watch(context, options);
+  std::optional<ShipReport> shipped;
   const Result<PublishReport> report = [&]() -> Result<PublishReport> {
     ProgressBar bar(context, "publish");
     options.publish.progress = bar.callback();
-    DW_ASSIGN_OR_RETURN(Publisher publisher, open_publisher(options));
-    return publisher.publish_checkpoint(options.checkpoint);
+    DW_ASSIGN_OR_RETURN(Publisher publisher, open_publisher(context, &options));
+    DW_ASSIGN_OR_RETURN(PublishReport made, publisher.publish_checkpoint(options.checkpoint));
+    if (options.shipper) shipped = settle_ship(*options.shipper, &made);
+    return made;
   }();
   if (!report.ok()) return context.fail(explain(report.status()));
-  context.emit(to_json(*report));
+  nlohmann::ordered_json json = to_json(*report);
+  if (shipped) json["ship"] = to_json(*shipped);
+  context.emit(json);
   say_report(context, *report);
+  if (shipped) context.say("ship      " + one_line(*shipped));
   return context.succeed();
 }
 
@@ -42,6 +48,8 @@ void add_publish(Command& app, Context& context, Call* call) {
       "  deltawire publish step-200/ s3://bucket/run7 --endpoint https://s3.example\n"
       "  deltawire publish step-300/ /mnt/shared/run7 --anchor-every 50 --codec tight --json\n"
       "  deltawire publish --watch checkpoints/ /mnt/shared/run7    every one that appears there\n"
+      "  deltawire publish --watch checkpoints/ /mnt/shared/run7 --ship 10.0.0.1:7000 "
+      "--ship-secret-file secret\n"
       "With --watch and --json, one object per version.");
   auto options = std::make_shared<PublishVerbOptions>();
   PublishOptions& publish_options = options->publish;
@@ -105,6 +113,7 @@ void add_publish(Command& app, Context& context, Call* call) {
       ->needs(watching);
   verb->add_flag("--once", options->once, "with --watch: publish what is there and end")
       ->needs(watching);
+  add_ship_options(verb, &options->ship);
   add_metrics_options(verb, &options->metrics);
   add_log_options(verb, &options->log);
   add_threads(verb, context);

@@ -63,16 +63,22 @@ class Watcher {
     ProgressBar bar(context_, "publish");
     progress_ = bar.callback();
     if (!publisher_) {
-      DW_ASSIGN_OR_RETURN(Publisher opened, open_publisher(options_));
+      DW_ASSIGN_OR_RETURN(Publisher opened, open_publisher(context_, &options_));
       publisher_.emplace(std::move(opened));
       if (!publisher_->run().empty()) DW_RETURN_IF_ERROR(remember_by_run());
     }
     DW_ASSIGN_OR_RETURN(const auto ready, folder_.ready());
     for (const std::filesystem::path& checkpoint : ready) {
-      DW_ASSIGN_OR_RETURN(const PublishReport report, publisher_->publish_checkpoint(checkpoint));
+      DW_ASSIGN_OR_RETURN(PublishReport report, publisher_->publish_checkpoint(checkpoint));
+      std::optional<ShipReport> shipped;
+      if (options_.shipper) shipped = settle_ship(*options_.shipper, &report);
       record_publish(report);
-      context_.emit(with_path(report, checkpoint));
-      context_.say(checkpoint.filename().string() + "  " + one_line(report));
+      if (shipped) record_ship(*shipped);
+      nlohmann::ordered_json json = with_path(report, checkpoint);
+      if (shipped) json["ship"] = to_json(*shipped);
+      context_.emit(json);
+      context_.say(checkpoint.filename().string() + "  " + one_line(report) +
+                   (shipped ? "; " + one_line(*shipped) : ""));
       flush_out();
       for (const std::string& warning : report.warnings) {
         log_event(LogLevel::kWarning, "publish.warning", {{"warning", warning}});

@@ -99,6 +99,7 @@ struct Heartbeat {
   std::optional<Lease> lease = {};
   // None: nothing since its process began, or a replica that does not say it.
   std::optional<Fetched> fetched = {};
+  std::string error = {};  // why its last pull failed; empty: it did not
 
   bool operator==(const Heartbeat&) const = default;
 };

@@ -70,9 +70,9 @@ struct Ranks {
 };
 
 // Of a chain that follows another project's versions, number by number (deltawire/bridge.h).
-struct Mirror {
-  std::string origin = {};     // where versions come from; each manifest says it. Empty: no mirror
-  uint64_t first_version = 0;  // of a new run: those before it are not there
+struct Origin {
+  std::string place = {};         // where versions come from; each manifest says it. Empty: nowhere
+  uint64_t first_version = 0;     // of a new run: those before it are not there
   bool commit_unchanged = false;  // a version in which nothing changed is a version all the same
   // The tensors were made from the snapshot's: one that is damaged is not made anew behind the
   // caller's back (BaseMismatch).
@@ -85,7 +85,7 @@ struct PublishOptions {
   Keys keys;
   Ranks ranks;
   Hook hook_before_commit;
-  Mirror mirror;
+  Origin origin;
   Limits limits;
   CudaOptions cuda;
   // A codec's name; "auto": the smallest, for each tensor; "fastest": of tight, gaps and raw the
@@ -96,6 +96,10 @@ struct PublishOptions {
   // the store, though these are larger than packed ones.
   bool plain_files = false;
   uint64_t part_bytes = uint64_t{64} << 20;
+  // How the tensors were quantised before they were handed over: JSON. Every manifest says it. A
+  // run that was quantised otherwise is refused (InvalidArgument): its bytes would mean another
+  // thing. Empty: not at all.
+  std::string quantization = {};
   bool new_run = false;        // begin one though the snapshot says that the store held another
   bool single_writer = false;  // allow a store without conditional put
   Progress progress;

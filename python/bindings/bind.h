@@ -12,9 +12,14 @@ void bind_checkpoints(nanobind::module_& module);
 void bind_delta(nanobind::module_& module);
 void bind_chain(nanobind::module_& module);
 void bind_bridge(nanobind::module_& module);
+void bind_mirror(nanobind::module_& module);
 void bind_exchange(nanobind::module_& module);
 void bind_proof(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);
+void bind_carriers(nanobind::module_& module);
+void bind_hub(nanobind::module_& module);
+void bind_ship(nanobind::module_& module);
+void bind_shards(nanobind::module_& module);
 void bind_logging(nanobind::module_& module);
 
 }  // namespace deltawire::python

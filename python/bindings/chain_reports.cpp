@@ -46,6 +46,7 @@ Report to_python(const VersionRecord& record) {
   out["seconds"] = double(manifest.milliseconds) / 1000;
   out["codec"] = manifest.codec;
   out["codec_reason"] = manifest.codec_reason;
+  out["quantization"] = manifest.quantization;
   out["state"] = manifest.state.hex();
   out["manifest"] = record.digest.hex();
   out["parent"] = manifest.parent ? manifest.parent->hex() : "";

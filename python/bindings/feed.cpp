@@ -1,6 +1,5 @@
 #include "deltawire/feed.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -13,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "arrays.h"
 #include "bind.h"
 #include "calls.h"
 #include "deltawire/checkpoint.h"
@@ -49,17 +49,6 @@ LiveMap to_map(const std::vector<TensorTuple>& tensors, const std::vector<ArrayT
     }
   }
   return map;
-}
-
-// An array of numpy that owns the vector.
-template <class T>
-nb::object to_array(std::vector<T> values) {
-  auto kept = std::make_unique<std::vector<T>>(std::move(values));
-  T* const data = kept->data();
-  const size_t size = kept->size();
-  nb::capsule owner(kept.release(),
-                    [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
-  return nb::cast(nb::ndarray<nb::numpy, T>(data, {size}, owner));
 }
 
 nb::dict to_dict(const FeedStep& step) {

@@ -30,5 +30,10 @@ NB_MODULE(_core, module) {
   bind_feed(module);
   bind_chain(module);
   bind_bridge(module);
+  bind_mirror(module);
+  bind_carriers(module);
+  bind_hub(module);
+  bind_ship(module);
+  bind_shards(module);
   bind_logging(module);
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "buffer.h"
 #include "calls.h"
 #include "raised.h"
 #include "status.h"
@@ -16,24 +17,6 @@ namespace deltawire::python {
 namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;  // what is held at once
-
-// Memory of a Python object (bytes, a memoryview, an array), read where it is. With the GIL.
-class Buffer {
- public:
-  explicit Buffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  ~Buffer() { PyBuffer_Release(&view_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::span<const uint8_t> span() const {
-    return {static_cast<const uint8_t*>(view_.buf), size_t(view_.len)};
-  }
-
- private:
-  Py_buffer view_;
-};
 
 // Part of a body as Python's bytes, read straight into them: what is given to a store is the
 // store's to keep. With the GIL, which is let go of while the body is read.

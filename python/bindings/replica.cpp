@@ -47,7 +47,7 @@ std::optional<Report> state_of(ReplicaHandle& self) {
 // Python's deltawire._core.Watch: sleeps until something may have been published.
 class Watch {
  public:
-  explicit Watch(const StoreHandle& store) : store_(store.get()), watch_(*store_) {}
+  explicit Watch(const StoreHandle& store) : store_(store), watch_(*store_.get()) {}
 
   void wait(double seconds) {
     std::optional<nb::python_error> raised;
@@ -63,7 +63,7 @@ class Watch {
   }
 
  private:
-  const std::shared_ptr<Store> store_;
+  const StoreHandle store_;  // which ends without the GIL
   FollowWatch watch_;
 };
 

@@ -38,6 +38,15 @@ void put(const StoreHandle& handle, const std::string& name, nb::bytes data) {
 
 }  // namespace
 
+StoreHandle::~StoreHandle() {
+  if (store_ == nullptr) return;
+  if (getpid() != process_) {
+    static_cast<void>(new std::shared_ptr<Store>(std::move(store_)));  // its threads are not here
+  } else {
+    without_gil([&] { store_.reset(); });
+  }
+}
+
 const std::shared_ptr<Store>& StoreHandle::get() const {
   if (getpid() != process_) {
     throw StatusError(invalid_argument(store_->url() + ": opened by process " +
@@ -91,8 +100,8 @@ void bind_stores(nb::module_& module) {
       "open_store",
       [](const std::string& url, const std::string& endpoint, const std::string& region,
          bool virtual_host, const std::string& ca_file, unsigned connections,
-         uint64_t multipart_bytes, double call_timeout_seconds, unsigned retries,
-         uint64_t max_bytes_per_second) {
+         uint64_t multipart_bytes, double call_timeout_seconds, const std::string& secret_file,
+         const std::string& behind, unsigned retries, uint64_t max_bytes_per_second) {
         StoreOptions options;
         options.endpoint = endpoint;
         options.region = region;
@@ -101,13 +110,16 @@ void bind_stores(nb::module_& module) {
         options.connections = connections;
         options.multipart_bytes = multipart_bytes;
         options.call_timeout_seconds = call_timeout_seconds;
+        options.secret_file = secret_file;
+        options.behind = behind;
         options.retries = retries;
         options.max_bytes_per_second = max_bytes_per_second;
         return StoreHandle(unwrap(without_gil([&] { return open_store(url, options); })));
       },
       nb::arg("url"), nb::arg("endpoint"), nb::arg("region"), nb::arg("virtual_host"),
       nb::arg("ca_file"), nb::arg("connections"), nb::arg("multipart_bytes"),
-      nb::arg("call_timeout_seconds"), nb::arg("retries"), nb::arg("max_bytes_per_second"));
+      nb::arg("call_timeout_seconds"), nb::arg("secret_file"), nb::arg("behind"),
+      nb::arg("retries"), nb::arg("max_bytes_per_second"));
   module.def(
       "adapt_store", [](nb::object store) { return StoreHandle(adapt_store(std::move(store))); },
       nb::arg("store"));

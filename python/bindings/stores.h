@@ -16,6 +16,10 @@ namespace nb = nanobind;
 class StoreHandle {
  public:
   explicit StoreHandle(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  StoreHandle(const StoreHandle&) = default;
+  StoreHandle(StoreHandle&&) = default;
+  // A store may have threads that end with it, and that log.
+  ~StoreHandle();
   // InvalidArgument in a forked child.
   const std::shared_ptr<Store>& get() const;
 

@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -196,6 +197,12 @@ void bind_tensors(nb::module_& module) {
       .def_ro("name", &Tensor::name)
       .def_prop_ro("dtype", [](const Tensor& self) { return std::string(dtype_name(self.dtype)); })
       .def_ro("shape", &Tensor::shape)
+      .def_prop_ro("box",
+                   [](const Tensor& self) {
+                     const Shape origin(self.shape.size(), 0);
+                     return self.box.whole() ? std::pair(origin, self.shape)
+                                             : std::pair(self.box.offset, self.box.extent);
+                   })
       .def_rw("unchanged", &Tensor::unchanged)
       .def_prop_ro("on_gpu", [](const Tensor& self) { return self.memory == Memory::kCuda; })
       .def_prop_ro("address", [](const Tensor& self) { return uintptr_t(self.bytes.data()); })

@@ -58,6 +58,7 @@ from deltawire.maintenance import (
     Plan,
     ReplicaStatus,
 )
+from deltawire.mirroring import Mirror, Mirrored, Repaired, mirror
 from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Ranks, Select
 from deltawire.proof import Proof
 from deltawire.publisher import Publisher
@@ -128,6 +129,8 @@ __all__ = [
     "Limits",
     "Manifest",
     "MergedDelta",
+    "Mirror",
+    "Mirrored",
     "NotFound",
     "ObjectInfo",
     "OutOfMemory",
@@ -138,6 +141,7 @@ __all__ = [
     "Publisher",
     "Pull",
     "Ranks",
+    "Repaired",
     "Replica",
     "ReplicaState",
     "ReplicaStatus",
@@ -160,6 +164,7 @@ __all__ = [
     "export_dialect",
     "import_dialect",
     "load",
+    "mirror",
     "open_store",
     "read_replica_state",
     "verify",

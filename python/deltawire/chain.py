@@ -62,6 +62,8 @@ class Manifest:
     codec: str
     codec_reason: str
     """Of `codec="fastest"`: why it was chosen."""
+    quantization: str
+    """How the weights were quantised, JSON, see docs/quantised.md; empty: they are the trainer's."""
     state: str
     manifest: str
     """sha-256 of this record."""

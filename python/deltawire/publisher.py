@@ -23,6 +23,7 @@ from deltawire.stores import StoreLike, store_handle
 from deltawire.tensors import Source
 
 if TYPE_CHECKING:
+    from deltawire.quantize import Quantizer
     from deltawire.torch import Tracker
 
 
@@ -51,6 +52,7 @@ class Publisher:
         *,
         dtype: Any = None,
         select: Select | None = None,
+        quantize: Any = None,
         tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
         snapshot_advance: Literal["auto", "now", "later"] = "auto",
@@ -73,6 +75,10 @@ class Publisher:
         `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, a torch module, or a callable that
         gives one (an iterable of pairs will do); `select` chooses among them and renames them. `dtype` is what floating point
         weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
+        With `quantize` versions are quantised checkpoints, as a folder of one says, a `quantization_config`, or a name
+        of `deltawire.quantize.FORMATS` (docs/quantised.md). Weights are rounded to `dtype`, or else to bfloat16, before they are
+        quantised. The settings are part of the run: a publisher with others is refused.
+
         With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
 
         `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
@@ -103,7 +109,10 @@ class Publisher:
         self._tensors = tensors
         self._store = store_handle(store)
         choice = Choice(select or Select(), cast_name(dtype))
-        self._reader = reader_for(tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory")
+        self._quantizer = _quantizer_of(quantize, choice)
+        self._reader = reader_for(
+            tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer
+        )
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
@@ -121,6 +130,7 @@ class Publisher:
             digest=digest,
             part_bytes=part_bytes,
             plain_files=plain_files,
+            quantization="" if self._quantizer is None else self._quantizer.settings,
             new_run=new_run,
             single_writer=single_writer,
             progress=callback_of(progress, "publish"),
@@ -214,10 +224,18 @@ class Publisher:
         return finish() if wait else self._flight.start(finish)
 
     def publish_checkpoint(self, checkpoint: str | os.PathLike[str]) -> Version:
-        """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before."""
+        """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before.
+
+        It is published as it is. With `quantize` it is a quantised one: the engine's own bytes, for a seed. If the trainer's
+        weights are known, `Version.warnings` says where quantising them does not give these bytes, with counts.
+        """
         self._land()
         self._reader.failed()  # the last version is not the model's
-        return Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
+        version = Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
+        if self._quantizer is None or self._tensors is None:
+            return version
+        unlike = self._reader.compare(self._tensors, os.fspath(checkpoint))
+        return replace(version, warnings=(*version.warnings, unlike)) if unlike else version
 
     def close(self) -> None:
         """Wait for the version that is on its way, then let go of snapshot and store. A second time does nothing."""
@@ -238,6 +256,14 @@ class Publisher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _quantizer_of(spec: Any, choice: Choice) -> Quantizer | None:
+    if spec is None:
+        return None
+    from deltawire.quantize import quantizer_of  # needs torch
+
+    return quantizer_of(spec, choice.cast or "BF16")
 
 
 def _snapshot_folder(snapshot: str | os.PathLike[str] | None) -> str | None:

@@ -33,6 +33,10 @@ class Reader:
         """The tensors as they are now."""
         return readable(self._choice.renamed(self._chosen(source)))
 
+    def compare(self, source: Source, checkpoint: str) -> str:
+        """Of a reader that quantises: where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
+        return ""
+
     def published(self) -> None:
         """What `read` gave last is the newest version."""
 
@@ -64,8 +68,8 @@ def cast(value: Any, dtype: str | None) -> Any:
 
 
 def reader_for(source: Source | None, choice: Choice, ranks: Ranks, **options: Any) -> Reader:
-    """One for torch where torch is in use; it is not imported to find out."""
-    if "torch" not in sys.modules:
+    """One for torch where torch is in use, or is needed to quantise; it is not imported to find out."""
+    if "torch" not in sys.modules and options.get("quantizer") is None:
         return Reader(choice, ranks)
     from deltawire.torch.reader import TorchReader
 

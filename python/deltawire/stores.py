@@ -145,6 +145,11 @@ class _BuiltinStore(Store):
         return f'<Store "{self.url}">'
 
 
+def built_in(handle: _core.Store) -> Store:
+    """A store of the library as people see it."""
+    return _BuiltinStore(handle)
+
+
 StoreLike = Union[str, "os.PathLike[str]", Store]
 """A path, a URL or a `Store`."""
 
@@ -159,12 +164,16 @@ def open_store(
     connections: int = 16,
     multipart_bytes: int = 16 << 20,
     call_timeout_seconds: float = 60,
+    secret_file: str = "",
+    behind: str = "",
     retries: int = 6,
     max_bytes_per_second: int = 0,
 ) -> Store:
-    """Open a built-in store: a path, `file:///PATH`, `s3://BUCKET/PREFIX` or `memory:NAME` (shared inside the process).
+    """Open a built-in store: a path, `file:///PATH`, `s3://BUCKET/PREFIX`, `ship://HOST:PORT` or `memory:NAME`.
 
-    `endpoint` to `call_timeout_seconds` are for S3 alone; credentials come from the environment, as AWS's tools have it.
+    `memory:` is shared inside the process. `ship://` is a publisher that ships (`deltawire.ship`): `secret_file` holds its
+    secret, `behind` is a store with the same chain. `endpoint` to `call_timeout_seconds` are for S3 alone; credentials come from
+    the environment, as AWS's tools have it.
 
     >>> import deltawire as dw
     >>> store = dw.open_store("memory:shelf")
@@ -184,6 +193,8 @@ def open_store(
             connections=connections,
             multipart_bytes=multipart_bytes,
             call_timeout_seconds=call_timeout_seconds,
+            secret_file=secret_file,
+            behind=_lasting(behind),
             retries=retries,
             max_bytes_per_second=max_bytes_per_second,
         )

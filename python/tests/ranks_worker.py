@@ -20,6 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch_states import published, state_bits
 
 import deltawire as dw
+from deltawire.quantize import quantize
 
 FOLDER = Path(sys.argv[1])
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -366,6 +367,19 @@ def shards_need_all_ranks() -> None:
     alone = dw.Publisher("memory:one")
     failure = failure_of(lambda: alone.publish({"w": shards_of(0)["rows"]}))
     assert 'tensor "w": is sharded, and this publisher is alone' in str(failure)
+
+
+def quantised() -> None:
+    """Shards of whole groups are quantised where they are; a scale of all of a tensor is refused, by every rank."""
+    torch.manual_seed(0)
+    model = fully_shard(nn.Sequential(nn.Linear(64, 32, bias=False), nn.Linear(32, 16, bias=False)))
+    publisher = dw.Publisher(str(FOLDER / "quantised"), model, quantize="int4-g32-asymmetric", **QUICK)
+    assert publisher.publish().number == 0
+    made = dict(quantize(whole(model.state_dict()), "int4-g32-asymmetric"))
+    if RANK == 0:
+        same(FOLDER / "quantised", made, 0)
+    failure = failure_of(lambda: dw.Publisher(str(FOLDER / "uncut"), model, quantize="nvfp4", **QUICK).publish())
+    assert "a scale of nvfp4 is of all of it" in str(failure)
 
 
 def guide() -> None:

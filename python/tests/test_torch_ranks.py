@@ -16,7 +16,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 WORKER = Path(__file__).with_name("ranks_worker.py")
 PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement", "proof_of_what_ranks_published"]
 BOTH = ["resume", "fsdp", *PLACEMENTS, "failure_before_the_store", "failure_in_the_store"]
-MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "guide"]
+MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "quantised", "guide"]
 REPLICAS = ["replica_of_fsdp", "replica_of_tensor_parallel"]
 REFUSALS = ["partial_sums_are_refused", "shards_need_all_ranks"]
 MESHES = ["hsdp", "fsdp_and_tensor_parallel", "replica_of_meshes"]

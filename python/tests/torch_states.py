@@ -22,7 +22,14 @@ def published(store: Any, version: int | None = None) -> dict[str, torch.Tensor]
     """A version of a chain, as a replica has it."""
     chain = dw.Chain(store)
     specs = chain.tensors(chain.head if version is None else version)
-    kinds = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
+    kinds = {
+        "F64": torch.float64,
+        "F32": torch.float32,
+        "F16": torch.float16,
+        "BF16": torch.bfloat16,
+        "I64": torch.int64,
+        "I32": torch.int32,
+    }
     mine = {spec.name: torch.zeros(spec.shape, dtype=kinds[spec.dtype]) for spec in specs}
     with dw.TensorReplica(store, mine, heartbeat=False) as replica:
         replica.pull(version)

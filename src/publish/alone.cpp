@@ -112,7 +112,7 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   report.num_changed_tensors = state.num_changed_tensors;
   report.num_elements = state.num_elements;
   report.num_changed = state.num_changed;
-  report.committed = !state.unchanged || options.mirror.commit_unchanged;
+  report.committed = !state.unchanged || options.origin.commit_unchanged;
   if (!report.committed) {
     report.version = head->manifest.version;
     return source ? source->check() : Status();

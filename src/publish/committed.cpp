@@ -18,7 +18,7 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   } else if (manifest.version != 0) {
     manifest.parent = digest_of(DigestKind::kSha256, {});  // of nothing: there is none
   }
-  manifest.origin = options.mirror.origin;
+  manifest.origin = options.origin.place;
   manifest.created = utc_now();
   manifest.publisher = process_name();
   if (head && draft->state.schema == schema) {
@@ -31,6 +31,7 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   const bool delta = manifest.kind == VersionKind::kDelta;
   manifest.codec = delta ? draft->codec.codec : options.codec;
   if (delta) manifest.codec_reason = draft->codec.reason;
+  manifest.quantization = options.quantization;
   manifest.files = draft->sides->list();
   draft->sides->keep();
   const uint64_t bytes = manifest.part_bytes();
@@ -81,7 +82,7 @@ void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, Pu
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
   // What was not needed to publish is not made now, but for the seed: it is what comes next.
-  if (!snapshot && (anchors == nullptr || version != options.mirror.first_version)) return;
+  if (!snapshot && (anchors == nullptr || version != options.origin.first_version)) return;
   const double begin = clock.now();
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
   const auto advance = [&]() -> Status {

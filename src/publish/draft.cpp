@@ -134,7 +134,7 @@ Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const Ful
   DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
   Result<Draft> draft = draft_delta(tensors, source, keep, clock, full_reason, report);
   if (draft.ok() || draft.status().code() != Code::kBaseMismatch || on_disk == nullptr ||
-      options.mirror.made_from_snapshot) {
+      options.origin.made_from_snapshot) {
     return draft;
   }
   report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +

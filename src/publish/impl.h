@@ -129,7 +129,7 @@ struct Publisher::Impl {
     return head ? ParentState{&head->manifest, &schema} : ParentState{};
   }
   uint64_t next_version() const {
-    return head ? head->manifest.version + 1 : options.mirror.first_version;
+    return head ? head->manifest.version + 1 : options.origin.first_version;
   }
   DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 

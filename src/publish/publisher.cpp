@@ -48,6 +48,15 @@ Status check_options(const PublishOptions& options) {
   return check_encode_options(options.codec, options.digest, kFastest);
 }
 
+// A run that is not quantised may become so: its seed can be another tool's quantised checkpoint.
+Status check_quantization(const std::string& ours, const Manifest& upon) {
+  if (upon.quantization.empty() || upon.quantization == ours) return {};
+  return invalid_argument("version " + std::to_string(upon.version) + " is quantised as " +
+                          upon.quantization + ", and this publisher " +
+                          (ours.empty() ? "does not quantise" : "quantises as " + ours) +
+                          "; replicas would mix the two");
+}
+
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
                                                const Contents& contents) {
   std::map<std::string, WholeTensor> by_name;
@@ -106,6 +115,7 @@ Status Publisher::Impl::read_head() {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
     // Rank 0 alone commits.
     if (options.ranks.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
+    DW_RETURN_IF_ERROR(check_quantization(options.quantization, found->manifest));
   }
   const bool same = head && found && head->digest == found->digest;
   if (!same) {

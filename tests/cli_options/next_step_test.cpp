@@ -8,7 +8,7 @@ namespace {
 
 TEST(NextStep, EveryCodeHasOne) {
   for (int code = int(Code::kInvalidArgument); code <= int(Code::kInternal); ++code) {
-    for (const char* verb : {"", "pull", "apply"}) {
+    for (const char* verb : {"", "pull", "apply", "import", "export"}) {
       EXPECT_NE(next_step(Status(Code(code), "x: went wrong"), verb), "") << code << " " << verb;
     }
   }
@@ -35,6 +35,18 @@ TEST(NextStep, ADamagedFileIsNotADamagedChain) {
   const Status local = base_mismatch("replica/model.safetensors: header runs past the end");
   EXPECT_EQ(next_step(local, "pull"),
             "deltawire pull STORE LOCAL, without --no-repair, repairs a replica");
+}
+
+TEST(NextStep, ImportAndExportAreNoReplicas) {
+  const Status cut = corruption("deltas/weight_v000002: too short");
+  EXPECT_EQ(next_step(cut, "import"),
+            "of SRC: copy the version again; of STORE: deltawire fsck STORE lists it");
+  EXPECT_EQ(next_step(not_found("deltas: version 2"), "import"),
+            "deltawire inspect SRC lists their versions");
+  EXPECT_EQ(next_step(base_mismatch("dst: holds another run"), "export"),
+            "export to an empty place");
+  EXPECT_EQ(next_step(out_of_memory("patching"), "import"),
+            "repeat it with less: --memory, --threads");
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
       app.parse({"--notify", "sglang=http://a:1", "--exec", "x y", "--notify", "vllm=http://b:2",
                  "--notify-timeout", "1.5", "--notify-retries", "0"});
   EXPECT_EQ(parsed.text, "");
-  EXPECT_EQ(options.timeout_seconds, 1.5);
-  EXPECT_EQ(options.retries, 0U);
+  EXPECT_EQ(options.limits.timeout_seconds, 1.5);
+  EXPECT_EQ(options.limits.retries, 0U);
   auto notifier = make_notifier(options);
   ASSERT_TRUE(notifier.ok()) << notifier.status().to_string();
   EXPECT_EQ(notifier->size(), 3U);
@@ -61,7 +61,7 @@ TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
   HttpScript server(HttpScript::Json{{"POST /pause_generation", {{{"status", 200}}}}});
   NotifyOptions options;
   options.notify = {"sglang=" + server.url()};
-  options.retries = 0;
+  options.limits.retries = 0;
   ::setenv("DELTAWIRE_ENGINE_API_KEY", "s3cr3t", 1);
   auto notifier = make_notifier(options);
   ::unsetenv("DELTAWIRE_ENGINE_API_KEY");

@@ -54,4 +54,5 @@ until grep -q 'version 3' events; do sleep 0.05; done
 kill -TERM $pid; wait $pid; echo "exit $?"
 cut -c1-60 waiting.txt
 sed -E 's/^[^ ]* //' events
-deltawire import slime-gen1 gen1 waiting | cut -c1-60
+deltawire import slime-gen1 gen1 waiting 2>events | cut -c1-60
+sed -E 's/^[^ ]* //' events

@@ -6,6 +6,10 @@ diff -r run again
 deltawire simulate --params 1M --steps 2 --seed 2 -o other -q
 cmp run/v0.safetensors other/v0.safetensors
 
+# Masters: the trainer's own F32. All weights move at every step; rounded to BF16, as many change as in `run`.
+deltawire simulate --params 1M --steps 2 --masters -o masters
+sha256sum masters/*
+
 # Shards: the same tensors in several files with an index.
 deltawire simulate --params 1M --steps 1 --shards 3 -o sharded
 find sharded -type f | sort

@@ -1,0 +1,63 @@
+#include "cli/step_loop.h"
+
+#include <chrono>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/context.h"
+#include "cli/metrics/record.h"
+#include "replica/follow_watch.h"
+
+namespace deltawire::cli {
+namespace {
+
+// What no later attempt can change: the command line, or a source that is not what it was.
+bool ends_loop(const Status& status) {
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+    case Code::kUnsupported:
+    case Code::kConflict:
+    case Code::kBaseMismatch:
+    case Code::kInternal:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void sleep_in_loop(double seconds) {
+  const double end = now_seconds() + seconds;
+  while (!was_interrupted() && now_seconds() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+}  // namespace
+
+Status StepLoop::run() const {
+  unsigned failures = 0;
+  while (!was_interrupted()) {
+    const Result<bool> moved = round();
+    if (moved.ok()) {
+      failures = 0;
+      if (done() || (!*moved && !follow)) return {};
+      if (*moved) continue;
+      const double pause = follow_jitter(interval);
+      wait ? wait(pause) : sleep_in_loop(pause);
+      continue;
+    }
+    const Status& status = moved.status();
+    // Who is told to stop waits for nobody any more: a store that then has no answer is not ill.
+    const bool gave_up = status.code() == Code::kCancelled || status.code() == Code::kUnavailable;
+    if (gave_up && was_interrupted()) return follow ? Status() : status;
+    record_failure(operation, status);
+    if (!follow || ends_loop(status)) return status;
+    reopen();
+    const double pause = follow_backoff(failures++, interval);
+    log_event(LogLevel::kError, failed, {{"error", status}, {"retry_in_seconds", pause}});
+    sleep_in_loop(pause);
+  }
+  return follow ? Status() : cancelled("stopped on request");
+}
+
+}  // namespace deltawire::cli

@@ -1,0 +1,92 @@
+"""Ranks as processes of their own, forked from one that has torch already: importing it takes seconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+FORMING_SECONDS = 120.0  # a busy machine
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["deltawire.torch.groups"])
+
+
+class Rank:
+    """What a rank's function is given: who it is, and how to tell the others something before there is a group."""
+
+    def __init__(self, rank: int, size: int, pipe: Connection) -> None:
+        self.rank, self.size, self._pipe = rank, size, pipe
+
+    def told(self, words: Any = None) -> Any:
+        """What rank 0 said; all of them call it."""
+        if self.rank == 0:
+            self._pipe.send(("told", words))
+        return self._pipe.recv()
+
+    def carrier(self, backend: str = "gloo") -> Any:
+        """A group of all of them."""
+        from deltawire.torch.groups import TorchBackend
+
+        made = TorchBackend(backend)
+        if self.rank == 0:
+            gathering = made.open(self.size, "127.0.0.1", FORMING_SECONDS)
+            self.told(gathering.ticket)
+            return gathering.finish(FORMING_SECONDS)
+        return made.enter(self.told(), self.rank, self.size, FORMING_SECONDS)
+
+
+def run_ranks(size: int, call: Callable[..., Any], *args: Any) -> list[Any]:
+    """What `call(rank, *args)` gave on each; None for one that died. What any of them raised is raised here."""
+    pipes, processes = [], []
+    for rank in range(size):
+        ours, theirs = _context.Pipe()
+        process = _context.Process(target=_run, args=(rank, size, theirs, call, args), daemon=True)
+        process.start()
+        theirs.close()
+        pipes.append(ours)
+        processes.append(process)
+    try:
+        results = [_Pending] * size
+        while _Pending in results:
+            for ready in multiprocessing.connection.wait([p for p, r in zip(pipes, results, strict=True) if r is _Pending], 240):
+                rank = pipes.index(ready)
+                try:
+                    kind, words = ready.recv()
+                except EOFError:
+                    kind, words = "done", None
+                if kind == "told":
+                    for pipe in pipes:
+                        pipe.send(words)
+                elif kind == "raised":
+                    raise AssertionError(f"rank {rank}:\n{words}")
+                else:
+                    results[rank] = words
+        return results
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+class _Pending:
+    pass
+
+
+def _run(rank: int, size: int, pipe: Connection, call: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        pipe.send(("done", call(Rank(rank, size, pipe), *args)))
+    except BaseException:
+        pipe.send(("raised", traceback.format_exc()))
+
+
+def error_of(call: Callable[[], Any]) -> str:
+    """What it raises, in words."""
+    import deltawire as dw
+
+    try:
+        result = call()
+    except dw.Error as error:
+        return f"{type(error).__name__}: {error.message}"
+    raise AssertionError(f"no failure, but {result}")

@@ -1,0 +1,324 @@
+"""Quantised versions: what a BF16 trainer publishes is what a quantised checkpoint holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
+
+import deltawire as dw  # noqa: E402
+from deltawire.quantize import FORMATS, quantize  # noqa: E402
+from deltawire.quantize.files import quantize_checkpoint  # noqa: E402
+
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+DENSE = [name for name in FORMATS if name != "gpt-oss-mxfp4"]
+
+
+def model(seed: int = 0, dtype: Any = None) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    state = {"model.embed_tokens.weight": torch.randn(64, 256), "lm_head.weight": torch.randn(64, 256)}
+    state["model.norm.weight"] = torch.ones(256)
+    for layer in range(2):
+        for part in ATTENTION:
+            state[f"model.layers.{layer}.self_attn.{part}.weight"] = torch.randn(256, 256) * 0.02
+        for part in "gate_proj", "up_proj":
+            state[f"model.layers.{layer}.mlp.{part}.weight"] = torch.randn(384, 256) * 0.02
+        state[f"model.layers.{layer}.mlp.down_proj.weight"] = torch.randn(256, 384) * 0.02
+        state[f"model.layers.{layer}.input_layernorm.weight"] = torch.ones(256)
+    return {name: tensor.to(dtype or torch.bfloat16) for name, tensor in state.items()}
+
+
+def step(state: dict[str, Any], size: float = 3e-6) -> None:
+    for tensor in state.values():
+        tensor += (torch.randn(tensor.shape) * size).to(tensor.dtype)
+
+
+def save(folder: Path, state: dict[str, Any], config: Any = None) -> Path:
+    folder.mkdir()
+    safetensors.save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({} if config is None else {"quantization_config": config}))
+    return folder
+
+
+def load(folder: Path) -> dict[str, Any]:
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in safetensors.load_file(file).items()}
+
+
+def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        other = theirs[name]
+        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
+        assert torch.equal(tensor.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8)), name
+
+
+@pytest.mark.parametrize("format", DENSE)
+def test_a_replica_holds_what_the_weights_are_quantised_to(tmp_path: Path, format: str) -> None:
+    weights = model()
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, weights, quantize=format) as publisher:
+        seed = publisher.publish()
+        step(weights)
+        version = publisher.publish()
+    assert (seed.full, version.full, version.number) == (True, False, 1)
+    assert 0 < version.num_changed < version.num_elements
+    with dw.Replica(store, tmp_path / "local") as replica:
+        assert replica.pull().version == 1
+    assert_same(load(tmp_path / "local"), dict(quantize(weights, format)))
+    manifest = dw.Chain(store)[1]
+    settings = json.loads(manifest.quantization)
+    assert settings["from"] == "BF16"
+    assert settings["groups"][0]["targets"] == ["Linear"]
+
+
+def test_nothing_changed_in_quantised_bytes_is_no_version() -> None:
+    weights = model()
+    with dw.Publisher("memory:quantised-still", weights, quantize="int4-g32") as publisher:
+        publisher.publish()
+        name = "model.layers.0.mlp.up_proj.weight"
+        weights[name].view(torch.int16)[5, 5] += 1  # one place of BF16: no other code
+        before, after = publisher.publish(), dict(quantize(weights, "int4-g32"))
+    assert not before.committed
+    assert after.keys() == {tensor.name for tensor in dw.Chain("memory:quantised-still").tensors(0)}
+
+
+def test_masters_are_published_as_their_rounded_weights_are(tmp_path: Path) -> None:
+    masters = model(dtype=torch.float32)
+    rounded = {name: tensor.bfloat16() for name, tensor in masters.items()}
+    stores = [str(tmp_path / name) for name in ("masters", "rounded")]
+    for store, weights in zip(stores, [masters, rounded], strict=True):
+        with dw.Publisher(store, weights, dtype=torch.bfloat16, quantize="fp8-block") as publisher:
+            publisher.publish()
+    assert len({dw.Chain(store)[0].state for store in stores}) == 1
+    with dw.Publisher("memory:quantised-f32", masters, quantize="fp8-block") as publisher:
+        publisher.publish()  # no dtype: what is not quantised stays as it is
+    dtypes = {tensor.name: tensor.dtype for tensor in dw.Chain("memory:quantised-f32").tensors(0)}
+    assert (dtypes["model.norm.weight"], dtypes["model.layers.0.mlp.up_proj.weight"]) == ("F32", "F8_E4M3")
+
+
+def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+    weights, store = model(), str(tmp_path)
+    with dw.Publisher(store, weights, quantize="fp8-block") as publisher:
+        publisher.publish()
+    for other, words in {
+        "fp8-block-ue8m0": '"power_of_two":true',
+        "int4-g32": '"format":"int4"',
+        None: "does not quantise",
+    }.items():
+        with pytest.raises(dw.InvalidArgument, match='is quantised as {"from":"BF16"') as caught:
+            dw.Publisher(store, weights, quantize=other)
+        assert words in str(caught.value)
+    with pytest.raises(dw.InvalidArgument, match='"from":"F16"'):
+        dw.Publisher(store, weights, quantize="fp8-block", dtype=torch.float16)
+    with dw.Publisher(store, weights, quantize=FORMATS["fp8-block"]) as publisher:  # the same in other words
+        assert not publisher.publish().committed
+    assert dw.Chain(store).head == 0
+
+
+def test_the_seed_is_the_engines_checkpoint(tmp_path: Path) -> None:
+    weights = model()
+    engine = save(tmp_path / "engine", dict(quantize(weights, "nvfp4")), FORMATS["nvfp4"])
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, weights, quantize=engine) as publisher:
+        seed = publisher.publish_checkpoint(engine)
+        assert seed.warnings == ()
+        assert not publisher.publish().committed  # the trainer's weights are quantised to the same bytes
+        step(weights)
+        assert publisher.publish().number == 1
+    assert dw.Chain(store)[0].quantization == dw.Chain(store)[1].quantization != ""
+
+
+def test_a_seed_that_the_weights_do_not_give_is_told_by_tensor(tmp_path: Path) -> None:
+    weights = model()
+    state = dict(quantize(weights, "fp8-block"))
+    name = "model.layers.1.mlp.up_proj.weight"
+    state[name] = state[name].clone()
+    state[name].view(torch.uint8)[7, :3] ^= 1
+    engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
+    with dw.Publisher(str(tmp_path / "store"), weights, quantize=engine) as publisher:
+        seed = publisher.publish_checkpoint(engine)
+        assert len(seed.warnings) == 1
+        assert "3 elements of 1 tensors differ" in seed.warnings[0]
+        assert f"{name}: 3 of {384 * 256:,}" in seed.warnings[0]
+        version = publisher.publish()
+    assert (version.full, version.num_changed) == (False, 3)
+
+
+def test_a_seed_of_another_tool_may_have_no_settings(tmp_path: Path) -> None:
+    weights = model()
+    engine = save(tmp_path / "engine", dict(quantize(weights, "mxfp8")), FORMATS["mxfp8"])
+    store = str(tmp_path / "store")
+    with dw.Publisher(store) as publisher:
+        publisher.publish_checkpoint(engine)
+    assert dw.Chain(store)[0].quantization == ""
+    step(weights)
+    with dw.Publisher(store, weights, quantize=engine) as publisher:
+        version = publisher.publish()
+    assert (version.number, version.full) == (1, False)
+    assert json.loads(dw.Chain(store)[1].quantization)["groups"][0]["format"] == "mxfp8"
+
+
+def test_like_brings_scales_of_activations_and_dtypes(tmp_path: Path) -> None:
+    weights = model(dtype=torch.float32)
+    state = dict(quantize(weights, "nvfp4"))
+    state = {
+        name: tensor.bfloat16() if tensor.dtype == torch.float32 and tensor.dim() else tensor for name, tensor in state.items()
+    }
+    state["model.layers.0.mlp.up_proj.input_scale"] = torch.tensor(0.25)
+    # An exception that no list names: the checkpoint has it in BF16.
+    plain = "model.layers.1.mlp.down_proj"
+    for suffix in "weight", "weight_scale", "weight_scale_2":
+        del state[f"{plain}.{suffix}"]
+    state[f"{plain}.weight"] = weights[f"{plain}.weight"].bfloat16()
+    engine = save(tmp_path / "engine", state, FORMATS["nvfp4"])
+    assert_same(dict(quantize(weights, engine)), state)
+
+
+def test_int4_has_the_shapes_dtype_of_the_checkpoint(tmp_path: Path) -> None:
+    state = dict(quantize(model(), "int4-g32"))
+    state = {name: tensor.int() if name.endswith("weight_shape") else tensor for name, tensor in state.items()}
+    engine = save(tmp_path / "engine", state, FORMATS["int4-g32"])
+    assert_same(dict(quantize(model(), engine)), state)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (
+            lambda state: state.pop("model.layers.0.mlp.up_proj.weight_scale_inv"),
+            'has no "model.layers.0.mlp.up_proj.weight_scale_inv"',
+        ),
+        (lambda state: state.pop("model.norm.weight"), "has no such tensor"),
+        (lambda state: state.update({"model.norm.weight": torch.ones(8)}), r"is \[256\], and in .* \[8\]"),
+        (
+            lambda state: state.update({"model.layers.0.mlp.up_proj.weight_scale_inv": torch.ones(3, 2).bfloat16()}),
+            "is BF16",
+        ),
+    ],
+)
+def test_a_checkpoint_that_lacks_something_is_refused_by_name(tmp_path: Path, spoil: Any, words: str) -> None:
+    state = dict(quantize(model(), "fp8-block"))
+    spoil(state)
+    engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
+    with pytest.raises(dw.InvalidArgument, match=words) as caught:
+        dict(quantize(model(), engine))
+    assert caught.value.tensor is not None
+
+
+def test_folders_that_are_no_quantised_checkpoints_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(dw.NotFound, match="no quantization_config"):
+        dw.Publisher("memory:none", model(), quantize=save(tmp_path / "plain", model()))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(dw.NotFound, match="no safetensors files"):
+        dw.Publisher("memory:none", model(), quantize=tmp_path / "empty")
+    bad = save(tmp_path / "bad", {}, FORMATS["fp8-block"])
+    (bad / "config.json").write_text("{")
+    with pytest.raises(dw.InvalidArgument, match="is no JSON"):
+        dw.Publisher("memory:none", model(), quantize=bad)
+    (bad / "model.safetensors").write_bytes(b"\xff" * 8)
+    with pytest.raises(dw.Corruption, match="model.safetensors"):
+        dw.Publisher("memory:none", model(), quantize=bad)
+
+
+def test_a_failure_publishes_nothing_and_names_the_tensor(tmp_path: Path) -> None:
+    weights, store = model(), str(tmp_path)
+    with dw.Publisher(store, weights, quantize="fp8-block") as publisher:
+        publisher.publish()
+        name = "model.layers.1.self_attn.o_proj.weight"
+        weights[name][0, 0] = float("nan")
+        with pytest.raises(dw.InvalidArgument, match="NaN") as caught:
+            publisher.publish()
+        assert caught.value.tensor == name
+        weights[name][0, 0] = 0.5
+        assert publisher.publish().number == 1
+    assert dw.Chain(store).head == 1
+
+
+def test_what_nobody_touched_is_not_compared() -> None:
+    layers = torch.nn.ModuleDict({part: torch.nn.Linear(64, 64, bias=False) for part in ("gate_proj", "up_proj", "down_proj")})
+    optimizer = torch.optim.SGD(layers["up_proj"].parameters(), lr=1.0)
+    layers["gate_proj"].requires_grad_(False)
+    layers["down_proj"].requires_grad_(False)
+    with dw.Publisher("memory:quantised-tracked", layers, quantize="nvfp4", tracker=dw.torch.track(optimizer)) as publisher:
+        publisher.publish()
+        layers["up_proj"].weight.grad = -torch.full((64, 64), 1.0)
+        optimizer.step()  # the amax that gate and up share grows
+        publisher.publish()
+    changed = dw.Chain("memory:quantised-tracked").changes(1)
+    assert "gate_proj.weight_scale_2" in changed
+    assert not any(name.startswith("down_proj") for name in changed)
+    local = {name: torch.zeros_like(tensor) for name, tensor in quantize(dict(layers.state_dict()), "nvfp4")}
+    with dw.TensorReplica("memory:quantised-tracked", local) as replica:
+        replica.pull()
+    assert_same(local, dict(quantize(dict(layers.state_dict()), "nvfp4")))
+
+
+def test_boxes_of_ranks_are_quantised_where_no_block_is_cut(tmp_path: Path) -> None:
+    weights, store = model(), str(tmp_path)
+    name = "model.layers.0.mlp.up_proj.weight"
+    only = {name: weights[name]}
+
+    def boxes(rank: int) -> list[tuple[str, Any]]:
+        rows = slice(0, 128) if rank == 0 else slice(128, 384)
+        return [(name, dw.Tensor(weights[name][rows], shape=(384, 256), offset=(rows.start, 0)))]
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    def publish(rank: int) -> int:
+        ranks = dw.Ranks(rank=rank, world=2, timeout_seconds=60)
+        with dw.Publisher(store, boxes(rank), quantize="int4-g32-asymmetric", ranks=ranks) as publisher:
+            return publisher.publish().number
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(publish, range(2))) == [0, 0]
+    with dw.Replica(store, tmp_path / "local") as replica:
+        replica.pull()
+    assert_same(load(tmp_path / "local"), dict(quantize(only, "int4-g32-asymmetric")))
+
+
+def test_numpy_arrays_are_quantised_too() -> None:
+    import numpy as np
+
+    weights = {"a.up_proj.weight": np.ones((128, 128), np.float32), "a.norm.weight": np.ones(128, np.float32)}
+    with dw.Publisher("memory:quantised-numpy", weights, quantize="fp8-block") as publisher:
+        publisher.publish()
+    names = [tensor.name for tensor in dw.Chain("memory:quantised-numpy").tensors(0)]
+    assert names == ["a.norm.weight", "a.up_proj.weight", "a.up_proj.weight_scale_inv"]
+
+
+def command(*arguments: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "deltawire", "quantize", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_writes_a_checkpoint_that_is_its_own_like(tmp_path: Path) -> None:
+    plain = save(tmp_path / "plain", model())
+    (plain / "tokenizer.json").write_text("{}")
+    done = command(plain, tmp_path / "fp8", "--format", "fp8-block", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["tensors"], report["quantised"], report["files"]) == (19, 14, 1)
+    assert_same(load(tmp_path / "fp8"), dict(quantize(model(), "fp8-block")))
+    assert json.loads((tmp_path / "fp8/config.json").read_text())["quantization_config"] == FORMATS["fp8-block"]
+    assert (tmp_path / "fp8/tokenizer.json").exists()
+    again = quantize_checkpoint(plain, tmp_path / "again", tmp_path / "fp8", file_bytes=1 << 19)
+    assert again["files"] > 1
+    assert dw.verify(tmp_path / "fp8", tmp_path / "again")
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    plain = save(tmp_path / "plain", model())
+    done = command(plain, plain, "--format", "fp8-block")
+    assert (done.returncode, done.stderr) == (2, f"error: invalid argument: {plain}: already exists\n")
+    assert command(tmp_path / "nothing", tmp_path / "out", "--format", "fp8-block").returncode == 4
+    assert command(plain, tmp_path / "out").returncode == 2
+    assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain"]

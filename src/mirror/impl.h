@@ -1,0 +1,69 @@
+// What a Mirror keeps between two steps.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/work_folder.h"
+#include "chain/chain.h"
+#include "chain/names.h"
+#include "deltawire/mirror.h"
+#include "mirror/added_hops.h"
+#include "mirror/copy_objects.h"
+#include "mirror/far_end.h"
+#include "mirror/starting_point.h"
+#include "replica/beat.h"
+
+namespace deltawire {
+
+// The bytes of a version's record, and what they say.
+struct ReadVersion {
+  std::string text;
+  VersionRecord record;
+};
+// NotFound when the chain does not have it any more, or not yet.
+Result<ReadVersion> read_whole_version(const Chain& chain, uint64_t version);
+
+struct Mirror::Impl {
+  Impl(const Chain& source_, std::shared_ptr<Store> store_, MirrorOptions options_)
+      : source(source_), store(std::move(store_)), options(std::move(options_)) {}
+
+  const Chain source;
+  const std::shared_ptr<Store> store;
+  const MirrorOptions options;
+  std::optional<uint64_t> last, head;
+
+  Result<std::optional<Mirrored>> next();
+  Result<MirrorRepair> repair();
+
+ private:
+  Status begin();
+  Status check_history();
+  Status make_work_folder();
+  void make_beat();
+  ObjectCopier copier(bool verify) const;
+
+  Result<std::optional<StartingPoint>> plan();
+  Result<std::optional<Mirrored>> copy_version(const StartingPoint& start);
+  Status copy_anchor(const HopName& anchor, Mirrored* report);
+  Result<std::optional<Mirrored>> copy_hop(const HopName& hop);
+  Result<bool> fits_mirror(const HopRecord& hop);
+  Result<std::optional<GcReport>> collect();
+  Result<std::vector<PartRef>> objects_of_hop(const HopName& hop);
+
+  std::optional<FarEnd> far;  // once it has been looked at
+  std::optional<WorkFolder> temporary;
+  std::filesystem::path folder;
+  Digest last_digest;  // of the manifest of `last`
+  // What that names, if we have copied it: the next one shares its schema, and mostly its files
+  // beside the weights, and as long as `last` is there they are.
+  std::set<std::string> last_names;
+  AddedHops hops;
+  std::unique_ptr<ReplicaBeat> beat;
+};
+
+}  // namespace deltawire

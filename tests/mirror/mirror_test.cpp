@@ -1,0 +1,502 @@
+#include "deltawire/mirror.h"
+
+#include <gtest/gtest.h>
+#include <atomic>
+
+#include "chain/fsck.h"
+#include "chain/heartbeat.h"
+#include "chain/keys.h"
+#include "chain/names.h"
+#include "chain/retention.h"
+#include "deltawire/maintain.h"
+#include "deltawire/publisher.h"
+#include "deltawire/replica.h"
+#include "store/faulty_store.h"
+#include "store/memory_store.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
+#include "support/test_chain.h"
+
+namespace deltawire {
+namespace {
+
+using testing::HookedStore;
+using testing::Model;
+using testing::objects_of;
+using testing::TempFolder;
+using testing::TestChain;
+
+using Numbers = std::vector<uint64_t>;
+
+// What travels: everything but HEAD and what readers and gc leave.
+std::map<std::string, std::string> chain_objects(Store& store) {
+  std::map<std::string, std::string> objects;
+  for (const std::string& name : objects_of(store, "")) {
+    if (name == kHeadName || name.starts_with(kReplicaPrefix) || name.starts_with(kPinPrefix) ||
+        name.starts_with(kTrashPrefix)) {
+      continue;
+    }
+    objects[name] = store.get(name, uint64_t{1} << 30).value();
+  }
+  return objects;
+}
+
+class MirrorTest : public ::testing::Test {
+ protected:
+  // Versions 0 ... num - 1.
+  void publish(uint64_t num) {
+    for (uint64_t i = 0; i < num; ++i) {
+      if (published_ == 0) {
+        source.publish_full(model.tensors);
+      } else {
+        model.step();
+        source.publish_delta(model.tensors);
+      }
+      ++published_;
+    }
+  }
+
+  Result<std::vector<Mirrored>> run(const std::shared_ptr<Store>& to, MirrorOptions options = {},
+                                    std::shared_ptr<Store> from = nullptr) {
+    options.work = work.path();
+    DW_ASSIGN_OR_RETURN(const Chain chain,
+                        Chain::open(from ? std::move(from) : store, Keys{.trust = trust}));
+    DW_ASSIGN_OR_RETURN(Mirror mirror, Mirror::open(chain, to, std::move(options)));
+    std::vector<Mirrored> all;
+    while (true) {
+      DW_ASSIGN_OR_RETURN(const std::optional<Mirrored> one, mirror.next());
+      if (!one) return all;
+      all.push_back(*one);
+    }
+  }
+  Status status_of_run(const std::shared_ptr<Store>& to, MirrorOptions options = {}) {
+    return run(to, std::move(options)).status();
+  }
+
+  Numbers versions(const std::shared_ptr<Store>& in) {
+    return Chain::open(in, {}).value().versions().value();
+  }
+  ::testing::AssertionResult is_sound(const std::shared_ptr<Store>& in) {
+    const auto report = fsck_chain(Chain::open(in, {}).value(), {});
+    if (!report.ok()) return ::testing::AssertionFailure() << report.status().to_string();
+    if (report->clean()) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
+           << (report->problems.empty() ? report->warnings : report->problems).front();
+  }
+  // A pull from the mirror gives what was published.
+  ::testing::AssertionResult pulls(const std::shared_ptr<Store>& from, uint64_t version) {
+    const TempFolder local;
+    ReplicaOptions options;
+    options.heartbeat = false;
+    options.limits.threads = 1;
+    auto replica = Replica::open(from, local.path() / "ckpt", options);
+    if (!replica.ok()) return ::testing::AssertionFailure() << replica.status().to_string();
+    PullGoal goal;
+    goal.version = version;
+    const auto pulled = replica->pull(goal);
+    if (!pulled.ok()) return ::testing::AssertionFailure() << pulled.status().to_string();
+    return testing::is_identical(pulled->path, source.checkpoint(version));
+  }
+  void damage(Store& in, const std::string& object) {
+    std::string bytes = in.get(object, 1 << 30).value();
+    bytes.back() ^= 1;
+    ASSERT_TRUE(in.put(object, MemoryBody(bytes)).ok());
+  }
+  const std::string& part_of(uint64_t version) {
+    return source.record(version).manifest.parts.front().name;
+  }
+
+  TempFolder work;
+  std::filesystem::path trust;
+  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+  std::shared_ptr<Store> other = std::make_shared<MemoryStore>();
+  TestChain source{store};
+  Model model = Model::make();
+
+ private:
+  uint64_t published_ = 0;
+};
+
+TEST_F(MirrorTest, AllOfItByteForByte) {
+  publish(6);
+  source.add_merged(0, 4);
+  source.add_anchor(3);
+  MirrorOptions options;
+  options.all = true;
+  const auto copied = run(other, options);
+  ASSERT_TRUE(copied.ok()) << copied.status().to_string();
+  ASSERT_EQ(copied->size(), 8U);
+  EXPECT_EQ(copied->at(0).version, 0U);
+  EXPECT_EQ(copied->at(5).version, 5U);
+  EXPECT_EQ(copied->at(6).kind, HopKind::kAnchor);
+  EXPECT_EQ(copied->at(7).kind, HopKind::kMerged);
+  EXPECT_EQ(chain_objects(*store), chain_objects(*other));
+  EXPECT_TRUE(is_sound(other));
+  for (uint64_t version = 0; version < 6; ++version) EXPECT_TRUE(pulls(other, version));
+  // Nothing is copied twice.
+  EXPECT_TRUE(run(other, options)->empty());
+}
+
+TEST_F(MirrorTest, BeginsAtTheNewestAnchor) {
+  publish(5);
+  source.add_anchor(3);
+  const auto copied = run(other);
+  ASSERT_TRUE(copied.ok()) << copied.status().to_string();
+  EXPECT_EQ(versions(other), (Numbers{3, 4}));
+  EXPECT_TRUE(copied->front().begins);
+  EXPECT_TRUE(pulls(other, 3));
+  EXPECT_TRUE(pulls(other, 4));
+  EXPECT_TRUE(is_sound(other));
+  // A merged delta from a version that is not there does not come.
+  source.add_merged(1, 4);
+  EXPECT_TRUE(run(other)->empty());
+}
+
+TEST_F(MirrorTest, BeginsSinceAVersion) {
+  publish(8);
+  source.add_anchor(2);
+  source.add_anchor(6);
+  MirrorOptions options;
+  options.since = 4;
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  EXPECT_EQ(versions(other), (Numbers{2, 3, 4, 5, 6, 7}));
+  EXPECT_TRUE(is_sound(other));
+  options.since = 20;
+  const auto late = std::make_shared<MemoryStore>();
+  EXPECT_EQ(status_of_run(late, options).code(), Code::kNotFound);
+}
+
+TEST_F(MirrorTest, SinceLeavesOutWhatIsDamaged) {
+  publish(3);
+  ASSERT_TRUE(status_of_run(other).ok());
+  publish(4);
+  source.add_anchor(5);
+  damage(*store, part_of(4));
+  const Status status = status_of_run(other);
+  EXPECT_EQ(status.code(), Code::kCorruption);
+  EXPECT_NE(status.message().find(part_of(4)), std::string::npos) << status.message();
+  EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 3}));
+  MirrorOptions options;
+  options.since = 6;
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 3, 5, 6}));
+  EXPECT_TRUE(pulls(other, 6));
+}
+
+TEST_F(MirrorTest, ATreeOfThreeIsTheSame) {
+  publish(4);
+  source.add_anchor(2);
+  MirrorOptions options;
+  options.all = true;
+  const auto leaf = std::make_shared<MemoryStore>();
+  ASSERT_TRUE(run(other, options).ok());
+  ASSERT_TRUE(run(leaf, options, other).ok());
+  EXPECT_EQ(chain_objects(*store), chain_objects(*leaf));
+  publish(2);
+  EXPECT_TRUE(run(leaf, options, other)->empty());
+  ASSERT_TRUE(run(other, options).ok());
+  ASSERT_TRUE(run(leaf, options, other).ok());
+  EXPECT_EQ(chain_objects(*store), chain_objects(*leaf));
+  EXPECT_TRUE(pulls(leaf, 5));
+}
+
+TEST_F(MirrorTest, AnotherRunIsRefusedBeforeAnythingIsWritten) {
+  publish(2);
+  TestChain stranger{other};
+  stranger.publish_full(model.tensors);
+  const auto before = objects_of(*other, "");
+  EXPECT_EQ(status_of_run(other).code(), Code::kBaseMismatch);
+  EXPECT_EQ(objects_of(*other, ""), before);
+}
+
+TEST_F(MirrorTest, OneStoreIsNoMirrorOfItself) {
+  publish(1);
+  EXPECT_EQ(status_of_run(store).code(), Code::kInvalidArgument);
+}
+
+TEST_F(MirrorTest, VersionsWithoutARunAreRefused) {
+  publish(2);
+  ASSERT_TRUE(status_of_run(other).ok());
+  ASSERT_TRUE(other->remove(kRunName).ok());
+  EXPECT_EQ(status_of_run(other).code(), Code::kCorruption);
+}
+
+TEST_F(MirrorTest, AMirrorThatIsAheadIsNamed) {
+  publish(4);
+  ASSERT_TRUE(status_of_run(other).ok());
+  const auto lost = source.lose_after(1);
+  const auto before = chain_objects(*other);
+  EXPECT_EQ(status_of_run(other).code(), Code::kNotFound);
+  EXPECT_EQ(chain_objects(*other), before);
+  source.put_back(lost);
+  EXPECT_TRUE(run(other)->empty());
+}
+
+TEST_F(MirrorTest, AnotherHistoryIsNamed) {
+  publish(4);
+  ASSERT_TRUE(status_of_run(other).ok());
+  source.lose_after(2);
+  model.step();
+  source.publish_delta(model.tensors);
+  const auto before = chain_objects(*other);
+  EXPECT_EQ(status_of_run(other).code(), Code::kCorruption);
+  model.step();
+  source.publish_delta(model.tensors);
+  EXPECT_EQ(status_of_run(other).code(), Code::kCorruption);
+  EXPECT_EQ(chain_objects(*other), before);
+}
+
+TEST_F(MirrorTest, DamageAtTheSourceDoesNotTravel) {
+  publish(3);
+  damage(*store, part_of(1));
+  const Status status = status_of_run(other);
+  EXPECT_EQ(status.code(), Code::kCorruption);
+  EXPECT_NE(status.message().find(part_of(1)), std::string::npos) << status.message();
+  EXPECT_EQ(versions(other), (Numbers{0}));
+  EXPECT_FALSE(other->stat(part_of(1)).ok());
+  damage(*store, part_of(1));  // and back
+  ASSERT_TRUE(status_of_run(other).ok());
+  EXPECT_EQ(chain_objects(*store), chain_objects(*other));
+}
+
+TEST_F(MirrorTest, APartThatIsGoneIsNamed) {
+  publish(3);
+  ASSERT_TRUE(store->remove(part_of(2)).ok());
+  const Status status = status_of_run(other);
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_NE(status.message().find(part_of(2)), std::string::npos) << status.message();
+  EXPECT_EQ(versions(other), (Numbers{0, 1}));
+}
+
+TEST_F(MirrorTest, ADamagedHopIsLeftOut) {
+  publish(4);
+  source.add_merged(0, 3);
+  for (const std::string& name : objects_of(*store, kHopPrefix)) damage(*store, name);
+  ASSERT_TRUE(status_of_run(other).ok());
+  EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 3}));
+  EXPECT_TRUE(objects_of(*other, kHopPrefix).empty());
+}
+
+TEST_F(MirrorTest, WhatWasLeftHalfDoneIsChecked) {
+  publish(3);
+  ASSERT_TRUE(status_of_run(other).ok());
+  publish(2);
+  // One is there, one was cut off, and one has its size but other bytes.
+  const PartRef whole = source.record(3).manifest.parts.front();
+  const std::string bytes = store->get(whole.name, 1 << 30).value();
+  ASSERT_TRUE(other->put(whole.name, MemoryBody(bytes.substr(1))).ok());
+  const std::string last = store->get(part_of(4), 1 << 30).value();
+  ASSERT_TRUE(other->put(part_of(4), MemoryBody(last)).ok());
+  const auto copied = run(other);
+  ASSERT_TRUE(copied.ok());
+  EXPECT_EQ(copied->at(0).num_there, 1U);  // the schema
+  EXPECT_EQ(copied->at(1).num_there, 2U);
+  EXPECT_EQ(chain_objects(*store), chain_objects(*other));
+}
+
+TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
+  publish(3);
+  source.add_anchor(2);
+  MirrorOptions options;
+  options.all = true;
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  damage(*other, part_of(1));
+  ASSERT_TRUE(other->remove(part_of(2)).ok());
+  EXPECT_FALSE(is_sound(other));
+  auto mirror = Mirror::open(source.chain(), other, options);
+  ASSERT_TRUE(mirror.ok());
+  const auto repaired = mirror->repair();
+  ASSERT_TRUE(repaired.ok()) << repaired.status().to_string();
+  EXPECT_EQ(repaired->num_repaired, 2U);
+  EXPECT_EQ(repaired->num_versions, 3U);
+  EXPECT_EQ(repaired->num_hops, 1U);
+  EXPECT_TRUE(is_sound(other));
+  damage(*other, part_of(1));
+  ASSERT_TRUE(store->remove(part_of(1)).ok());
+  EXPECT_EQ(mirror->repair().status().code(), Code::kNotFound);
+}
+
+TEST_F(MirrorTest, RetentionOfItsOwn) {
+  publish(6);
+  source.add_anchor(4);
+  MirrorOptions options;
+  options.all = true;
+  GcOptions keep;
+  keep.keep = 1;
+  keep.grace_seconds = 0;
+  options.keep = keep;
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  EXPECT_EQ(versions(other).size(), 6U);  // no anchor but the seed leads to them yet
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  publish(2);
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  EXPECT_EQ(versions(other), (Numbers{4, 5, 6, 7}));
+  EXPECT_EQ(versions(store).size(), 8U);
+  // What it removed does not come back, and neither does what leads from there.
+  source.add_merged(1, 6);
+  EXPECT_TRUE(run(other, options)->empty());
+  EXPECT_EQ(versions(other), (Numbers{4, 5, 6, 7}));
+  EXPECT_TRUE(is_sound(other));
+  EXPECT_TRUE(pulls(other, 7));
+}
+
+TEST_F(MirrorTest, GoesOnBehindWhatTheSourceRemoved) {
+  publish(3);
+  ASSERT_TRUE(status_of_run(other).ok());
+  publish(6);
+  source.add_anchor(6);
+  ASSERT_TRUE(source.chain().collect_garbage({.keep = 2, .grace_seconds = 0}).ok());
+  ASSERT_EQ(versions(store), (Numbers{6, 7, 8}));
+  const auto copied = run(other);
+  ASSERT_TRUE(copied.ok()) << copied.status().to_string();
+  EXPECT_TRUE(copied->front().begins);
+  EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 6, 7, 8}));
+  EXPECT_TRUE(pulls(other, 8));
+  EXPECT_TRUE(is_sound(other));
+}
+
+// The source's gc removes a version between its record and its parts.
+TEST_F(MirrorTest, ASourceThatIsPrunedMeanwhileIsPlannedAgain) {
+  publish(6);
+  source.add_anchor(4);
+  const auto hooked = std::make_shared<HookedStore>(store);
+  std::atomic<bool> pruned = false;
+  hooked->before_get = [&](std::string_view name) -> Status {
+    if (name == part_of(1) && !pruned.exchange(true)) {
+      for (const uint64_t version : {0, 1, 2, 3}) {
+        EXPECT_TRUE(store->remove(manifest_name(version)).ok());
+        EXPECT_TRUE(store->remove(part_of(version)).ok());
+      }
+    }
+    return {};
+  };
+  MirrorOptions options;
+  options.all = true;
+  const auto copied = run(other, options, hooked);
+  ASSERT_TRUE(copied.ok()) << copied.status().to_string();
+  EXPECT_TRUE(pruned);
+  EXPECT_EQ(versions(other), (Numbers{0, 4, 5}));
+  EXPECT_TRUE(pulls(other, 5));
+}
+
+// Two copy the same version at once, and one is faster.
+TEST_F(MirrorTest, TwoIntoOneMirror) {
+  publish(4);
+  const auto hooked = std::make_shared<HookedStore>(other);
+  bool overtaken = false;
+  hooked->before_put = [&](std::string_view name) -> Status {
+    if (!overtaken && name == manifest_name(1)) {
+      overtaken = true;
+      EXPECT_TRUE(status_of_run(other).ok());
+    }
+    return {};
+  };
+  ASSERT_TRUE(status_of_run(hooked).ok());
+  EXPECT_TRUE(overtaken);
+  EXPECT_EQ(chain_objects(*store), chain_objects(*other));
+}
+
+TEST_F(MirrorTest, APublisherInTheMirrorIsNoticed) {
+  publish(3);
+  ASSERT_TRUE(status_of_run(other).ok());
+  publish(2);
+  const auto hooked = std::make_shared<HookedStore>(other);
+  hooked->before_put = [&](std::string_view name) -> Status {
+    if (name != manifest_name(3)) return {};
+    const std::string text = store->get(manifest_name(2), 1 << 20).value();
+    return other->put(name, MemoryBody(text));
+  };
+  EXPECT_EQ(status_of_run(hooked).code(), Code::kConflict);
+}
+
+TEST_F(MirrorTest, EveryFaultEndsInTheSameChain) {
+  publish(5);
+  source.add_anchor(3);
+  source.add_merged(0, 4);
+  MirrorOptions options;
+  options.all = true;
+  options.heartbeat = false;
+  for (const char* spec : {"unavailable:p=0.05:seed=1", "unavailable:p=0.1:seed=2",
+                           "duplicate:p=0.3:seed=4", "flip:p=0.03:seed=5", "twice:p=0.3:seed=6"}) {
+    SCOPED_TRACE(spec);
+    const auto to = std::make_shared<MemoryStore>();
+    const auto parsed = parse_faults(spec);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+    const auto near = std::make_shared<FaultyStore>(store, *parsed);
+    const auto far = std::make_shared<FaultyStore>(to, *parsed);
+    Status last = unavailable("not tried");
+    bool same = false;  // a hop that seemed damaged is left out, for now
+    for (int attempt = 0; attempt < 1000 && !same; ++attempt) {
+      last = run(far, options, near).status();
+      same = last.ok() && chain_objects(*to) == chain_objects(*store);
+    }
+    EXPECT_TRUE(last.ok()) << last.to_string();
+    EXPECT_EQ(chain_objects(*to), chain_objects(*store));
+    EXPECT_TRUE(is_sound(to));
+  }
+}
+
+TEST_F(MirrorTest, AStoreWithoutConditionalPutNeedsOneWriter) {
+  publish(3);
+  const auto hooked = std::make_shared<HookedStore>(other);
+  hooked->can.put_if_absent = false;
+  EXPECT_EQ(status_of_run(hooked).code(), Code::kUnsupported);
+  MirrorOptions options;
+  options.single_writer = true;
+  ASSERT_TRUE(status_of_run(hooked, options).ok());
+  EXPECT_EQ(chain_objects(*store), chain_objects(*other));
+}
+
+TEST_F(MirrorTest, ItIsSeenInTheSource) {
+  publish(2);
+  MirrorOptions options;
+  options.name = "eu";
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  const auto beats = source.chain().replicas();
+  ASSERT_TRUE(beats.ok());
+  ASSERT_EQ(beats->size(), 1U);
+  EXPECT_EQ(beats->front().heartbeat->name, "eu");
+  EXPECT_EQ(beats->front().heartbeat->version, 1U);
+  EXPECT_TRUE(objects_of(*other, kReplicaPrefix).empty());
+}
+
+TEST_F(MirrorTest, AStrangersSchemaNameIsNotWritten) {
+  publish(1);
+  source.tamper = [](Manifest* manifest) { manifest->schema.name = "run.json"; };
+  model.step();
+  source.publish_delta(model.tensors);
+  const std::string run_text = store->get(kRunName, 1 << 16).value();
+  EXPECT_EQ(status_of_run(other).code(), Code::kCorruption);
+  EXPECT_EQ(other->get(kRunName, 1 << 16).value(), run_text);
+  EXPECT_EQ(versions(other), (Numbers{0}));
+}
+
+TEST_F(MirrorTest, SignaturesHoldAndStrangersAreRefused) {
+  const TempFolder keys;
+  for (const char* name : {"mine", "other"}) {
+    ASSERT_TRUE(make_key_files(keys.path() / name).ok());
+  }
+  const auto signed_store = std::make_shared<MemoryStore>();
+  PublishOptions options;
+  options.limits.threads = 1;
+  options.keys.sign = keys.path() / "mine";
+  auto publisher = Publisher::open(signed_store, options);
+  ASSERT_TRUE(publisher.ok());
+  for (int i = 0; i < 3; ++i) {
+    model.step();
+    ASSERT_TRUE(publisher->publish(model.views()).ok());
+  }
+  trust = keys.path() / "other.pub";
+  EXPECT_EQ(run(other, {}, signed_store).status().code(), Code::kCorruption);
+  EXPECT_TRUE(objects_of(*other, kPartPrefix).empty());
+  EXPECT_TRUE(objects_of(*other, kManifestPrefix).empty());
+  trust = keys.path() / "mine.pub";
+  MirrorOptions all;
+  all.all = true;
+  ASSERT_TRUE(run(other, all, signed_store).ok());
+  EXPECT_EQ(chain_objects(*signed_store), chain_objects(*other));
+  EXPECT_TRUE(Chain::open(other, {.trust = trust})->version(2).ok());
+}
+
+}  // namespace
+}  // namespace deltawire
