@@ -11,12 +11,11 @@ namespace deltawire {
 namespace {
 
 using nccl::Message;
-using nccl::Round;
 
-std::vector<std::vector<size_t>> sizes_with(const std::vector<Round>& rounds, Message::Kind kind,
-                                            unsigned peer) {
+std::vector<std::vector<size_t>> sizes_with(const std::vector<nccl::Round>& rounds,
+                                            Message::Kind kind, unsigned peer) {
   std::vector<std::vector<size_t>> sizes;
-  for (const Round& round : rounds) {
+  for (const nccl::Round& round : rounds) {
     std::vector<size_t> of_round;
     for (const Message& message : round) {
       if (message.kind == kind && message.peer == peer) of_round.push_back(message.bytes.size());
@@ -45,7 +44,7 @@ TEST(NcclRounds, BothEndsCutAlikeAndInOrder) {
         }
       }
     }
-    std::vector<std::vector<Round>> rounds;
+    std::vector<std::vector<nccl::Round>> rounds;
     for (unsigned rank = 0; rank < kRanks; ++rank) {
       rounds.push_back(nccl::exchange_rounds(to[rank], from[rank], kShare));
     }
@@ -73,7 +72,7 @@ TEST(NcclRounds, PiecesAreTheSpansInOrder) {
   const std::vector<ToRank> to = {{1, std::span(memory).first(300)},
                                   {1, std::span(memory).subspan(300)}};
   const uint8_t* at = memory.data();
-  for (const Round& round : nccl::exchange_rounds(to, {}, 1000)) {
+  for (const nccl::Round& round : nccl::exchange_rounds(to, {}, 1000)) {
     for (const Message& message : round) {
       EXPECT_EQ(message.bytes.data(), at);
       at += message.bytes.size();
