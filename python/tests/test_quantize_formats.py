@@ -342,3 +342,22 @@ def test_vectors_and_integers_stay_as_they_are() -> None:
     ours = dict(quantize(model, "int4-g32"))
     assert ours.keys() == model.keys()
     assert all(ours[name] is model[name] for name in model)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_gpu_makes_the_same_bytes(references: dict[str, Any], format: str, dtype: Any) -> None:
+    for weights in "plain", "wide":
+        weight = references[f"{weights}/weight"].to(dtype)
+        rounded = "BF16" if dtype == torch.bfloat16 else "F32"
+        try:
+            of_cpu = made(weight, format, rounded=rounded)
+        except dw.Error as error:  # a GPU refuses what a CPU refuses
+            with pytest.raises(type(error)):
+                made(weight.cuda(), format, rounded=rounded)
+            continue
+        of_gpu = made(weight.cuda(), format, rounded=rounded)
+        assert of_gpu.keys() == of_cpu.keys()
+        for suffix, tensor in of_cpu.items():
+            assert_same(of_gpu[suffix].cpu(), tensor)
