@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from world import World, count_points
+from crash_world import World, count_points
 
 KILLED = -signal.SIGKILL
 LAST = 2

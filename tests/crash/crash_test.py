@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from world import World, count_points
+from crash_world import World, count_points
 
 KILLED = -signal.SIGKILL
 LATER = ("--snapshot-advance", "later")
