@@ -21,12 +21,12 @@ def kill(world):
     """SIGKILL at a random sync point of a random command; then it is started again."""
     name, (steps, command, version) = world.rng.choice(list(crash_test.scenarios().items()))
     checkpoints = crash_test.make_checkpoints(world.binary, world.weights, world.rng.randrange(1, 1 << 31))
-    inner = crash_test.World(world.binary, world.root / "world", checkpoints)
+    inner = crash_test.ChainWorld(world.binary, world.root / "world", checkpoints)
     (inner.root / "home").mkdir(parents=True)
     try:
         crash_test.prepare(inner, steps)
         told = [inner.head()]
-        points = crash_test.count_points(inner, command, world.root)
+        points = crash_test.count_points(inner, command, lambda copy: copy.check(told), world.root)
         for point in world.rng.sample(range(1, points + 1), min(points, 4)):
             copy = inner.copy(world.root / f"copy-{point}")
             died = copy.run(*command(copy), check=False, DELTAWIRE_CRASH_AT=str(point))
