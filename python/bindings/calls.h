@@ -56,7 +56,7 @@ class Owned {
     if (getpid() != process_) {
       static_cast<void>(value_.release());
     } else {
-      without_gil([&] { value_.reset(); });
+      let_go(std::move(value_));
     }
   }
   Owned(const Owned&) = delete;

@@ -14,6 +14,8 @@ namespace {
 // that began in its parent.
 std::atomic<int> calls{0};
 std::atomic<bool> ending{false};
+// Of this thread: GilTaken that live.
+thread_local int depth = 0;
 // The thread that ends the interpreter: it may call Python to the last.
 std::atomic<std::thread::id> last_thread;
 
@@ -61,6 +63,7 @@ GilTaken::GilTaken() {
   try {
     state_ = PyGILState_Ensure();
     taken_ = true;
+    ++depth;
   } catch (...) {
     sleep_for_ever();
   }
@@ -68,9 +71,12 @@ GilTaken::GilTaken() {
 
 GilTaken::~GilTaken() {
   if (!taken_) return;
+  --depth;
   PyGILState_Release(state_);
   --calls;
 }
+
+bool is_inside_a_callback() noexcept { return depth > 0; }
 
 void watch_for_the_end(nb::module_& module) {
   module.def("_end", &end);

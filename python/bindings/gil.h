@@ -10,6 +10,7 @@
 #include <cxxabi.h>
 #include <nanobind/nanobind.h>
 
+#include <thread>
 #include <utility>
 
 namespace deltawire::python {
@@ -47,11 +48,26 @@ class GilTaken {
   PyGILState_STATE state_{};
 };
 
+// Whether the library is calling Python in this thread.
+bool is_inside_a_callback() noexcept;
+
 // Runs `body`, which touches nothing of Python's, and lets other Python threads run meanwhile.
 template <class Body>
 auto without_gil(Body&& body) {
   const GilReleased released;
   return body();
+}
+
+// Ends what a pointer owns, whose threads may log until then. Python collects garbage in whichever
+// thread it runs, and that may be one of these, in a callback: it cannot wait for itself.
+template <class Pointer>
+void let_go(Pointer value) {
+  if (value == nullptr) return;
+  if (is_inside_a_callback()) {
+    std::thread([value = std::move(value)]() mutable { value.reset(); }).detach();
+  } else {
+    without_gil([&] { value.reset(); });
+  }
 }
 
 // body() with the GIL; `otherwise` when the interpreter is ending.

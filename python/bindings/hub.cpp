@@ -23,9 +23,7 @@ template <class T>
 class Shared {
  public:
   explicit Shared(std::shared_ptr<T> value) : value_(std::move(value)) {}
-  ~Shared() {
-    without_gil([&] { value_.reset(); });
-  }
+  ~Shared() { let_go(std::move(value_)); }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
   T* operator->() const { return value_.get(); }

@@ -43,7 +43,7 @@ StoreHandle::~StoreHandle() {
   if (getpid() != process_) {
     static_cast<void>(new std::shared_ptr<Store>(std::move(store_)));  // its threads are not here
   } else {
-    without_gil([&] { store_.reset(); });
+    let_go(std::move(store_));
   }
 }
 

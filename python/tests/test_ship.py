@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -168,3 +170,28 @@ def test_files_beside_the_weights_travel_too(tmp_path):
                 assert report.bytes > 0
                 assert report.warnings == ()
                 assert (tmp_path / "local" / "config.json").read_text() == f'{{"a": {step + 1}}}'
+
+
+def test_a_store_may_be_collected_in_a_thread_of_its_own() -> None:
+    """Python collects garbage wherever it runs: in a handler of `logging`, say, that a thread of the store calls."""
+    code = """
+import logging, threading, time
+import deltawire as dw
+
+shipper = dw.ship.serve("memory:collected")
+held, done = [dw.ship.join(shipper.address, timeout=5)], threading.Event()
+
+class Collects(logging.Handler):
+    def emit(self, record):
+        if record.event == "ship.publisher_away":
+            held.clear()
+            done.set()
+
+logging.getLogger("deltawire.events").addHandler(Collects())
+shipper.close()
+assert done.wait(60)
+time.sleep(0.5)
+print("goes on")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
