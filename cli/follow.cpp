@@ -133,14 +133,26 @@ class Follower {
   bool engine_failed_ = false;  // the last failure was an engine's, not the chain's or the disk's
 };
 
+// A publisher that ships may come later than its replicas.
+Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
+  for (;;) {
+    Result<std::shared_ptr<Store>> store =
+        open_store(options.replica.store, options.replica.store_options);
+    if (store.status().code() != Code::kUnavailable || options.once) return store;
+    record_failure("pull", store.status());
+    log_event(LogLevel::kError, "follow.failed", {{"error", store.status()}});
+    if (was_interrupted()) return cancelled("stopped on request");
+  }
+}
+
 int follow(const Context& context, const FollowArguments& options) {
   start_log(options.replica.log);
   Result<Notifier> notifier = make_notifier(options.replica.notify);
   if (!notifier.ok()) return context.fail(notifier.status());
   const auto metrics_server = start_metrics(options.metrics);
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
-  Result<std::shared_ptr<Store>> store =
-      open_store(options.replica.store, options.replica.store_options);
+  Result<std::shared_ptr<Store>> store = open_when_there(options);
+  if (!store.ok() && was_interrupted()) return context.succeed();
   if (!store.ok()) return context.fail(store.status());
   const Status status = Follower(context, options, &*notifier, std::move(*store)).run();
   if (!status.ok()) return context.fail(status);

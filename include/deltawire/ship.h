@@ -112,7 +112,8 @@ struct JoinOptions {
 // A store that holds what the publisher's holds. Only heartbeats can be put there. It joins again
 // by itself when the publisher was away; until then calls fail with Unavailable, unless `behind`
 // can answer. Follow watches (deltawire follow, Replica.follow) wake when a version is told.
-// Unavailable when nobody answers in time; InvalidArgument when the secrets differ.
+// Unavailable when nobody answers in time and nothing is behind; InvalidArgument when the secrets
+// differ.
 Result<std::shared_ptr<Store>> join_ship(JoinOptions options);
 
 // The first line of a file; empty without one. InvalidArgument when that is empty.

@@ -144,3 +144,15 @@ def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert found is not None
     assert (found.source, found.store, found.master_port) == ("gloo://h:7000", "", 7000)
     assert "words" not in repr(Settings.of({"store": "s", "local": "l", "secret": "words"}))
+
+
+def test_a_secret_is_the_first_line_of_its_file_as_for_the_program(tmp_path: Path) -> None:
+    from deltawire.engines.transport import secret_of
+
+    file = tmp_path / "secret"
+    for text in "of two words ", "of two words \n", "of two words \r\n# a note\n":
+        file.write_bytes(text.encode())
+        assert secret_of("", str(file)) == "of two words "
+    file.write_text("\nsecond")
+    with pytest.raises(dw.InvalidArgument, match="holds no secret"):
+        secret_of("", str(file))

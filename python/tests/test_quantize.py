@@ -322,3 +322,33 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert command(plain, tmp_path / "out").returncode == 2
     assert not (tmp_path / "out").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain"]
+
+
+def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
+    quantize_checkpoint(save(tmp_path / "plain", model()), tmp_path / "fp8", "fp8-block")
+    for format in "int4-g32", "fp8-block":  # codes are no weights: their scales would be lost
+        with pytest.raises(dw.InvalidArgument, match="quantised already"):
+            quantize_checkpoint(tmp_path / "fp8", tmp_path / "out", format)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    with pytest.raises(dw.InvalidArgument, match="q_proj.weight_scale_inv"):  # which scale would it be?
+        dict(quantize({name: torch.ones(128, 128), f"{name}_scale_inv": torch.ones(1, 1)}, "fp8-block"))
+    with pytest.raises(dw.InvalidArgument, match="none of its 1 tensors"):
+        quantize_checkpoint(save(tmp_path / "norm", {"norm.weight": torch.ones(8)}), tmp_path / "out", "fp8-block")
+    assert not (tmp_path / "out").exists()
+
+
+def test_nonsense_is_named(tmp_path: Path) -> None:
+    with pytest.raises(dw.InvalidArgument, match="q_proj.weight.*without an element"):
+        dict(quantize({"q_proj.weight": torch.ones(0, 256)}, "fp8-block"))
+    with pytest.raises(dw.Unsupported, match="quant_method"):
+        dict(quantize(model(), {"quant_method": ["fp8"]}))
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
+    groups = {"a": {"targets": ["re:(("], "weights": weights}}
+    with pytest.raises(dw.InvalidArgument, match="no regular expression"):
+        dict(quantize(model(), {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}))
+    folder = save(tmp_path / "plain", model())
+    for text in "{not json", "[]":
+        (folder / "config.json").write_text(text)
+        with pytest.raises(dw.InvalidArgument, match="config.json"):
+            quantize_checkpoint(folder, tmp_path / "out", "fp8-block")
+    assert not (tmp_path / "out").exists()

@@ -97,7 +97,7 @@ def test_the_url_opens_it_too(tmp_path):
 
 
 def test_what_is_wrong_is_said(tmp_path):
-    with pytest.raises(dw.NotFound, match="tcp"):
+    with pytest.raises(dw.InvalidArgument, match="tcp"):
         deltawire.ship.serve("memory:wrong-carrier", backend="pigeons")
     with pytest.raises(dw.InvalidArgument):
         deltawire.ship.serve("memory:open", address="0.0.0.0:0")

@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kLookForVersionsSeconds = 1;
 
-// All that a version names. Names come from the source: nothing but what they may be is written.
+}  // namespace
+
 Result<std::vector<PartRef>> objects_of(const Chain& chain, const Manifest& manifest) {
   std::vector<PartRef> objects = manifest.parts;
   for (const SideFile& file : manifest.files) objects.push_back(side_object(file));
@@ -24,8 +25,6 @@ Result<std::vector<PartRef>> objects_of(const Chain& chain, const Manifest& mani
   objects.push_back(manifest.schema);
   return objects;
 }
-
-}  // namespace
 
 Result<ReadVersion> read_whole_version(const Chain& chain, uint64_t version) {
   const std::string name = manifest_name(version);
@@ -192,9 +191,13 @@ Result<std::vector<PartRef>> Mirror::Impl::objects_of_hop(const HopName& hop) {
 }
 
 Result<MirrorRepair> Mirror::Impl::repair() {
+  far.reset();
+  DW_RETURN_IF_ERROR(open_far());
+  MirrorRepair found;
+  DW_ASSIGN_OR_RETURN(found.num_repaired, mend_versions());
+  far.reset();
   DW_RETURN_IF_ERROR(begin());
   const Chain& chain = far->chain();
-  MirrorRepair found;
   std::set<std::string> seen;  // versions share objects
   const auto look = [&](std::vector<PartRef> objects) -> Status {
     std::erase_if(objects, [&](const PartRef& object) { return !seen.insert(object.name).second; });

@@ -27,6 +27,8 @@ struct ReadVersion {
 };
 // NotFound when the chain does not have it any more, or not yet.
 Result<ReadVersion> read_whole_version(const Chain& chain, uint64_t version);
+// All that a version names. Names come from the source: nothing but what they may be is written.
+Result<std::vector<PartRef>> objects_of(const Chain& chain, const Manifest& manifest);
 
 struct Mirror::Impl {
   Impl(const Chain& source_, std::shared_ptr<Store> store_, MirrorOptions options_)
@@ -42,7 +44,10 @@ struct Mirror::Impl {
 
  private:
   Status begin();
+  Status open_far();
   Status check_history();
+  Result<uint64_t> mend_versions();
+  Status put_mended(const ReadVersion& read);
   Status make_work_folder();
   void make_beat();
   ObjectCopier copier(bool verify) const;

@@ -27,12 +27,17 @@ bool is_one_store(const Store& a, const Store& b) {
 
 Status Mirror::Impl::begin() {
   if (far) return {};
-  DW_RETURN_IF_ERROR(make_work_folder());
-  DW_ASSIGN_OR_RETURN(FarEnd opened, FarEnd::open(source, store, options.single_writer));
-  far.emplace(std::move(opened));
+  DW_RETURN_IF_ERROR(open_far());
   Status status = check_history();
   if (!status.ok()) far.reset();
   return status;
+}
+
+Status Mirror::Impl::open_far() {
+  DW_RETURN_IF_ERROR(make_work_folder());
+  DW_ASSIGN_OR_RETURN(FarEnd opened, FarEnd::open(source, store, options.single_writer));
+  far.emplace(std::move(opened));
+  return {};
 }
 
 // Whether the source has what the mirror holds, and it is the same.

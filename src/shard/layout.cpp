@@ -12,6 +12,9 @@
 namespace deltawire {
 namespace {
 
+// Far more than there is, and little enough to count bits and to add up ranks.
+constexpr uint64_t kMaxShardTensorBytes = uint64_t{1} << 48;
+
 std::string place_of(const ShardTensor& tensor) { return "tensor " + quote(tensor.name); }
 
 bool before(const ShardPiece& a, const ShardPiece& b) {
@@ -28,7 +31,12 @@ Status check_form(const ShardTensor& tensor) {
                             " dimensions, at most " + std::to_string(kMaxDimensions) +
                             " are supported");
   }
-  return tensor_size_bytes(tensor.dtype, tensor.shape).status().at(place_of(tensor));
+  const Result<uint64_t> bytes = tensor_size_bytes(tensor.dtype, tensor.shape);
+  if (bytes.ok() && *bytes > kMaxShardTensorBytes) {
+    return invalid_argument(place_of(tensor) + ": " + shape_to_string(tensor.shape) +
+                            " is larger than any tensor");
+  }
+  return Status(bytes.status()).at(place_of(tensor));
 }
 
 // New numbers of the tensors, by old ones.

@@ -21,10 +21,21 @@ std::chrono::duration<double> client_seconds(double seconds) {
 HubClient::HubClient(MemberOptions options, Told told)
     : options_(std::move(options)), told_(std::move(told)) {}
 
-Result<std::unique_ptr<HubClient>> HubClient::join(MemberOptions options, Told told) {
-  DW_ASSIGN_OR_RETURN(std::unique_ptr<Member> member, Member::join(options));
+Result<std::unique_ptr<HubClient>> HubClient::join(MemberOptions options, Told told,
+                                                   bool may_be_away) {
+  MemberOptions first = options;
+  if (may_be_away) first.timeout_seconds = std::min(first.timeout_seconds, kJoinSeconds);
+  Result<std::unique_ptr<Member>> member = Member::join(std::move(first));
+  const bool away = member.status().code() == Code::kUnavailable;
+  if (!member.ok() && !(away && may_be_away)) return member.status();
   std::unique_ptr<HubClient> client(new HubClient(std::move(options), std::move(told)));
-  client->member_ = std::move(member);
+  if (away) {
+    client->why_away_ = member.status().message();
+    log_event(LogLevel::kWarning, "ship.publisher_away",
+              {{"hub", client->options_.hub}, {"error", member.status()}});
+  } else {
+    client->member_ = std::move(*member);
+  }
   client->thread_ = std::thread([self = client.get()] { self->listen(); });
   return client;
 }
@@ -94,7 +105,7 @@ Result<Message> HubClient::ask(nlohmann::json head, std::string body) {
 }
 
 void HubClient::listen() {
-  told_(std::nullopt);
+  if (member()) told_(std::nullopt);
   while (true) {
     if (const std::shared_ptr<Member> now = member()) hear_until_lost(*now);
     {

@@ -22,8 +22,10 @@ class HubClient {
   // Called from one thread, in order. `word` none: joined, at first or again.
   using Told = std::function<void(std::optional<Message> word)>;
 
-  // Joins, or fails. `told` is called until stop().
-  static Result<std::unique_ptr<HubClient>> join(MemberOptions options, Told told);
+  // Joins, or fails. `told` is called until stop(). `may_be_away`: a publisher that is not there
+  // yet is joined when it comes.
+  static Result<std::unique_ptr<HubClient>> join(MemberOptions options, Told told,
+                                                 bool may_be_away = false);
   ~HubClient();  // as stop()
 
   // Waits for the answer; Unavailable when there is none in time.

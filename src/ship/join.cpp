@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/file.h"
 #include "deltawire/ship.h"
 #include "ship/receiver.h"
@@ -16,13 +18,15 @@ constexpr std::string_view kShipScheme = "ship://";
 Result<std::string> read_ship_secret(const std::filesystem::path& path) {
   if (path.empty()) return std::string();
   DW_ASSIGN_OR_RETURN(std::string secret, read_text_file(path, kMaxSecretBytes));
-  while (secret.ends_with('\n') || secret.ends_with('\r')) secret.pop_back();
+  secret.resize(std::min(secret.find('\n'), secret.size()));
+  if (secret.ends_with('\r')) secret.pop_back();
   if (secret.empty()) return invalid_argument(path.string() + ": holds no secret");
   return secret;
 }
 
 Result<std::shared_ptr<Store>> join_ship(JoinOptions options) {
   if (options.buffer_bytes == 0) return invalid_argument("the buffer must have a size");
+  DW_RETURN_IF_ERROR(check_ship_seconds(options.timeout_seconds));
   DW_ASSIGN_OR_RETURN(std::shared_ptr<Receiver> receiver, Receiver::join(options));
   auto store = std::make_shared<ReceivingStore>(std::move(receiver), options.behind);
   return std::shared_ptr<Store>(std::make_shared<RetryingStore>(std::move(store), RetryPolicy()));

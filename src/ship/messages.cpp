@@ -16,6 +16,13 @@ bool is_failure(uint64_t code) {
 
 }  // namespace
 
+Status check_ship_seconds(double seconds) {
+  constexpr double kMost = 1e6;
+  if (seconds > 0 && seconds <= kMost) return {};
+  return invalid_argument("a timeout of " + std::to_string(seconds) +
+                          " seconds: it must be above 0 and at most 1000000");
+}
+
 Result<Message> Message::parse(std::string_view bytes) {
   if (bytes.size() < kHeadSizeBytes) return corruption("a message without a head");
   const uint64_t size = load_le<uint32_t>(bytes.data());

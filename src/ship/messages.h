@@ -18,6 +18,9 @@ inline constexpr uint64_t kMaxHeadBytes = uint64_t{8} << 20;  // of a message's 
 inline constexpr uint64_t kAskBytes = uint64_t{4} << 20;      // the most that one answer carries
 inline constexpr uint64_t kMaxPutBytes = uint64_t{64} << 10;  // of what a replica may put
 
+// Every wait is finite.
+Status check_ship_seconds(double seconds);
+
 class Message {
  public:
   Message() : head_(nlohmann::json::object()) {}

@@ -32,10 +32,15 @@ Answer serve_stat(Store& store, const std::string& name, const Message&) {
 // A small object comes whole; of a larger one the first bytes, and how many there are.
 Answer serve_get(Store& store, const std::string& name, const Message& ask) {
   const uint64_t most = ask.number("length").value_or(0);
-  DW_ASSIGN_OR_RETURN(std::string text, store.get(name, most));
-  const uint64_t size = text.size();
-  text.resize(size_t(std::min(size, kAskBytes)));
-  return Found{{{"size", size}}, std::move(text)};
+  Result<std::string> text = store.get(name, std::min(most, kAskBytes));
+  if (text.ok()) return Found{{{"size", text->size()}}, std::move(*text)};
+  if (text.status().code() != Code::kCorruption || most <= kAskBytes) return text.status();
+  // Never held whole here: it may be as large as the model.
+  DW_ASSIGN_OR_RETURN(const ObjectInfo info, store.stat(name));
+  if (info.size_bytes <= kAskBytes || info.size_bytes > most) return text.status();
+  Found found{{{"size", info.size_bytes}}, std::string(size_t(kAskBytes), '\0')};
+  DW_RETURN_IF_ERROR(store.read(name, 0, bytes_of(&found.bytes)));
+  return found;
 }
 
 Answer serve_read(Store& store, const std::string& name, const Message& ask) {

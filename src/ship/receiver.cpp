@@ -55,11 +55,11 @@ Result<std::shared_ptr<Receiver>> Receiver::join(const JoinOptions& options) {
   member.name = options.name;
   member.hello = Message::of({{"ship", kShipProtocol}}).serialise();
   member.timeout_seconds = options.timeout_seconds;
-  DW_ASSIGN_OR_RETURN(
-      receiver->client_,
-      HubClient::join(std::move(member), [self = receiver.get()](std::optional<Message> word) {
-        self->told(std::move(word));
-      }));
+  const HubClient::Told told = [self = receiver.get()](std::optional<Message> word) {
+    self->told(std::move(word));
+  };
+  const bool may_be_away = options.behind != nullptr;  // which can be read meanwhile
+  DW_ASSIGN_OR_RETURN(receiver->client_, HubClient::join(std::move(member), told, may_be_away));
   receiver->thread_ = std::thread([self = receiver.get()] { self->work(); });
   return receiver;
 }

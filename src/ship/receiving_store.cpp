@@ -8,6 +8,7 @@ namespace deltawire {
 namespace {
 
 constexpr uint64_t kHeldPieceBytes = uint64_t{1} << 20;
+constexpr size_t kMostReadBehind = 4096;
 
 }  // namespace
 
@@ -34,6 +35,12 @@ auto ReceivingStore::elsewhere(std::string_view name, const Call& call) {
   auto result = call(static_cast<Store&>(remote_));
   if (status_of_result(result) != Code::kUnavailable) return result;
   return call(*behind_);
+}
+
+bool ReceivingStore::was_read_behind(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (read_behind_.size() >= kMostReadBehind) read_behind_.clear();
+  return !read_behind_.emplace(name).second;
 }
 
 Status ReceivingStore::put(std::string_view name, const Body& body) {
@@ -76,6 +83,10 @@ Status ReceivingStore::download(std::string_view name, uint64_t size_bytes, Sink
       if (read.ok()) DW_RETURN_IF_ERROR(sink->write(at, piece));
     }
     if (read.ok()) return {};
+  }
+  if (behind_ && attempt_folder(name) && was_read_behind(name)) {
+    Status status = remote_.download(name, size_bytes, sink);
+    if (status.code() != Code::kUnavailable) return status;
   }
   return elsewhere(name, [&](Store& store) { return store.download(name, size_bytes, sink); });
 }

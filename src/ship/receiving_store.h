@@ -2,6 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <set>
+#include <string>
 
 #include "deltawire/store.h"
 #include "ship/receiver.h"
@@ -33,10 +36,14 @@ class ReceivingStore final : public Store {
  private:
   template <class Call>
   auto elsewhere(std::string_view name, const Call& call);
+  // Whoever wants the same object again did not like what the store behind gave.
+  bool was_read_behind(std::string_view name);
 
   const std::shared_ptr<Receiver> receiver_;
   RemoteStore remote_;
   const std::shared_ptr<Store> behind_;
+  std::mutex mutex_;
+  std::set<std::string, std::less<>> read_behind_;  // whole, of late
 };
 
 }  // namespace deltawire

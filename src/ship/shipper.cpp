@@ -228,7 +228,10 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
 Result<std::shared_ptr<Shipper>> Shipper::listen(std::shared_ptr<Store> store,
                                                  ShipOptions options) {
   if (options.buffer_bytes == 0) return invalid_argument("the buffer must have a size");
-  DW_ASSIGN_OR_RETURN(std::shared_ptr<Backend> backend, find_backend(options.backend));
+  DW_RETURN_IF_ERROR(check_ship_seconds(options.timeout_seconds));
+  DW_RETURN_IF_ERROR(check_ship_seconds(options.answer_seconds));
+  const Result<std::shared_ptr<Backend>> backend = find_backend(options.backend);
+  if (!backend.ok()) return invalid_argument(backend.status().message());  // no use to try again
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, find_head(*store));
   HubOptions how;
   how.address = options.address;
@@ -236,7 +239,7 @@ Result<std::shared_ptr<Shipper>> Shipper::listen(std::shared_ptr<Store> store,
   how.open_to_all = options.open_to_all;
   DW_ASSIGN_OR_RETURN(std::unique_ptr<Hub> hub, Hub::listen(std::move(how)));
   return std::shared_ptr<Shipper>(std::make_shared<ShipperOnHub>(
-      std::move(store), std::move(options), std::move(hub), std::move(backend), head));
+      std::move(store), std::move(options), std::move(hub), *backend, head));
 }
 
 }  // namespace deltawire

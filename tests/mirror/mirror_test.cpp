@@ -316,6 +316,41 @@ TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
   EXPECT_EQ(mirror->repair().status().code(), Code::kNotFound);
 }
 
+TEST_F(MirrorTest, RepairBringsBackRecordsThatAreDamagedOrGone) {
+  publish(6);
+  MirrorOptions options;
+  options.all = true;
+  ASSERT_TRUE(status_of_run(other, options).ok());
+  const auto whole = chain_objects(*other);
+  ASSERT_TRUE(other->put(manifest_name(5), MemoryBody("{")).ok());
+  ASSERT_TRUE(other->put(manifest_name(3), MemoryBody("")).ok());
+  ASSERT_TRUE(other->remove(manifest_name(1)).ok());
+  ASSERT_TRUE(other->remove(manifest_name(2)).ok());
+  ASSERT_TRUE(other->remove(part_of(2)).ok());
+  auto mirror = Mirror::open(source.chain(), other, options);
+  ASSERT_TRUE(mirror.ok());
+  const auto repaired = mirror->repair();
+  ASSERT_TRUE(repaired.ok()) << repaired.status().to_string();
+  EXPECT_EQ(repaired->num_repaired, 4U);
+  EXPECT_EQ(repaired->num_versions, 6U);
+  EXPECT_EQ(chain_objects(*other), whole);
+  EXPECT_TRUE(is_sound(other));
+  EXPECT_TRUE(pulls(other, 5));
+}
+
+TEST_F(MirrorTest, RepairLeavesAwayWhatRetentionRemoved) {
+  publish(6);
+  source.add_anchor(4);
+  ASSERT_TRUE(status_of_run(other).ok());
+  EXPECT_EQ(versions(other), (Numbers{4, 5}));
+  auto mirror = Mirror::open(source.chain(), other, {});
+  ASSERT_TRUE(mirror.ok());
+  const auto repaired = mirror->repair();
+  ASSERT_TRUE(repaired.ok()) << repaired.status().to_string();
+  EXPECT_EQ(repaired->num_repaired, 0U);
+  EXPECT_EQ(versions(other), (Numbers{4, 5}));
+}
+
 TEST_F(MirrorTest, RetentionOfItsOwn) {
   publish(6);
   source.add_anchor(4);

@@ -170,6 +170,7 @@ TEST(ShardLayoutTest, HostileTextsAreNamed) {
       {text(w, R"([[[1,"-"]]])"), "a piece is"},
       {text(w, R"([[[0,"x"]]])"), "offsets+extents"},
       {text(w, R"([[[0,"0,2+4,4"]]])"), "leaves dimension 1"},
+      {text(R"([["w","BF16",[1099511627776,1048576]]])", R"([[[0,"-"]]])"), "larger than any"},
       {text(w, R"([[[0,"0,18446744073709551615+1,2"]]])"), "leaves dimension 1"},
       {text(w, R"([[[0,"0+4"]]])"), "expected 2 dimensions"},
       {text(w, R"([[[0,"0,0+2,4"],[0,"1,0+2,4"]]])"), "overlap"},

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "ship/object_service.h"
+#include "store/forwarding_store.h"
 #include "store/memory_store.h"
 #include "test_files.h"
 
@@ -51,6 +52,36 @@ TEST(Messages, FailuresKeepTheirCode) {
   // A peer cannot make a failure look like success.
   EXPECT_EQ(status_of(Message(nlohmann::json{{"code", 0}})).code(), Code::kInternal);
   EXPECT_EQ(status_of(Message(nlohmann::json{{"code", 999}})).code(), Code::kInternal);
+}
+
+// The most that was held of an object at once.
+class GetMeter final : public ForwardingStore {
+ public:
+  GetMeter() : ForwardingStore(std::make_shared<MemoryStore>("served")) {}
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
+    Result<std::string> text = inner().get(name, max_bytes);
+    if (text.ok()) most = std::max<uint64_t>(most, text->size());
+    return text;
+  }
+  uint64_t most = 0;
+};
+
+// A replica that asks for a part as if it were a record costs its publisher no more than one
+// answer.
+TEST(ObjectService, OfALargeObjectGetGivesTheFirstBytes) {
+  GetMeter store;
+  std::string large(size_t(kAskBytes) + 5, 'x');
+  large[0] = 'a';
+  ASSERT_TRUE(store.put("parts/a", MemoryBody(large)).ok());
+  const auto get = [&](uint64_t length) {
+    return answer_ask(store, Message::of({{"op", "get"}, {"name", "parts/a"}, {"length", length}}));
+  };
+  const Message answer = get(UINT64_MAX);
+  EXPECT_LE(store.most, kAskBytes);
+  EXPECT_EQ(answer.number("size"), large.size());
+  EXPECT_EQ(answer.body(), large.substr(0, size_t(kAskBytes)));
+  EXPECT_EQ(status_of(get(kAskBytes)).code(), Code::kCorruption);
+  EXPECT_EQ(status_of(get(kAskBytes + 4)).code(), Code::kCorruption);
 }
 
 TEST(ObjectService, AnswersEveryQuestionWhateverItIs) {

@@ -1,6 +1,9 @@
 // Versions over a carrier are those of a store: same run, manifests, digests, weights.
 #include "deltawire/ship.h"
 
+#include <cmath>
+
+#include "base/file.h"
 #include "chain/names.h"
 #include "fleet.h"
 #include "test_files.h"
@@ -237,6 +240,76 @@ TEST(Ship, WithAStoreBehindAReplicaDoesWithoutThePublisher) {
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_EQ(report->version, 1);
   EXPECT_TRUE(memory.is(model));
+}
+
+TEST(Ship, WithAStoreBehindAReplicaStartsWhileThePublisherIsAwayAndJoinsItLater) {
+  const TempFolder folder;
+  const auto disk = open_store((folder.path() / "chain").string(), {});
+  std::optional<Trainer> trainer(std::in_place, Trainer::quick(), PublishOptions(), *disk);
+  const std::string address = trainer->shipper->address();
+  trainer->step();
+  const Model model = trainer->model;
+  trainer.reset();
+  JoinOptions how = joining(address);
+  how.behind = *disk;
+  how.timeout_seconds = 1;
+  FollowingReplica replica(how, model);
+  ASSERT_TRUE(replica.wait_for_version(0)) << "from behind";
+  EXPECT_TRUE(replica.memory.is(model));
+  ShipOptions again = Trainer::quick();
+  again.address = address;
+  const auto shipper = Shipper::listen(*disk, again);
+  ASSERT_TRUE(shipper.ok()) << shipper.status().to_string();
+  EXPECT_TRUE((*shipper)->wait_for(1, kPatience).ok());
+}
+
+TEST(Ship, WhatIsDamagedInTheStoreBehindComesFromThePublisher) {
+  const auto behind = std::make_shared<MemoryStore>("behind");
+  Trainer trainer;
+  trainer.step();
+  trainer.step();
+  const auto objects = trainer.inner->list("", "", 1000);
+  ASSERT_TRUE(objects.ok());
+  for (const ObjectInfo& info : *objects) {
+    std::string bytes = trainer.inner->get(info.name, uint64_t{1} << 30).value();
+    if (attempt_folder(info.name)) bytes[bytes.size() / 2] ^= 1;
+    ASSERT_TRUE(behind->put(info.name, MemoryBody(bytes)).ok());
+  }
+  JoinOptions how = joining(trainer.shipper->address());
+  how.behind = behind;
+  FollowingReplica replica(how, trainer.model);
+  ASSERT_TRUE(replica.wait_for_version(1)) << replica.error();
+  EXPECT_TRUE(replica.memory.is(trainer.model));
+}
+
+TEST(Ship, OptionsThatCannotBeAreRefusedForGood) {
+  const auto refused = [](ShipOptions how) {
+    return Shipper::listen(std::make_shared<MemoryStore>("m"), how).status().code() ==
+           Code::kInvalidArgument;
+  };
+  for (const double seconds : {0.0, -1.0, double(NAN), double(INFINITY)}) {
+    EXPECT_TRUE(refused({.timeout_seconds = seconds})) << seconds;
+    EXPECT_TRUE(refused({.answer_seconds = seconds})) << seconds;
+    JoinOptions how = joining("127.0.0.1:1");
+    how.timeout_seconds = seconds;
+    EXPECT_EQ(join_ship(how).status().code(), Code::kInvalidArgument) << seconds;
+  }
+  EXPECT_TRUE(refused({.backend = "pigeons"}));
+}
+
+TEST(Ship, TheFirstLineOfAFileIsTheSecret) {
+  const TempFolder folder;
+  const auto path = folder.path() / "secret";
+  const auto read = [&](std::string_view text) {
+    EXPECT_TRUE(write_text_file(path, text).ok());
+    return read_ship_secret(path);
+  };
+  for (const char* text : {"of two words", "of two words\n", "of two words\r\n# a note\n"}) {
+    const auto secret = read(text);
+    ASSERT_TRUE(secret.ok()) << text;
+    EXPECT_EQ(*secret, "of two words");
+  }
+  EXPECT_EQ(read("\nsecond").status().code(), Code::kInvalidArgument);
 }
 
 TEST(Ship, SignedChainsAreTrustedOrRefused) {

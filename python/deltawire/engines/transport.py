@@ -35,9 +35,12 @@ def secret_of(secret: str, secret_file: str) -> str:
     if not secret_file:
         return secret
     try:
-        return Path(secret_file).read_text().strip()
+        first = Path(secret_file).read_text().partition("\n")[0].removesuffix("\r")
     except OSError as error:
         raise InvalidArgument(f"deltawire: secret_file: {secret_file}: {error.strerror}") from error
+    if not first:
+        raise InvalidArgument(f"deltawire: secret_file: {secret_file}: holds no secret")
+    return first
 
 
 def backend_of(transport: str) -> str:

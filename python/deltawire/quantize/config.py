@@ -51,7 +51,7 @@ class Rules:
 def rules_of(config: Mapping[str, Any]) -> Rules:
     """What a `quantization_config` says; `Unsupported` names what it says that nobody here can do."""
     method = config.get("quant_method")
-    if method not in _METHODS:
+    if not isinstance(method, str) or method not in _METHODS:
         raise Unsupported(f"quantization_config: quant_method {method!r}; those known are {', '.join(_METHODS)}")
     try:
         return _METHODS[method](config)
@@ -74,7 +74,12 @@ def by_path(module: str, word: str) -> bool:
 
 def by_name(module: str, word: str) -> bool:
     """compressed-tensors' targets and ignore lists: the whole name, or `re:` and how it begins."""
-    return bool(re.match(word[3:], module)) if word.startswith("re:") else module == word
+    if not word.startswith("re:"):
+        return module == word
+    try:
+        return bool(re.match(word[3:], module))
+    except re.error as error:
+        raise InvalidArgument(f"quantization_config: {word!r} is no regular expression: {error}") from None
 
 
 def by_pattern(module: str, word: str) -> bool:

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from deltawire.errors import InvalidArgument, NotFound
-from deltawire.quantize.like import specs_of, weight_files
+from deltawire.quantize.like import read_json, specs_of, weight_files
 from deltawire.quantize.quantizer import Shard, quantizer_of
 
 INDEX = "model.safetensors.index.json"
@@ -39,6 +39,7 @@ def quantize_checkpoint(
     if target.exists():
         raise InvalidArgument(f"{target}: already exists")
     quantizer = quantizer_of(spec, rounded)
+    config = dict(read_json(source / "config.json")) if (source / "config.json").exists() else {}
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}-") as scratch:
         folder = Path(scratch) / "made"
@@ -50,8 +51,10 @@ def quantize_checkpoint(
             writer.put(made.shard.name, made.shard.tensor)
             if made.sources and made.shard.name not in tensors.files:
                 quantised.update(made.sources)
+        if not quantised:
+            raise InvalidArgument(f"{source}: none of its {len(tensors.files)} tensors would be quantised")
         files = writer.finish()
-        _copy_beside(source, folder, quantizer.config)
+        _copy_beside(source, folder, {**config, "quantization_config": quantizer.config})
         folder.rename(target)
     return {
         "tensors": len(tensors.files),
@@ -124,12 +127,10 @@ class _Writer:
         return self._folder / f"part-{number}"
 
 
-def _copy_beside(source: Path, folder: Path, quantization: Mapping[str, Any]) -> None:
+def _copy_beside(source: Path, folder: Path, config: Mapping[str, Any]) -> None:
     if source.is_file():
         return
     for file in sorted(source.iterdir()):
         if file.is_file() and file.suffix != ".safetensors" and file.name not in (INDEX, "config.json"):
             shutil.copyfile(file, folder / file.name)
-    config = json.loads((source / "config.json").read_bytes()) if (source / "config.json").exists() else {}
-    config["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

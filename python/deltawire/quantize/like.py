@@ -66,11 +66,11 @@ class Like:
 
 def quantization_config(folder: Path) -> Mapping[str, Any]:
     """As config.json has it, or ModelOpt's own file."""
-    config = _json(folder / "config.json")
+    config = read_json(folder / "config.json")
     inner = config.get("text_config")
     found = config.get("quantization_config") or (inner or {}).get("quantization_config")
     if found is None and (folder / "hf_quant_config.json").exists():
-        found = {"quant_method": "modelopt", **_json(folder / "hf_quant_config.json")}
+        found = {"quant_method": "modelopt", **read_json(folder / "hf_quant_config.json")}
     if not isinstance(found, Mapping):
         raise NotFound(f"{folder}: config.json has no quantization_config, nor is there a hf_quant_config.json")
     return found
@@ -97,7 +97,8 @@ def specs_of(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         raise Corruption(f"{file}: {error}") from None
 
 
-def _json(file: Path) -> Mapping[str, Any]:
+def read_json(file: Path) -> Mapping[str, Any]:
+    """An object; `NotFound` or `InvalidArgument` with the file's name."""
     try:
         value = json.loads(file.read_bytes())
     except FileNotFoundError:

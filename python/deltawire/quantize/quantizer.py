@@ -110,6 +110,10 @@ class Quantizer:
         if scheme is None or not shard.tensor.is_floating_point() or (len(shard.shape) < 2):
             yield self._plain(shard)
             return
+        if shard.tensor.element_size() == 1:
+            raise InvalidArgument(f'tensor "{name}": is {_NAMES.get(shard.tensor.dtype)}, quantised already')
+        if 0 in shard.shape:
+            raise InvalidArgument(f'tensor "{name}": is {list(shard.shape)}, without an element to quantise')
         scheme.check(name, shard.shape)
         self._check_cut(shard, scheme)
         sharing = [name]
@@ -124,6 +128,8 @@ class Quantizer:
         for suffix, made in scheme.made(self._rounded(shard.tensor), largest, shard.shape).items():
             placed = _placed(shard, suffix, made)
             if placed is not None:
+                if placed.name != name and placed.name in known:
+                    raise InvalidArgument(f'tensor "{placed.name}": is there before "{name}" is quantised')
                 self._check_made(placed, name)
                 yield Quantised(placed, _NAMES[placed.tensor.dtype], tuple(sharing))
 
