@@ -15,6 +15,7 @@ from deltawire.engines.settings import Settings
 log = logging.getLogger("deltawire")
 
 _LOOK_SECONDS = 0.05  # between looks at the local folder, which cost nothing
+_ASK_SECONDS = 0.2  # between questions to workers, which are answered between two steps
 
 
 class Door(Protocol):
@@ -76,7 +77,7 @@ class Follower:
                 elif await self._is_behind():
                     await self.update()
                 failures = 0
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_ASK_SECONDS if self._settings.shards else _LOOK_SECONDS)
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -120,7 +121,7 @@ class Follower:
     async def status(self) -> dict[str, Any]:
         """Everything, with the workers' own words."""
         self.seen.workers = await self._statuses()
-        self.seen.local = local_version(self.settings.local)
+        self.seen.local = await self._held(self.seen.workers)
         troubles = [worker.get(key) for worker in self.seen.workers for key in ("staging_error", "error")]
         error = _host_error(self.seen.workers) or self.seen.error or next(filter(None, troubles), None)
         settings = self.settings
@@ -133,8 +134,19 @@ class Follower:
         self.seen.version, self.seen.state, self.seen.error, self.seen.updated = version, "serving", None, time.time()
         log.info("deltawire: version %d is served, compared with %s", version, self._settings.local)
 
+    async def held(self) -> int | None:
+        """The newest version that is here to be served."""
+        return await self._held(await self._statuses() if self._settings.shards else [])
+
+    async def _held(self, workers: list[dict[str, Any]]) -> int | None:
+        """What the host's folder holds; with shards, what all workers have staged."""
+        if not self._settings.shards:
+            return await asyncio.to_thread(local_version, self._settings.local)
+        staged = {worker.get("staged") for worker in workers}
+        return self.seen.version if len(staged) > 1 or None in staged else next(iter(staged), self.seen.version)
+
     async def _is_behind(self) -> bool:
-        self.seen.local = await asyncio.to_thread(local_version, self._settings.local)
+        self.seen.local = await self.held()
         return self.seen.local is not None and self.seen.local != self.seen.version
 
     async def _wait_until_staged(self) -> None:
@@ -142,7 +154,7 @@ class Follower:
         end = time.monotonic() + self._settings.timeout
         while time.monotonic() < end:
             workers = self.seen.workers = await self._statuses()
-            goal = local_version(self._settings.local)
+            goal = await self._held(workers)
             if goal is not None and all(goal in (worker.get("staged"), worker.get("version")) for worker in workers):
                 return
             if any(worker.get("staging_error") for worker in workers):

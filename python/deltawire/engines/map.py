@@ -121,7 +121,7 @@ class EngineMap:
         arrays = [(min(array.numel(), _MAX_ELEMENTS), array.element_size()) for array in self.arrays]
         changes, names = _core.map_feed(local, version, goal, tensors, arrays, threads)
         lists = [
-            (bits(array), offsets, _as_bits(values, array.element_size()))
+            (bits(array), offsets, as_bits(values, array.element_size()))
             for array, (offsets, values) in zip(self.arrays, changes, strict=True)
             if len(offsets)
         ]
@@ -133,10 +133,10 @@ class EngineMap:
         for name in names:
             tensor = checkpoint.read(name)
             for window in self.windows[name]:
-                offsets, values = _differences(window, self.arrays[window.array], tensor)
+                offsets, values = differences(window, self.arrays[window.array], tensor)
                 if len(offsets):
                     found.setdefault(window.array, []).append((offsets, values))
-        return [(bits(self.arrays[array]), *_ordered(pairs)) for array, pairs in sorted(found.items())]
+        return [(bits(self.arrays[array]), *ordered(pairs)) for array, pairs in sorted(found.items())]
 
     def copy_in(self, checkpoint: LocalCheckpoint, names: Iterable[str]) -> None:
         """Write tensors as they are in the checkpoint."""
@@ -161,11 +161,13 @@ def _flat(home: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(home, (storage.nbytes() // home.element_size(),), (1,), 0)
 
 
-def _as_bits(values: Any, width: int) -> Any:
+def as_bits(values: Any, width: int) -> Any:
+    """Bytes as elements of that width, as `bits` has them."""
     return values.view({1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}[width])
 
 
-def _differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> tuple[Any, Any]:
+def differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Where the array is not what the tensor has, and what that is."""
     live = bits(window.of_array(array))
     wanted = bits(window.of_tensor(tensor)).to(live.device)
     if not window.extent:  # a scalar
@@ -178,7 +180,8 @@ def _differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> t
     return offsets.cpu().numpy().astype(np.uint32), wanted[where].cpu().numpy()
 
 
-def _ordered(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+def ordered(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Offsets and values of one array, by offset, each once."""
     offsets = np.concatenate([offsets for offsets, _ in pairs])
     values = np.concatenate([values for _, values in pairs])
     offsets, first = np.unique(offsets, return_index=True)

@@ -15,8 +15,10 @@ import torch
 from deltawire.engines.group import Alone, Group, agree
 from deltawire.engines.host import Host
 from deltawire.engines.settings import Settings
+from deltawire.engines.shard_link import ShardLink
+from deltawire.engines.shard_worker import ShardWorker
 from deltawire.engines.worker import Reload, Worker
-from deltawire.errors import Error
+from deltawire.errors import Error, InvalidArgument, Unavailable
 
 log = logging.getLogger("deltawire")
 
@@ -42,7 +44,7 @@ class Member:
         self._reload = reload
         self._staging_error: str | None = None
         self._stop = threading.Event()
-        self._host = Host(settings)
+        self._host: Host | ShardLink = self._shard_link() if settings.shards else Host(settings)
         self._thread = threading.Thread(target=self._stage_ahead, name="deltawire-stage", daemon=True)
         self._thread.start()
 
@@ -66,16 +68,12 @@ class Member:
 
     def attach(self) -> int:
         """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
+        if self.settings.shards:
+            if self.worker is None:
+                self.worker = self._new_worker(ShardWorker)
+            return self.worker.attach()
         if self.worker is None or self.worker.version is None:
-            worker = Worker(
-                self.model,
-                self.settings.local,
-                name=self._name,
-                group=self.group,
-                reload=self._reload,
-                drafts=self._drafts(),
-                device_bytes=self.settings.device_bytes,
-            )
+            worker = self._new_worker(Worker)
             if self.worker is not None:
                 self.worker.close()  # two of one name cannot read the feed
             try:
@@ -88,9 +86,43 @@ class Member:
         assert self.worker.version is not None
         return self.worker.version
 
+    def begin(self, timeout: float) -> None:
+        """Attach as soon as there is a version. With shards the trainer waits for this worker, and not the other way round."""
+        if not self.settings.shards:
+            self.wait_for(0, timeout)
+        try:
+            self.attach()
+        except Unavailable:
+            if not self.settings.shards:
+                raise
+
+    def _new_worker(self, kind: type[Worker]) -> Worker:
+        return kind(
+            self.model,
+            self.settings.local,
+            name=self._name,
+            group=self.group,
+            reload=self._reload,
+            drafts=self._drafts(),
+            device_bytes=self.settings.device_bytes,
+        )
+
+    def _shard_link(self) -> ShardLink:
+        offset, size = self.settings.rank_offset, self.settings.world_size
+        assert offset is not None
+        assert size is not None
+        if offset + self.group.size > size:
+            raise InvalidArgument(
+                f"deltawire: rank_offset={offset}: {self.group.size} workers are more than the rest of {size} ranks"
+            )
+        return ShardLink(
+            self.settings, offset + self.group.rank, lambda: self.worker if isinstance(self.worker, ShardWorker) else None
+        )
+
     def update(self, version: int | None = None, verify: str | None = None, timeout: float | None = None) -> int:
         """Go to the local version. With a number it is waited for, and the engine waits too: ask for what is there already."""
-        self.attach()
+        if not self.settings.shards or self.worker is None:
+            self.attach()
         assert self.worker is not None
         if version is not None or not self.settings.follow:
             self.wait_for(version, self.settings.timeout if timeout is None else timeout)

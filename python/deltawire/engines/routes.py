@@ -10,7 +10,6 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from deltawire.engines.follower import Follower
-from deltawire.engines.host import local_version
 from deltawire.engines.metrics import prometheus_text
 
 
@@ -73,7 +72,7 @@ async def _update(
     if follower is None:
         return _none(request)
     local, end = follower.settings.local, time.monotonic() + timeout
-    while version is not None and ((held := local_version(local)) is None or held < version):
+    while version is not None and ((held := await follower.held()) is None or held < version):
         if time.monotonic() >= end:
             words = f"{local}: version {version} did not come in {timeout:g} s; it holds {held}"
             return JSONResponse({"error": words}, status_code=503)

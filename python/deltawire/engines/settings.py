@@ -24,13 +24,15 @@ class Settings:
     """The host's copy of the checkpoint, one for all engines of the host."""
     transport: Transport = "store"
     """How versions come: "store", or straight from the publisher, by the carrier that it has."""
+    shards: bool = False
+    """From the trainer's ranks into each worker, box by box; `local` is the checkpoint that the server is started from."""
     master_address: str = ""
     """Of the publisher."""
     master_port: int = 0
     world_size: int | None = None
-    """Of the group, as the trainer counts it; groups are made by the publisher, of who is there."""
+    """Of the group, as the trainer counts it; groups are made by the publisher, of who is there, or with `shards` of all."""
     rank_offset: int | None = None
-    """In that group: the publisher's events name the host's connection by it."""
+    """In that group: the publisher's events name the host's connection by it; with `shards` it is the first worker's rank."""
     secret: str = field(default="", repr=False)
     """What the publisher asks for; better in a file."""
     secret_file: str = ""
@@ -63,6 +65,8 @@ class Settings:
             raise InvalidArgument("deltawire: both `store` and `local` are needed")
         if self.transport != "store":
             self._check_carrier()
+        if self.shards and (self.transport == "store" or self.rank_offset is None):
+            raise InvalidArgument("deltawire: `shards` needs a `transport` other than store, `world_size` and `rank_offset`")
         if self.verify not in get_args(Verify):
             raise InvalidArgument(f"deltawire: verify={self.verify!r}: must be one of {', '.join(get_args(Verify))}")
         if self.timeout <= 0 or self.interval <= 0:
@@ -85,7 +89,9 @@ class Settings:
     @property
     def source(self) -> str:
         """Where versions come from, in words."""
-        return self.store if self.transport == "store" else f"{self.transport}://{self.master_address}:{self.master_port}"
+        if self.transport == "store":
+            return self.store
+        return f"{self.transport}{'-shards' if self.shards else ''}://{self.master_address}:{self.master_port}"
 
     @property
     def accept(self) -> Accept:
@@ -116,7 +122,7 @@ class Settings:
 
 
 def _parsed(name: str, text: str) -> Any:
-    if name in ("follow", "keep_cache", "colocate"):
+    if name in ("follow", "keep_cache", "colocate", "shards"):
         return text.lower() not in ("0", "false", "no", "off")
     if name in ("interval", "timeout"):
         return float(text)

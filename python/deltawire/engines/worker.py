@@ -286,7 +286,7 @@ class Worker:
         words = self._group.tell((self._local_or_staged() if version is None else version, self.version))
         goal: int | None = words[0][0]
         if goal is None:
-            raise Unavailable(f"{self.local}: holds no version yet, or is being patched")
+            raise Unavailable(self._nothing_yet)
         if all(held == goal for _, held in words):
             return goal
         before = self._staged is not None and self._staged.version == goal
@@ -317,6 +317,10 @@ class Worker:
             self._feed.took(goal)
         return goal
 
+    @property
+    def _nothing_yet(self) -> str:
+        return f"{self.local}: holds no version yet, or is being patched"
+
     def _local_or_staged(self) -> int | None:
         """The local version; while the next one is being patched in, the one before, if it is ready here."""
         version = local_version(self.local)
@@ -346,6 +350,10 @@ class Worker:
             self.version = held
             log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
             return
+        self._repair(goal, error)
+
+    def _repair(self, goal: int, error: Exception) -> None:
+        """Nobody knows what is served."""
         log.error("deltawire: version %d: %s; all weights are loaded from %s", goal, error, self.local)
         checkpoint = LocalCheckpoint(Path(self.local))
         self._the_map.copy_in(checkpoint, self._the_map.plain)

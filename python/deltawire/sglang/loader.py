@@ -66,6 +66,8 @@ def member_of(model: torch.nn.Module) -> Member:
         settings = Settings.from_environment()
         if settings is None:
             raise InvalidArgument("DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set in the server's environment")
+        if settings.shards:  # its scheduler goes by what the host's folder holds
+            raise Unsupported("DELTAWIRE_SHARDS: SGLang's servers take no shards yet; vLLM's do")
         _member = Member(settings, model, engine="sglang", group=_group(), reload=lambda _: reload(model, settings.local, _))
         _places = _places_of(model)
     return _member

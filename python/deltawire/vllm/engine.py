@@ -97,8 +97,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         known = self._the_member.settings
         if (settings.source, settings.local) != (known.source, known.local):
             raise InvalidArgument(f"deltawire: this server follows {known.source} in {known.local} already")
-        self._the_member.wait_for(0, settings.timeout)
-        self._the_member.attach()
+        self._the_member.begin(settings.timeout)
 
     @property
     def _the_member(self) -> Member:

@@ -1,0 +1,156 @@
+"""A worker's connection to the trainer: joins, receives and stages while the engine serves, and says what became of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from deltawire import _core
+from deltawire.carriers import Carrier, Member, enter_group
+from deltawire.engines.settings import Settings
+from deltawire.engines.shard_words import Words, packed, parsed
+from deltawire.engines.shard_worker import Outcome, ShardWorker
+from deltawire.engines.transport import secret_of
+from deltawire.errors import Error, Unavailable
+from deltawire.shards import gather_layouts, plan_shards
+
+log = logging.getLogger("deltawire")
+
+_SLICE = 0.1  # seconds, within which a thread that waits notices that there is something to say, or that it is to end
+_JOIN_SECONDS = 5.0
+
+
+class ShardLink:
+    """In place of a host's replica. One for each worker; a trainer that is away is looked for again and again."""
+
+    def __init__(self, settings: Settings, rank: int, worker: Callable[[], ShardWorker | None]) -> None:
+        """`rank` is the worker's in the group of trainer and engines."""
+        self._settings, self._rank, self._find_worker = settings, rank, worker
+        self._secret = secret_of(settings.secret, settings.secret_file)
+        self._stop = threading.Event()
+        self._carrier: Carrier | None = None
+        self._plan_digest: str | None = None
+        self._told: Outcome | None = None
+        self.error: str | None = None
+        self._thread = threading.Thread(target=self._run, name="deltawire-shards", daemon=True)
+        self._thread.start()
+
+    def wait_for(self, version: int | None, timeout: float) -> int:
+        """The version that has come, as soon as it is at least `version`; without one, whatever there is."""
+        end = time.monotonic() + timeout
+        while True:
+            worker = self._find_worker()
+            report = None if worker is None else worker.report
+            held = None if report is None else report.version if report.staged is None else report.staged
+            if held is not None and (version is None or held >= version):
+                return held
+            if time.monotonic() >= end:
+                why = f": {self.error}" if self.error else ""
+                what = "a version" if version is None else f"version {version}"
+                raise Unavailable(f"{self._settings.source}: {what} did not come in {timeout:g} s{why}")
+            time.sleep(0.02)
+
+    def look(self) -> None:
+        """What there is to say is seen soon enough."""
+
+    def close(self) -> None:
+        """Leave."""
+        self._stop.set()
+        carrier = self._carrier
+        if carrier is not None:
+            carrier.abort()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and not _core.is_ending():
+            worker = self._find_worker()
+            if worker is None or not (worker.is_mapped or worker.refusal):
+                self._stop.wait(_SLICE)
+                continue
+            try:
+                self._follow(worker)
+            except Exception as error:  # a thread's last words would be lost
+                self._say(error)
+            self._leave()
+            self._stop.wait(self._settings.interval)
+
+    def _follow(self, worker: ShardWorker) -> None:
+        held = [number for number in (worker.report.version, worker.report.staged) if number is not None]
+        hello = packed(role="engine", rank=self._rank, version=max(held, default=None), refusal=str(worker.refusal or ""))
+        name = f"{socket.gethostname()}-{os.getpid()} rank {self._rank}"
+        address = f"{self._settings.master_address}:{self._settings.master_port}"
+        with Member(address, secret=self._secret, name=name, hello=hello, timeout=_JOIN_SECONDS) as member:
+            self.error = None
+            while not self._stop.is_set() and not _core.is_ending():
+                self._tell_outcome(member, worker)
+                try:
+                    message = member.hear(_SLICE)
+                except Unavailable:
+                    if member.lost:
+                        raise
+                    continue
+                words = parsed(message)
+                try:
+                    self._do(words, worker)
+                    answer = {"did": words.get("do")}
+                    self.error = None
+                except Error as failure:  # the trainer hears of it too, and the connection stays
+                    self._say(failure)
+                    worker.drop()
+                    answer = {"error": str(failure)}
+                member.tell(packed(about=words.get("about"), **answer))
+
+    def _do(self, words: Words, worker: ShardWorker) -> None:
+        """What the trainer's rank 0 says."""
+        if words.get("do") == "enter":
+            self._enter(words, worker)
+        elif words.get("do") == "receive":
+            self._receive(worker)
+        elif words.get("do") == "take":
+            worker.take(words["about"], words["digests"])
+        else:  # the version came not to all
+            worker.drop()
+
+    def _enter(self, words: Words, worker: ShardWorker) -> None:
+        self._leave()
+        trainers, timeout = words["trainers"], words["timeout"]
+        self._carrier = enter_group(
+            words["ticket"], self._rank, words["size"], backend=words["backend"], secret=self._secret, timeout=timeout
+        )
+        own = self._rank - trainers
+        plan = plan_shards(*gather_layouts(self._carrier, worker.layout, trainers, timeout), engine_rank=own)
+        plan.check()
+        worker.begin(plan, own, self._plan_digest, timeout)
+        self._plan_digest = plan.digest
+
+    def _receive(self, worker: ShardWorker) -> None:
+        if self._carrier is None:
+            raise Unavailable(f"rank {self._rank} is in no group")
+        try:
+            worker.receive(self._carrier)
+        except Error:
+            self._leave()
+            raise
+
+    def _tell_outcome(self, member: Member, worker: ShardWorker) -> None:
+        outcome = worker.outcome
+        if outcome is None or outcome is self._told:
+            return
+        answer = {"error": outcome.error} if outcome.error else {"did": "update"}
+        member.tell(packed(about=outcome.version, **answer))
+        self._told = outcome
+
+    def _leave(self) -> None:
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            carrier.abort()
+
+    def _say(self, error: Exception) -> None:
+        words = str(error)
+        if words != self.error and not self._stop.is_set():
+            log.warning("deltawire: %s: %s; what is served is served on", self._settings.source, words)
+        self.error = words
