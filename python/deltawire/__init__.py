@@ -79,6 +79,9 @@ from deltawire.tensor_replica import TensorReplica
 from deltawire.tensors import Tensor
 
 if TYPE_CHECKING:
+    from deltawire import carriers as carriers
+    from deltawire import shards as shards
+    from deltawire import ship as ship
     from deltawire import torch as torch
 
 __version__ = _version()
@@ -87,9 +90,9 @@ _listen()
 
 
 def __getattr__(name: str) -> _Any:
-    """`dw.torch` is there when it is asked for; torch is not imported before."""
-    if name == "torch":
-        return _import_module("deltawire.torch")
+    """`dw.torch` and others are there when they are asked for; torch is not imported before."""
+    if name in ("carriers", "shards", "ship", "torch"):
+        return _import_module(f"deltawire.{name}")
     raise AttributeError(f"module 'deltawire' has no attribute {name!r}")
 
 
