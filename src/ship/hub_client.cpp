@@ -68,7 +68,10 @@ Status HubClient::tell(const Message& message) {
   if (!to) return away();
   const std::string text = message.serialise();
   const std::lock_guard lock(tell_mutex_);
-  return to->tell(text, options_.timeout_seconds);
+  Status status = to->tell(text, options_.timeout_seconds);
+  // One that has just let go of us is away: it may come back, and a store behind can answer.
+  if (status.code() == Code::kCancelled) return unavailable(status.message());
+  return status;
 }
 
 Result<Message> HubClient::ask(nlohmann::json head, std::string body) {
