@@ -28,8 +28,21 @@ from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
 GROUP = 32
 
 
+class _OfRows(Scheme):
+    """Groups of a row each."""
+
+    def tile(self) -> tuple[int, int]:
+        """A group."""
+        return 1, GROUP
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Whole groups."""
+        super().check(name, shape)
+        refuse_remainder(name, shape[1], GROUP, self.format)
+
+
 @dataclass(frozen=True)
-class MxFp8(Scheme):
+class MxFp8(_OfRows):
     """E4M3 elements."""
 
     format: ClassVar[str] = "mxfp8"
@@ -44,18 +57,9 @@ class MxFp8(Scheme):
         made = to_e4m3(groups / power_of_two(exponents)).flatten(1)
         return {"weight": Made(made, (1, 1)), self.scale_name: _scale(exponents)}
 
-    def tile(self) -> tuple[int, int]:
-        """A group."""
-        return 1, GROUP
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
-        super().check(name, shape)
-        refuse_remainder(name, shape[1], GROUP, self.format)
-
 
 @dataclass(frozen=True)
-class MxFp4(Scheme):
+class MxFp4(_OfRows):
     """E2M1 elements, two in a byte: compressed-tensors' `mxfp4-pack-quantized`, as in Kimi K3."""
 
     format: ClassVar[str] = "mxfp4"
@@ -64,15 +68,6 @@ class MxFp4(Scheme):
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
         packed, exponents = mxfp4(weight, "round")
         return {"weight_packed": Made(packed, (1, 2)), "weight_scale": _scale(exponents)}
-
-    def tile(self) -> tuple[int, int]:
-        """A group."""
-        return 1, GROUP
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
-        super().check(name, shape)
-        refuse_remainder(name, shape[1], GROUP, self.format)
 
 
 @dataclass(frozen=True)
