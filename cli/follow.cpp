@@ -53,7 +53,9 @@ class Follower {
       if (status.ok()) {
         failures_ = 0;
         if (done()) return {};
-        watch_.wait(follow_jitter(options_.interval), was_interrupted);
+        watch_.wait(follow_jitter(options_.interval), was_interrupted, [this] {
+          if (replica_) (void)replica_->prepare_ahead();
+        });
         continue;
       }
       record_failure("pull", status);

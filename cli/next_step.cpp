@@ -48,6 +48,13 @@ constexpr Known kKnown[] = {
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
     {"is the store mounted?", "mount it and repeat; to begin a new run there: --new-run"},
 
+    // Ships and mirrors.
+    {"its secret is another one",
+     "--secret-file FILE: the file that publish has as --ship-secret-file"},
+    {"only the publisher writes", "publish to the publisher's own STORE; ship:// is for replicas"},
+    {"have different histories", "find out who rewrote SOURCE; then mirror it into an empty DEST"},
+    {"no carrier ", "name one of these: --carrier, or publish --ship-carrier"},
+
     // Shards.
     {"would be broadcast instead", ""},
     {"plan-shards shows who", ""},
@@ -172,6 +179,7 @@ std::string usual_step(Code code, std::string_view verb) {
     case Code::kConflict:
       return "see who was first, then repeat";
     case Code::kCorruption:
+      if (verb == "plan-shards") return "mend the layout: docs/carriers.md says what is in one";
       return on_files ? "copy the file again from where it came"
                       : "deltawire fsck STORE lists all damage";
     case Code::kBaseMismatch:

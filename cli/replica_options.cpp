@@ -165,6 +165,7 @@ nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
   json["hops"] = report.num_hops;
   json["bytes"] = report.bytes;
   json["side_files"] = report.num_side_files;
+  if (report.num_ahead != 0) json["tensors_ahead"] = report.num_ahead;
   if (!report.set_aside.empty()) json["set_aside"] = report.set_aside;
   json["tensors"] = report.num_tensors;
   json["changed_elements"] = report.num_changed;

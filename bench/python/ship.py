@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """From publish() to the last replica's heartbeat: a folder that all share, against a carrier.
 
-    ship.py [--params MILLIONS] [--replicas N] [--versions N] [--density X] [--json]
+    ship.py [--params MILLIONS] [--replicas N] [--versions N] [--density X] [--no-ahead] [--json]
 
 Replicas are processes that keep tensors in memory. Both ways take turns version by version, so that what else the machine does
 hits both. `folder`: they watch a folder (inotify). `ship`: the same folder on the trainer's side, parts over TCP. Seconds are medians.
@@ -49,7 +49,7 @@ def step(weights: dict[str, np.ndarray], density: float, seed: int) -> None:
         bits[at] ^= 1
 
 
-def follow(kind: str, place: str, millions: float, conn, ends) -> None:
+def follow(kind: str, place: str, millions: float, ahead: bool, conn, ends) -> None:
     mine = {name: np.zeros_like(bits) for name, bits in weights_of(millions).items()}
     store = dw.open_store(place) if kind == "folder" else deltawire.ship.join(place)
     watch = dw.replica._core.Watch(store.handle)
@@ -60,10 +60,10 @@ def follow(kind: str, place: str, millions: float, conn, ends) -> None:
             replica = replica or dw.TensorReplica(store, mine)
             pulled = replica.pull()
             if pulled.changed:
-                conn.send((pulled.version, time.time(), peak_bytes() - before))
+                conn.send((pulled.version, time.time(), peak_bytes() - before, (pulled.num_ahead, pulled.num_tensors, pulled.seconds)))
         except dw.NotFound:
             pass
-        watch.wait(0.2)
+        watch.wait(0.2, replica.prepare_ahead if replica and ahead else None)
 
 
 def main() -> None:
@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--versions", type=int, default=8)
     parser.add_argument("--density", type=float, default=0.02)
+    parser.add_argument("--no-ahead", action="store_true", help="decode nothing before the commit")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
@@ -85,7 +86,7 @@ def main() -> None:
         for _ in range(options.replicas):
             here, there = context.Pipe()
             place = shipper.address if shipper else str(root / kind)
-            process = context.Process(target=follow, args=(kind, place, options.params, there, ends))
+            process = context.Process(target=follow, args=(kind, place, options.params, not options.no_ahead, there, ends))
             process.start()
             replicas.append((process, here))
         for _, here in replicas:
@@ -93,7 +94,7 @@ def main() -> None:
         if shipper:
             shipper.wait_for(options.replicas, 60)
         ways[kind] = (shipper, publisher, replicas, ends)
-        results[kind] = {"seed": 0.0, "publish": [], "held": [], "phases": [], "replica_bytes": 0}
+        results[kind] = {"seed": 0.0, "publish": [], "held": [], "phases": [], "replica_bytes": 0, "pulls": []}
     before = peak_bytes()
     for version in range(options.versions + 1):
         if version:
@@ -105,7 +106,9 @@ def main() -> None:
             assert made.number == version, made
             last = 0.0
             for _, here in replicas:
-                number, when, extra = here.recv()
+                number, when, extra, pulled = here.recv()
+                if version:
+                    results[kind]["pulls"].append(pulled)
                 assert number == version
                 last = max(last, when - began)
                 results[kind]["replica_bytes"] = max(results[kind]["replica_bytes"], extra)
@@ -136,6 +139,8 @@ def main() -> None:
         print(f"{kind:8} seed held after {row['seed']:.3f} s; a delta of {row['bytes']:,} bytes: publish {row['publish']:.3f} s, "
               f"held by all after {row['held']:.3f} s; a replica took {row['replica_bytes'] / 1e6:.0f} MB more")
     print("ship's last version:", ", ".join(f"{name} {begin:.3f} to {end:.3f} s" for name, begin, end in out["ship"]["phases"]))
+    ahead, tensors, seconds = (statistics.median(values) for values in zip(*out["ship"]["pulls"]))
+    print(f"ship's pulls took {seconds:.3f} s; {ahead:.0f} of {tensors:.0f} tensors were decoded before the commit")
     print(f"the trainer took {out['trainer_bytes'] / 1e6:.0f} MB more")
 
 

@@ -63,9 +63,9 @@ struct MirrorRepair {
 // copy into one mirror. Every object is checked against the record that names it before it is put.
 // What the mirror's own retention has removed does not come back. One thread at a time.
 //
-// BaseMismatch: the mirror holds another run. NotFound: the mirror is ahead of the source, or what
-// is wanted is not there. Corruption: an object of the source is damaged; or mirror and source have
-// different histories. Conflict: another wrote a record of his own into the mirror.
+// BaseMismatch: the mirror holds another run, or another history of it. NotFound: the mirror is
+// ahead of the source, or what is wanted is not there. Corruption: an object of the source is
+// damaged. Conflict: another wrote a record of his own into the mirror.
 class Mirror {
  public:
   // Reads the source alone. InvalidArgument: options that do not go together; both are one store.

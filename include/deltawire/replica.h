@@ -85,6 +85,7 @@ struct PullReport {
   uint64_t bytes = 0, num_hops = 0;
   uint64_t num_side_files = 0;  // beside the weights, that came anew or went
   uint64_t num_tensors = 0, num_changed = 0, weights_bytes = 0;
+  uint64_t num_ahead = 0;                 // tensors that prepare_ahead() had decoded
   uint64_t staged_device_bytes = 0;       // of a GPU's memory, for what prepare() has decoded
   double seconds = 0, patch_seconds = 0;  // patch: the window in which files change
   std::vector<Phase> phases;
@@ -118,6 +119,11 @@ class Replica {
   // Fetches and decodes everything that leads to the goal, checks it, and leaves it ready beside
   // the checkpoint, which is not touched. Engines may go on serving.
   Result<PullReport> prepare(const PullGoal& goal = {});
+  // While there is nothing to prepare: decodes what a publisher has sent so far of the version
+  // after the one that is held (deltawire/ship.h), from the files as they are, so that prepare()
+  // has less to do. Nothing of it can be seen, and what is never committed is dropped. Returns how
+  // many tensors there were; 0 with stores that are not sent anything.
+  uint64_t prepare_ahead();
   // Patches the checkpoint with what prepare() left: the only part that needs a pause. Readers see
   // the new version when it returns; the disk may not have all of it yet, and state.json says
   // `patching_to` until settle().

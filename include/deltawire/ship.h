@@ -36,8 +36,10 @@ struct ShipOptions {
   bool open_to_all = false;
   std::string backend = "tcp";                  // of the carrier: "tcp", "mpi", "nccl", ...
   uint64_t buffer_bytes = uint64_t{512} << 20;  // what goes at once; two of them are held
-  double timeout_seconds = 60;                  // of a buffer, a message, an acknowledgement
-  double answer_seconds = 5;  // a replica that is silent for so long is not waited for
+  // Who takes less at once would hold up all others: it is told of versions, and reads them.
+  uint64_t least_buffer_bytes = uint64_t{1} << 20;
+  double timeout_seconds = 60;  // of a buffer, a message, an acknowledgement
+  double answer_seconds = 5;    // a replica that is silent for so long is not waited for
   // A replica that missed so many versions, or twice, four times ... as many, finds a merged delta;
   // 0: none is made. Takes two states of the model in the folder for temporary files, for most
   // codecs; not done where those are larger than 16 GiB, or that folder has little room.
@@ -102,7 +104,7 @@ struct JoinOptions {
   // publisher is away. Null: the publisher is asked for them.
   std::shared_ptr<Store> behind = {};
   bool pushed = true;  // false: nothing is sent here; new versions are told, and read
-  uint64_t buffer_bytes = uint64_t{512} << 20;  // no more at once
+  uint64_t buffer_bytes = uint64_t{512} << 20;  // no more at once; little: see least_buffer_bytes
   uint64_t memory_bytes = uint64_t{2} << 30;    // of parts that wait to be read; others go to
   std::filesystem::path scratch = {};           // this folder; empty: that for temporary files
   uint64_t scratch_bytes = UINT64_MAX;          // and what does not fit is read again

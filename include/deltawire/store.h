@@ -55,6 +55,13 @@ class MemoryBody final : public Body {
   std::span<const uint8_t> bytes_;
 };
 
+// Came unasked, and does not count yet.
+struct SentObject {
+  uint64_t number = 0;  // grows with each
+  std::string name;
+  std::shared_ptr<const Body> body;
+};
+
 // Takes pieces of an object as they arrive, in any order, from several threads at once. A piece may
 // come again: a retry sends what a failed attempt already had.
 class Sink {
@@ -104,10 +111,16 @@ class Store {
   virtual std::string local_folder() const { return {}; }
 
   // For stores that are told when something new is there: how often they were, once that is more
-  // than `seen` or the time is over. None, at once: this one is not told.
+  // than `seen`, the time is over, or an object was sent ahead. None, at once: it is not told.
   virtual std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) {
     static_cast<void>(seen);
     static_cast<void>(seconds);
+    return {};
+  }
+  // Objects that are here whole before they count: those after number `seen`, in order. Readers do
+  // not find them by name; whoever looks at them trusts nothing.
+  virtual std::vector<SentObject> sent_ahead(uint64_t seen) {
+    static_cast<void>(seen);
     return {};
   }
 };

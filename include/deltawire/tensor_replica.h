@@ -71,6 +71,8 @@ class TensorReplica {
   // to the version. What differs waits for commit() as absolute values, or, for tensors on a GPU,
   // decoded in the GPU's memory or as payloads that are known to be sound and to fit what is there.
   Result<PullReport> prepare(const PullGoal& goal = {});
+  // As that of Replica, for whole tensors in the host's memory: they are read.
+  uint64_t prepare_ahead();
   // Writes what prepare() left. From its first write until it succeeds, version() is none: what a
   // failure leaves is never taken for a version, and the next prepare() starts from a whole one.
   Result<PullReport> commit();

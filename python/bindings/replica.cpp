@@ -49,16 +49,29 @@ class Watch {
  public:
   explicit Watch(const StoreHandle& store) : store_(store), watch_(*store_.get()) {}
 
-  void wait(double seconds) {
+  // `meanwhile`: called soon after anything was sent here.
+  void wait(double seconds, const std::optional<nb::callable>& meanwhile) {
     std::optional<nb::python_error> raised;
-    without_gil([&] {
-      watch_.wait(seconds, [&] {
-        return with_gil(true, [&] {
-          if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
-          return raised.has_value();
-        });
+    const auto stop = [&] {
+      return with_gil(true, [&] {
+        if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
+        return raised.has_value();
       });
-    });
+    };
+    std::function<void()> work;
+    if (meanwhile) {
+      work = [&] {
+        with_gil(true, [&] {
+          try {
+            if (!raised) (*meanwhile)();
+          } catch (nb::python_error& error) {
+            raised.emplace(std::move(error));
+          }
+          return true;
+        });
+      };
+    }
+    without_gil([&] { watch_.wait(seconds, stop, work); });
     if (raised) throw nb::python_error(std::move(*raised));
   }
 
@@ -87,6 +100,10 @@ void bind_replica(nb::module_& module) {
                 unwrap(self.call([&](Replica& replica) { return replica.prepare(version); })));
           },
           nb::arg("version").none())
+      .def("prepare_ahead",
+           [](ReplicaHandle& self) {
+             return self.call([](Replica& replica) { return replica.prepare_ahead(); });
+           })
       .def("commit",
            [](ReplicaHandle& self) {
              return to_python(unwrap(self.call([](Replica& replica) { return replica.commit(); })));
@@ -122,7 +139,7 @@ void bind_replica(nb::module_& module) {
 
   nb::class_<Watch>(module, "Watch")
       .def(nb::init<const StoreHandle&>(), nb::arg("store"))
-      .def("wait", &Watch::wait, nb::arg("seconds"));
+      .def("wait", &Watch::wait, nb::arg("seconds"), nb::arg("meanwhile").none() = nb::none());
   module.def("follow_jitter", &follow_jitter, nb::arg("interval"));
   module.def("follow_backoff", &follow_backoff, nb::arg("failures"), nb::arg("interval"));
 }

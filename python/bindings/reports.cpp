@@ -73,6 +73,7 @@ Report to_python(const PullReport& report) {
   out["path"] = report.path;
   out["whole"] = report.whole;
   out["num_side_files"] = report.num_side_files;
+  out["num_ahead"] = report.num_ahead;
   out["set_aside"] = report.set_aside;
   return out;
 }

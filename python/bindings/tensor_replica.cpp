@@ -65,6 +65,10 @@ void bind_tensor_replica(nb::module_& module) {
                 self.call([&](TensorReplica& replica) { return replica.prepare(version); })));
           },
           nb::arg("version").none())
+      .def("prepare_ahead",
+           [](TensorReplicaHandle& self) {
+             return self.call([](TensorReplica& replica) { return replica.prepare_ahead(); });
+           })
       .def("commit",
            [](TensorReplicaHandle& self) {
              return to_python(

@@ -22,6 +22,7 @@ class _Replica(Protocol):
     def head(self) -> int | None: ...
     def pull(self, version: int | None, until: int | None = None, head: int | None = None) -> dict[str, Any]: ...
     def prepare(self, version: int | None) -> dict[str, Any]: ...
+    def prepare_ahead(self) -> int: ...
     def commit(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
@@ -78,6 +79,14 @@ class Pulling(Generic[Core]):
         """Fetch, decode and check everything; the weights are read, not written, and an engine may go on serving them."""
         return Pull.of(self._opened().prepare(version))
 
+    def prepare_ahead(self) -> int:
+        """Decode what a publisher has sent so far of the next version (`deltawire.ship`), committed or not: how many tensors.
+
+        `follow` does it while it waits. Weights are read, not written, and what is never committed is dropped. Tensors on a GPU
+        are decoded by `prepare`.
+        """
+        return 0 if self._core is None or self._closed else self._core.prepare_ahead()
+
     def commit(self) -> Pull:
         """Write what `prepare` left: the only part that needs a pause."""
         return Pull.of(self._opened().commit())
@@ -118,7 +127,7 @@ class Pulling(Generic[Core]):
                 wait = min(wait, last_new + timeout - time.monotonic())
                 if wait <= 0:
                     return
-            watch.wait(wait)
+            watch.wait(wait, self.prepare_ahead)
 
     def _pull_newest(self, until: int | None) -> Pull | None:
         newest = self.head

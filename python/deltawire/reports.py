@@ -117,6 +117,8 @@ class Pull:
     """Began with a version that is stored whole."""
     num_side_files: int
     """Files beside the weights that came anew or went."""
+    num_ahead: int
+    """Tensors that were decoded before the version was committed: `prepare_ahead`."""
     set_aside: tuple[str, ...]
     """Where files are now that were in the way of the version's, and were not the chain's, or were edited."""
 

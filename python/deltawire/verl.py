@@ -1,4 +1,4 @@
-"""verl: a checkpoint engine whose wire is a store. The trainer publishes versions, rollout hosts pull what changed.
+"""verl: a checkpoint engine whose wire is a store, or a carrier. The trainer publishes versions, rollout hosts pull what changed.
 
     actor_rollout_ref.rollout.checkpoint_engine:
       backend: deltawire
@@ -25,13 +25,15 @@ from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegist
 
 from deltawire.chain import Chain
 from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.transport import Transport, secret_of, serve
 from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable
 from deltawire.options import Accept, Keys
 from deltawire.proof import Proof
 from deltawire.publisher import Publisher
 from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import Version
-from deltawire.stores import open_store
+from deltawire.ship import Shipper, join
+from deltawire.stores import Store, open_store
 
 log = logging.getLogger("deltawire")
 
@@ -45,8 +47,9 @@ _LOOK_SECONDS = 0.02, 0.5  # between looks into the store, first and at most
 class DeltawireCheckpointEngine(CheckpointEngine):
     """Each sync is a version of a chain, which rollout workers pull, prove and hand to their engine.
 
-    Trainer and rollout share the store alone: no process group is made. Actor rank 0 publishes; the other ranks take part in
-    what its weights need. All workers of a host share one local checkpoint.
+    Trainer and rollout share the store alone: no process group is made. With a `transport`, versions go straight from actor
+    rank 0 to one worker of each rollout host. Actor rank 0 publishes; the other ranks take part in what its weights need. All
+    workers of a host share one local checkpoint.
     """
 
     wire_format = "named_tensors"
@@ -56,8 +59,13 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         bucket_size: int = 0,
         is_master: bool = False,
         *,
-        store: str,
         local: str,
+        store: str = "",
+        transport: Transport = "store",
+        master_address: str = "127.0.0.1",
+        master_port: int = 0,
+        secret: str = "",
+        secret_file: str = "",
         yields: Yields = "all",
         dtype: str | None = None,
         timeout: float = 600.0,
@@ -66,20 +74,29 @@ class DeltawireCheckpointEngine(CheckpointEngine):
     ) -> None:
         """What verl hands over first; then `engine_kwargs.deltawire`.
 
-        `store` is where the chain is, `local` a folder on each rollout host for its checkpoint. With `yields="changed"` an engine
-        gets the tensors that changed since the version before, for engines that load some tensors as well as all; the first time
-        it gets all. `dtype` is what floating point weights are published as: "bfloat16" for masters in float32. Nothing waits
-        longer than `timeout` seconds. `trust` is a file of public keys, of the rollout side; `publisher` has further options of
-        `deltawire.Publisher`. Nothing is cut into buckets here: `bucket_size` is taken and not used.
+        `store` is where the chain is, `local` a folder on each rollout host for its checkpoint. With another `transport`
+        than "store", `store` may be left out; rank 0 then listens on `master_address`, which wants a secret unless it is
+        loopback. With `yields="changed"` an engine gets the tensors that changed since the version before, for engines that
+        load some tensors as well as all; the first time it gets all. `dtype` is what floating point weights are published
+        as: "bfloat16" for masters in float32. Nothing waits longer than `timeout` seconds. `trust` is a file of public keys,
+        of the rollout side; `publisher` has further options of `deltawire.Publisher`. Nothing is cut into buckets here:
+        `bucket_size` is taken and not used.
         """
         if yields not in get_args(Yields):
             raise InvalidArgument(f"deltawire: yields={yields!r}: must be one of {', '.join(get_args(Yields))}")
-        if not store or not local:
-            raise InvalidArgument("deltawire: engine_kwargs.deltawire needs both `store` and `local`")
+        if transport not in get_args(Transport):
+            raise InvalidArgument(f"deltawire: transport={transport!r}: must be one of {', '.join(get_args(Transport))}")
+        if not local or (not store and transport == "store"):
+            raise InvalidArgument("deltawire: engine_kwargs.deltawire needs `local`, and `store` or a `transport`")
         if not timeout > 0:
             raise InvalidArgument(f"deltawire: timeout is {timeout}, and must be seconds, more than 0")
         self.is_master = is_master
-        self._url, self._store = store, open_store(store)
+        self._url = store
+        self._store: Store | None = open_store(store) if transport == "store" else None
+        self._transport, self._address, self._secret = transport, (master_address, master_port), secret_of(secret, secret_file)
+        self._shipper: Shipper | None = None
+        self._hub = ""
+        self._replica: Replica | None = None  # of the worker that is sent versions for its host
         self._local, self._yields, self._timeout = Path(local), yields, timeout
         self._accept = Accept(trust=trust)
         self._options = {"dtype": dtype, **(publisher or {})}
@@ -91,22 +108,34 @@ class DeltawireCheckpointEngine(CheckpointEngine):
     # ---- verl's order: prepare, build_topology, init_process_group, send and receive at once, finalize
 
     def prepare(self) -> dict[str, Any]:
-        """A name for this sync, from rank 0 of the trainer."""
-        return {"sync": uuid.uuid4().hex} if self.is_master else {}
+        """A name for this sync, and where versions are sent from, by rank 0 of the trainer."""
+        if not self.is_master:
+            return {}
+        if self._store is None:
+            address, port = self._address
+            self._shipper = serve(self._transport, self._url, address=address, port=port, secret=self._secret)
+            self._store = self._shipper.store
+        return {"sync": uuid.uuid4().hex, "hub": self._shipper.address if self._shipper else ""}
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Everyone learns the name of the sync; there is nobody to connect to."""
-        sync = metadata[0].get("sync")
-        if sync is None:
+        """Everyone learns the name of the sync, and where to join."""
+        if "sync" not in metadata[0]:
             raise InvalidArgument("deltawire: the first worker of the actor group is not verl's master, rank 0")
-        return {"sync": [sync] * actor_wg_world_size}, {"sync": [sync] * rollout_world_size}
+        said = {name: metadata[0][name] for name in ("sync", "hub")}
+        actors, rollout = (
+            {name: [value] * size for name, value in said.items()} for size in (actor_wg_world_size, rollout_world_size)
+        )
+        return actors, rollout
 
-    def init_process_group(self, sync: str) -> None:
-        """There is no group: remember the sync's name."""
+    def init_process_group(self, sync: str, hub: str = "") -> None:
+        """There is no group of verl's: remember the sync's name, and where rank 0 listens."""
         self._sync = sync
+        if hub != self._hub:  # a trainer that began anew
+            self._leave()
+        self._hub = hub
 
     async def send_weights(
         self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
@@ -140,9 +169,10 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         and gives all of them. A folder of another run is refused before the first.
         """
         held, self._held = self._held, None
-        version, run = await self._word()
-        await self._pull(version, run)
-        chain = Chain(self._store, keys=Keys(trust=self._accept.trust))
+        store = self._joined()
+        version, run = await self._word(store)
+        await self._pull(store, version, run)
+        chain = Chain(store, keys=Keys(trust=self._accept.trust))
         changed = None if held is None or self._yields == "all" else _changed(chain, held, version)
         proof, device = Proof(), _device()
         for name, tensor in LocalCheckpoint(self._local).items():
@@ -159,36 +189,54 @@ class DeltawireCheckpointEngine(CheckpointEngine):
 
     def finalize(self) -> None:
         """The sync is over everywhere: what was said of it goes."""
-        if self.is_master and self._sync:
+        if self.is_master and self._sync and self._store is not None:
             self._store.remove(_note_name(self._sync))
         self._sync = ""
 
     # ---- what they are made of
 
+    def _joined(self) -> Store:
+        """The store; with a transport the publisher's own, of which one worker of each host is sent versions."""
+        if self._store is None:
+            self._store = join(self._hub, secret=self._secret, behind=self._url or None, timeout=self._timeout)
+        return self._store
+
+    def _leave(self) -> None:
+        self._close_replica()
+        if self._hub and not self.is_master:
+            self._store = None
+
+    def _close_replica(self) -> None:
+        if self._replica is not None:
+            self._replica.close()
+        self._replica = None
+
     def _publish(self, tensors: list[tuple[str, torch.Tensor]]) -> Version:
         if self._publisher is None:
-            self._publisher = Publisher(self._store, **self._options)
+            self._publisher = Publisher(self._joined(), **self._options)
         return self._publisher.publish(tensors)
 
     def _say(self, word: dict[str, Any]) -> None:
-        self._store.put(_note_name(self._sync), json.dumps(word).encode())
+        self._joined().put(_note_name(self._sync), json.dumps(word).encode())
 
-    async def _word(self) -> tuple[int, str]:
+    async def _word(self, store: Store) -> tuple[int, str]:
         """What the trainer said of this sync: the version, and its run."""
 
         def look() -> dict[str, Any] | None:
             try:
-                said: dict[str, Any] = json.loads(self._store.get(_note_name(self._sync)))
+                said: dict[str, Any] = json.loads(store.get(_note_name(self._sync)))
             except NotFound:
+                if self._replica is not None:
+                    self._replica.prepare_ahead()  # what has been sent so far
                 return None
             return said
 
-        said = await _until(look, self._timeout, f"{self._url}: the trainer published no version of this sync")
+        said = await _until(look, self._timeout, f"{store.url}: the trainer published no version of this sync")
         if "error" in said:
-            raise Unavailable(f"{self._url}: the trainer did not publish: {said['error']}")
+            raise Unavailable(f"{store.url}: the trainer did not publish: {said['error']}")
         return int(said["version"]), str(said["run"])
 
-    async def _pull(self, version: int, run: str) -> None:
+    async def _pull(self, store: Store, version: int, run: str) -> None:
         """Bring the host's checkpoint there, or wait until another worker of this host has."""
         accept = Accept(trust=self._accept.trust, run=run)
 
@@ -196,10 +244,20 @@ class DeltawireCheckpointEngine(CheckpointEngine):
             if not self._damaged and self._has(version, run):
                 return version
             try:
-                with Replica(self._store, self._local, accept=accept, verify_all=self._damaged) as replica:
+                if self._replica is not None and not self._damaged:
+                    return self._replica.pull(version).version
+                self._close_replica()
+                replica = Replica(store, self._local, accept=accept, verify_all=self._damaged)
+                try:
                     pulled = replica.pull(version).version
+                finally:
+                    if self._hub and not self._damaged:
+                        self._replica = replica  # keeps the folder: versions are sent to this worker
+                    else:
+                        replica.close()
             except Conflict:  # the folder's lock
-                return None
+                kept = bool(self._hub) and self._has(version, run)  # by a worker that repairs it, too
+                return version if kept else None
             self._damaged = False
             return pulled
 

@@ -278,3 +278,28 @@ def test_names_of_the_trainer_are_turned_into_those_of_checkpoints(store: str) -
 def test_wrong_options_are_named(store: str, options: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         WeightTransfer(store, **options)
+
+
+@pytest.mark.parametrize("backend", ["tcp", "gloo"])
+@pytest.mark.parametrize("wait", ["captured", "published"])
+def test_without_a_store_a_sync_goes_straight_to_replicas(backend: str, wait: Any) -> None:
+    model = {name: tensor.bfloat16() for name, tensor in weights().items()}
+    with dw.ship.serve("memory:trl-ship-" + backend + wait, backend=backend) as shipper:
+        transfer = WeightTransfer(shipper.store, wait=wait)
+        sync(transfer, model)
+        transfer.destroy()
+        live = {name: torch.zeros_like(tensor) for name, tensor in model.items()}
+        with dw.TensorReplica(dw.ship.join(shipper.address), live) as replica:
+            assert replica.pull().version == 0
+            shipper.wait_for(1, 20)
+            for step in range(1, 4):
+                model["layers.1.weight"][0, step] += 1
+                sync(transfer, model)
+                transfer.destroy()  # the upload is done
+                [pulled] = replica.follow(until=step, timeout=20)
+                assert (pulled.version, pulled.whole) == (step, False)
+                for name, tensor in live.items():
+                    assert torch.equal(tensor, model[name]), name
+            report = shipper.settle()
+            assert (report.version, report.carrier, report.warnings) == (3, backend, ())
+        transfer.destroy()

@@ -70,6 +70,16 @@ class Fleet:
             engine.finalize()
         return results[len(self.rollout)], results[: len(self.rollout)]
 
+    def close(self) -> None:
+        """Lets go of each other, as processes that end do."""
+        for engine in self.actors + self.rollout:
+            engine._leave()
+            if engine._publisher is not None:
+                engine._publisher.close()
+            if engine._shipper is not None:
+                engine._shipper.close()
+            engine._store = None
+
 
 def bits(state: State) -> dict[str, tuple[Any, ...]]:
     return {name: (t.dtype, tuple(t.shape), t.reshape(-1).view(torch.uint8).tolist()) for name, t in sorted(state.items())}
@@ -222,7 +232,7 @@ def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
     [
         ({"yields": "some"}, "must be one of all, changed"),
         ({"timeout": 0}, "more than 0"),
-        ({"local": ""}, "needs both"),
+        ({"local": ""}, "needs `local`"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -237,3 +247,53 @@ def test_the_manager_finds_it_by_its_config(tmp_path: Path) -> None:
     config = CheckpointEngineConfig(backend="deltawire", custom_backend_module="deltawire.verl")
     manager = base.CheckpointEngineManager(config=config, actor_wg=None, replicas=[])
     assert manager.backend_cls.__module__ == "deltawire.verl"
+
+
+@pytest.mark.parametrize("transport", ["tcp", "gloo"])
+def test_without_a_store_versions_go_straight_to_one_worker_of_each_host(transport: str, tmp_path: Path) -> None:
+    fleet = Fleet("", [tmp_path / "a", tmp_path / "a", tmp_path / "b"], transport=transport, secret="between us")
+    state = weights()
+    try:
+        for step in range(4):
+            metrics, received = fleet.update(state, step)
+            assert metrics["checkpoint_engine/version"] == step
+            for held in received:
+                assert bits(held) == bits(state)
+            state["layers.1.weight"][step, 3] = float("nan")
+        report = fleet.actors[0]._shipper.settle()
+        assert report.version == 3
+        assert report.warnings == ()
+        assert len(report.replicas) == 2  # hosts, not workers
+        assert report.carrier == transport
+        assert all(one.rank is not None and one.bytes for one in report.replicas)
+    finally:
+        fleet.close()
+
+
+def test_a_trainer_that_begins_anew_is_another_run(tmp_path: Path) -> None:
+    first = Fleet("", [tmp_path], transport="tcp")
+    first.update(weights())
+    second = Fleet("", [tmp_path], transport="tcp")
+    second.rollout = first.rollout
+    try:
+        with pytest.raises(dw.BaseMismatch, match="run"):
+            second.update(weights(2))
+    finally:
+        first.close()
+        second.close()
+
+
+def test_another_secret_is_refused(tmp_path: Path) -> None:
+    fleet = Fleet("", [tmp_path], transport="tcp", secret="ours")
+    fleet.rollout = [new("", tmp_path, transport="tcp", secret="theirs")]
+    try:
+        with pytest.raises(dw.InvalidArgument, match="secret"):
+            fleet.update(weights())
+    finally:
+        fleet.close()
+
+
+def test_a_store_or_a_transport_is_needed(tmp_path: Path) -> None:
+    for options in {}, {"transport": "pigeon"}:
+        with pytest.raises(dw.InvalidArgument, match="transport"):
+            new("", tmp_path, **options)

@@ -24,6 +24,8 @@ class Gathering {
   virtual std::string ticket() const = 0;  // one line; not secret where GroupOptions has a secret
   // Once. Unavailable names the ranks that did not come.
   virtual Result<std::unique_ptr<Carrier>> finish(double timeout_seconds) = 0;
+  // After it has failed: ranks that are known to be why. Empty: it is not known.
+  virtual std::vector<unsigned> missing() const { return {}; }
 };
 
 // Thread safety: all calls, from any thread.

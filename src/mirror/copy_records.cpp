@@ -183,11 +183,14 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_hop(const HopName& hop) {
 
 // ---- repair
 
-Result<std::vector<PartRef>> Mirror::Impl::objects_of_hop(const HopName& hop) {
+Result<std::vector<PartRef>> Mirror::Impl::objects_of_hop(const HopName& hop, MirrorRepair* found) {
   const Result<HopRecord> record = read_hop(far->chain(), hop);
   if (record.ok()) return record->parts;
   if (record.status().code() == Code::kNotFound) return std::vector<PartRef>();  // gc was here
-  return record.status();
+  if (record.status().code() != Code::kCorruption) return record.status();
+  DW_ASSIGN_OR_RETURN(const HopRecord mended, mend_hop(hop, record.status()));
+  ++found->num_repaired;
+  return mended.parts;
 }
 
 Result<MirrorRepair> Mirror::Impl::repair() {
@@ -218,7 +221,7 @@ Result<MirrorRepair> Mirror::Impl::repair() {
   }
   DW_ASSIGN_OR_RETURN(const auto added, list_hops(chain, 0, kMaxVersion, SIZE_MAX));
   for (const HopName& hop : added) {
-    DW_ASSIGN_OR_RETURN(const std::vector<PartRef> objects, objects_of_hop(hop));
+    DW_ASSIGN_OR_RETURN(const std::vector<PartRef> objects, objects_of_hop(hop, &found));
     DW_RETURN_IF_ERROR(look(objects));
     ++found.num_hops;
   }

@@ -58,7 +58,8 @@ struct Mirror::Impl {
   Result<std::optional<Mirrored>> copy_hop(const HopName& hop);
   Result<bool> fits_mirror(const HopRecord& hop);
   Result<std::optional<GcReport>> collect();
-  Result<std::vector<PartRef>> objects_of_hop(const HopName& hop);
+  Result<std::vector<PartRef>> objects_of_hop(const HopName& hop, MirrorRepair* found);
+  Result<HopRecord> mend_hop(const HopName& hop, const Status& damage);
 
   std::optional<FarEnd> far;  // once it has been looked at
   std::optional<WorkFolder> temporary;

@@ -62,6 +62,21 @@ Result<uint64_t> Mirror::Impl::mend_versions() {
   return mended;
 }
 
+// A merged delta or an anchor. Where the source cannot help, the mirror's own damage is named.
+Result<HopRecord> Mirror::Impl::mend_hop(const HopName& hop, const Status& damage) {
+  const Result<std::string> text = source.store().get(hop_name(hop), kMaxHopBytes);
+  if (!text.ok()) return is_damage(text.status()) ? damage : text.status();
+  const Result<HopRecord> record = read_hop(source, hop, *text);
+  if (!record.ok()) return damage;
+  DW_ASSIGN_OR_RETURN(const bool fits, fits_mirror(*record));
+  if (!fits) return damage;
+  DW_RETURN_IF_ERROR(copier(true).copy(record->parts).status());
+  log_event(LogLevel::kWarning, "mirror.mended",
+            {{"mirror", store->url()}, {"object", hop_name(hop)}});
+  DW_RETURN_IF_ERROR(store->put(hop_name(hop), MemoryBody(*text)));
+  return record;
+}
+
 // What it names first, as always.
 Status Mirror::Impl::put_mended(const ReadVersion& read) {
   const uint64_t version = read.record.manifest.version;

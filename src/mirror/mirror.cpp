@@ -58,9 +58,10 @@ Status Mirror::Impl::check_history() {
   if (!theirs.ok() && theirs.status().code() == Code::kNotFound) return {};  // pruned there
   DW_RETURN_IF_ERROR(Status(theirs.status()));
   if (*theirs == ours.text) return {};
-  return corruption(store->url() + ": version " + std::to_string(*last) + " is manifest " +
-                    last_digest.hex() + ", but manifest " + record_digest(*theirs).hex() + " in " +
-                    source.store().url() + ": mirror and source have different histories");
+  return base_mismatch(store->url() + ": version " + std::to_string(*last) + " is manifest " +
+                       last_digest.hex() + ", but manifest " + record_digest(*theirs).hex() +
+                       " in " + source.store().url() +
+                       ": mirror and source have different histories");
 }
 
 Status Mirror::Impl::make_work_folder() {

@@ -127,7 +127,7 @@ Status build_redo(const BuildContext& build, const fs::path& scratch, RedoWriter
     if (steps.entries.empty()) {
       return check_untouched(steps, build.target, place, local.bytes);
     }
-    const StageJob job{steps, build.target, place, local, scratch, build.memory};
+    const StageJob job{steps, build.target, place, local, scratch, build.memory, build.ahead};
     return stage_tensor(job, inner, [&](RedoEntry entry) -> Status {
       if (local.bytes.size() > build.memory.large_tensor) {  // its entries go to disk one by one
         const std::lock_guard lock(mutex);

@@ -17,6 +17,8 @@
 
 namespace deltawire {
 
+class Ahead;
+
 struct BuildContext {
   const Target& target;
   const Checkpoint& source;
@@ -27,6 +29,7 @@ struct BuildContext {
   Progress progress;
   bool sync = true;  // what is built in place is on disk when it is done
   StageMemory memory = share_stage_memory(kUsualMemory);
+  Ahead* ahead = nullptr;  // what was decoded before; null: nothing was
 };
 
 // Bytes that building will go through: the measure of its progress.

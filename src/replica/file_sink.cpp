@@ -69,6 +69,7 @@ BuildContext FileSink::context(const Target& target, const Checkpoint& source,
   BuildContext build{target,          source,         steps,
                      check_untouched, &replica_.pool, attempt_.progress.of_building()};
   build.memory = memory();
+  build.ahead = &replica_.ahead;
   return build;
 }
 

@@ -65,7 +65,8 @@ bool FollowWatch::wait_for_news(double seconds) {
   return true;
 }
 
-void FollowWatch::wait(double seconds, const std::function<bool()>& stop) {
+void FollowWatch::wait(double seconds, const std::function<bool()>& stop,
+                       const std::function<void()>& meanwhile) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
@@ -77,6 +78,7 @@ void FollowWatch::wait(double seconds, const std::function<bool()>& stop) {
     if (left <= 0) return;
     const int64_t pause = std::min<int64_t>(left + 1, kAskMilliseconds);
     if (news_) {
+      if (meanwhile) meanwhile();
       if (wait_for_news(double(pause) / 1000)) return;
       continue;
     }

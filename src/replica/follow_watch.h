@@ -20,8 +20,10 @@ class FollowWatch {
   FollowWatch& operator=(const FollowWatch&) = delete;
 
   // Until something was put into manifests/, `seconds` are over or `stop` says so (asked several
-  // times a second). What came since the last call counts too.
-  void wait(double seconds, const std::function<bool()>& stop);
+  // times a second). What came since the last call counts too. `meanwhile` is called as long as it
+  // waits, soon after anything was sent ahead: Replica::prepare_ahead().
+  void wait(double seconds, const std::function<bool()>& stop,
+            const std::function<void()>& meanwhile = {});
 
  private:
   void watch();

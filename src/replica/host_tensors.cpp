@@ -38,7 +38,7 @@ Status HostTensors::stage_one(const TensorSteps& steps, const Target& target, Th
   const LiveTensor& live = tensor.live;
   const TensorView held{live.name, live.dtype, live.shape, live.bytes};
   const std::string place = place_of(live);
-  const StageJob job{steps, target, place, held, scratch_, memory_};
+  const StageJob job{steps, target, place, held, scratch_, memory_, ahead_};
   return stage_tensor(job, inner, [&](RedoEntry redo) -> Status {
     DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(redo.entry));
     DW_ASSIGN_OR_RETURN(const Bytes payload, spill_->keep(std::move(redo.payload)));

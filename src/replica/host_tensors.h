@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "replica/ahead.h"
 #include "replica/memory_shares.h"
 #include "replica/spill_space.h"
 #include "replica/tensor_set.h"
@@ -17,8 +18,8 @@ class HostTensors final : public ArraySet {
   // `scratch`: a folder for copies of tensors too large for memory, when they need one. `spill`:
   // for what waits for commit().
   HostTensors(ThreadPool* pool, std::filesystem::path scratch, StageMemory memory,
-              SpillSpace* spill)
-      : pool_(pool), scratch_(std::move(scratch)), memory_(memory), spill_(spill) {}
+              SpillSpace* spill, Ahead* ahead)
+      : pool_(pool), scratch_(std::move(scratch)), memory_(memory), spill_(spill), ahead_(ahead) {}
 
   void add(size_t number, LiveTensor tensor) override;
   Status check(std::span<const size_t> which, const Manifest& manifest) override;
@@ -45,6 +46,7 @@ class HostTensors final : public ArraySet {
   const std::filesystem::path scratch_;
   const StageMemory memory_;
   SpillSpace* const spill_;
+  Ahead* const ahead_;
   std::map<size_t, Tensor> tensors_;
 };
 

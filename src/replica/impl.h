@@ -21,7 +21,6 @@ namespace deltawire {
 struct ReplicaCore : ReplicaBase {
   LocalLayout layout;
   ReplicaOptions options;
-  ThreadPool pool;
   std::optional<LocalLock> lock;
 
   std::optional<LocalState> state;    // as in state.json
@@ -60,11 +59,12 @@ struct ReplicaCore : ReplicaBase {
 
   ReplicaCore(std::shared_ptr<Store> the_store, std::filesystem::path local,
               ReplicaOptions the_options)
-      : ReplicaBase(std::move(the_store), {local.string(), the_options.repair,
-                                           the_options.accept.at_least, the_options.progress}),
+      : ReplicaBase(
+            std::move(the_store),
+            {local.string(), the_options.repair, the_options.accept.at_least, the_options.progress},
+            the_options.limits),
         layout{std::move(local)},
-        options(std::move(the_options)),
-        pool(options.limits.threads) {}
+        options(std::move(the_options)) {}
   ~ReplicaCore() override;
 
   // replica.cpp
@@ -103,6 +103,7 @@ struct ReplicaCore : ReplicaBase {
   Status recognise(const PullGoal& goal, PullReport* report, PhaseClock* clock) override;
   Result<std::optional<Held>> held_version() const override;
   Status check_usable(uint64_t wanted, PullReport* report) override;
+  Result<HeldNow> held_now() const override;
   std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) override;
   void abandon() override;
   void keep_report(PullReport* report) override;

@@ -98,6 +98,18 @@ Status ReplicaCore::check_usable(uint64_t, PullReport* report) {
   return {};
 }
 
+// Copies of versions are built anew, from all of their parts.
+Result<HeldNow> ReplicaCore::held_now() const {
+  HeldNow now;
+  now.memory = share_stage_memory(options.limits.memory_bytes);
+  if (!state || options.copy_on_write || unfinished || !damage.empty()) return now;
+  std::vector<std::string> weights;
+  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
+  DW_ASSIGN_OR_RETURN(now.files, open_own_checkpoint(layout.root, weights));
+  for (const CheckpointTensor& tensor : now.files->tensors()) now.tensors.push_back(tensor.view);
+  return now;
+}
+
 std::unique_ptr<CatchUpSink> ReplicaCore::make_sink(Attempt* attempt) {
   return std::make_unique<FileSink>(this, attempt);
 }

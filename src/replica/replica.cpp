@@ -189,6 +189,7 @@ Result<Replica> Replica::open(std::shared_ptr<Store> store, fs::path local,
 
 const std::optional<ReplicaState>& Replica::state() const noexcept { return impl_->shown; }
 Result<std::optional<uint64_t>> Replica::head() { return impl_->head(); }
+uint64_t Replica::prepare_ahead() { return impl_->prepare_ahead(); }
 Result<PullReport> Replica::prepare(const PullGoal& goal) { return impl_->prepare(goal); }
 Result<PullReport> Replica::commit() { return impl_->commit(); }
 Status Replica::settle(PullReport* report) { return impl_->settle(report); }

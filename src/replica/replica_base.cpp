@@ -1,6 +1,8 @@
 #include "replica/replica_base.h"
 
+#include "base/guard.h"
 #include "base/log.h"
+#include "chain/names.h"
 #include "replica/catch_up.h"
 #include "replica/forward.h"
 
@@ -39,6 +41,42 @@ Status ReplicaBase::start_again(const AttemptGoal& goal, PullReport* report, Pha
   return status;
 }
 
+// How many tensors of an object were decoded. Whatever is wrong with it is none of our business
+// unless it is committed.
+uint64_t ReplicaBase::num_ahead(const SentObject& object, std::optional<HeldNow>* held) {
+  const std::optional<AttemptFolder> folder = attempt_folder(object.name);
+  const Result<std::optional<Held>> version = held_version();
+  const bool next =
+      folder && version.ok() && *version && folder->version == (*version)->version + 1;
+  if (!next || object.body->size() > ahead.memory_bytes()) return 0;
+  uint64_t count = 0;
+  (void)guard_memory("decoding", [&]() -> Status {
+    if (!*held) {
+      DW_ASSIGN_OR_RETURN(HeldNow now, held_now());
+      held->emplace(std::move(now));
+    }
+    if ((*held)->tensors.empty()) return {};
+    std::vector<uint8_t> part(size_t(object.body->size()));
+    DW_RETURN_IF_ERROR(object.body->read(0, part));
+    count = ahead.add(folder->version, part, **held, &pool);
+    return {};
+  });
+  return count;
+}
+
+uint64_t ReplicaBase::prepare_ahead() {
+  uint64_t count = 0;
+  std::optional<HeldNow> held;
+  while (true) {
+    const std::vector<SentObject> sent = store->sent_ahead(seen_ahead_);
+    if (sent.empty()) return count;
+    for (const SentObject& object : sent) {
+      seen_ahead_ = object.number;
+      count += num_ahead(object, &held);
+    }
+  }
+}
+
 namespace {
 
 // Publishers that choose codecs by speed want to know how quickly parts come down.
@@ -53,6 +91,7 @@ void tell_fetched(const PullReport& report, ReplicaBeat* beat) {
 Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
   PullReport report;
   report.run = chain->run();
+  const uint64_t taken = ahead.num_taken();
   PhaseClock clock(&report);
   clock.begin("head");
   if (!goal.head && (!goal.version || is_lost())) {
@@ -75,6 +114,8 @@ Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
   if (mismatch ? rules_.repair : from_nothing) {
     status = start_again({version, true, named}, &report, &clock);
   }
+  ahead.drop_up_to(version);
+  report.num_ahead = ahead.num_taken() - taken;
   if (!status.ok()) {
     abandon();
     if (beat && status.code() != Code::kCancelled) beat->failed(status);

@@ -8,6 +8,7 @@
 #include "delta/patched_digest.h"
 #include "digest/parallel.h"
 #include "format/layout.h"
+#include "replica/ahead.h"
 #include "replica/scratch_copy.h"
 
 namespace deltawire {
@@ -92,6 +93,22 @@ Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* po
   return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, take);
 }
 
+// False: it was not decoded before, or somebody has written to the tensor since.
+Result<bool> take_ahead(const StageJob& job, const Delta::Entry& item, ThreadPool* pool,
+                        const std::function<Status(RedoEntry)>& take) {
+  if (job.ahead == nullptr) return false;
+  const Digest& base = *item.entry.old_digest;
+  auto decoded = job.ahead->take(job.held.name, base, job.target.manifest.digests[job.steps.index]);
+  if (!decoded || digest_of(base.kind, job.held.bytes, pool) != base) return false;
+  for (RedoEntry& entry : *decoded) DW_RETURN_IF_ERROR(take(std::move(entry)));
+  return true;
+}
+
+bool is_whole(const StageJob& job, const std::vector<Slab>& slabs) {
+  return slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size() &&
+         adds_up(slabs[0].item->entry.old_digest->kind);
+}
+
 Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
   const DeltaEntry& first = slabs[0].item->entry;
@@ -131,15 +148,17 @@ Status stage_on_copy(const StageJob& job, ThreadPool* pool,
 
 }  // namespace
 
+bool is_one_proven_step(const StageJob& job) { return is_whole(job, sparse_slabs(job)); }
+
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
   return guard_memory("decoding", [&]() -> Status {
     // Where there are only digests of boxes, a copy is needed to cut them out of.
     if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
       const std::vector<Slab> slabs = sparse_slabs(job);
-      const bool whole = slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size();
-      if (whole && adds_up(slabs[0].item->entry.old_digest->kind)) {
-        return stage_whole(job, *slabs[0].item, pool, take);
+      if (is_whole(job, slabs)) {
+        DW_ASSIGN_OR_RETURN(const bool done, take_ahead(job, *slabs[0].item, pool, take));
+        return done ? Status() : stage_whole(job, *slabs[0].item, pool, take);
       }
       if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
     }

@@ -13,6 +13,8 @@
 
 namespace deltawire {
 
+class Ahead;
+
 struct StageJob {
   const TensorSteps& steps;  // with at least one entry
   const Target& target;
@@ -20,7 +22,11 @@ struct StageJob {
   const TensorView& held;                // what is there; stays as it is
   const std::filesystem::path& scratch;  // for copies of tensors too large for memory
   StageMemory memory = share_stage_memory(kUsualMemory);
+  Ahead* ahead = nullptr;  // what was decoded before; null: nothing was
 };
+
+// One sparse change of the whole tensor, whose digests are proven in the pass that decodes it.
+bool is_one_proven_step(const StageJob& job);
 
 // Hands what differs between the held bytes and the target's to `take`, in entries of bounded size.
 // Before the first one, all is checked: BaseMismatch when what is held is not what the steps

@@ -69,6 +69,7 @@ Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
     return !tensor.box.whole() && !tensor.bytes.empty();
   });
   memory = share_tensor_memory(options.limits.memory_bytes);
+  now.memory = memory.work;
   if (boxes) memory.waiting_bytes /= 2;  // one half for arrays, one for backings
   spill = std::make_unique<SpillSpace>(scratch->path(), memory.waiting_bytes);
   if (boxes) boxed = std::make_unique<BoxedTensors>(&pool, scratch->path(), memory, spill.get());
@@ -105,6 +106,9 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
     const size_t array = tensor.box.whole() ? number : (*next_box)++;
     set->add(array, tensor);
     if (tensor.box.whole()) {
+      if (tensor.memory == Memory::kHost) {
+        now.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+      }
       set_of.back() = set;
     } else {
       pieces.push_back({array, tensor.box, set});
@@ -119,7 +123,7 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
 Result<ArraySet*> TensorReplicaCore::arrays_for(const LiveTensor& tensor) {
   std::unique_ptr<ArraySet>& set = arrays[size_t(tensor.memory)];
   if (!set && tensor.memory == Memory::kHost) {
-    set = std::make_unique<HostTensors>(&pool, scratch->path(), memory.work, spill.get());
+    set = std::make_unique<HostTensors>(&pool, scratch->path(), memory.work, spill.get(), &ahead);
   }
   if (!set) {
     DW_ASSIGN_OR_RETURN(set, DeviceTensors::open(options, tensor, &pool, scratch->path(),
@@ -302,6 +306,7 @@ std::optional<uint64_t> TensorReplica::version() const noexcept {
   return impl_->held ? std::optional(impl_->held->version) : std::nullopt;
 }
 Result<std::optional<uint64_t>> TensorReplica::head() { return impl_->head(); }
+uint64_t TensorReplica::prepare_ahead() { return impl_->prepare_ahead(); }
 Result<PullReport> TensorReplica::prepare(const PullGoal& goal) { return impl_->prepare(goal); }
 Result<PullReport> TensorReplica::commit() { return impl_->commit(); }
 

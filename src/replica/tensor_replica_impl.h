@@ -25,16 +25,17 @@ inline constexpr const char* kGivenTensors = "the tensors given";
 
 struct TensorReplicaCore : ReplicaBase {
   TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
-      : ReplicaBase(std::move(the_store), {kGivenTensors, the_options.repair,
-                                           the_options.accept.at_least, the_options.progress}),
-        options(std::move(the_options)),
-        pool(options.limits.threads) {}
+      : ReplicaBase(
+            std::move(the_store),
+            {kGivenTensors, the_options.repair, the_options.accept.at_least, the_options.progress},
+            the_options.limits),
+        options(std::move(the_options)) {}
 
   const TensorReplicaOptions options;
-  ThreadPool pool;
   std::optional<WorkFolder> scratch;
   std::vector<CheckpointTensor> forms;  // of whole tensors, sorted by name, without bytes
   std::vector<uint64_t> sizes;          // of those, in bytes
+  HeldNow now;                          // whole tensors in the host's memory
   TensorMemory memory = share_tensor_memory(kUsualMemory);
   std::unique_ptr<SpillSpace> spill;                // what waits for commit()
   std::array<std::unique_ptr<ArraySet>, 2> arrays;  // by kind of memory; null: has none
@@ -65,6 +66,7 @@ struct TensorReplicaCore : ReplicaBase {
   Result<std::optional<Held>> held_version() const override { return held; }
   Result<std::optional<Held>> bound_to() const override { return proven; }
   Status check_usable(uint64_t wanted, PullReport* report) override;
+  Result<HeldNow> held_now() const override { return now; }
   std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) override;
   void abandon() override;
   void keep_report(PullReport* report) override;

@@ -103,7 +103,7 @@ Status HeldObjects::add(std::string_view name, uint64_t object_bytes, uint64_t o
   if (past_ && folder->version <= *past_) return {};
   auto found = entries_.find(name);
   if (found == entries_.end()) {
-    Entry entry{folder->version, false, make_object(folder->version, object_bytes)};
+    Entry entry{folder->version, false, 0, make_object(folder->version, object_bytes)};
     found = entries_.emplace(name, std::move(entry)).first;
   }
   std::shared_ptr<HeldObject>& object = found->second.object;
@@ -115,11 +115,14 @@ Status HeldObjects::add(std::string_view name, uint64_t object_bytes, uint64_t o
   if (offset + bytes.size() <= received) return {};
   Status status = offset > received ? corruption("bytes are missing")
                                     : object->append(bytes.subspan(size_t(received - offset)));
-  if (status.ok()) return {};
+  if (status.ok()) {
+    if (object->received() == object->size()) found->second.number = ++num_whole_;
+    return {};
+  }
   log_event(LogLevel::kWarning, "ship.not_kept", {{"object", name}, {"error", status}});
   const uint64_t version = found->second.version;
   erase(found);
-  entries_.emplace(name, Entry{version, false, nullptr});  // the rest of it is passed over
+  entries_.emplace(name, Entry{version, false, 0, nullptr});  // the rest of it is passed over
   return {};
 }
 
@@ -195,6 +198,17 @@ void HeldObjects::clear() {
   const std::lock_guard lock(mutex_);
   past_.reset();
   for (auto at = entries_.begin(); at != entries_.end();) at = erase(at);
+}
+
+std::vector<SentObject> HeldObjects::sent_ahead(uint64_t seen) const {
+  std::vector<SentObject> sent;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : entries_) {
+    if (entry.number > seen && !entry.ready) sent.push_back({entry.number, name, entry.object});
+  }
+  std::sort(sent.begin(), sent.end(),
+            [](const SentObject& a, const SentObject& b) { return a.number < b.number; });
+  return sent;
 }
 
 std::shared_ptr<const HeldObject> HeldObjects::find(std::string_view name) const {

@@ -19,22 +19,22 @@
 namespace deltawire {
 
 // One object as it arrives, front to end.
-class HeldObject {
+class HeldObject final : public Body {
  public:
   static Result<std::shared_ptr<HeldObject>> in_memory(uint64_t size_bytes);
   // A file without a name, whose disk space is taken at once.
   static Result<std::shared_ptr<HeldObject>> in_folder(const std::filesystem::path& folder,
                                                        uint64_t size_bytes);
-  ~HeldObject();
+  ~HeldObject() override;
   HeldObject(const HeldObject&) = delete;
   HeldObject& operator=(const HeldObject&) = delete;
 
   Status append(Bytes bytes);
-  uint64_t size() const noexcept { return size_bytes_; }
+  uint64_t size() const noexcept override { return size_bytes_; }
   uint64_t received() const noexcept { return received_; }
   bool is_in_memory() const noexcept { return fd_ < 0; }
-  Digest sha256();                                       // once, when all is there
-  Status read(uint64_t offset, MutableBytes out) const;  // from then on, any thread
+  Digest sha256();                                                // once, when all is there
+  Status read(uint64_t offset, MutableBytes out) const override;  // from then on, any thread
 
  private:
   explicit HeldObject(uint64_t size_bytes)
@@ -68,6 +68,8 @@ class HeldObjects {
   void drop_up_to(uint64_t version);
   void clear();
 
+  // Whole ones that no commit has named so far, after number `seen`.
+  std::vector<SentObject> sent_ahead(uint64_t seen) const;
   // A whole one of a committed version; null: read it elsewhere.
   std::shared_ptr<const HeldObject> find(std::string_view name) const;
 
@@ -80,6 +82,7 @@ class HeldObjects {
   struct Entry {
     uint64_t version = 0;
     bool ready = false;                  // whole, and vouched for
+    uint64_t number = 0;                 // among those that are whole; 0: it is not
     std::shared_ptr<HeldObject> object;  // null: there was no room
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
@@ -92,6 +95,7 @@ class HeldObjects {
   mutable std::mutex mutex_;
   Entries entries_;
   Use use_;
+  uint64_t num_whole_ = 0;
   std::optional<uint64_t> past_;
 };
 

@@ -176,8 +176,9 @@ Status Receiver::beat(const std::string& name, std::string heartbeat) {
 uint64_t Receiver::wait_for_news(uint64_t seen, double seconds) {
   follow();
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                    [&] { return stopping_ || news_ > seen; });
+  changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&, buckets = buckets_] {
+    return stopping_ || news_ > seen || buckets_ != buckets;
+  });
   return news_;
 }
 
@@ -222,7 +223,12 @@ void Receiver::receive(const Message& word) {
     if (size != 0) DW_RETURN_IF_ERROR(carrier_->broadcast(0, buffer_, seconds));
     return take_pieces(word);
   });
-  if (status.ok()) return;
+  if (status.ok()) {
+    const std::lock_guard lock(mutex_);
+    ++buckets_;
+    changed_.notify_all();
+    return;
+  }
   log_event(LogLevel::kWarning, "ship.group_lost", {{"error", status}});
   drop_carrier();
 }

@@ -31,7 +31,8 @@ class Receiver {
   void follow();
   // What a replica says of itself goes to the publisher, at once and after joining again.
   Status beat(const std::string& name, std::string heartbeat);
-  // How often something new was told, once that is more than `seen` or the time is over.
+  // How often something new was told, once that is more than `seen`, a bucket has come, or the time
+  // is over.
   uint64_t wait_for_news(uint64_t seen, double seconds);
 
  private:
@@ -57,7 +58,7 @@ class Receiver {
   std::deque<std::optional<Message>> words_;
   std::unique_ptr<Carrier> carrier_;  // used by work() alone; the pointer is changed with the mutex
   bool stopping_ = false, following_ = false;
-  uint64_t news_ = 0;
+  uint64_t news_ = 0, buckets_ = 0;  // commits, and what came before them
   struct Beat {
     std::string text;
     std::optional<uint64_t> version;

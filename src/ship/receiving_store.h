@@ -32,6 +32,9 @@ class ReceivingStore final : public Store {
   std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) override {
     return receiver_->wait_for_news(seen, seconds);
   }
+  std::vector<SentObject> sent_ahead(uint64_t seen) override {
+    return receiver_->held().sent_ahead(seen);
+  }
 
  private:
   template <class Call>

@@ -29,6 +29,10 @@ Result<Message> RemoteStore::ask(std::string_view op, std::string_view name, nlo
   return receiver_->hub().ask(std::move(head));
 }
 
+Result<Capabilities> RemoteStore::capabilities() {
+  return unsupported(url() + ": only the publisher writes to its store");
+}
+
 Status RemoteStore::put(std::string_view name, const Body& body) {
   DW_RETURN_IF_ERROR(check_object_name(name));
   if (!is_heartbeat_name(name) || body.size() > kMaxPutBytes) {

@@ -11,7 +11,7 @@ class RemoteStore final : public Store {
   explicit RemoteStore(std::shared_ptr<Receiver> receiver) : receiver_(std::move(receiver)) {}
 
   std::string url() const override { return "ship://" + receiver_->hub().hub(); }
-  Result<Capabilities> capabilities() override { return Capabilities{.put_if_absent = false}; }
+  Result<Capabilities> capabilities() override;  // Unsupported: nobody publishes to it
   Status put(std::string_view name, const Body& body) override;  // heartbeats
   Status put_if_absent(std::string_view name, const Body& body) override;
   Result<ObjectInfo> stat(std::string_view name) override;

@@ -201,7 +201,8 @@ void Roster::strike(uint64_t id) {
   if (replica == nullptr) return;
   ++replica->strikes;
   log_event(LogLevel::kWarning, "ship.not_in_group",
-            {{"name", replica->name}, {"error", replica->round_error}});
+            {{"name", replica->name},
+             {"error", replica->round_error.empty() ? "did not come" : replica->round_error}});
 }
 
 void Roster::set_group(const Ids& ids) {
@@ -257,8 +258,8 @@ std::vector<Shipped> Roster::shipped(std::optional<uint64_t> version) const {
                 replica.error};
     const bool holds = version && replica.held && *replica.held >= *version;
     if (holds) one.seconds = std::max(0.0, replica.applied_at - committed_at_);
-    if (replica.present && holds) one.error.clear();
-    if (!replica.present && one.error.empty()) one.error = "has left";
+    if (holds) one.error.clear();  // and may have left since
+    if (!holds && !replica.present && one.error.empty()) one.error = "has left";
     if (version && !holds && one.error.empty()) {
       one.error = replica.held ? "is at version " + std::to_string(*replica.held)
                                : "has not said which version it holds";

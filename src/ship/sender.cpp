@@ -97,7 +97,20 @@ void Sender::form(Roster::Ids ids) {
   if (!ids.empty() && !try_to_form(&ids) && !ids.empty()) (void)try_to_form(&ids);
 }
 
-// False: `ids` are those who did.
+// The carrier knows best. Else those who do not say that they have entered; and where all say so,
+// all of them: that group is not there.
+Roster::Ids Sender::who_failed(const Roster::Ids& ids, uint64_t round,
+                               const std::vector<unsigned>& missing) {
+  Roster::Ids failed;
+  for (const unsigned rank : missing) {
+    if (rank != 0 && rank <= ids.size()) failed.push_back(ids[rank - 1]);
+  }
+  if (!failed.empty()) return failed;
+  const Roster::Round entered = roster_.wait_round(ids, round, options_.answer_seconds);
+  return entered.others.empty() ? entered.answered : entered.others;
+}
+
+// False: `ids` are those who are not to blame.
 bool Sender::try_to_form(Roster::Ids* ids) {
   const unsigned size = unsigned(ids->size()) + 1;
   const double timeout = std::min(options_.timeout_seconds, kMostFormSeconds);
@@ -121,9 +134,11 @@ bool Sender::try_to_form(Roster::Ids* ids) {
               {{"carrier", backend_->name()}, {"size", size}, {"error", carrier.status()}});
     // Without an offer nobody is to blame.
     if (!gathering.ok()) return true;
-    const Roster::Round entered = roster_.wait_round(*ids, round, options_.answer_seconds);
-    for (const uint64_t id : entered.others) roster_.strike(id);
-    *ids = entered.others.empty() ? Roster::Ids() : entered.answered;
+    const Roster::Ids blamed = who_failed(*ids, round, (*gathering)->missing());
+    for (const uint64_t id : blamed) roster_.strike(id);
+    std::erase_if(*ids, [&](uint64_t id) {
+      return std::find(blamed.begin(), blamed.end(), id) != blamed.end();
+    });
     return false;
   }
   {

@@ -49,6 +49,8 @@ class Sender {
   void ensure_group(const Roster::Ids& wanted);
   void form(Roster::Ids ids);
   bool try_to_form(Roster::Ids* ids);
+  Roster::Ids who_failed(const Roster::Ids& ids, uint64_t round,
+                         const std::vector<unsigned>& missing);
   void drop_group();
   void lose_group(const Status& status);
   void tell(uint64_t id, const std::string& message);

@@ -21,10 +21,9 @@
 namespace deltawire {
 namespace {
 
-constexpr double kLookSeconds = 0.5;     // for members that came
-constexpr double kListenSeconds = 1;     // to one; then it is seen whether it is still there
-constexpr uint64_t kLeastBuffer = 4096;  // who takes less would hold up all others
-constexpr double kIdleTimeouts = 4;      // two buffers, each sent twice
+constexpr double kLookSeconds = 0.5;  // for members that came
+constexpr double kListenSeconds = 1;  // to one; then it is seen whether it is still there
+constexpr double kIdleTimeouts = 4;   // two buffers, each sent twice
 
 double shipper_clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -185,7 +184,7 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
     if (message->has("ask")) {
       answer(id, *message);
     } else if (const auto buffer = message->number("follow")) {
-      roster_.follows(id, *buffer < kLeastBuffer ? 0 : *buffer);
+      roster_.follows(id, *buffer < options_.least_buffer_bytes ? 0 : *buffer);
     } else if (const auto ready = message->number("ready")) {
       roster_.answers(id, *ready);
     } else if (const auto entered = message->number("entered")) {

@@ -37,6 +37,7 @@ class ForwardingStore : public Store {
   std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) override {
     return inner_->wait_for_news(seen, seconds);
   }
+  std::vector<SentObject> sent_ahead(uint64_t seen) override { return inner_->sent_ahead(seen); }
 
  protected:
   Store& inner() const noexcept { return *inner_; }

@@ -92,6 +92,7 @@ class FollowingReplica {
   }
 
   Memory memory;
+  std::atomic<uint64_t> ahead = 0;  // tensors that were decoded before their commit
 
  private:
   void run() {
@@ -118,7 +119,11 @@ class FollowingReplica {
         return {};
       }();
       note(status);
-      watch.wait(1, [this] { return stop_.load(); });
+      watch.wait(
+          1, [this] { return stop_.load(); },
+          [&] {
+            if (replica) ahead += replica->prepare_ahead();
+          });
     }
   }
   void note(const Status& status) {

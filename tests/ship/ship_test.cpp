@@ -149,7 +149,9 @@ TEST(Ship, NothingButHeartbeatsIsWritten) {
 }
 
 TEST(Ship, CapsSmallerThanAPartChangeNothingButTheNumberOfBuckets) {
-  Trainer trainer;
+  ShipOptions how = Trainer::quick();
+  how.least_buffer_bytes = 4096;
+  Trainer trainer(how);
   std::deque<FollowingReplica> replicas;
   JoinOptions small = joining(trainer.shipper->address());
   small.buffer_bytes = 4096;

@@ -128,7 +128,7 @@ class Host:
                     raise
                 except Error as error:
                     self._say(error)
-                self._wait(watch)
+                self._wait(watch, replica)
 
     def _note_serving(self, replica: Replica) -> None:
         """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
@@ -141,12 +141,12 @@ class Host:
         """Something has changed: an engine has gone to another version."""
         self._look.set()
 
-    def _wait(self, watch: _core.Watch) -> None:
-        """Until something may have been published, somebody waits for it, or the interval is over."""
+    def _wait(self, watch: _core.Watch, replica: Replica) -> None:
+        """Until something may have been published, somebody waits for it, or the interval is over. Decodes what arrives."""
         end = time.monotonic() + self._settings.interval
         while not self._look.is_set() and time.monotonic() < end:
             began = time.monotonic()
-            watch.wait(_SLICE)
+            watch.wait(_SLICE, replica.prepare_ahead)
             if time.monotonic() - began < _SLICE / 2:  # something has changed in a local store
                 break
         self._look.clear()

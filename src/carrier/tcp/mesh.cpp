@@ -108,13 +108,22 @@ Result<MeshGate> open_gate(const std::string& host, unsigned rank, double timeou
                                              gate_purpose(rank), timeout_seconds)};
 }
 
-Result<std::vector<RankSocket>> gather_mesh(MeshGate& gate, unsigned size,
-                                            const Deadline& deadline) {
+Result<std::vector<RankSocket>> gather_mesh(MeshGate& gate, unsigned size, const Deadline& deadline,
+                                            std::vector<unsigned>* missing) {
   std::vector<RankSocket> sockets(size);
-  DW_RETURN_IF_ERROR(Arrivals(*gate.acceptor, 1, &sockets).wait(deadline));
+  Status came = Arrivals(*gate.acceptor, 1, &sockets).wait(deadline);
+  if (!came.ok()) {
+    for (unsigned rank = 1; rank < size; ++rank) {
+      if (!sockets[rank].socket.ok()) missing->push_back(rank);
+    }
+    return came;
+  }
   const auto each = [&](const auto& body) -> Status {
     for (unsigned rank = 1; rank < size; ++rank) {
-      DW_RETURN_IF_ERROR(body(sockets[rank], rank_place(rank) + " (" + sockets[rank].place + ")"));
+      Status status = body(sockets[rank], rank_place(rank) + " (" + sockets[rank].place + ")");
+      if (status.ok()) continue;
+      missing->push_back(rank);
+      return status;
     }
     return {};
   };

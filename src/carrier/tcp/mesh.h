@@ -19,8 +19,9 @@ Result<MeshGate> open_gate(const std::string& host, unsigned rank, double timeou
                            const Secret& secret);
 
 // Rank 0's side; the gate may have been open for long.
-Result<std::vector<RankSocket>> gather_mesh(MeshGate& gate, unsigned size,
-                                            const Deadline& deadline);
+// `missing`: after a failure, the ranks that did not come or did not go on.
+Result<std::vector<RankSocket>> gather_mesh(MeshGate& gate, unsigned size, const Deadline& deadline,
+                                            std::vector<unsigned>* missing);
 // The side of every other rank.
 Result<std::vector<RankSocket>> enter_mesh(const std::string& address, unsigned rank, unsigned size,
                                            const Secret& secret, const Deadline& deadline);

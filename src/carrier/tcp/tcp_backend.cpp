@@ -36,12 +36,15 @@ class TcpGathering final : public Gathering {
   }
 
   Result<std::unique_ptr<Carrier>> finish(double timeout_seconds) override {
-    DW_ASSIGN_OR_RETURN(auto sockets, gather_mesh(gate_, size_, Deadline(timeout_seconds)));
+    DW_ASSIGN_OR_RETURN(auto sockets,
+                        gather_mesh(gate_, size_, Deadline(timeout_seconds), &missing_));
     return make_socket_carrier("tcp", 0, std::move(sockets));
   }
+  std::vector<unsigned> missing() const override { return missing_; }
 
  private:
   MeshGate gate_;
+  std::vector<unsigned> missing_;
   const std::string token_;
   const unsigned size_;
 };

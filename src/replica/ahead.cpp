@@ -1,0 +1,119 @@
+#include "replica/ahead.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/log.h"
+#include "base/waves.h"
+#include "replica/stage.h"
+#include "tensor/text.h"
+
+namespace deltawire {
+namespace {
+
+const TensorView* find_view(const std::vector<TensorView>& tensors, const std::string& name) {
+  const auto found = std::lower_bound(
+      tensors.begin(), tensors.end(), name,
+      [](const TensorView& one, const std::string& key) { return one.name < key; });
+  return found != tensors.end() && found->name == name ? &*found : nullptr;
+}
+
+// One entry that stands by itself, and what it patches.
+struct AheadStep {
+  Delta::Entry item;
+  const TensorView* held;
+};
+
+std::vector<AheadStep> steps_of(DeltaPart part, const HeldNow& held) {
+  std::vector<AheadStep> steps;
+  for (PayloadView& view : part.entries) {
+    const TensorView* const tensor = find_view(held.tensors, view.entry.tensor);
+    const bool fits = tensor != nullptr && view.entry.dtype == tensor->dtype &&
+                      view.entry.shape == tensor->shape && view.entry.old_digest;
+    if (fits) steps.push_back({{std::move(view.entry), view.payload, quote(tensor->name)}, tensor});
+  }
+  return steps;
+}
+
+}  // namespace
+
+void Ahead::erase(Tensors::iterator at) {
+  used_ -= at->second.size_bytes;
+  tensors_.erase(at);
+}
+
+// A version that is sent anew takes the place of the one that was never committed.
+bool Ahead::keep(const std::string& tensor, Decoded decoded) {
+  for (const RedoEntry& entry : decoded.entries) decoded.size_bytes += entry.payload.size();
+  const std::lock_guard lock(mutex_);
+  if (const auto found = tensors_.find(tensor); found != tensors_.end()) erase(found);
+  if (decoded.size_bytes > memory_bytes_ - used_) return false;
+  used_ += decoded.size_bytes;
+  tensors_.emplace(tensor, std::move(decoded));
+  return true;
+}
+
+uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPool* pool) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (version_ != version) tensors_.clear(), used_ = 0;
+    version_ = version;
+  }
+  Result<DeltaPart> parsed = parse_part(part);
+  if (!parsed.ok()) return 0;  // whole versions, files beside the weights, damage
+  const std::vector<AheadStep> steps = steps_of(std::move(*parsed), held);
+  std::vector<uint64_t> sizes;
+  for (const AheadStep& step : steps) sizes.push_back(step.held->bytes.size());
+  std::atomic<uint64_t> count = 0;
+  const auto decode = [&](size_t i, ThreadPool* inner) -> Status {
+    const AheadStep& step = steps[i];
+    const DeltaEntry& entry = step.item.entry;
+    const CheckpointTensor from{*step.held, 0, 0};
+    const TensorSteps way{0, &from, {&step.item}};
+    Manifest manifest;  // of which only this is known
+    manifest.digests = {entry.new_digest};
+    const Schema schema;
+    const Target target{manifest, schema};
+    const std::filesystem::path no_scratch;
+    const StageJob job{way, target, step.item.place, *step.held, no_scratch, held.memory};
+    if (!is_one_proven_step(job)) return {};
+    Decoded decoded{*entry.old_digest, entry.new_digest, {}};
+    const Status status = stage_tensor(job, inner, [&](RedoEntry redo) {
+      decoded.entries.push_back(std::move(redo));
+      return Status();
+    });
+    // What is wrong with it is said when it is committed, if it ever is.
+    if (status.ok() && keep(entry.tensor, std::move(decoded))) ++count;
+    return {};
+  };
+  (void)Waves(std::move(sizes), Waves::Inside::kShared, pool, {}, held.memory.wave_bytes)
+      .run(decode);
+  log_event(LogLevel::kDebug, "replica.ahead", {{"version", version}, {"tensors", count.load()}});
+  return count;
+}
+
+std::optional<std::vector<RedoEntry>> Ahead::take(std::string_view tensor, const Digest& before,
+                                                  const Digest& after) {
+  const std::lock_guard lock(mutex_);
+  const auto found = tensors_.find(tensor);
+  if (found == tensors_.end()) return {};
+  if (found->second.before != before || found->second.after != after) return {};
+  std::vector<RedoEntry> entries = std::move(found->second.entries);
+  erase(found);
+  ++num_taken_;
+  return entries;
+}
+
+void Ahead::drop_up_to(uint64_t version) {
+  const std::lock_guard lock(mutex_);
+  if (!version_ || *version_ > version) return;
+  tensors_.clear();
+  used_ = 0;
+}
+
+uint64_t Ahead::num_taken() const {
+  const std::lock_guard lock(mutex_);
+  return num_taken_;
+}
+
+}  // namespace deltawire

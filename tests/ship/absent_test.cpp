@@ -1,0 +1,89 @@
+// Members that say one thing and do another.
+#include "carrier/hub.h"
+#include "fleet.h"
+#include "ship/messages.h"
+
+namespace deltawire::testing {
+namespace {
+
+// Follows, answers, says that it has entered each group, and never does.
+class AbsentMember {
+ public:
+  explicit AbsentMember(const std::string& hub) {
+    MemberOptions options;
+    options.hub = hub;
+    options.secret = Secret("between us");
+    options.name = "absent";
+    options.hello = Message::of({{"ship", kShipProtocol}}).serialise();
+    member_ = Member::join(options).value();
+    tell({{"follow", uint64_t{512} << 20}});
+    thread_ = std::thread([this] { run(); });
+  }
+  ~AbsentMember() {
+    stop_ = true;
+    thread_.join();
+  }
+  std::atomic<int> groups = 0, commits = 0;  // that it was asked into, and was told of
+
+ private:
+  void tell(nlohmann::json words) {
+    EXPECT_TRUE(member_->tell(Message(std::move(words)).serialise(), kPatience).ok());
+  }
+  void run() {
+    while (!stop_) {
+      const auto heard = member_->hear(0.1);
+      if (!heard.ok()) continue;
+      const Message word = Message::parse(*heard).value();
+      if (const auto round = word.number("ready")) tell({{"ready", *round}});
+      if (const auto round = word.number("epoch")) {
+        ++groups;
+        tell({{"entered", *round}});
+      }
+      if (word.has("commit")) ++commits;
+    }
+  }
+  std::unique_ptr<Member> member_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+TEST(ShipAbsent, WhoSaysThatItEnteredAndDidNotIsAskedTwiceAndNotAgain) {
+  ShipOptions how = Trainer::quick();
+  how.timeout_seconds = 1;
+  Trainer trainer(how);
+  FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
+  AbsentMember absent(trainer.shipper->address());
+  ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
+  for (uint64_t version = 0; version < 5; ++version) {
+    const ShipReport report = trainer.step();
+    ASSERT_TRUE(replica.wait_for_version(version)) << replica.error();
+    EXPECT_TRUE(replica.memory.is(trainer.model));
+    EXPECT_GT(report.bytes, 0U);  // to the one that does enter
+  }
+  EXPECT_EQ(absent.groups, 2);
+  while (absent.commits < 5) std::this_thread::yield();
+}
+
+TEST(ShipAbsent, WhoTakesLittleAtOnceIsToldAndReads) {
+  Trainer trainer;
+  JoinOptions small = joining(trainer.shipper->address());
+  small.buffer_bytes = 4096;
+  small.name = "small";
+  FollowingReplica reads(small, trainer.model);
+  JoinOptions large = joining(trainer.shipper->address());
+  large.name = "large";
+  FollowingReplica sent(large, trainer.model);
+  ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
+  for (uint64_t version = 0; version < 3; ++version) {
+    const ShipReport report = trainer.step();
+    EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
+    for (const Shipped& one : report.replicas) {
+      EXPECT_EQ(one.rank.has_value(), one.name == "large") << one.name;
+      EXPECT_EQ(one.version, version) << one.name;
+    }
+  }
+  EXPECT_TRUE(reads.memory.is(trainer.model));
+}
+
+}  // namespace
+}  // namespace deltawire::testing

@@ -1,0 +1,190 @@
+// What is decoded before a version is committed: nothing of it is seen, and nothing wrong is used.
+#include "chain/names.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/replica.h"
+#include "fleet.h"
+#include "store/forwarding_store.h"
+#include "test_files.h"
+
+namespace deltawire::testing {
+namespace {
+
+// Holds up, or refuses, manifests: all of a version is sent, and it is not committed.
+class GatedStore final : public ForwardingStore {
+ public:
+  GatedStore() : ForwardingStore(std::make_shared<MemoryStore>("gated")) {}
+
+  Status put_if_absent(std::string_view name, const Body& body) override {
+    if (version_of_manifest(name)) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return open_; });
+      if (refuse_) return unavailable("the commit is refused");
+    }
+    return ForwardingStore::put_if_absent(name, body);
+  }
+  void set(bool open, bool refuse = false) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    refuse_ = refuse;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true, refuse_ = false;
+};
+
+class ShipAhead : public ::testing::Test {
+ protected:
+  ShipAhead() : gate(std::make_shared<GatedStore>()), trainer(Trainer::quick(), {}, gate) {
+    EXPECT_TRUE(publish());
+    store = join_ship(joining(trainer.shipper->address())).value();
+  }
+
+  bool publish() { return trainer.publisher->publish(trainer.model.views()).ok(); }
+
+  // Publishes a step up to its commit, and decodes what is sent. `publishing` goes on behind.
+  template <class AnyReplica>
+  void send_ahead(AnyReplica* replica) {
+    ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+    gate->set(false);
+    trainer.model.step();
+    publishing = std::thread([this] { published = publish(); });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatience);
+    while (ahead == 0 && std::chrono::steady_clock::now() < end) {
+      ahead = replica->prepare_ahead();
+      (void)store->wait_for_news(UINT64_MAX, 0.05);
+    }
+    ASSERT_GT(ahead, 0U);
+  }
+  void let_commit(bool refuse = false) {
+    gate->set(true, refuse);
+    publishing.join();
+    gate->set(true);
+    EXPECT_EQ(published, !refuse);
+    (void)trainer.shipper->settle();
+  }
+  template <class AnyReplica>
+  PullReport pull_until(AnyReplica* replica, uint64_t version) {
+    while (true) {
+      const auto report = replica->pull();
+      EXPECT_TRUE(report.ok()) << report.status().to_string();
+      if (!report.ok() || report->version >= version) return report.value();
+      (void)store->wait_for_news(UINT64_MAX, 0.05);
+    }
+  }
+  TensorReplica open(Memory* memory) {
+    TensorReplicaOptions options;
+    options.limits.threads = 2;
+    TensorReplica replica = TensorReplica::open(store, memory->tensors, options).value();
+    EXPECT_TRUE(replica.pull().ok());
+    return replica;
+  }
+
+  std::shared_ptr<GatedStore> gate;
+  Trainer trainer;
+  std::shared_ptr<Store> store;
+  std::thread publishing;
+  bool published = false;
+  uint64_t ahead = 0;
+};
+
+TEST_F(ShipAhead, TensorsAreDecodedBeforeTheCommitAndWrittenAfterIt) {
+  Memory memory(trainer.model);
+  TensorReplica replica = open(&memory);
+  const Model before = trainer.model;
+  send_ahead(&replica);
+  EXPECT_TRUE(memory.is(before));
+  const auto early = replica.pull();  // there is nothing to be seen
+  ASSERT_TRUE(early.ok()) << early.status().to_string();
+  EXPECT_FALSE(early->changed);
+  EXPECT_TRUE(memory.is(before));
+  let_commit();
+  const PullReport report = pull_until(&replica, 1);
+  EXPECT_EQ(report.num_ahead, ahead);
+  EXPECT_EQ(report.from, 0U);
+  EXPECT_FALSE(report.repaired);
+  EXPECT_TRUE(memory.is(trainer.model));
+  EXPECT_EQ(replica.prepare_ahead(), 0U);
+}
+
+TEST_F(ShipAhead, AFolderIsPatchedWithWhatWasDecodedBefore) {
+  const TempFolder folder;
+  ReplicaOptions options;
+  options.limits.threads = 2;
+  Replica replica = Replica::open(store, folder.path() / "ckpt", options).value();
+  ASSERT_TRUE(replica.pull().ok());
+  send_ahead(&replica);
+  let_commit();
+  const PullReport report = pull_until(&replica, 1);
+  EXPECT_EQ(report.num_ahead, ahead);
+  EXPECT_FALSE(report.repaired);
+  const Checkpoint held = Checkpoint::open(folder.path() / "ckpt").value();
+  for (const TestTensor& tensor : trainer.model.tensors) {
+    const Bytes bytes = held.find(tensor.name)->view.bytes;
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tensor.bytes.begin(), tensor.bytes.end()))
+        << tensor.name;
+  }
+}
+
+TEST_F(ShipAhead, WhatIsNeverCommittedIsDropped) {
+  Memory memory(trainer.model);
+  TensorReplica replica = open(&memory);
+  const Model before = trainer.model;
+  send_ahead(&replica);
+  let_commit(true);
+  const auto nothing = replica.pull();
+  ASSERT_TRUE(nothing.ok()) << nothing.status().to_string();
+  EXPECT_FALSE(nothing->changed);
+  EXPECT_TRUE(memory.is(before));
+  trainer.model.step();  // the same number, other weights
+  ASSERT_TRUE(publish());
+  const PullReport report = pull_until(&replica, 1);
+  EXPECT_FALSE(report.repaired) << report.repair_reason;
+  EXPECT_TRUE(memory.is(trainer.model));
+}
+
+TEST_F(ShipAhead, WhoWritesToTensorsMeanwhileIsFound) {
+  Memory memory(trainer.model);
+  TensorReplica replica = open(&memory);
+  send_ahead(&replica);
+  for (LiveTensor& tensor : memory.tensors) tensor.bytes[tensor.bytes.size() / 2] ^= 1;
+  let_commit();
+  const PullReport report = pull_until(&replica, 1);
+  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(memory.is(trainer.model));
+}
+
+TEST_F(ShipAhead, AReplicaThatIsBehindDecodesNothing) {
+  Memory memory(trainer.model);
+  TensorReplica replica = open(&memory);
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  trainer.model.step();
+  ASSERT_TRUE(publish());  // and not pulled
+  gate->set(false);
+  trainer.model.step();
+  publishing = std::thread([this] { published = publish(); });
+  while (store->sent_ahead(0).empty()) (void)store->wait_for_news(UINT64_MAX, 0.05);
+  EXPECT_EQ(replica.prepare_ahead(), 0U);
+  let_commit();
+  EXPECT_EQ(pull_until(&replica, 2).num_ahead, 0U);
+  EXPECT_TRUE(memory.is(trainer.model));
+}
+
+TEST_F(ShipAhead, WhoFollowsDoesItWhileItWaits) {
+  FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
+  ASSERT_TRUE(replica.wait_for_version(0)) << replica.error();
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  gate->set(false);
+  trainer.model.step();
+  publishing = std::thread([this] { published = publish(); });
+  while (replica.ahead == 0) std::this_thread::yield();
+  let_commit();
+  ASSERT_TRUE(replica.wait_for_version(1)) << replica.error();
+  EXPECT_GT(replica.pulls().back().num_ahead, 0U);
+  EXPECT_TRUE(replica.memory.is(trainer.model));
+}
+
+}  // namespace
+}  // namespace deltawire::testing
