@@ -135,6 +135,8 @@ struct ShardOptions {
   uint64_t bucket_bytes = uint64_t{512} << 20;  // on the way at one time, of all edges of a rank
   uint64_t slice_bytes = uint64_t{16} << 20;    // larger boxes are coded in slices
   unsigned threads = 0;                         // 0: one per core
+  // Of a sender, beside its snapshot: for receivers that missed versions. None: an eighth of it.
+  std::optional<uint64_t> history_bytes = {};
 };
 
 // What a version took, on this rank.
@@ -144,6 +146,7 @@ struct ShardReport {
   uint64_t contents_bytes = 0;            // of the boxes
   uint64_t num_changed = 0;               // elements; those of whole boxes all count
   unsigned num_delta = 0, num_whole = 0;  // edges
+  unsigned num_merged = 0;                // of a sender: of num_delta, those of several versions
   double read_encode_seconds = 0;         // of a receiver: decode
   double carry_seconds = 0;               // in the carrier, waiting included
   std::vector<unsigned> lost;             // group ranks that went away; others have the version
@@ -153,8 +156,10 @@ struct ShardReport {
 // In the carrier's group, trainer ranks come first: engine rank e is group rank num_trainers + e.
 //
 // A trainer rank's side. Keeps, in host memory, a snapshot of the boxes that it sends: what the
-// last version was. Receivers that hold that version get changes, others all of their boxes: so a
-// receiver that failed is repaired by the next version. One call at a time.
+// last version was; and what leads back from it to some versions before. Receivers that hold one of
+// these get what has changed since, others all of their boxes: so a receiver that failed is
+// repaired by the next version. Ranks that the carrier says are lost are not waited for. One call
+// at a time.
 class ShardSender {
  public:
   // `plan` outlives it. InvalidArgument when the group's size or rank do not fit the plan.

@@ -165,12 +165,13 @@ ReadShard reader_of(const std::vector<const Tensor*>& tensors, nb::object read) 
 }
 
 ShardOptions shard_options(double timeout, uint64_t bucket_bytes, uint64_t slice_bytes,
-                           unsigned threads) {
+                           unsigned threads, std::optional<uint64_t> history_bytes = {}) {
   ShardOptions options;
   options.timeout_seconds = timeout;
   options.bucket_bytes = bucket_bytes;
   options.slice_bytes = slice_bytes;
   options.threads = threads;
+  options.history_bytes = history_bytes;
   return options;
 }
 
@@ -216,6 +217,7 @@ void bind_reports(nb::module_& module) {
       .def_ro("num_changed", &ShardReport::num_changed)
       .def_ro("num_delta", &ShardReport::num_delta)
       .def_ro("num_whole", &ShardReport::num_whole)
+      .def_ro("num_merged", &ShardReport::num_merged)
       .def_ro("read_encode_seconds", &ShardReport::read_encode_seconds)
       .def_ro("carry_seconds", &ShardReport::carry_seconds)
       .def_ro("lost", &ShardReport::lost)
@@ -228,14 +230,17 @@ void bind_ends(nb::module_& module) {
           "__init__",
           [](SenderHandle* self, const PlanHandle& plan, unsigned rank,
              const std::vector<const Tensor*>& tensors, nb::object read, double timeout,
-             uint64_t bucket_bytes, uint64_t slice_bytes, unsigned threads) {
+             uint64_t bucket_bytes, uint64_t slice_bytes, unsigned threads,
+             std::optional<uint64_t> history_bytes) {
             ReadShard reader = reader_of(tensors, std::move(read));
-            const auto options = shard_options(timeout, bucket_bytes, slice_bytes, threads);
+            const auto options =
+                shard_options(timeout, bucket_bytes, slice_bytes, threads, history_bytes);
             new (self) SenderHandle{unwrap(without_gil(
                 [&] { return ShardSender::create(plan, rank, std::move(reader), options); }))};
           },
           nb::arg("plan"), nb::arg("rank"), nb::arg("tensors"), nb::arg("read").none(),
-          nb::arg("timeout"), nb::arg("bucket_bytes"), nb::arg("slice_bytes"), nb::arg("threads"))
+          nb::arg("timeout"), nb::arg("bucket_bytes"), nb::arg("slice_bytes"), nb::arg("threads"),
+          nb::arg("history_bytes").none())
       .def("send",
            [](SenderHandle& self, const CarrierHandle& carrier, uint64_t version) {
              return carry_call<ShardReport>(

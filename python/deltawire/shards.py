@@ -176,7 +176,7 @@ ShardReport = _core.ShardReport
 
 
 class ShardSender:
-    """A trainer rank's side: sends what changed since the version before, and all to receivers that missed it.
+    """A trainer rank's side: sends what changed since the version that each receiver holds, and all where that is too old.
 
     >>> import threading, numpy as np
     >>> from deltawire.carriers import local_group
@@ -207,13 +207,17 @@ class ShardSender:
         bucket_bytes: int = 512 << 20,
         slice_bytes: int = 16 << 20,
         threads: int = 0,
+        history_bytes: int | None = None,
     ) -> None:
         """Send `tensors`, in host memory, or what `read` gives of them.
 
-        A snapshot of what is sent is kept in host memory. The tensors must stay as they are while `send` is at work.
+        A snapshot of what is sent is kept in host memory, and `history_bytes` (None: an eighth of it) of what leads back to
+        versions before, for receivers that missed some. The tensors must stay as they are while `send` is at work.
         """
         self._tensors = [] if read is not None else writable(tensors)
-        self._core = _core.ShardSender(plan._core, rank, self._tensors, read, float(timeout), bucket_bytes, slice_bytes, threads)
+        self._core = _core.ShardSender(
+            plan._core, rank, self._tensors, read, float(timeout), bucket_bytes, slice_bytes, threads, history_bytes
+        )
 
     def send(self, carrier: Carrier, version: int) -> ShardReport:
         """Every rank of the group sends, or receives. Ranks that were lost are in the report; others have the version."""
@@ -310,20 +314,29 @@ def prove_shards(carrier: Carrier, plan: ShardPlan, proof: Proof, timeout: float
 
 def gather_layouts(carrier: Carrier, own: ShardLayout, num_trainers: int, timeout: float = 60) -> tuple[ShardLayout, ShardLayout]:
     """Layouts of trainer and engine from what each rank of a group says of itself. All ranks call it, once."""
-    text = own.text.encode()
-    others = [rank for rank in range(carrier.size) if rank != carrier.rank]
+    texts = gather_texts(carrier, own.text, range(carrier.size), timeout)
+    layouts = [own if rank == carrier.rank else ShardLayout.parse(texts[rank]) for rank in range(carrier.size)]
+    return ShardLayout.join(layouts[:num_trainers]), ShardLayout.join(layouts[num_trainers:])
+
+
+def gather_texts(carrier: Carrier, own: str, ranks: Iterable[int], timeout: float) -> dict[int, str]:
+    """What each of these ranks says, this one too. All of them call it."""
+    text = own.encode()
+    others = [rank for rank in ranks if rank != carrier.rank]
     sizes = {rank: bytearray(8) for rank in others}
     head = len(text).to_bytes(8, "little")
     carrier.exchange([(rank, head) for rank in others], list(sizes.items()), timeout)
-    texts = {}
+    rooms = {}
     for rank, words in sizes.items():
         size = int.from_bytes(words, "little")
         if not 0 < size <= _MOST_LAYOUT_BYTES:
             raise InvalidArgument(f"rank {rank}: a layout of {size} bytes")
-        texts[rank] = bytearray(size)
-    carrier.exchange([(rank, text) for rank in others], list(texts.items()), timeout)
-    layouts = [own if rank == carrier.rank else ShardLayout.parse(texts[rank].decode()) for rank in range(carrier.size)]
-    return ShardLayout.join(layouts[:num_trainers]), ShardLayout.join(layouts[num_trainers:])
+        rooms[rank] = bytearray(size)
+    carrier.exchange([(rank, text) for rank in others], list(rooms.items()), timeout)
+    try:
+        return {rank: room.decode() for rank, room in rooms.items()} | {carrier.rank: own}
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"a layout that is no text: {error}") from None
 
 
 _MOST_LAYOUT_BYTES = 256 << 20

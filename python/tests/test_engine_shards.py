@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from engine_models import Engine, changed, checkpoint  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 import deltawire as dw  # noqa: E402
+from deltawire import carriers  # noqa: E402
 from deltawire.engines.map import bits  # noqa: E402
 from deltawire.engines.member import Member  # noqa: E402
 from deltawire.engines.settings import Settings  # noqa: E402
@@ -75,12 +78,13 @@ def rows(tensors: dict[str, Any], rank: int, ranks: int) -> dict[str, dw.Tensor]
 class Trainer:
     """Two ranks, as threads."""
 
-    def __init__(self, tensors: dict[str, Any], backend: str, port: int = 0, timeout: float = WAIT) -> None:
+    def __init__(self, tensors: dict[str, Any], backend: str, port: int = 0, timeout: float = WAIT, workers: int = 2) -> None:
         self.tensors, self._held = tensors, [rows(tensors, rank, 2) for rank in range(2)]
         self.ranks: list[ShardPublisher] = []
         address = f"127.0.0.1:{port}"
         for rank in range(2):
-            options = {"engine_workers": 2, "rank": rank, "ranks": 2, "secret": SECRET, "backend": backend, "timeout": timeout}
+            options = {"engine_workers": workers, "rank": rank, "ranks": 2, "secret": SECRET, "backend": backend}
+            options |= {"timeout": timeout, "patience": 2, "history_bytes": 1 << 20}
             self.ranks.append(ShardPublisher(self._held[rank], address, **options))
             address = self.ranks[0].address
         self.port = int(address.rpartition(":")[2])
@@ -102,15 +106,20 @@ class Trainer:
 class Served:
     """An engine of two tensor-parallel workers, between whose steps calls are made."""
 
-    def __init__(self, folder: Path, port: int, tensors: dict[str, Any], **form: Any) -> None:
-        folder.mkdir()
+    def __init__(
+        self, folder: Path, port: int, tensors: dict[str, Any], place: tuple[int, int] = (2, 4), kind: type = Engine, **form: Any
+    ) -> None:
+        """`place`: rank_offset and world_size."""
+        folder.mkdir(exist_ok=True)
         save_file(tensors, folder / "model.safetensors")
         named = {"transport": "gloo", "shards": True, "master_address": "127.0.0.1", "master_port": port, "secret": SECRET}
-        self._settings = Settings.of(named | {"local": str(folder), "world_size": 4, "rank_offset": 2, "interval": 0.1})
-        self._form, barrier, words = form, threading.Barrier(2), [None] * 2
-        self.engines = [loaded(tensors, rank=rank, world=2, **form) for rank in range(2)]
+        self._settings = Settings.of(
+            named | {"local": str(folder), "world_size": place[1], "rank_offset": place[0], "interval": 0.1}
+        )
+        self._form, self._kind, barrier, words = form, kind, threading.Barrier(2), [None] * 2
+        self.engines = [loaded(tensors, kind, rank=rank, world=2, **form) for rank in range(2)]
         self.members = [
-            Member(self._settings, engine, engine="test", group=Rank(rank, barrier, words))
+            Member(self._settings, engine, engine="test", group=Rank(rank, barrier, words), reload=engine.load_weights)
             for rank, engine in enumerate(self.engines)
         ]
 
@@ -123,7 +132,7 @@ class Served:
 
     def assert_serves(self, tensors: dict[str, Any]) -> None:
         for rank, engine in enumerate(self.engines):
-            expected = loaded(tensors, rank=rank, world=2, **self._form)
+            expected = loaded(tensors, self._kind, rank=rank, world=2, **self._form)
             for (name, own), other in zip(engine.named_parameters(), expected.parameters(), strict=True):
                 assert torch.equal(bits(own), bits(other)), (rank, name)
 
@@ -132,8 +141,8 @@ class Served:
             member.close()
 
 
-def loaded(tensors: dict[str, Any], **form: Any) -> Engine:
-    engine = Engine(**form)
+def loaded(tensors: dict[str, Any], kind: type = Engine, **form: Any) -> Any:
+    engine = kind(**form)
     engine.load_weights(tensors.items())
     return engine
 
@@ -162,6 +171,7 @@ def begin(trainer: Trainer, served: Served) -> None:
     """The first version."""
     assert all("no version has come" in said["error"] for said in served.call("attach"))
     published = trainer.publish()
+    assert not [one for one in published if isinstance(one, Exception)]
     assert [(one.version, one.errors) for one in published] == [(0, {})] * 2
     served.wait_for(0)
     assert served.call("attach") == [{"ok": 0}] * 2
@@ -223,7 +233,7 @@ def test_a_failure_of_one_worker_takes_all_back(tmp_path: Path) -> None:
         assert sorted(errors) == [0, 1]
         assert "model.norm.weight" in errors[1]
         trainer.step(2)
-        assert [one.report.num_whole for one in trainer.publish()] == [2, 2]
+        assert [(one.report.num_whole, one.report.num_merged) for one in trainer.publish()] == [(0, 2)] * 2
         served.wait_for(2)
         assert served.call("update") == [{"ok": 2}] * 2
         served.assert_serves(trainer.tensors)
@@ -242,7 +252,9 @@ def test_a_version_that_comes_to_one_worker_alone_is_dropped(tmp_path: Path, mon
 
         monkeypatch.setattr(worker, "receive", fail)
         trainer.step(1)
-        assert [list(one.errors) for one in trainer.publish()] == [[1], [1]]
+        first, second = trainer.publish()
+        assert first.errors == second.errors
+        assert [*first.errors.items()] == [(0, "it came not to all workers of its engine"), (1, "unavailable: memory is full")]
         assert served.call("update") == [{"ok": 0}] * 2
         served.assert_serves(before)
         monkeypatch.undo()
@@ -310,19 +322,23 @@ def test_workers_that_do_not_come_are_named(tmp_path: Path) -> None:
         trainer.close()
 
 
-def test_a_trainer_of_another_dtype_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_trainer_of_another_dtype(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its tensors come whole, and the engine's loader converts them, as it does with a checkpoint of that dtype."""
     tensors = checkpoint()
     masters = {name: tensor.float() for name, tensor in tensors.items()}
     trainer = Trainer(masters, "tcp")
     served = Served(tmp_path / "model", trainer.port, tensors)
     try:
-        served.call("attach")
-        first, second = trainer.publish()
-        assert isinstance(first, dw.Unsupported)
-        assert "lm_head.weight" in str(first)
-        assert isinstance(second, dw.Unavailable)
-        wait_until(lambda: all("lm_head.weight" in (said["ok"]["host_error"] or "") for said in served.call("status")))
-        served.assert_serves(tensors)
+        begin(trainer, served)
+        for version in (1, 2):
+            trainer.step(version)
+            assert [(one.version, one.errors, one.report.num_whole) for one in trainer.publish()] == [(version, {}, 0)] * 2
+            served.wait_for(version)
+            assert served.call("update") == [{"ok": version}] * 2
+            served.assert_serves(trainer.tensors)
+        assert len(fallback_of(caplog)) == 2, "once for each worker"
+        assert "other-dtype" in fallback_of(caplog)[0]
+        assert "embed_tokens.weight" in fallback_of(caplog)[0]
     finally:
         served.close()
         trainer.close()
@@ -375,22 +391,317 @@ class Repacked(Engine):
         self.norm.data.copy_(self.norm.data.flip(0))
 
 
-def test_an_engine_that_repacks_weights_is_refused_by_name(tmp_path: Path) -> None:
+def test_one_server_that_is_away_does_not_stop_the_others(tmp_path: Path) -> None:
     tensors = checkpoint()
-    trainer = ShardPublisher(tensors, engine_workers=1, secret=SECRET, backend="tcp", timeout=WAIT)
-    save_file(tensors, tmp_path / "model.safetensors")
-    named = {"transport": "tcp", "shards": True, "master_address": "127.0.0.1", "secret": SECRET, "local": str(tmp_path)}
-    named |= {"master_port": int(trainer.address.rpartition(":")[2]), "world_size": 2, "rank_offset": 1}
-    engine = Repacked()
-    engine.load_weights(tensors.items())
-    member = Member(Settings.of(named), engine, engine="test", reload=engine.load_weights)
+    trainer = Trainer(tensors, "tcp", workers=4)
+    here = Served(tmp_path / "here", trainer.port, tensors, (2, 6))
+    other = Served(tmp_path / "other", trainer.port, tensors, (4, 6))
     try:
-        assert "model.norm.weight" in member.call("attach")["error"]
-        with pytest.raises(dw.Unsupported, match=r"engine worker 0: .*model\.norm\.weight"):
-            trainer.publish()
+        for served in (here, other):
+            served.call("attach")
+        assert [(one.version, one.errors) for one in trainer.publish()] == [(0, {})] * 2
+        for served in (here, other):
+            served.wait_for(0)
+            assert served.call("attach") == [{"ok": 0}] * 2
+        before = trainer.tensors
+        links: list[Any] = [member._host for member in other.members]
+        for link in links:  # its connections end, and it does not come back yet
+            link._settings = replace(link._settings, master_port=1)
+        hub: Any = trainer.ranks[0]._hub
+        for info in hub.members():
+            if info.name.endswith(("rank 4", "rank 5")):
+                hub.dismiss(info.id)
+        for version in (1, 2):
+            trainer.step(version)
+            published = trainer.publish()
+            assert [list(one.errors) for one in published] == [[2, 3]] * 2
+            assert "not there" in published[0].errors[2]
+            here.wait_for(version)
+            assert here.call("update") == [{"ok": version}] * 2
+            here.assert_serves(trainer.tensors)
+            other.assert_serves(before)
+        for link in links:
+            link._settings = replace(link._settings, master_port=trainer.port)
+        wait_until(lambda: not any(said["ok"]["host_error"] for said in other.call("status")))
+        trainer.step(3)
+        published = trainer.publish()
+        assert [(one.errors, one.report.num_whole, one.report.num_merged) for one in published] == [({}, 0, 2)] * 2
+        for served in (here, other):
+            served.wait_for(3)
+            assert served.call("update") == [{"ok": 3}] * 2
+            served.assert_serves(trainer.tensors)
+            assert all(said["ok"]["wrong"] == () for said in served.call("prove"))
     finally:
-        member.close()
+        here.close()
+        other.close()
         trainer.close()
+
+
+def test_a_server_that_does_not_enter_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection lives, and it does nothing: the group is made without it."""
+    tensors = checkpoint()
+    trainer = Trainer(tensors, "tcp", workers=4, timeout=6)
+    here = Served(tmp_path / "here", trainer.port, tensors, (2, 6))
+    other = Served(tmp_path / "other", trainer.port, tensors, (4, 6))
+    stuck = threading.Event()
+    link: Any = other.members[1]._host
+    monkeypatch.setattr(link, "_enter", lambda *_: stuck.wait(WAIT))
+    try:
+        for served in (here, other):
+            served.call("attach")
+        published = trainer.publish()
+        assert not [one for one in published if isinstance(one, Exception)]
+        assert [list(one.errors) for one in published] == [[2, 3]] * 2
+        here.wait_for(0)
+        assert here.call("attach") == [{"ok": 0}] * 2
+        here.assert_serves(trainer.tensors)
+    finally:
+        stuck.set()
+        here.close()
+        other.close()
+        trainer.close()
+
+
+def test_a_failure_of_one_server_leaves_the_other_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = checkpoint()
+    trainer = Trainer(tensors, "tcp", workers=4)
+    here = Served(tmp_path / "here", trainer.port, tensors, (2, 6))
+    other = Served(tmp_path / "other", trainer.port, tensors, (4, 6))
+    try:
+        for served in (here, other):
+            served.call("attach")
+        worker: Any = other.members[1].worker
+        receive = worker.receive
+
+        def fail(carrier: Any) -> None:
+            receive(carrier)
+            raise dw.Unavailable("memory is full")
+
+        monkeypatch.setattr(worker, "receive", fail)
+        assert [list(one.errors) for one in trainer.publish()] == [[2, 3]] * 2
+        here.wait_for(0)
+        assert here.call("attach") == [{"ok": 0}] * 2
+        monkeypatch.undo()
+        trainer.step(1)
+        assert [one.errors for one in trainer.publish()] == [{}] * 2
+        for served in (here, other):
+            served.wait_for(1)
+            assert all(said == {"ok": 1} for said in (*served.call("attach"), *served.call("update"))[2:])
+            served.assert_serves(trainer.tensors)
+    finally:
+        here.close()
+        other.close()
+        trainer.close()
+
+
+def test_strangers_at_the_hub_do_no_harm(tmp_path: Path) -> None:
+    """Whoever knows the secret may still say nonsense."""
+    with running(tmp_path) as (trainer, served):
+        begin(trainer, served)
+        huge = {"role": "engine", "rank": 2, "first": 2, "workers": 1 << 40, "server": "x", "world_size": 4}
+        says: list[dict[str, Any]] = [
+            huge,
+            huge | {"workers": -1},
+            huge | {"workers": "2"},
+            huge | {"workers": 2, "server": None},
+            huge | {"workers": 2, "version": "9"},
+            huge | {"workers": 2, "rank": True},
+            {"role": "trainer", "rank": 99},
+            {"role": "trainer", "rank": -1},
+            {"role": "trainer", "rank": [1]},
+        ]
+        words = [json.dumps(one).encode() for one in says] + [b"", b"\xff", b"[]", b"null"]
+        address = trainer.ranks[0].address
+        strangers = [carriers.Member(address, secret=SECRET, hello=hello, timeout=WAIT) for hello in words]
+        try:
+            trainer.step(1)
+            assert [(one.version, one.errors) for one in trainer.publish()] == [(1, {})] * 2
+            served.wait_for(1)
+            assert served.call("update") == [{"ok": 1}] * 2
+            served.assert_serves(trainer.tensors)
+        finally:
+            for stranger in strangers:
+                stranger.close()
+
+
+_RANK = """
+import sys
+from safetensors.torch import load_file
+from deltawire import Tensor
+from deltawire.torch import ShardPublisher
+whole, address, secret = load_file(sys.argv[1]), sys.argv[2], sys.argv[3]
+held = {}
+for name, tensor in whole.items():
+    size = -(-tensor.shape[0] // 2)
+    if tensor.shape[0] > size:
+        held[name] = Tensor(tensor[size:].clone(), shape=tuple(tensor.shape), offset=(size,) + (0,) * (tensor.dim() - 1))
+publisher = ShardPublisher(held, address, engine_workers=2, rank=1, ranks=2, secret=secret, timeout=60)
+print(publisher.publish(wait=False).version, flush=True)
+publisher._sender.send = lambda *_: sys.stdin.read()  # in the midst of the next one
+publisher.publish()
+"""
+
+
+def test_a_trainer_rank_that_is_killed_in_a_version(tmp_path: Path) -> None:
+    """A process of its own, with two workers behind; what comes back begins anew."""
+    tensors = checkpoint()
+    save_file(tensors, tmp_path / "model.safetensors")
+    first = ShardPublisher(
+        rows(tensors, 0, 2), engine_workers=2, rank=0, ranks=2, secret=SECRET, backend="tcp", timeout=WAIT, patience=2
+    )
+    served = Served(tmp_path / "model", int(first.address.rpartition(":")[2]), tensors)
+    command = [sys.executable, "-c", _RANK, str(tmp_path / "model.safetensors"), first.address, SECRET]
+    try:
+        served.call("attach")
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert first.publish(wait=False).errors == {}
+            assert process.stdout.readline() == "0\n"
+            served.wait_for(0)
+            assert served.call("attach") == [{"ok": 0}] * 2
+            threading.Timer(0.5, process.kill).start()
+            with pytest.raises(dw.Unavailable, match="trainer rank 1"):
+                first.publish()
+        assert served.call("update") == [{"ok": 0}] * 2
+        served.assert_serves(tensors)
+        again = ShardPublisher(rows(tensors, 1, 2), first.address, engine_workers=2, rank=1, ranks=2, secret=SECRET, timeout=30)
+        try:
+            published = together(lambda: first.publish(wait=False), lambda: again.publish(wait=False))
+            assert [one.errors for one in published] == [{}] * 2
+            served.wait_for(published[0].version)
+            assert served.call("update") == [{"ok": published[0].version}] * 2
+            served.assert_serves(tensors)
+        finally:
+            again.close()
+    finally:
+        served.close()
+        first.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ((2, 4), "came first with rank_offset=2"),
+        ((1, 4), "ranks 1 to 2 are not among those of engine workers, 2 to 3"),
+        ((2, 5), "world_size=5: the trainer counts 4, 2 ranks of the trainer and 2 engine workers"),
+    ],
+    ids=str,
+)
+def test_a_server_in_a_wrong_place_is_refused(tmp_path: Path, place: tuple[int, int], words: str) -> None:
+    with running(tmp_path) as (trainer, served):
+        begin(trainer, served)
+        wrong = Served(tmp_path / "wrong", trainer.port, trainer.tensors, place)
+        try:
+            wrong.call("attach")
+            wait_until(lambda: len(trainer.ranks[0]._hub.members()) >= 5)  # it is heard by the next version
+            trainer.step(1)
+            first, _ = trainer.publish()
+            assert first.errors == {}
+            assert any(words in said for said in first.warnings)
+            served.wait_for(1)
+            assert served.call("update") == [{"ok": 1}] * 2
+            served.assert_serves(trainer.tensors)
+            wait_until(lambda: any(words in (said["ok"]["host_error"] or "") for said in wrong.call("status")))
+        finally:
+            wrong.close()
+
+
+def fallback_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "come whole to each worker" in record.getMessage()]
+
+
+def test_tensors_that_an_engine_repacks_come_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running(tmp_path, kind=Repacked) as (trainer, served):
+        trainer.step(1)
+        begin(trainer, served)
+        for version in (1, 2, 3):
+            trainer.step(version + 1)
+            assert [(one.version, one.errors, one.report.num_whole) for one in trainer.publish()] == [(version, {}, 0)] * 2
+            served.wait_for(version)
+            assert served.call("update") == [{"ok": version}] * 2
+            served.assert_serves(trainer.tensors)
+            for said in served.call("prove"):
+                assert (said["ok"]["wrong"], said["ok"]["version"]) == ((), version)
+                assert "model.norm.weight" in said["ok"]["unproven"]
+        assert len(fallback_of(caplog)) == 2, "once for each worker"
+        assert "not kept as they are" in fallback_of(caplog)[0]
+        assert "model.norm.weight" in fallback_of(caplog)[0]
+        assert "model.norm.weight" in served.call("status")[0]["ok"]["reloaded"]
+
+
+def test_what_the_engine_loaded_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path, kind=Repacked) as (trainer, served):
+        begin(trainer, served)
+        before = trainer.tensors
+        trainer.step(1)
+        trainer.publish()
+        served.wait_for(1)
+        worker: Any = served.members[1].worker
+        reload = worker._engine_reload
+
+        def fail(tensors: Any) -> None:
+            reload(tensors)
+            monkeypatch.undo()  # it fails once
+            raise dw.Unavailable("memory is full")
+
+        monkeypatch.setattr(worker, "_engine_reload", fail)
+        assert all("memory is full" in said["error"] for said in served.call("update"))
+        served.assert_serves(before)
+        assert served.call("update") == [{"ok": 0}] * 2
+        assert sorted(trainer.ranks[0].settle()) == [0, 1]
+        trainer.step(2)
+        assert [(one.errors, one.report.num_whole) for one in trainer.publish()] == [({}, 0)] * 2
+        served.wait_for(2)
+        assert served.call("update") == [{"ok": 2}] * 2
+        served.assert_serves(trainer.tensors)
+
+
+class Secretive(Engine):
+    """Does not say where it keeps anything: all weights go through its loader."""
+
+    def load_weights(self, weights: Any) -> None:
+        super().load_weights((name, tensor.clone().mul(2).div(2)) for name, tensor in weights)
+
+
+def test_an_engine_that_repacks_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running(tmp_path, kind=Secretive) as (trainer, served):
+        begin(trainer, served)
+        trainer.step(1)
+        assert [(one.version, one.errors) for one in trainer.publish()] == [(1, {})] * 2
+        served.wait_for(1)
+        assert served.call("update") == [{"ok": 1}] * 2
+        served.assert_serves(trainer.tensors)
+        assert fallback_of(caplog)
+
+
+def test_tensors_that_the_trainer_has_not_are_refused_by_name(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    trainer = Trainer({name: tensor for name, tensor in tensors.items() if name != "model.norm.weight"}, "tcp", timeout=10)
+    served = Served(tmp_path / "model", trainer.port, tensors)
+    try:
+        served.call("attach")
+        first, second = trainer.publish()
+        assert isinstance(first, dw.Unsupported)
+        assert "model.norm.weight" in str(first)
+        assert isinstance(second, dw.Unavailable)
+        wait_until(lambda: all("model.norm.weight" in (said["ok"]["host_error"] or "") for said in served.call("status")))
+        served.assert_serves(tensors)
+    finally:
+        served.close()
+        trainer.close()
+
+
+def test_the_other_name_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"local": "l", "transport": "tcp", "master_address": "a", "master_port": 1, "world_size": 2, "rank_offset": 1}
+    assert Settings.of(named | {"use_p2p_weight_update": True}).shards
+    assert not Settings.of(named | {"use_p2p_weight_update": False}).shards
+    with pytest.raises(dw.InvalidArgument, match="another name of `shards`"):
+        Settings.of(named | {"use_p2p_weight_update": True, "shards": False})
+    for name, value in (named | {"use_p2p_weight_update": "yes"}).items():
+        monkeypatch.setenv(f"DELTAWIRE_{name.upper()}", str(value))
+    found = Settings.from_environment()
+    assert found is not None
+    assert found.shards
 
 
 @pytest.mark.parametrize(

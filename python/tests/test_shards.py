@@ -124,8 +124,20 @@ def test_an_engine_stages_and_swaps(state):
     receiver.discarded()
     assert receiver.version == 1
     report = on_ranks(carriers, lambda c: sender.send(c, 3), receiver.receive)[0]
+    assert (report.num_delta, report.num_merged, report.notes) == (1, 1, [])
+    [staged] = receiver.staged  # what has changed since version 1
+    assert staged.positions.tolist() == [3 * 48 + 5]
+    receiver.discarded()
+    forgetful = ShardSender(plan, 0, {"w": state}, history_bytes=0)
+    on_ranks(carriers, lambda c: forgetful.send(c, 4), receiver.receive)
+    live.reshape(-1).view(np.uint8)[:] = receiver.staged[0].values
+    receiver.committed()
+    for version in (5, 6):
+        report = on_ranks(carriers, lambda c, version=version: forgetful.send(c, version), receiver.receive)[0]
+        receiver.discarded()
     assert report.num_whole == 1
-    assert report.notes == ["engine rank 0: whole, because it holds version 1, not 2"]
+    [note] = report.notes
+    assert note == "engine rank 0: whole, because it holds version 4, not 5 or one of the 0 before it whose changes are kept"
 
 
 def test_what_a_reader_raises_is_the_cause(state):
@@ -243,3 +255,33 @@ def test_a_killed_trainer_rank_is_named(tmp_path):
         assert "version 1: " in text
         assert "rank 1" in text
         assert "Unavailable" in text
+
+
+@pytest.mark.parametrize("size", [0, 257 << 20, 1 << 62])
+def test_layouts_of_no_size_are_refused(size):
+    own, other = local_group(2)
+    head = size.to_bytes(8, "little")
+    liar = threading.Thread(target=lambda: other.exchange([(0, head)], [(0, bytearray(8))], 30))
+    liar.start()
+    with pytest.raises(dw.InvalidArgument, match=f"rank 1: a layout of {size} bytes"):
+        gather_layouts(own, ShardLayout.of_rank({"w": np.zeros(4)}), 1)
+    liar.join()
+
+
+@pytest.mark.parametrize("said", ["", "{}", "[]", '{"own": 1, "absent": {}}', '{"own": "", "absent": {"x": ""}}', "\0"])
+def test_words_that_are_no_layout_are_refused(said):
+    from deltawire.engines.shard_group import Meeting
+
+    own, other = local_group(2)
+    text = said.encode() or b" "
+    rooms = bytearray(8), bytearray(1 << 20)
+
+    def lie():
+        other.exchange([(0, len(text).to_bytes(8, "little"))], [(0, rooms[0])], 30)
+        other.exchange([(0, text)], [(0, memoryview(rooms[1])[: int.from_bytes(rooms[0], "little")])], 30)
+
+    liar = threading.Thread(target=lie)
+    liar.start()
+    with pytest.raises(dw.Corruption, match="rank 1: no layout"):
+        Meeting(own, [0, 1], 1, 30).plan(lambda: ShardLayout.of_rank({"w": np.zeros(4)}), {})
+    liar.join()

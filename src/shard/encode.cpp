@@ -15,8 +15,9 @@ namespace {
 struct Coded {
   OutEdge* edge = nullptr;
   size_t item = 0;
-  bool changed = false;
-  Digest digest;
+  bool is_sent = false;
+  std::optional<Digest> digest;  // of contents that are sent, or are not the snapshot's
+  bool is_new = false;           // not the snapshot's
   Choice choice;
 };
 
@@ -28,16 +29,24 @@ Status encode_item(const ShardPlan& plan, const ReadShard& read, const Snapshot&
   std::vector<uint8_t> contents(item.size_bytes);
   DW_RETURN_IF_ERROR(read(tensor, item.box, contents).at(place));
   const Layout layout = layout_of(tensor.dtype);
-  coded->changed = true;
+  const auto differ = [&](Bytes old) {
+    return std::memcmp(old.data(), contents.data(), contents.size()) != 0;
+  };
+  coded->is_sent = coded->is_new = true;
   if (coded->edge->whole) {
     DW_ASSIGN_OR_RETURN(coded->choice, encode_whole_array(layout, contents, false, nullptr));
   } else {
-    const Bytes old = snapshot.contents(coded->edge->number, item);
-    coded->changed = std::memcmp(old.data(), contents.data(), contents.size()) != 0;
-    if (!coded->changed) return {};
-    DW_ASSIGN_OR_RETURN(coded->choice, encode_smallest(layout, old, contents, nullptr));
+    // What the receiver holds may be older than the snapshot.
+    std::vector<uint8_t> room;
+    const Bytes old =
+        snapshot.contents_in(coded->edge->base, coded->edge->number, item, layout.width, &room);
+    coded->is_new = differ(snapshot.contents(coded->edge->number, item));
+    coded->is_sent = differ(old);
+    if (coded->is_sent) {
+      DW_ASSIGN_OR_RETURN(coded->choice, encode_smallest(layout, old, contents, nullptr));
+    }
   }
-  coded->digest = digest_of(DigestKind::kSum128, contents);
+  if (coded->is_sent || coded->is_new) coded->digest = digest_of(DigestKind::kSum128, contents);
   return {};
 }
 
@@ -48,7 +57,7 @@ void append_record(const Coded& coded) {
   head.payload_bytes = coded.choice.encoded.payload.size();
   const std::string_view codec = find_codec(coded.choice.codec)->name();
   std::copy_n(codec.begin(), std::min(codec.size(), head.codec.size()), head.codec.begin());
-  std::copy_n(coded.digest.bytes.begin(), head.digest.size(), head.digest.begin());
+  std::copy_n(coded.digest->bytes.begin(), head.digest.size(), head.digest.begin());
   std::vector<uint8_t>& body = coded.edge->body;
   append(head, &body);
   body.insert(body.end(), coded.choice.encoded.payload.begin(), coded.choice.encoded.payload.end());
@@ -64,7 +73,7 @@ std::vector<Coded> take_items(std::span<OutEdge> edges) {
       const uint64_t size = edge.items[edge.next].size_bytes;
       if (bytes > 0 && bytes + size > edge.round_bytes) break;
       bytes += size;
-      taken.push_back({&edge, edge.next, false, {}, {}});
+      taken.push_back({&edge, edge.next, false, {}, false, {}});
     }
   }
   return taken;
@@ -93,11 +102,8 @@ Status encode_round(const ShardPlan& plan, const ReadShard& read, Snapshot* snap
     for (Coded& coded : taken) {
       const Item& item = coded.edge->items[coded.item];
       report->contents_bytes += item.size_bytes;
-      if (!coded.changed) {
-        snapshot->note(coded.edge->number, item, std::nullopt);
-        continue;
-      }
-      snapshot->note(coded.edge->number, item, coded.digest);
+      snapshot->note(coded.edge->number, item, coded.is_new ? coded.digest : std::nullopt);
+      if (!coded.is_sent) continue;
       report->num_changed += coded.choice.encoded.num_changed;
       append_record(coded);
       coded.choice = {};

@@ -18,6 +18,7 @@ struct OutEdge {
   const ShardEdge* edge = nullptr;
   unsigned peer = 0;  // in the group
   bool whole = false;
+  uint64_t base = 0;  // else: the state that changes are against
   std::vector<Item> items;
   size_t next = 0;           // that was not yet coded
   uint64_t round_bytes = 0;  // of contents in a round, at most, unless one item is larger

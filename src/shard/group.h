@@ -13,8 +13,9 @@ namespace deltawire::shard {
 
 class Group {
  public:
+  // Ranks that the carrier has lost before are left alone, and are no failure.
   Group(Carrier& carrier, double timeout_seconds)
-      : carrier_(carrier), timeout_seconds_(timeout_seconds) {}
+      : carrier_(carrier), timeout_seconds_(timeout_seconds), lost_(carrier.lost()) {}
 
   // InvalidArgument, Unsupported: not the group that a plan is for.
   Status check(const ShardPlan& plan, unsigned group_rank) const {

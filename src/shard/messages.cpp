@@ -5,8 +5,8 @@
 namespace deltawire::shard {
 namespace {
 
-// "dwshard1" and a letter for each message: another one at this place is a stream out of step.
-constexpr uint64_t kMagic = 0x3164726168737764;
+// "dwshard2" and a letter for each message: another one at this place is a stream out of step.
+constexpr uint64_t kMagic = 0x3264726168737764;
 
 class Writer {
  public:
@@ -59,14 +59,14 @@ Status out_of_step(const char* what) {
 }  // namespace
 
 std::vector<uint8_t> pack(const Hello& hello) {
-  return Writer(Hello::kBytes, 'h')
-      .copy(hello.plan)
+  Writer writer(Hello::kBytes, 'h');
+  writer.copy(hello.plan)
       .number(hello.version)
       .number(hello.state)
-      .number(hello.base)
       .number(hello.slice_bytes)
-      .number(hello.bucket_bytes)
-      .take();
+      .number(hello.bucket_bytes);
+  for (const uint64_t base : hello.bases) writer.number(base);
+  return writer.take();
 }
 
 Result<Hello> parse_hello(Bytes bytes) {
@@ -76,9 +76,9 @@ Result<Hello> parse_hello(Bytes bytes) {
   hello.plan = reader.copy<16>();
   hello.version = reader.number();
   hello.state = reader.number();
-  hello.base = reader.number();
   hello.slice_bytes = reader.number();
   hello.bucket_bytes = reader.number();
+  for (uint64_t& base : hello.bases) base = reader.number();
   return hello;
 }
 

@@ -13,17 +13,21 @@
 #include "deltawire/digest.h"
 #include "deltawire/shard.h"
 #include "deltawire/status.h"
+#include "shard/history.h"
 
 namespace deltawire::shard {
 
 // The first exchange of a version, in both directions. Names of states are random and never used
 // twice: a version that was tried again is another state.
 struct Hello {
-  static constexpr size_t kBytes = 96;
+  static constexpr size_t kMostBases = 1 + History::kMostVersions;
+  static constexpr size_t kBytes = 56 + 8 * kMostBases;
   std::array<uint8_t, 16> plan{};
-  uint64_t version = 0;       // of a sender: that is to come; of a receiver: that it holds
-  uint64_t state = 0;         // of a sender: that is to come
-  uint64_t base = 0;          // that is held; 0: none
+  uint64_t version = 0;  // of a sender: that is to come; of a receiver: that it holds
+  uint64_t state = 0;    // of a sender: that is to come
+  // Of a sender: what changes may be against, the newest first; of a receiver: what it holds. Zeros
+  // behind.
+  std::array<uint64_t, kMostBases> bases{};
   uint64_t slice_bytes = 0;   // of a sender: how boxes are cut
   uint64_t bucket_bytes = 0;  // of a receiver: at most, on this edge
 };

@@ -48,6 +48,7 @@ struct ShardReceiver::Impl {
   Result<InEdge> begin_edge(const ShardEdge& edge, Bytes words, ShardReport* report);
   Result<std::vector<Arrived>> hear_heads(std::vector<InEdge>* in, uint64_t round, Group* group);
   Status receive_rounds(std::vector<InEdge>* in, Group* group, ShardReport* report);
+  Status check_all_came(const Group& group) const;
   void note_failure(Status status, Status* failure);
   void count(ShardReport* report) const;
 };
@@ -72,7 +73,8 @@ Result<InEdge> ShardReceiver::Impl::begin_edge(const ShardEdge& edge, Bytes word
   InEdge in;
   in.edge = &edge;
   in.peer = edge.trainer;
-  in.whole = hello->base == 0 || held[edge.trainer] != hello->base;
+  const uint64_t base = held[edge.trainer];
+  in.whole = base == 0 || std::ranges::find(hello->bases, base) == hello->bases.end();
   in.items = items_of(*plan, edge, hello->slice_bytes);
   in.most_body_bytes = edge_bucket() + RecordHead::kBytes * in.items.size();
   for (const Item& item : in.items) {  // packed ones cannot always be cut
@@ -90,7 +92,7 @@ Result<std::vector<InEdge>> ShardReceiver::Impl::greet(Group* group, ShardReport
     Hello hello;
     std::copy_n(plan->digest.bytes.begin(), hello.plan.size(), hello.plan.begin());
     hello.version = version.value_or(0);
-    hello.base = held[edge->trainer];
+    hello.bases[0] = held[edge->trainer];
     hello.bucket_bytes = edge_bucket();
     own.push_back(pack(hello));
   }
@@ -107,6 +109,15 @@ Result<std::vector<InEdge>> ShardReceiver::Impl::greet(Group* group, ShardReport
     in.push_back(std::move(*edge));
   }
   return in;
+}
+
+// A part of a version is none.
+Status ShardReceiver::Impl::check_all_came(const Group& group) const {
+  for (const ShardEdge* const edge : edges) {
+    if (!group.is_lost(edge->trainer)) continue;
+    return unavailable("trainer rank " + std::to_string(edge->trainer) + " is not in the group");
+  }
+  return {};
 }
 
 // The first one counts; what comes after it is received and dropped, so that no sender waits.
@@ -213,6 +224,7 @@ Result<ShardReport> ShardReceiver::receive(Carrier& carrier) {
     ShardReport report;
     DW_ASSIGN_OR_RETURN(std::vector<InEdge> in, self.greet(&group, &report));
     Status outcome = self.receive_rounds(&in, &group, &report);
+    if (outcome.ok()) outcome = self.check_all_came(group);
     const std::vector<uint8_t> verdict = pack(Verdict::of(outcome));
     std::vector<ToRank> to;
     for (const InEdge& edge : in) to.push_back({edge.peer, verdict});

@@ -86,19 +86,45 @@ struct ShardSender::Impl {
 
   Result<std::vector<OutEdge>> greet(Group* group, uint64_t state, uint64_t to_version,
                                      ShardReport* report);
+  void choose_base(const std::vector<uint64_t>& bases, const Hello& hello, OutEdge* edge,
+                   ShardReport* report) const;
   Status send_rounds(std::vector<OutEdge>* out, Group* group, ShardReport* report);
   Status hear_verdicts(const std::vector<OutEdge>& out, Group* group, ShardReport* report);
   void send_failure(std::vector<OutEdge>* out, uint64_t round, Group* group);
 };
 
-// Both ends say what they hold; receivers that hold the snapshot's state get changes.
+// What the changes of an edge are against; without it, why the receiver gets all of its boxes.
+void ShardSender::Impl::choose_base(const std::vector<uint64_t>& bases, const Hello& hello,
+                                    OutEdge* edge, ShardReport* report) const {
+  const uint64_t held = hello.bases[0];
+  const auto found = std::find(bases.begin(), bases.end(), held);
+  edge->whole = held == 0 || found == bases.end();
+  edge->base = edge->whole ? 0 : held;
+  (edge->whole ? report->num_whole : report->num_delta) += 1;
+  if (!edge->whole) {
+    if (found != bases.begin()) ++report->num_merged;
+    return;
+  }
+  if (held == 0 && bases.empty()) return;  // a first version needs no reason
+  std::string why = "it holds no version";
+  if (held != 0) why = "it holds version " + std::to_string(hello.version) + ", ";
+  if (held != 0 && bases.empty()) why += "and this sender has no snapshot";
+  if (held != 0 && !bases.empty()) {
+    why += "not " + std::to_string(version.value_or(0)) + " or one of the " +
+           std::to_string(bases.size() - 1) + " before it whose changes are kept";
+  }
+  report->notes.push_back(engine_words(*edge) + ": whole, because " + why);
+}
+
+// Both ends say what they hold; receivers that hold a state that is known get changes.
 Result<std::vector<OutEdge>> ShardSender::Impl::greet(Group* group, uint64_t state,
                                                       uint64_t to_version, ShardReport* report) {
   Hello own;
   own.plan = plan_name(*plan);
   own.version = to_version;
   own.state = state;
-  own.base = snapshot.state();
+  const std::vector<uint64_t> bases = snapshot.states();
+  std::copy(bases.begin(), bases.end(), own.bases.begin());
   own.slice_bytes = options.slice_bytes;
   const std::vector<uint8_t> words = pack(own);
   std::vector<std::vector<uint8_t>> answers(edges.size(), std::vector<uint8_t>(Hello::kBytes));
@@ -128,14 +154,7 @@ Result<std::vector<OutEdge>> ShardSender::Impl::greet(Group* group, uint64_t sta
                                std::to_string(trainer));
       continue;
     }
-    edge.whole = own.base == 0 || hello->base != own.base;
-    if (edge.whole && own.base != 0) {
-      report->notes.push_back(
-          engine_words(edge) + ": whole, because it holds " +
-          (hello->base == 0 ? "no version" : "version " + std::to_string(hello->version)) +
-          ", not " + std::to_string(version.value_or(0)));
-    }
-    (edge.whole ? report->num_whole : report->num_delta) += 1;
+    choose_base(bases, *hello, &edge, report);
     edge.items = items_of(*plan, *edges[i], options.slice_bytes);
     edge.round_bytes =
         std::min({options.bucket_bytes / 2 / share, kRoundBytes / share, hello->bucket_bytes});
@@ -215,7 +234,8 @@ Result<ShardSender> ShardSender::create(std::shared_ptr<const ShardPlan> plan, u
     impl->options.slice_bytes = std::clamp(
         std::min(options.slice_bytes, options.bucket_bytes / 2 / share), kLeastSlice, kMostSlice);
     DW_ASSIGN_OR_RETURN(impl->snapshot,
-                        Snapshot::create(*impl->plan, impl->edges, impl->options.slice_bytes));
+                        Snapshot::create(*impl->plan, impl->edges, impl->options.slice_bytes,
+                                         options.history_bytes));
     return ShardSender(std::move(impl));
   });
 }
@@ -239,7 +259,11 @@ Result<ShardReport> ShardSender::send(Carrier& carrier, uint64_t version) {
     report.lost = group.lost();
     report.sent_bytes = group.bytes_out();
     report.carry_seconds = group.seconds();
-    if (!self.edges.empty() && report.lost.size() == self.edges.size()) return group.failure();
+    const bool is_anyone_left =
+        self.edges.empty() || std::any_of(out.begin(), out.end(), [&](const OutEdge& edge) {
+          return !group.is_lost(edge.peer);
+        });
+    if (!is_anyone_left) DW_RETURN_IF_ERROR(group.failure());  // Ok: none was there from the start
     const Status advanced = self.snapshot.advance(*self.plan, self.read, state, &self.pool);
     self.version = advanced.ok() ? std::optional(version) : std::nullopt;
     if (!advanced.ok()) report.notes.push_back(advanced.to_string());

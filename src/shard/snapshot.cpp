@@ -5,13 +5,24 @@
 
 #include "base/allocate.h"
 #include "base/guard.h"
+#include "format/layout.h"
 #include "tensor/split_rows.h"
 #include "tensor/text.h"
 
 namespace deltawire::shard {
+namespace {
+
+// Of the snapshot's size, unless the caller says otherwise: at 1.2 % a version that is three ago.
+constexpr uint64_t kHistoryShare = 8;
+
+Status unsteady(const std::string& where) {
+  return io_error(where + " changed while it was sent; the next version comes whole");
+}
+
+}  // namespace
 
 Result<Snapshot> Snapshot::create(const ShardPlan& plan, std::span<const ShardEdge* const> edges,
-                                  uint64_t slice_bytes) {
+                                  uint64_t slice_bytes, std::optional<uint64_t> history_bytes) {
   Snapshot snapshot;
   std::map<std::tuple<uint32_t, Shape, Shape>, uint32_t> known;
   for (const ShardEdge* const edge : edges) {
@@ -26,7 +37,12 @@ Result<Snapshot> Snapshot::create(const ShardPlan& plan, std::span<const ShardEd
       entry.tensor = move.tensor;
       uint64_t size = 0;
       for (Slice& slice : split_rows(move.box, tensor.dtype, tensor.shape, slice_bytes)) {
-        entry.parts.push_back({slice.begin, slice.size_bytes, std::move(slice.box), {}});
+        Part part;
+        part.begin = slice.begin;
+        part.size_bytes = slice.size_bytes;
+        part.box = std::move(slice.box);
+        part.number = snapshot.num_parts_++;
+        entry.parts.push_back(std::move(part));
         size += slice.size_bytes;
       }
       DW_ASSIGN_OR_RETURN(entry.bytes, allocate_bytes(size));
@@ -34,7 +50,15 @@ Result<Snapshot> Snapshot::create(const ShardPlan& plan, std::span<const ShardEd
       snapshot.entries_.push_back(std::move(entry));
     }
   }
+  snapshot.history_.set_most_bytes(history_bytes.value_or(snapshot.size_bytes_ / kHistoryShare));
   return snapshot;
+}
+
+std::vector<uint64_t> Snapshot::states() const {
+  if (state_ == 0) return {};
+  std::vector<uint64_t> states = history_.states();
+  states.insert(states.begin(), state_);
+  return states;
 }
 
 Bytes Snapshot::contents(size_t edge, const Item& item) const {
@@ -42,47 +66,74 @@ Bytes Snapshot::contents(size_t edge, const Item& item) const {
   return {entry.bytes.get() + item.begin, item.size_bytes};
 }
 
-Snapshot::Part& Snapshot::part_of(size_t edge, const Item& item) {
-  std::vector<Part>& parts = entries_[entry_of_[edge][item.move]].parts;
-  return *std::lower_bound(parts.begin(), parts.end(), item.begin,
-                           [](const Part& part, uint64_t begin) { return part.begin < begin; });
+Bytes Snapshot::contents_in(uint64_t state, size_t edge, const Item& item, unsigned width,
+                            std::vector<uint8_t>* room) const {
+  const Bytes now = contents(edge, item);
+  const Entry& entry = entries_[entry_of_[edge][item.move]];
+  const size_t part = entry.parts[part_in(entry, item)].number;
+  if (state == state_ || !history_.differs(part, state)) return now;
+  room->assign(now.begin(), now.end());
+  history_.go_back(part, state, width, *room);
+  return *room;
+}
+
+size_t Snapshot::part_in(const Entry& entry, const Item& item) {
+  const auto found =
+      std::lower_bound(entry.parts.begin(), entry.parts.end(), item.begin,
+                       [](const Part& part, uint64_t begin) { return part.begin < begin; });
+  return size_t(found - entry.parts.begin());
 }
 
 void Snapshot::note(size_t edge, const Item& item, const std::optional<Digest>& digest) {
-  std::optional<Digest>& noted = part_of(edge, item).noted;
-  if (digest && noted && *noted != *digest) unsteady_ = true;
-  if (digest) noted = digest;
+  Entry& entry = entries_[entry_of_[edge][item.move]];
+  Part& part = entry.parts[part_in(entry, item)];
+  if (digest && part.noted && *part.noted != *digest) unsteady_ = true;
+  if (digest) part.noted = digest;
+  part.is_seen = true;
 }
 
 void Snapshot::forget_notes() {
   unsteady_ = false;
   for (Entry& entry : entries_) {
-    for (Part& part : entry.parts) part.noted.reset();
+    for (Part& part : entry.parts) {
+      part.is_seen = false;
+      part.noted.reset();
+    }
   }
 }
 
+Status Snapshot::advance_part(const ShardPlan& plan, const ReadShard& read, const Entry& entry,
+                              const Part& part, History::Step* step) {
+  const ShardTensor& tensor = plan.tensors[entry.tensor];
+  const std::string place = "tensor " + quote(tensor.name);
+  const MutableBytes room(entry.bytes.get() + part.begin, part.size_bytes);
+  std::vector<uint8_t> contents(part.size_bytes);
+  DW_RETURN_IF_ERROR(read(tensor, part.box, contents).at(place));
+  if (part.noted && digest_of(DigestKind::kSum128, contents) != *part.noted) return unsteady(place);
+  if (step != nullptr) step->note(part.number, layout_of(tensor.dtype).width, contents, room);
+  std::copy(contents.begin(), contents.end(), room.begin());
+  return {};
+}
+
+// Parts that nobody looked at are those of receivers that were not there.
 Status Snapshot::advance(const ShardPlan& plan, const ReadShard& read, uint64_t state,
                          ThreadPool* pool) {
-  state_ = 0;
   std::vector<std::pair<const Entry*, const Part*>> changed;
   for (const Entry& entry : entries_) {
     for (const Part& part : entry.parts) {
-      if (part.noted) changed.push_back({&entry, &part});
+      if (part.noted || !part.is_seen) changed.push_back({&entry, &part});
     }
   }
-  const auto unsteady = [](const std::string& where) {
-    return io_error(where + " changed while it was sent; the next version comes whole");
-  };
-  DW_RETURN_IF_ERROR(
-      parallel_try("snapshot", pool, changed.size(), [&](size_t i, unsigned) -> Status {
-        const auto& [entry, part] = changed[i];
-        const ShardTensor& tensor = plan.tensors[entry->tensor];
-        const std::string place = "tensor " + quote(tensor.name);
-        const MutableBytes room(entry->bytes.get() + part->begin, part->size_bytes);
-        DW_RETURN_IF_ERROR(read(tensor, part->box, room).at(place));
-        return digest_of(DigestKind::kSum128, room) == *part->noted ? Status() : unsteady(place);
-      }));
-  if (unsteady_) return unsteady("a tensor");
+  std::optional<History::Step> step;
+  if (state_ != 0 && has_history()) step.emplace(state_, num_parts_, history_.most_bytes());
+  state_ = 0;
+  Status advanced = parallel_try("snapshot", pool, changed.size(), [&](size_t i, unsigned) {
+    return advance_part(plan, read, *changed[i].first, *changed[i].second, step ? &*step : nullptr);
+  });
+  if (advanced.ok() && unsteady_) advanced = unsteady("a tensor");
+  if (!advanced.ok() || !step) history_.clear();
+  DW_RETURN_IF_ERROR(advanced);
+  if (step) history_.add(&*step);
   state_ = state;
   return {};
 }

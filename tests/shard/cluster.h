@@ -74,12 +74,11 @@ class Cluster {
     auto made = plan_shards(trainer, engine);
     EXPECT_TRUE(made.ok() && made->check().ok()) << made.status().to_string();
     plan_ = std::make_shared<const ShardPlan>(std::move(*made));
+    options_ = options;
     for (unsigned rank = 0; rank < trainer.ranks.size(); ++rank) {
       trainers_.emplace_back(trainer, rank);
-      auto sender = ShardSender::create(plan_, rank, *read_live(trainers_.back().live()), options);
-      EXPECT_TRUE(sender.ok()) << sender.status().to_string();
-      senders_.push_back(std::move(*sender));
     }
+    restart_trainers();
     for (unsigned rank = 0; rank < engine.ranks.size(); ++rank) {
       engines_.emplace_back(engine, rank);
       auto receiver =
@@ -108,14 +107,25 @@ class Cluster {
     for (Rank& rank : trainers_) rank.set(state_);
   }
 
+  // As processes that begin anew: nothing of what was sent is known.
+  void restart_trainers() {
+    senders_.clear();
+    for (unsigned rank = 0; rank < trainers_.size(); ++rank) {
+      auto sender = ShardSender::create(plan_, rank, *read_live(trainers_[rank].live()), options_);
+      EXPECT_TRUE(sender.ok()) << sender.status().to_string();
+      senders_.push_back(std::move(*sender));
+    }
+  }
+
   void regroup() { carriers_ = make_local_group(plan_->num_trainers + plan_->num_engines).value(); }
 
   struct Outcome {
     std::vector<Status> trainers, engines;
     std::vector<ShardReport> sent, received;
   };
-  // Every rank of the group at once. `commits` false: engine ranks get it and do not write it.
-  Outcome send(uint64_t version, const std::vector<unsigned>& absent = {}, bool commits = true) {
+  // Every rank of the group at once. Engine ranks in `dropping` get it and do not write it.
+  Outcome send(uint64_t version, const std::vector<unsigned>& absent = {},
+               const std::vector<unsigned>& dropping = {}) {
     Outcome outcome;
     outcome.trainers.resize(senders_.size());
     outcome.engines.resize(receivers_.size());
@@ -134,8 +144,11 @@ class Cluster {
       outcome.engines[rank] = report.status();
       if (!report.ok()) return;
       outcome.received[rank] = *report;
-      if (commits) outcome.engines[rank] = receivers_[rank].commit(engines_[rank].live());
-      if (!commits) receivers_[rank].discarded();
+      if (std::find(dropping.begin(), dropping.end(), rank) != dropping.end()) {
+        receivers_[rank].discarded();
+      } else {
+        outcome.engines[rank] = receivers_[rank].commit(engines_[rank].live());
+      }
     });
     return outcome;
   }
@@ -192,6 +205,7 @@ class Cluster {
 
  private:
   std::shared_ptr<const ShardPlan> plan_;
+  ShardOptions options_;
   State state_;
   std::vector<Rank> trainers_, engines_;
   std::vector<ShardSender> senders_;

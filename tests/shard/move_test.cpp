@@ -70,7 +70,7 @@ TEST(ShardMoveTest, NothingGoesWhereNothingChanged) {
   const Cluster::Outcome outcome = cluster.send(2);
   for (const ShardReport& report : outcome.sent) {
     EXPECT_EQ(report.num_changed, 0u);
-    EXPECT_LT(report.sent_bytes, 200u);  // words, no weights
+    EXPECT_LT(report.sent_bytes, 300u);  // words, no weights
   }
   for (const Rank& rank : cluster.engines()) rank.expect(cluster.state());
 }
@@ -103,22 +103,6 @@ TEST(ShardMoveTest, AProofNamesTheTensorThatDiffers) {
   }
 }
 
-// A receiver that did not write a version gets all of the next one; the others get changes.
-TEST(ShardMoveTest, AReceiverThatMissedAVersionIsRepairedByTheNext) {
-  Cluster cluster(layout_for("tp=2", dense_tensors()), layout_for("fsdp=2", dense_tensors()));
-  cluster.expect_sent(1);
-  cluster.train(2);
-  EXPECT_TRUE(cluster.send(2, {}, false).engines[0].ok());
-  cluster.train(3);
-  const Cluster::Outcome outcome = cluster.send(3);
-  for (const ShardReport& report : outcome.received) EXPECT_EQ(report.num_delta, 0u);
-  ASSERT_FALSE(outcome.sent[0].notes.empty());
-  EXPECT_EQ(outcome.sent[0].notes[0], "engine rank 0: whole, because it holds version 1, not 2");
-  cluster.expect_same();
-  cluster.train(4);
-  cluster.expect_sent(4);
-}
-
 // An engine rank whose weights are not what they should be does not take changes to them.
 TEST(ShardMoveTest, WeightsThatSomebodyElseWroteAreNoticed) {
   Cluster cluster(layout_for("tp=2", dense_tensors()), layout_for("tp=2", dense_tensors()));
@@ -138,9 +122,12 @@ TEST(ShardMoveTest, WeightsThatSomebodyElseWroteAreNoticed) {
   cluster.expect_same();
 }
 
-// The others get the version; the next one brings all to whoever missed it, and changes to them.
+// The others get the version; the next one brings both to whoever missed it.
 TEST(ShardMoveTest, ADeadReceiverIsNamedAndRepairedByTheNextVersion) {
-  Cluster cluster(layout_for("tp=2", dense_tensors()), layout_for("fsdp=2", dense_tensors()));
+  ShardOptions options;
+  options.history_bytes = uint64_t{1} << 20;
+  Cluster cluster(layout_for("tp=2", dense_tensors()), layout_for("fsdp=2", dense_tensors()),
+                  options);
   cluster.expect_sent(1);
   cluster.train(2);
   const Cluster::Outcome outcome = cluster.send(2, {3});
@@ -151,8 +138,8 @@ TEST(ShardMoveTest, ADeadReceiverIsNamedAndRepairedByTheNextVersion) {
   cluster.regroup();
   cluster.train(3);
   const Cluster::Outcome next = cluster.send(3);
-  EXPECT_EQ(next.received[0].num_whole, 0u);
-  EXPECT_EQ(next.received[1].num_delta, 0u);
+  for (const ShardReport& report : next.received) EXPECT_EQ(report.num_whole, 0u);
+  for (const ShardReport& report : next.sent) EXPECT_EQ(report.num_merged, 1u);
   cluster.expect_same();
 }
 
@@ -197,8 +184,8 @@ TEST(ShardMoveTest, TensorsThatChangeWhileTheyAreSentDoNotLetTheSnapshotDrift) {
     thread.join();
     ASSERT_TRUE(sent.ok() && received.ok()) << received.status().to_string();
     EXPECT_EQ(sent->num_whole, 1u);
-    ASSERT_EQ(sent->notes.size(), 1u);
-    EXPECT_NE(sent->notes[0].find("tensor \"w\" changed while it was sent"), std::string::npos);
+    ASSERT_EQ(sent->notes.size(), version == 1 ? 1u : 2u);  // why it comes whole, too
+    EXPECT_NE(sent->notes.back().find("tensor \"w\" changed while it was sent"), std::string::npos);
     EXPECT_TRUE(receiver->commit(engine.live()).ok());
     EXPECT_FALSE(sender->version());
   }

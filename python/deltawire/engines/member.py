@@ -8,12 +8,12 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from deltawire.engines.group import Alone, Group, agree
-from deltawire.engines.host import Host
+from deltawire.engines.host import Host, local_version
 from deltawire.engines.settings import Settings
 from deltawire.engines.shard_link import ShardLink
 from deltawire.engines.shard_worker import ShardWorker
@@ -21,6 +21,8 @@ from deltawire.engines.worker import Reload, Worker
 from deltawire.errors import Error, InvalidArgument, Unavailable
 
 log = logging.getLogger("deltawire")
+
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
 
 
 class Member:
@@ -35,8 +37,10 @@ class Member:
         group: Group | None = None,
         reload: Reload | None = None,
         drafts: Callable[[], Sequence[torch.nn.Module]] = tuple,
+        reloads_all: bool = False,
     ) -> None:
-        self.settings, self.model = settings, model
+        """`reloads_all`: the engine's `reload` takes all tensors of the model or none."""
+        self.settings, self.model, self._reloads_all = settings, model, reloads_all
         self._drafts = drafts  # engines make them after the model
         self.group: Group = group or Alone()
         self.worker: Worker | None = None
@@ -70,7 +74,8 @@ class Member:
         """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
         if self.settings.shards:
             if self.worker is None:
-                self.worker = self._new_worker(ShardWorker)
+                found = self.worker = self._new_worker(ShardWorker)
+                found.reloads_all = self._reloads_all
             return self.worker.attach()
         if self.worker is None or self.worker.version is None:
             worker = self._new_worker(Worker)
@@ -96,7 +101,17 @@ class Member:
             if not self.settings.shards:
                 raise
 
-    def _new_worker(self, kind: type[Worker]) -> Worker:
+    @property
+    def newest(self) -> int | None:
+        """The version that an update would go to."""
+        if not self.settings.shards:
+            return local_version(self.settings.local)
+        if self.worker is None:
+            return None
+        staged = self.worker.report.staged
+        return self.worker.version if staged is None else staged
+
+    def _new_worker(self, kind: type[AnyWorker]) -> AnyWorker:
         return kind(
             self.model,
             self.settings.local,
@@ -115,9 +130,8 @@ class Member:
             raise InvalidArgument(
                 f"deltawire: rank_offset={offset}: {self.group.size} workers are more than the rest of {size} ranks"
             )
-        return ShardLink(
-            self.settings, offset + self.group.rank, lambda: self.worker if isinstance(self.worker, ShardWorker) else None
-        )
+        found = lambda: self.worker if isinstance(self.worker, ShardWorker) else None  # noqa: E731
+        return ShardLink(self.settings, offset + self.group.rank, self.group.size, found)
 
     def update(self, version: int | None = None, verify: str | None = None, timeout: float | None = None) -> int:
         """Go to the local version. With a number it is waited for, and the engine waits too: ask for what is there already."""

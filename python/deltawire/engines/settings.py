@@ -101,6 +101,7 @@ class Settings:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:
         """From names and values; one that is not known is refused."""
+        values = _without_alias(values)
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
@@ -118,7 +119,23 @@ class Settings:
             text = os.environ.get(f"DELTAWIRE_{item.name.upper()}")
             if text:
                 values[item.name] = _parsed(item.name, text)
+        alias = os.environ.get(f"DELTAWIRE_{_ALIAS.upper()}")
+        if alias:
+            values[_ALIAS] = _parsed("shards", alias)
         return cls.of(values) if "local" in values and {"store", "master_address"} & values.keys() else None
+
+
+_ALIAS = "use_p2p_weight_update"  # what slime calls `shards`
+
+
+def _without_alias(values: Mapping[str, Any]) -> dict[str, Any]:
+    said = dict(values)
+    alias = said.pop(_ALIAS, None)
+    if alias is None:
+        return said
+    if said.setdefault("shards", alias) != alias:
+        raise InvalidArgument(f"deltawire: `{_ALIAS}` is another name of `shards`, and they say different things")
+    return said
 
 
 def _parsed(name: str, text: str) -> Any:

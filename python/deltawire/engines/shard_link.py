@@ -12,11 +12,11 @@ from collections.abc import Callable
 from deltawire import _core
 from deltawire.carriers import Carrier, Member, enter_group
 from deltawire.engines.settings import Settings
+from deltawire.engines.shard_group import Meeting, part_of_group
 from deltawire.engines.shard_words import Words, packed, parsed
 from deltawire.engines.shard_worker import Outcome, ShardWorker
 from deltawire.engines.transport import secret_of
-from deltawire.errors import Error, Unavailable
-from deltawire.shards import gather_layouts, plan_shards
+from deltawire.errors import Error, InvalidArgument, Unavailable
 
 log = logging.getLogger("deltawire")
 
@@ -27,14 +27,15 @@ _JOIN_SECONDS = 5.0
 class ShardLink:
     """In place of a host's replica. One for each worker; a trainer that is away is looked for again and again."""
 
-    def __init__(self, settings: Settings, rank: int, worker: Callable[[], ShardWorker | None]) -> None:
-        """`rank` is the worker's in the group of trainer and engines."""
-        self._settings, self._rank, self._find_worker = settings, rank, worker
+    def __init__(self, settings: Settings, rank: int, workers: int, worker: Callable[[], ShardWorker | None]) -> None:
+        """`rank` is the worker's in the group of trainer and engines; its engine has so many `workers`."""
+        self._settings, self._rank, self._workers, self._find_worker = settings, rank, workers, worker
         self._secret = secret_of(settings.secret, settings.secret_file)
         self._stop = threading.Event()
         self._carrier: Carrier | None = None
         self._plan_digest: str | None = None
         self._told: Outcome | None = None
+        self._is_refused = False  # by the trainer: it is asked again and again, and may say so again
         self.error: str | None = None
         self._thread = threading.Thread(target=self._run, name="deltawire-shards", daemon=True)
         self._thread.start()
@@ -68,7 +69,7 @@ class ShardLink:
     def _run(self) -> None:
         while not self._stop.is_set() and not _core.is_ending():
             worker = self._find_worker()
-            if worker is None or not (worker.is_mapped or worker.refusal):
+            if worker is None or not worker.is_mapped:
                 self._stop.wait(_SLICE)
                 continue
             try:
@@ -80,11 +81,14 @@ class ShardLink:
 
     def _follow(self, worker: ShardWorker) -> None:
         held = [number for number in (worker.report.version, worker.report.staged) if number is not None]
-        hello = packed(role="engine", rank=self._rank, version=max(held, default=None), refusal=str(worker.refusal or ""))
+        first, size = self._settings.rank_offset, self._settings.world_size
+        place = {"rank": self._rank, "first": first, "workers": self._workers, "world_size": size, "server": worker.server}
+        hello = packed(role="engine", version=max(held, default=None), **place)
         name = f"{socket.gethostname()}-{os.getpid()} rank {self._rank}"
         address = f"{self._settings.master_address}:{self._settings.master_port}"
         with Member(address, secret=self._secret, name=name, hello=hello, timeout=_JOIN_SECONDS) as member:
-            self.error = None
+            if not self._is_refused:
+                self.error = None
             while not self._stop.is_set() and not _core.is_ending():
                 self._tell_outcome(member, worker)
                 try:
@@ -94,6 +98,9 @@ class ShardLink:
                         raise
                     continue
                 words = parsed(message)
+                self._is_refused = words.get("do") == "refuse"
+                if self._is_refused:
+                    raise InvalidArgument(f"the trainer refuses this server: {words.get('error')}")
                 try:
                     self._do(words, worker)
                     answer = {"did": words.get("do")}
@@ -118,13 +125,15 @@ class ShardLink:
     def _enter(self, words: Words, worker: ShardWorker) -> None:
         self._leave()
         trainers, timeout = words["trainers"], words["timeout"]
-        self._carrier = enter_group(
-            words["ticket"], self._rank, words["size"], backend=words["backend"], secret=self._secret, timeout=timeout
-        )
-        own = self._rank - trainers
-        plan = plan_shards(*gather_layouts(self._carrier, worker.layout, trainers, timeout), engine_rank=own)
-        plan.check()
-        worker.begin(plan, own, self._plan_digest, timeout)
+        ranks, size = words["ranks"], words["size"]
+        options = {"backend": words["backend"], "secret": self._secret, "timeout": timeout}
+        carrier = enter_group(words["ticket"], ranks.index(self._rank), len(ranks), **options)
+        self._carrier = part_of_group(carrier, ranks, size)
+        meeting = Meeting(self._carrier, ranks, trainers, timeout)
+        plan = meeting.plan(lambda: worker.layout, {}, worker.adopt)
+        first = self._settings.rank_offset or 0
+        layouts = [meeting.layout(rank) for rank in range(first, first + self._workers)]
+        worker.begin(plan, self._rank - trainers, plan.digest == self._plan_digest, timeout, layouts)
         self._plan_digest = plan.digest
 
     def _receive(self, worker: ShardWorker) -> None:

@@ -11,29 +11,34 @@ import numpy as np
 import torch
 
 from deltawire.engines.map import EngineMap, Lists, as_bits, bits, differences, ordered
+from deltawire.engines.shard_copies import HostCopies
 from deltawire.engines.windows import BoxView, Window
 from deltawire.errors import InvalidArgument
 from deltawire.shards import ShardBox, ShardLayout, StagedShard
 
 
 class ShardMap:
-    """The boxes of a map. Every tensor of it must be kept as it is, in parts that are boxes."""
+    """The boxes of a map: of tensors that are kept as they are. The others are `copies`, whole."""
 
-    def __init__(self, engine_map: EngineMap) -> None:
-        self._map = engine_map
+    def __init__(self, engine_map: EngineMap, copies: HostCopies) -> None:
+        self._map, self._copies = engine_map, copies
         self._boxes: dict[str, list[BoxView]] = {name: engine_map.boxes(name) or [] for name in engine_map.plain}
 
     @property
     def layout(self) -> ShardLayout:
         """Of this worker alone. A box that is kept in two places is one."""
-        return ShardLayout.of_boxes(
+        plain = [
             ShardBox(name, self._map.forms[name].dtype_name, self._map.forms[name].shape, offset, extent)
             for name, boxes in self._boxes.items()
             for offset, extent in dict.fromkeys((box.offset, box.extent) for box in boxes)
-        )
+        ]
+        return ShardLayout.of_boxes(plain + self._copies.boxes)
 
     def read(self, name: str, offset: tuple[int, ...], extent: tuple[int, ...], room: Any) -> None:
         """Copy a box to `room`, as `ShardReceiver` asks for it."""
+        if name in self._copies:
+            self._copies.read(name, offset, extent, room)
+            return
         box = self._inside(name, offset, extent)[0]
         view = box.of_array(self._map.arrays[box.array]).contiguous().reshape(-1)
         torch.frombuffer(room, dtype=torch.uint8).copy_(view.view(torch.uint8))
@@ -42,6 +47,8 @@ class ShardMap:
         """What has come, as elements of the engine's own arrays; of whole boxes, what is other than it is there."""
         found: dict[int, list[tuple[Any, Any]]] = {}
         for shard in staged:
+            if shard.name in self._copies:
+                continue
             for box in self._inside(shard.name, shard.offset, shard.extent):
                 offsets, values = self._changes(box, shard)
                 if len(offsets):

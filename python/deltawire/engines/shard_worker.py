@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import uuid
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from deltawire.carriers import Carrier
 from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.group import agree
 from deltawire.engines.proof import Boxes, Pieces, boxes_of_all, uncovered
+from deltawire.engines.shard_copies import HostCopies
 from deltawire.engines.shard_map import ShardMap
 from deltawire.engines.worker import Staged, Worker
-from deltawire.errors import Error, InternalError, Unavailable, Unsupported
+from deltawire.errors import Error, InternalError, Unavailable
 from deltawire.exchange import Exchange
-from deltawire.shards import ShardLayout, ShardPlan, ShardReceiver, ShardReport
+from deltawire.shards import ShardBox, ShardLayout, ShardPlan, ShardReceiver, ShardRefusal, ShardReport
 
 log = logging.getLogger("deltawire")
 
@@ -32,27 +36,30 @@ class ShardWorker(Worker):
     """Keeps a model at what a trainer's ranks send. Swap, proof and taking back are those of any worker.
 
     The checkpoint that the server was started from is read once, by `attach`: only against bits that are known is it seen which
-    tensors the engine keeps as they are. Such tensors alone can come as shards.
+    tensors the engine keeps as they are. Of such this worker's boxes come; all others come whole, and the engine loads them.
 
-    A thread of `ShardLink` calls `begin`, `receive`, `take` and `drop`; the engine's own calls are the others.
+    A thread of `ShardLink` calls `adopt`, `begin`, `receive`, `take` and `drop`; the engine's own calls are the others.
     """
 
-    refusal: Error | None = None
-    """Why this engine takes no shards."""
+    reloads_all = False
+    """Whether the engine's loader takes all tensors or none."""
     outcome: Outcome | None = None
     """Of the version that was taken last."""
+    server = ""
+    """A name that all workers of this engine have, and no others."""
     _shards: ShardMap | None = None
     _receiver: ShardReceiver | None = None
     _is_unknown = False  # what the live weights are, after an update that could not be taken back
     _known: Mapping[int, dict[str, str]] = {}  # digests of what is served and of what is staged
+    _copies: HostCopies
+    _next_copies: Mapping[str, torch.Tensor] = {}  # of the version that is staged
+    _undone: tuple[Staged | None, int | None] = (None, None)  # what is being taken back, and to which version
 
     # ---- what the engine calls
 
     def attach(self) -> int:
-        """Find the map, once; then go to the first version. `Unavailable` until it has come, `Unsupported` if none ever can."""
+        """Find the map, once; then go to the first version. `Unavailable` until it has come."""
         with self._lock:
-            if self.refusal is not None:
-                raise self.refusal
             if self._shards is None:
                 self._find_shards()
         return self.update() if self.version is None else self.version
@@ -67,22 +74,33 @@ class ShardWorker(Worker):
         return self._shards is not None
 
     def _find_shards(self) -> None:
+        self._copies = HostCopies()
         boxes = agree(self._group, self._compare_all)
-        heard = self._group.tell((sorted(self._the_map.odd), _without_boxes(boxes), boxes))
-        shapes = {name: form.shape for name, form in self._the_map.forms.items()}
-        self._cut = uncovered([own for _, _, own in heard], shapes)
-        for what, names in (
-            ("are not kept as they are in the checkpoint", {name for odd, _, _ in heard for name in odd}),
-            ("are kept in too many parts", {name for _, parts, _ in heard for name in parts}),
-        ):
-            if names:
-                self.refusal = Unsupported(
-                    f"deltawire: shards: {len(names)} tensors {what}: {', '.join(sorted(names)[:8])}; "
-                    "without `shards` versions come through the host's folder"
-                )
-                log.warning("%s", self.refusal)
-                raise self.refusal
-        self._shards = ShardMap(self._the_map)
+        the_map = self._the_map
+        scattered = {name for name, own in boxes.items() if not own}
+        self._come_whole(the_map.odd, "are not kept as they are in the checkpoint")
+        self._come_whole(scattered, "are kept in too many parts")
+        heard = self._group.tell((sorted(the_map.odd), uuid.uuid4().hex))
+        self._odd = {name for odd, _ in heard for name in odd}
+        self.server = heard[0][1]
+        self._shards = ShardMap(the_map, self._copies)
+
+    def _come_whole(self, tensors: Collection[str], why: str) -> None:
+        """These, and the rest of their modules, go through the engine's own loader, from copies in host memory."""
+        if not tensors:
+            return
+        the_map = self._the_map
+        names = the_map.complete(tensors) | set(tensors)
+        if self.reloads_all:
+            names |= the_map.windows.keys()
+        log.warning(
+            "deltawire: shards.fallback: %d tensors %s: %s; %d come whole to each worker, as by a broadcast, and the engine's "
+            "own loader loads them",
+            len(tensors), why, ", ".join(sorted(tensors)[:8]), len(names),
+        )  # fmt: skip
+        the_map.odd |= names
+        checkpoint = LocalCheckpoint(Path(self.local))
+        self._copies.put({name: checkpoint.read(name) for name in names if name not in self._copies})
 
     def _compare_all(self) -> Boxes:
         checkpoint = LocalCheckpoint(Path(self.local))
@@ -90,6 +108,11 @@ class ShardWorker(Worker):
         self._bring_to(checkpoint)
         self._pieces = Pieces(self._map)
         return boxes_of_all(self._map)
+
+    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        if self.reloads_all and self._shards is None:  # what the server was started from is what it serves
+            tensors = LocalCheckpoint(Path(self.local)).items()
+        super()._engine_reload(tensors)
 
     def _update(self, version: int | None, verify: str, began: float) -> int:
         staged = self._staged
@@ -102,8 +125,11 @@ class ShardWorker(Worker):
                     self._the_receiver.committed(written=False)
                 else:
                     self._the_receiver.discarded()
+                self._next_copies = {}
             raise
         if staged is not None and self._staged is None:
+            self._copies.put(self._next_copies)
+            self._next_copies = {}
             self._the_receiver.committed()
             self.outcome = Outcome(reached)
         return reached
@@ -125,17 +151,36 @@ class ShardWorker(Worker):
         return self._known[version]
 
     def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
-        self._is_unknown = False
+        self._is_unknown, self._undone = False, (staged, self.version)
         try:
             super()._take_back(staged, goal, error)
         except Exception:
             self._is_unknown = True
             raise
+        finally:
+            self._undone = (None, None)
 
     def _repair(self, goal: int, error: Exception) -> None:
-        """Only the trainer has the weights."""
-        self._is_unknown = True
-        log.error("deltawire: version %d: %s; the trainer's next version comes whole", goal, error)
+        """The engine loads again what it had loaded before. Of what was written by half, only the trainer has the weights."""
+        staged, held = self._undone
+        try:
+            agree(self._group, lambda: self._put_back(staged))
+        except Error as failure:
+            self._is_unknown = True
+            log.error("deltawire: version %d: %s; %s; the trainer's next version comes whole", goal, error, failure)
+            return
+        self.version = held
+        log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
+
+    def _put_back(self, staged: Staged | None) -> None:
+        if staged is None:
+            return
+        if staged.swapping != staged.swapped:
+            raise InternalError("weights were written by half")
+        if staged.swapped:
+            staged.exchange.swap()
+        if staged.reloading:
+            self._engine_reload(self._copies.items(name for name, _ in staged.reload))
 
     # ---- what the thread of the link calls
 
@@ -146,11 +191,33 @@ class ShardWorker(Worker):
             raise InternalError("the worker has no map")
         return self._shards.layout
 
-    def begin(self, plan: ShardPlan, rank: int, plan_digest: str | None, timeout: float) -> None:
-        """Receive by a plan, as that rank of the engine's. With the plan that there was, what is held stays known."""
+    def adopt(self, refusals: Iterable[ShardRefusal], trainer: ShardLayout) -> None:
+        """These tensors cannot come in boxes: they come whole, as the trainer has them."""
+        whys: dict[str, set[str]] = {}
+        for one in refusals:
+            if one.tensor in self._the_map.forms:
+                whys.setdefault(one.obstacle, set()).add(one.tensor)
+        forms = {box.name: box for rank in range(trainer.num_ranks) for box in trainer.boxes(rank)}
+        with self._lock:
+            for why, names in sorted(whys.items()):
+                self._come_whole(names, f"have no boxes that fit ({why})")
+                for name in names:
+                    self._copies.put_form(name, forms[name].dtype, forms[name].shape)
+            self._odd |= self._the_map.odd
+            self._shards = ShardMap(self._the_map, self._copies)
+            self._receiver = None
+
+    def begin(self, plan: ShardPlan, rank: int, is_same: bool, timeout: float, workers: Iterable[ShardLayout]) -> None:
+        """Receive by a plan, as that rank of the engine's. With the plan that there was, what is held stays known.
+
+        `workers`: what those of this engine hold. Tensors of which they hold not all, or some of it twice, cannot be proven.
+        """
         assert self._shards is not None
         self.drop()
-        if self._receiver is None or plan.digest != plan_digest:
+        held = [layout.boxes(0) for layout in workers]
+        boxes = [{name: [(one.offset, one.extent) for one in own] for name, own in _by_name(worker).items()} for worker in held]
+        self._cut = uncovered(boxes, {one.name: one.shape for worker in held for one in worker})
+        if self._receiver is None or not is_same:
             self._receiver = ShardReceiver(plan, rank, read=self._shards.read, timeout=timeout, threads=self._threads)
 
     def receive(self, carrier: Carrier) -> ShardReport:
@@ -161,16 +228,23 @@ class ShardWorker(Worker):
     def take(self, version: int, digests: dict[str, str]) -> None:
         """All workers have it: stage it beside the weights."""
         assert self._shards is not None
-        exchange = Exchange(self._shards.lists(self._the_receiver.staged), device_bytes=self._device_bytes, threads=self._threads)
+        staged = self._the_receiver.staged
+        exchange = Exchange(self._shards.lists(staged), device_bytes=self._device_bytes, threads=self._threads)
+        copies = self._copies.changed(staged, digests, anew=self.version is None)
+        names = self._the_map.complete(copies) if copies else set()
+        if self.reloads_all and copies:
+            names |= set(self._copies.names)
+        reload = [(name, copies.get(name, tensor)) for name, tensor in self._copies.items(names | copies.keys())]
         with self._lock:
+            self._next_copies = copies
             self._known = {held: words for held, words in self._known.items() if held == self.version} | {version: digests}
             self.outcome = None
-            self._staged = Staged(version, -1 if self.version is None else self.version, exchange, [], from_feed=False)
+            self._staged = Staged(version, -1 if self.version is None else self.version, exchange, reload, from_feed=False)
 
     def drop(self) -> None:
         """What has come is not written any more."""
         with self._lock:
-            self._staged = None
+            self._staged, self._next_copies = None, {}
             if self._receiver is not None:
                 self._receiver.discarded()
 
@@ -181,5 +255,8 @@ class ShardWorker(Worker):
         return self._receiver
 
 
-def _without_boxes(boxes: Boxes) -> list[str]:
-    return [name for name, own in boxes.items() if not own]
+def _by_name(boxes: Iterable[ShardBox]) -> dict[str, list[ShardBox]]:
+    found: dict[str, list[ShardBox]] = {}
+    for box in boxes:
+        found.setdefault(box.name, []).append(box)
+    return found

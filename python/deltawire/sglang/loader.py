@@ -66,9 +66,16 @@ def member_of(model: torch.nn.Module) -> Member:
         settings = Settings.from_environment()
         if settings is None:
             raise InvalidArgument("DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set in the server's environment")
-        if settings.shards:  # its scheduler goes by what the host's folder holds
-            raise Unsupported("DELTAWIRE_SHARDS: SGLang's servers take no shards yet; vLLM's do")
-        _member = Member(settings, model, engine="sglang", group=_group(), reload=lambda _: reload(model, settings.local, _))
+        # With shards the folder has no versions: all tensors that are to be loaded are given.
+        local = None if settings.shards else settings.local
+        _member = Member(
+            settings,
+            model,
+            engine="sglang",
+            group=_group(),
+            reload=lambda tensors: reload(model, local, tensors),
+            reloads_all=not _is_plain(model),
+        )
         _places = _places_of(model)
     return _member
 
@@ -92,21 +99,26 @@ def _places_of(model: torch.nn.Module) -> dict[str, int]:
     return {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
 
 
-def reload(model: torch.nn.Module, local: str, tensors: Any) -> None:
+def reload(model: torch.nn.Module, local: str | None, tensors: Any) -> None:
     """SGLang's own way to load tensors into a model that is served.
 
     Where nothing is packed or quantised after loading, the tensors alone. Else all weights, as `/update_weights_from_disk` does:
-    what SGLang does after loading is done to all modules, and not all of them bear it twice.
+    what SGLang does after loading is done to all modules, and not all of them bear it twice. Without `local`, `tensors` are all.
     """
     from sglang.srt.model_loader.loader import DefaultModelLoader
 
-    if all(type(method).__name__ in _PLAIN_METHODS for method in _methods(model)):
+    if _is_plain(model):
         model.load_weights(tensors)
         return
     device = next(model.parameters()).device
     DefaultModelLoader.restore_weights_before_loading(model, device)
-    model.load_weights(LocalCheckpoint(Path(local)).items())
+    model.load_weights(tensors if local is None else LocalCheckpoint(Path(local)).items())
     DefaultModelLoader.postprocess_weights(model, device)
+
+
+def _is_plain(model: torch.nn.Module) -> bool:
+    """Whether nothing is packed or quantised after loading."""
+    return all(type(method).__name__ in _PLAIN_METHODS for method in _methods(model))
 
 
 def _methods(model: torch.nn.Module) -> list[Any]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from deltawire.engines.host import local_version
 from deltawire.engines.member import Member
 from deltawire.errors import Error
 from deltawire.sglang import loader
@@ -64,7 +63,7 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
     """Nothing is raised: it would end the server."""
     try:
         member = loader.member_of(scheduler.tp_worker.model_runner.model)
-        if call != "update":
+        if call != "update" and not (call == "attach" and member.settings.shards):  # which writes the first version
             return member.call(call, **options)
         began = time.perf_counter()
         with _stopped(scheduler, member):
@@ -85,7 +84,7 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
     before, was_paused = member.version, scheduler._engine_paused
     keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
     # All workers do the same, though one may see a new version a little later.
-    retracted = not keep and any(member.group.tell(local_version(member.settings.local) != before))
+    retracted = not keep and any(member.group.tell(member.newest != before))
     if retracted:
         scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
     try:

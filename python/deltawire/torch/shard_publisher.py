@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from deltawire.carriers import Carrier, Hub, Member, enter_group, open_group
+from deltawire.engines.shard_group import Meeting, part_of_group
 from deltawire.engines.shard_words import Words, heard, packed, parsed
-from deltawire.errors import Corruption, Error, InvalidArgument, Unavailable, Unsupported
+from deltawire.errors import Error, InvalidArgument, Unavailable
 from deltawire.proof import Proof
-from deltawire.shards import ShardReport, ShardSender, gather_layouts, plan_shards
+from deltawire.shards import ShardReport, ShardSender
 from deltawire.tensors import Source
 from deltawire.torch.moves import HeldShards
+from deltawire.torch.shard_roll import Roll
 
 log = logging.getLogger("deltawire")
 
@@ -32,6 +34,8 @@ class PublishedShards:
     """Of this rank."""
     errors: dict[int, str]
     """By engine worker, from 0: why it does not serve the version. Where one fails, none of its engine takes it."""
+    warnings: tuple[str, ...] = ()
+    """Servers that were refused, on rank 0."""
 
 
 class ShardPublisher:
@@ -51,12 +55,17 @@ class ShardPublisher:
         secret: str = "",
         backend: str = "gloo",
         timeout: float = 300,
+        patience: float = 30,
         threads: int = 0,
+        history_bytes: int | None = None,
     ) -> None:
         """`source`: a module, a state dict or pairs, with the names and dtypes of the engines' checkpoint.
 
         `engine_workers` is the number of them in all engines. `rank` and `ranks` are torch's own unless they are given. `address`
         is one by which others reach rank 0. Every wait ends after `timeout` seconds.
+
+        Engines that went away are waited for once, for `patience` seconds; then versions go to the others. `history_bytes` of
+        host memory are for those that missed versions (`ShardSender`).
         """
         self.rank, self._ranks = _own_rank(rank, ranks)
         if engine_workers < 1:
@@ -66,14 +75,19 @@ class ShardPublisher:
         self._size = self._ranks + engine_workers
         self._held = HeldShards(source)
         self._secret, self._backend, self._timeout, self._threads = secret, backend, timeout, threads
+        self._patience, self._history_bytes = min(patience, timeout), history_bytes
         self._hub = Hub(address, secret=secret) if self.rank == 0 else None
         self._member: Member | None = None
         self._address = address if self._hub is None else self._hub.address
-        self._members: dict[int, int] = {}  # of the hub, by rank of the group
+        self._roll = None if self._hub is None else Roll(self._hub, self._address, self._ranks, self._size)
+        self._members: dict[int, int] = {}  # of the hub, by rank of the group: those that have met
+        self._taking: list[int] = []  # ranks of workers that were given the last version
+        self._layouts: dict[int, str] = {}  # of all ranks, as they were when they met last
         self._carrier: Carrier | None = None
         self._sender: ShardSender | None = None
         self._plan_digest: str | None = None
         self._meetings = 0
+        self._entered: set[int] = set()  # ranks that were heard of the last group
         self._last = -1
 
     @property
@@ -84,16 +98,18 @@ class ShardPublisher:
     def publish(self, *, wait: bool = True) -> PublishedShards:
         """Send a version to all workers; with `wait`, until they serve it. The tensors must stay as they are meanwhile.
 
-        Without `wait` it is `settle` that says what became of it. `Unavailable` names ranks that are not there.
+        Without `wait` it is `settle` that says what became of it. Workers that are not there are in `errors`; `Unavailable` names
+        ranks of the trainer that are not, or that there is no engine at all.
         """
         if self._hub is None:
             return self._follow()
         try:
             published = self._publish(self._hub)
-            if wait and not published.errors:
-                published = PublishedShards(published.version, published.report, self.settle())
+            if wait:
+                published = replace(published, errors=published.errors | self.settle())
         except Exception as error:  # the other ranks wait
             self._leave()
+            self._members = dict(self._the_roll.members)
             self._tell(self._hub, range(1, self._ranks), do="end", error=str(error))
             raise
         self._tell(self._hub, range(1, self._ranks), do="end", about=published.version, **_end(published, self._carrier))
@@ -105,7 +121,7 @@ class ShardPublisher:
             raise InvalidArgument(f"rank {self.rank}: rank 0 knows")
         end = time.monotonic() + (self._timeout if timeout is None else timeout)
         errors: dict[int, str] = {}
-        for rank in self._engines:
+        for rank in self._taking:
             words = self._heard(self._hub, rank, "update", self._last, end - time.monotonic())
             if "error" in words:
                 errors[rank - self._ranks] = words["error"]
@@ -122,68 +138,90 @@ class ShardPublisher:
     # ---- rank 0
 
     @property
-    def _engines(self) -> range:
-        return range(self._ranks, self._size)
+    def _the_roll(self) -> Roll:
+        assert self._roll is not None
+        return self._roll
 
     def _publish(self, hub: Hub) -> PublishedShards:
-        if self._carrier is None:
-            self._meet(hub)
+        self._taking = []
+        self._come_together(hub)
         assert self._carrier is not None
         assert self._sender is not None
+        roll = self._the_roll
         version = self._last + 1
         self._last = version
-        self._tell(hub, range(1, self._size), do="receive", about=version)
+        self._tell(hub, self._members, do="receive", about=version)
         report = self._sender.send(self._carrier, version)
         proof = self._sender.proof()
         for rank in range(1, self._ranks):
             proof += Proof.parse(self._checked(hub, rank, "receive", version)["proof"])
-        answers = {rank: self._heard(hub, rank, "receive", version, self._timeout) for rank in self._engines}
-        errors = {rank - self._ranks: words["error"] for rank, words in answers.items() if "error" in words}
-        if errors:  # whoever has it drops it: no engine is given a version that came to half of its workers
-            self._tell(hub, self._engines, do="drop", about=version)
+        answers = {rank: self._heard(hub, rank, "receive", version, self._timeout) for rank in roll.engines}
+        errors = {rank: words["error"] for rank, words in answers.items() if "error" in words}
+        if errors:  # no engine is given a version that came to half of its workers
+            broken = roll.with_others(errors)
+            self._tell(hub, broken & self._members.keys(), do="drop", about=version)
+            errors |= dict.fromkeys(broken - errors.keys(), "it came not to all workers of its engine")
             self._leave()
-        else:
-            self._tell(hub, self._engines, do="take", about=version, digests=proof.digests)
-        return PublishedShards(version, report, errors)
+        self._taking = [rank for rank in roll.engines if rank not in errors]
+        self._tell(hub, self._taking, do="take", about=version, digests=proof.digests)
+        errors |= dict.fromkeys(roll.missing, "is not there; it gets what it missed when it is back")
+        by_worker = {rank - self._ranks: words for rank, words in sorted(errors.items())}
+        return PublishedShards(version, report, by_worker, tuple(roll.refused.values()))
 
-    def _meet(self, hub: Hub) -> None:
-        """A new group of all ranks."""
-        self._wait_for_all(hub)
-        self._meetings += 1
-        about = f"group {self._meetings}"
-        host = self._address.rpartition(":")[0].strip("[]")
-        gathering = open_group(self._size, backend=self._backend, host=host, secret=self._secret, timeout=self._timeout)
-        words = {"ticket": gathering.ticket, "backend": self._backend, "size": self._size, "trainers": self._ranks}
-        self._tell(hub, range(1, self._size), do="enter", about=about, timeout=self._timeout, **words)
-        self._carrier = gathering.finish(self._timeout)
-        self._plan(self._carrier)
-        for rank in range(1, self._size):
-            self._checked(hub, rank, "enter", about)
-
-    def _wait_for_all(self, hub: Hub) -> None:
-        end = time.monotonic() + self._timeout
+    def _come_together(self, hub: Hub) -> None:
+        """A new group when somebody has come or gone. A worker that does not enter is left out of the next try."""
+        roll = self._the_roll
+        roll.wait(self._timeout, self._patience)
+        self._last = max(self._last, roll.newest)
+        if self._carrier is not None and self._members == roll.members:
+            return
         while True:
-            self._members = {}
-            for info in sorted(hub.members(), key=lambda info: info.id):
-                words = _hello(info.hello)
-                if words.get("refusal"):
-                    raise Unsupported(f"engine worker {words['rank'] - self._ranks}: {words['refusal']}")
-                self._members[words.get("rank", 0)] = info.id  # who joined again has a higher one
-                self._last = max(self._last, -1 if words.get("version") is None else words["version"])
-            missing = [rank for rank in range(1, self._size) if rank not in self._members]
-            if not missing:
+            self._leave()
+            self._members = dict(roll.members)
+            try:
+                self._meet(hub, roll)
                 return
-            if time.monotonic() >= end:
-                raise Unavailable(f"{self._address}: {', '.join(map(self._name, missing))} did not join in {self._timeout:g} s")
-            time.sleep(0.02)
+            except Unavailable:
+                silent = [rank for rank in roll.engines if not self._answers(hub, rank)]
+                if not silent:
+                    raise
+                roll.forget(silent)
+                roll.wait(self._timeout, self._patience)
 
-    def _tell(self, hub: Hub, ranks: Iterable[int], **words: Any) -> None:
+    def _meet(self, hub: Hub, roll: Roll) -> None:
+        self._meetings += 1
+        self._entered = set()
+        ranks, host = roll.ranks, self._address.rpartition(":")[0].strip("[]")
+        gathering = open_group(len(ranks), backend=self._backend, host=host, secret=self._secret, timeout=self._timeout)
+        words = {"ticket": gathering.ticket, "backend": self._backend, "size": self._size, "trainers": self._ranks}
+        self._tell(hub, self._members, do="enter", about=self._meeting, timeout=self._timeout, ranks=ranks, **words)
+        self._carrier = part_of_group(gathering.finish(self._timeout), ranks, self._size)
+        self._plan(self._carrier, ranks)
+        for rank in self._members:
+            self._entered.add(rank)  # whatever it says
+            self._checked(hub, rank, "enter", self._meeting)
+
+    def _answers(self, hub: Hub, rank: int) -> bool:
+        """Whether it says anything of the group, be it that it failed."""
+        if rank in self._entered:
+            return True
+        try:
+            heard(lambda most: hub.hear(self._members[rank], most), "enter", self._meeting, _AFTER_FAILURE_SECONDS)
+        except Error:
+            return False
+        return True
+
+    @property
+    def _meeting(self) -> str:
+        return f"group {self._meetings}"
+
+    def _tell(self, hub: Hub, to: Iterable[int], **words: Any) -> None:
         """Who cannot be told is noticed when it does not answer."""
-        for rank in ranks:
+        for rank in to:
             try:
                 hub.tell(self._members.get(rank, 0), packed(**words), self._timeout)
             except Error as error:
-                log.warning("deltawire: %s: %s", self._name(rank), error)
+                log.warning("deltawire: %s: %s", self._the_roll.name(rank), error)
 
     def _heard(self, hub: Hub, rank: int, did: str, about: int | str, timeout: float) -> Words:
         try:
@@ -194,11 +232,8 @@ class ShardPublisher:
     def _checked(self, hub: Hub, rank: int, did: str, about: int | str) -> Words:
         words = self._heard(hub, rank, did, about, self._timeout)
         if "error" in words:
-            raise Unavailable(f"{self._name(rank)}: {words['error']}")
+            raise Unavailable(f"{self._the_roll.name(rank)}: {words['error']}")
         return words
-
-    def _name(self, rank: int) -> str:
-        return f"trainer rank {rank}" if rank < self._ranks else f"engine worker {rank - self._ranks}"
 
     # ---- the other ranks
 
@@ -234,8 +269,10 @@ class ShardPublisher:
     def _enter(self, words: Words) -> None:
         self._leave()
         options = {"backend": words["backend"], "secret": self._secret, "timeout": words["timeout"]}
-        self._carrier = enter_group(words["ticket"], self.rank, words["size"], **options)
-        self._plan(self._carrier)
+        ranks = words["ranks"]
+        carrier = enter_group(words["ticket"], ranks.index(self.rank), len(ranks), **options)
+        self._carrier = part_of_group(carrier, ranks, words["size"])
+        self._plan(self._carrier, ranks)
 
     def _send(self, version: int) -> ShardReport:
         if self._carrier is None or self._sender is None:
@@ -244,13 +281,20 @@ class ShardPublisher:
 
     # ---- all ranks
 
-    def _plan(self, carrier: Carrier) -> None:
+    def _plan(self, carrier: Carrier, ranks: Sequence[int]) -> None:
         """The same on all. With the plan that there was, workers get changes against what they hold."""
-        layouts = gather_layouts(carrier, self._held.layout, self._ranks, self._timeout)
-        plan = plan_shards(*layouts, trainer_rank=self.rank)
-        plan.check()
+        meeting = Meeting(carrier, ranks, self._ranks, self._timeout)
+        plan = meeting.plan(lambda: self._held.layout, self._layouts)
+        self._layouts = meeting.texts
         if self._sender is None or plan.digest != self._plan_digest:
-            self._sender = ShardSender(plan, self.rank, read=self._held.read, timeout=self._timeout, threads=self._threads)
+            self._sender = ShardSender(
+                plan,
+                self.rank,
+                read=self._held.read,
+                timeout=self._timeout,
+                threads=self._threads,
+                history_bytes=self._history_bytes,
+            )
             self._plan_digest = plan.digest
 
     def _leave(self) -> None:
@@ -272,12 +316,3 @@ def _own_rank(rank: int | None, ranks: int | None) -> tuple[int, int]:
 
 def _end(published: PublishedShards, carrier: Carrier | None) -> Words:
     return {"errors": published.errors, "leave": carrier is None}
-
-
-def _hello(message: bytes) -> Words:
-    """Nothing, of a member that is here for something else."""
-    try:
-        words = parsed(message)
-    except Corruption:
-        return {}
-    return words if isinstance(words.get("rank"), int) else {}
