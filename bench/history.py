@@ -5,6 +5,7 @@ Prints a table: bytes of every delta as `tight` writes it, as costed here withou
 Costs are of real tables: fitted on the blocks that `tight` samples (with `all`: on all), quantised as docs/format.md says, paid
 for. Only the entropy coder is replaced by the sum of its code lengths. Needs numpy. results/history.md: what came out.
 """
+
 import json
 import math
 import struct
@@ -40,7 +41,7 @@ def gap_lengths(q):
         after = int(2**32 * one ** (token if token < 8 else (4 + token % 4) << raw[token]))
         weights.append(alive - after)
         alive = after
-    return code_lengths([*weights, alive]) + np.array([*raw[:len(weights)], 20])
+    return code_lengths([*weights, alive]) + np.array([*raw[: len(weights)], 20])
 
 
 def gap_bits(gaps, q):
@@ -198,8 +199,14 @@ class Delta:
         return bits, total
 
 
-KINDS = [("no history", 0, False), ("signs, last version", 1, False), ("signs, last 3", 3, False),
-         ("all, last version", 1, True), ("all, last 2", 2, True), ("all, last 3", 3, True)]
+KINDS = [
+    ("no history", 0, False),
+    ("signs, last version", 1, False),
+    ("signs, last 3", 3, False),
+    ("all, last version", 1, True),
+    ("all, last 2", 2, True),
+    ("all, last 3", 3, True),
+]
 
 
 def load(path):

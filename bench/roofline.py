@@ -3,6 +3,7 @@
 Writes FOLDER/<device>-<model>.svg, a bar for each measurement that has a bound: the time that the
 machine needs at least, over the time that was taken.
 """
+
 import json
 import re
 import sys
@@ -14,8 +15,7 @@ SCALE = WIDTH - LABEL - RIGHT  # pixels of 100 %
 
 
 def text(x, y, words, anchor="start", size=12, colour="#222"):
-    return (f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">'
-            f"{escape(words)}</text>")
+    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'
 
 
 def grid(height):
@@ -33,20 +33,28 @@ def bar(row, y):
     return [
         text(LABEL - 10, y + BAR - 3, row["what"], "end"),
         f'<rect x="{LABEL}" y="{y}" width="{SCALE * min(share, 1):.1f}" height="{BAR}" fill="{colour}"/>',
-        text(LABEL + SCALE * min(share, 1) + 6, y + BAR - 3,
-             f"{share:.0%}: {row['milliseconds']:.2f} ms of {row['bound_milliseconds']:.2f}", size=11),
+        text(
+            LABEL + SCALE * min(share, 1) + 6,
+            y + BAR - 3,
+            f"{share:.0%}: {row['milliseconds']:.2f} ms of {row['bound_milliseconds']:.2f}",
+            size=11,
+        ),
     ]
 
 
 def picture(report):
     rows = [row for row in report["rows"] if row["bound_milliseconds"] > 0]
     height = TOP + ROW * len(rows) + 20
-    title = (f"{report['device']}, {report['model']}: {report['elements'] / 1e9:.3f} B elements of bf16 in "
-             f"{report['tensors']} tensors, {report['changed'] / report['elements']:.2%} changed")
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-             f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
-             f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-             text(14, 24, title, size=14)]
+    title = (
+        f"{report['device']}, {report['model']}: {report['elements'] / 1e9:.3f} B elements of bf16 in "
+        f"{report['tensors']} tensors, {report['changed'] / report['elements']:.2%} changed"
+    )
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+        text(14, 24, title, size=14),
+    ]
     lines += grid(height)
     for i, row in enumerate(rows):
         lines += bar(row, TOP + ROW * i)

@@ -6,6 +6,7 @@ usage: scale.py [NAME=VALUE ...]      prints the tables, with your inputs in pla
        scale.py --write FILE          puts them there
        scale.py --inputs              lists the inputs
 """
+
 import math
 import re
 import sys
@@ -115,13 +116,24 @@ def fleet(at):
 def fleet_table(at):
     version, rows = fleet(at)
     per_day = 86400 / at.version_seconds
-    return table(
-        ["a version", "between regions", "GET, HEAD", "PUT, LIST", "transfer", "requests", "both, a day"],
-        [
-            [name, data(crossing), count(gets), count(puts), dollars(cost), dollars(requests), dollars((cost + requests) * per_day)]
-            for name, crossing, gets, puts, cost, requests in rows
-        ],
-    ) + f"\n\nA version is {data(version)}; the whole model would be {data(2 * at.weights)}."
+    return (
+        table(
+            ["a version", "between regions", "GET, HEAD", "PUT, LIST", "transfer", "requests", "both, a day"],
+            [
+                [
+                    name,
+                    data(crossing),
+                    count(gets),
+                    count(puts),
+                    dollars(cost),
+                    dollars(requests),
+                    dollars((cost + requests) * per_day),
+                ]
+                for name, crossing, gets, puts, cost, requests in rows
+            ],
+        )
+        + f"\n\nA version is {data(version)}; the whole model would be {data(2 * at.weights)}."
+    )
 
 
 def rates_table(at):

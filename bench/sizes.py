@@ -1,4 +1,5 @@
 """Sizes under version control: sizes.py sizes|check FILE, with a `deltawire bench --sizes --json` on stdin."""
+
 import json
 import sys
 from pathlib import Path

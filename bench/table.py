@@ -1,4 +1,5 @@
 """Markdown of measurements: table.py FOLDER, with lines of `deltawire bench --json` on stdin."""
+
 import json
 import re
 import sys
@@ -56,8 +57,10 @@ def section(report):
     data, bound = report["data"], report["bound"]
     source = " → ".join(Path(part).name for part in data["source"].split(" -> "))
     lines = [f"## {source}", ""]
-    lines += [f"{data['weights_bytes'] / 1e9:.3f} GB in {data['tensors']} tensors, {data['density']:.3%} of the "
-              f"elements changed. Bound {bound['bytes']:.0f} bytes, {bound['bytes_per_changed'] or 0:.3f} per change."]
+    lines += [
+        f"{data['weights_bytes'] / 1e9:.3f} GB in {data['tensors']} tensors, {data['density']:.3%} of the "
+        f"elements changed. Bound {bound['bytes']:.0f} bytes, {bound['bytes_per_changed'] or 0:.3f} per change."
+    ]
     if report["file_over_bound"]:
         lines += [f"A whole delta on disk: {report['file_bytes']} bytes, **{report['file_over_bound']:.3f} ×** the bound."]
     lines += [""] + bandwidth_table(report["bandwidths"])
@@ -65,8 +68,9 @@ def section(report):
     lines += codec_table("pipeline", "publish", report["pipelines"])
     if report["against_slime"]:
         against = report["against_slime"]
-        speeds = "; ".join(f"{s['threads']} thr: publish {s['publish']:.2f} ×, apply {s['apply']:.2f} ×"
-                           for s in against["speeds"])
+        speeds = "; ".join(
+            f"{s['threads']} thr: publish {s['publish']:.2f} ×, apply {s['apply']:.2f} ×" for s in against["speeds"]
+        )
         lines += [f"deltawire against slime: {against['size']:.2f} × smaller; {speeds}.", ""]
     return lines
 
@@ -78,9 +82,13 @@ def main(folder):
         print("nothing written:", *errors or ["no measurement"], file=sys.stderr)
         return 1
     machine = reports[0]["machine"]
-    lines = [f"# {machine['cpu']}, {machine['cores']} cores", "",
-             f"{machine['arch']}, kernels {machine['kernels']}, {machine['compiler']}, the best of {reports[0]['repeat']} or more. "
-             "GB/s are of weights where nothing else is said; [README](../README.md) says what is measured and how.", ""]
+    lines = [
+        f"# {machine['cpu']}, {machine['cores']} cores",
+        "",
+        f"{machine['arch']}, kernels {machine['kernels']}, {machine['compiler']}, the best of {reports[0]['repeat']} or more. "
+        "GB/s are of weights where nothing else is said; [README](../README.md) says what is measured and how.",
+        "",
+    ]
     for report in reports:
         lines += section(report)
     path = Path(folder) / f"{label(machine)}.md"

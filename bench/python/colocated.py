@@ -3,6 +3,7 @@
 
 usage: bench/python/colocated.py [GIGABYTES=16]
 """
+
 import pickle
 import subprocess
 import sys

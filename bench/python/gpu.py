@@ -88,7 +88,10 @@ def exchanged(engine: dict[str, torch.Tensor], share: float, rounds: int) -> tup
     sizes = {"elements": staged.num_changed, "device_bytes": staged.device_bytes, "host_bytes": staged.host_bytes}
     del staged
     times["swap(), lists pinned"] = swaps(dw.Exchange(lists, device_bytes=0), rounds)
-    host = [(array.cpu().view(torch.int16).numpy(), offsets, values.view(torch.int16).numpy()) for array, offsets, values in lists[::10]]
+    host = [
+        (array.cpu().view(torch.int16).numpy(), offsets, values.view(torch.int16).numpy())
+        for array, offsets, values in lists[::10]
+    ]
     sizes["elements_host"] = sum(len(offsets) for _, offsets, _ in host)
     times["swap(), 1/10 on the host"] = swaps(dw.Exchange(host), rounds)
     times["one thread"] = swaps(dw.Exchange(host, threads=1), rounds)
@@ -153,14 +156,26 @@ def main() -> int:
         times, sizes = exchanged(engine, options.exchange, options.rounds)
         rows += [row(name, own) for name, own in times.items()]
     elements = options.tensors * options.side * options.side
-    report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "weights": elements, "changed": round(share, 5),
-              "bytes": size, "seed_bytes": seed.bytes, "codec": options.codec, "digest": options.digest, "rows": rows, "phases": phases,
-              "exchange": sizes}
+    report = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "weights": elements,
+        "changed": round(share, 5),
+        "bytes": size,
+        "seed_bytes": seed.bytes,
+        "codec": options.codec,
+        "digest": options.digest,
+        "rows": rows,
+        "phases": phases,
+        "exchange": sizes,
+    }
     if options.json:
         print(json.dumps(report))
         return 0
-    print(f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
-          f"{options.codec}, {options.digest}; the seed {seed.bytes / 1e9:.2f} GB")
+    print(
+        f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
+        f"{options.codec}, {options.digest}; the seed {seed.bytes / 1e9:.2f} GB"
+    )
     for one in rows:
         print(f"  {one['what']:<24} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
     if sizes:

@@ -136,8 +136,10 @@ def main() -> None:
         return
     for kind in ("folder", "ship"):
         row = out[kind]
-        print(f"{kind:8} seed held after {row['seed']:.3f} s; a delta of {row['bytes']:,} bytes: publish {row['publish']:.3f} s, "
-              f"held by all after {row['held']:.3f} s; a replica took {row['replica_bytes'] / 1e6:.0f} MB more")
+        print(
+            f"{kind:8} seed held after {row['seed']:.3f} s; a delta of {row['bytes']:,} bytes: publish {row['publish']:.3f} s, "
+            f"held by all after {row['held']:.3f} s; a replica took {row['replica_bytes'] / 1e6:.0f} MB more"
+        )
     print("ship's last version:", ", ".join(f"{name} {begin:.3f} to {end:.3f} s" for name, begin, end in out["ship"]["phases"]))
     ahead, tensors, seconds = (statistics.median(values) for values in zip(*out["ship"]["pulls"]))
     print(f"ship's pulls took {seconds:.3f} s; {ahead:.0f} of {tensors:.0f} tensors were decoded before the commit")

@@ -52,6 +52,13 @@ struct PublishTensor {
   // The caller's word that it is what the last version has: its bytes are not compared. They are
   // still read where a version is stored whole, and where the chain does not know their digest.
   bool unchanged = false;
+  // In place of `view.bytes`, which is empty then: the bytes as they are published, made as they
+  // are asked for, by several threads at once, a second time where they are needed again. For
+  // tensors that are computed from others, so that there is never a copy of all of them. `memory`
+  // says which memory read() writes to; on a GPU it is asked for all of the tensor at once, and
+  // must have written it when it returns. What it fails with, publish() fails with, and nothing is
+  // committed.
+  std::shared_ptr<const Body> made = {};
 };
 
 // What the snapshot takes.

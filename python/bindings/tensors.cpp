@@ -160,8 +160,8 @@ void refuse_box(const Tensor& tensor) {
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors) {
   std::vector<PublishTensor> out;
   for (const Tensor* tensor : tensors) {
-    out.push_back(
-        {view_of(*tensor), tensor->box, tensor->memory, tensor->source, tensor->unchanged});
+    out.push_back({view_of(*tensor), tensor->box, tensor->memory, tensor->source, tensor->unchanged,
+                   tensor->made});
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/fp8_math.h"
 #include "kernels/key_planes.h"
 
 namespace deltawire {
@@ -81,6 +82,11 @@ struct Kernels {
   // The inverse, of planes that nobody vouches for: false unless split_keys() could have made them.
   bool (*join_keys[kKeyForms])(const uint8_t* planes, const uint8_t* far, size_t num_far,
                                uint8_t base, size_t n, void* data) noexcept;
+
+  // The largest of the elements without their signs, as integers: elements of 16 bits, of 32 bits.
+  uint32_t (*largest[2])(const void* data, size_t n) noexcept;
+  // E4M3 of each finite element times `inverse` (fp8_math.h), one function for each WideFloat.
+  void (*to_e4m3[kWideFloats])(const void* data, size_t n, float inverse, uint8_t* out) noexcept;
 };
 
 // Index into the per-width members: widths 1, 2, 4, 8.

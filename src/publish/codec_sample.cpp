@@ -101,7 +101,7 @@ Status try_slice(const SampleSlice& slice, DigestKind kind, bool hash_old, Tried
   std::vector<uint8_t> before(slice.size_bytes);
   DW_RETURN_IF_ERROR(slice.of->old.body()->read(slice.begin, before));
   std::vector<uint8_t> after(slice.size_bytes);
-  read_published(tensor, slice.begin, after);
+  DW_RETURN_IF_ERROR(read_published(tensor, slice.begin, after));
   for (size_t i = 0; i < kTried.size(); ++i) {
     if (kTried[i] == CodecId::kRaw) {
       const SampledCodec& gaps = out->codecs[i - 1];

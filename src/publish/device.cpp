@@ -1,6 +1,7 @@
 #include "publish/device.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "device/whole.h"
 #include "format/layout.h"
@@ -10,6 +11,21 @@ namespace deltawire {
 namespace {
 
 constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
+
+// Of quantised tensors and others that are made: on the device at a time, unless one is larger.
+constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
+
+// What a tensor takes of it. All begin where kernels load fastest.
+uint64_t room_of(const PublishTensor& tensor) {
+  constexpr uint64_t kAlignment = 256;
+  return tensor.made ? (published_bytes(tensor) + kAlignment - 1) / kAlignment * kAlignment : 0;
+}
+
+std::vector<const PublishTensor*> afters_of(std::span<const PublishDevice::Comparison> items) {
+  std::vector<const PublishTensor*> all;
+  for (const PublishDevice::Comparison& item : items) all.push_back(item.after);
+  return all;
+}
 
 cuda::NewArray array_of(const PublishTensor& tensor) {
   return {tensor.source.value_or(tensor.view.dtype), tensor.view.bytes.data()};
@@ -91,11 +107,56 @@ Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions&
       std::move(context), options.cuda.stream, in_memory != nullptr && in_memory->pinned));
 }
 
+Result<std::vector<PublishTensor>> PublishDevice::make(
+    std::span<const PublishTensor* const> tensors) {
+  uint64_t bytes = 0;
+  for (const PublishTensor* tensor : tensors) bytes += room_of(*tensor);
+  if (bytes != 0) DW_RETURN_IF_ERROR(room_.reserve(context_, bytes));
+  std::vector<PublishTensor> out;
+  uint64_t at = 0;
+  for (const PublishTensor* tensor : tensors) {
+    out.push_back(*tensor);
+    if (!tensor->made) continue;
+    const MutableBytes there(room_.data() + at, size_t(published_bytes(*tensor)));
+    DW_RETURN_IF_ERROR(tensor->made->read(0, there));
+    out.back().made = nullptr;
+    out.back().view.bytes = there;
+    at += room_of(*tensor);
+  }
+  return out;
+}
+
+template <class Body>
+Status PublishDevice::for_windows(std::span<const PublishTensor* const> tensors, const Body& body) {
+  for (size_t begin = 0; begin < tensors.size();) {
+    size_t end = begin;
+    for (uint64_t bytes = 0; end < tensors.size(); ++end) {
+      bytes += room_of(*tensors[end]);
+      if (bytes > kWindowBytes && end != begin) break;
+    }
+    DW_ASSIGN_OR_RETURN(const std::vector<PublishTensor> made,
+                        make(tensors.subspan(begin, end - begin)));
+    DW_RETURN_IF_ERROR(body(begin, made));
+    begin = end;
+  }
+  return {};
+}
+
+template <class Body>
+auto PublishDevice::with_one(const PublishTensor& tensor, const Body& body)
+    -> decltype(body(tensor)) {
+  const PublishTensor* const one = &tensor;
+  DW_ASSIGN_OR_RETURN(const std::vector<PublishTensor> made, make({&one, 1}));
+  return body(made[0]);
+}
+
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(
     const PublishTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents_of(tensor), stream_));
-  return std::make_shared<const Held>(shared_from_this(), slot, published_bytes(tensor));
+  return with_one(tensor, [&](const PublishTensor& own) -> Result<std::shared_ptr<const Held>> {
+    DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents_of(own), stream_));
+    return std::make_shared<const Held>(shared_from_this(), slot, published_bytes(own));
+  });
 }
 
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes contents,
@@ -105,22 +166,29 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes con
   return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
 }
 
-std::vector<cuda::DeviceSnapshot::Change> PublishDevice::changes_of(
-    std::span<const Comparison> items) {
-  std::vector<cuda::DeviceSnapshot::Change> changes;
-  for (const Comparison& item : items) {
-    changes.push_back({item.before->slot_, array_of(*item.after)});
-  }
-  return changes;
+cuda::DeviceSnapshot::Change PublishDevice::change_of(const Held& before,
+                                                      const PublishTensor& after) {
+  return {before.slot_, array_of(after)};
 }
 
 Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec, DigestKind kind,
                                                        std::span<const Comparison> items) {
-  const std::vector<cuda::DeviceSnapshot::Change> changes = changes_of(items);
+  const auto digests =
+      kind == DigestKind::kSum128 ? cuda::NewDigests::kSum128 : cuda::NewDigests::kNone;
+  std::vector<cuda::Coded> all;
   const std::lock_guard lock(mutex_);
-  return snapshot_.encode(
-      codec, changes, stream_,
-      kind == DigestKind::kSum128 ? cuda::NewDigests::kSum128 : cuda::NewDigests::kNone);
+  DW_RETURN_IF_ERROR(for_windows(
+      afters_of(items), [&](size_t first, const std::vector<PublishTensor>& made) -> Status {
+        std::vector<cuda::DeviceSnapshot::Change> changes;
+        for (size_t i = 0; i < made.size(); ++i) {
+          changes.push_back(change_of(*items[first + i].before, made[i]));
+        }
+        DW_ASSIGN_OR_RETURN(std::vector<cuda::Coded> some,
+                            snapshot_.encode(codec, changes, stream_, digests));
+        std::move(some.begin(), some.end(), std::back_inserter(all));
+        return {};
+      }));
+  return all;
 }
 
 Payload PublishDevice::own(std::vector<uint8_t> payload) const {
@@ -144,17 +212,35 @@ Status PublishDevice::advance(std::span<const Step> steps) {
 }
 
 Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> items) {
-  const std::vector<cuda::DeviceSnapshot::Change> changes = changes_of(items);
+  std::vector<Digest> all;
   const std::lock_guard lock(mutex_);
-  return snapshot_.replace(changes, stream_);
+  DW_RETURN_IF_ERROR(for_windows(
+      afters_of(items), [&](size_t first, const std::vector<PublishTensor>& made) -> Status {
+        std::vector<cuda::DeviceSnapshot::Change> changes;
+        for (size_t i = 0; i < made.size(); ++i) {
+          changes.push_back(change_of(*items[first + i].before, made[i]));
+        }
+        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, snapshot_.replace(changes, stream_));
+        all.insert(all.end(), some.begin(), some.end());
+        return {};
+      }));
+  return all;
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
                                                    std::span<const PublishTensor* const> tensors) {
-  std::vector<cuda::Contents> contents;
-  for (const PublishTensor* tensor : tensors) contents.push_back(contents_of(*tensor));
+  std::vector<Digest> all;
   const std::lock_guard lock(mutex_);
-  return context_.digests(kind, contents, stream_);
+  DW_RETURN_IF_ERROR(
+      for_windows(tensors, [&](size_t, const std::vector<PublishTensor>& made) -> Status {
+        std::vector<cuda::Contents> contents;
+        for (const PublishTensor& tensor : made) contents.push_back(contents_of(tensor));
+        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some,
+                            context_.digests(kind, contents, stream_));
+        all.insert(all.end(), some.begin(), some.end());
+        return {};
+      }));
+  return all;
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
@@ -166,17 +252,26 @@ Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
 }
 
 Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
-  std::vector<cuda::BoxContents> boxes;
-  for (const PublishTensor* tensor : tensors) {
-    boxes.push_back({contents_of(*tensor), tensor->view.shape, tensor->box});
-  }
+  std::vector<Sums> all;
   const std::lock_guard lock(mutex_);
-  return context_.sums(boxes, stream_);
+  DW_RETURN_IF_ERROR(
+      for_windows(tensors, [&](size_t, const std::vector<PublishTensor>& made) -> Status {
+        std::vector<cuda::BoxContents> boxes;
+        for (const PublishTensor& tensor : made) {
+          boxes.push_back({contents_of(tensor), tensor.view.shape, tensor.box});
+        }
+        DW_ASSIGN_OR_RETURN(std::vector<Sums> some, context_.sums(boxes, stream_));
+        std::move(some.begin(), some.end(), std::back_inserter(all));
+        return {};
+      }));
+  return all;
 }
 
 Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
   const std::lock_guard lock(mutex_);
-  return context_.fetch(contents_of(tensor), offset, out, stream_);
+  return with_one(tensor, [&](const PublishTensor& own) {
+    return context_.fetch(contents_of(own), offset, out, stream_);
+  });
 }
 
 std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
@@ -215,13 +310,17 @@ Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tens
 
 Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  return cuda::plan_whole_array(context_, contents_of(tensor), stream_);
+  return with_one(tensor, [&](const PublishTensor& own) {
+    return cuda::plan_whole_array(context_, contents_of(own), stream_);
+  });
 }
 
 Status PublishDevice::code(const PublishTensor& tensor, size_t first,
                            std::span<const exponents::BlockPlan> plans, MutableBytes out) {
   const std::lock_guard lock(mutex_);
-  return cuda::code_whole_array(context_, contents_of(tensor), first, plans, out, stream_);
+  return with_one(tensor, [&](const PublishTensor& own) {
+    return cuda::code_whole_array(context_, contents_of(own), first, plans, out, stream_);
+  });
 }
 
 Status PublishDevice::read(cuda::DeviceSnapshot::Slot slot, MutableBytes out) {

@@ -10,6 +10,7 @@
 #include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/store.h"
+#include "device/made.h"
 #include "publish/array_coder.h"
 #include "publish/kept_changes.h"
 
@@ -81,13 +82,21 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
  private:
   PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);
-  static std::vector<cuda::DeviceSnapshot::Change> changes_of(std::span<const Comparison> items);
+  static cuda::DeviceSnapshot::Change change_of(const Held& before, const PublishTensor& after);
+  // The tensors, those that are made with their bytes in the room: until the next call of this.
+  Result<std::vector<PublishTensor>> make(std::span<const PublishTensor* const> tensors);
+  // Calls body(first, tensors) for windows of them whose made bytes fit together.
+  template <class Body>
+  Status for_windows(std::span<const PublishTensor* const> tensors, const Body& body);
+  template <class Body>
+  auto with_one(const PublishTensor& tensor, const Body& body) -> decltype(body(tensor));
   Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
   void release(cuda::DeviceSnapshot::Slot slot) noexcept;
 
   std::mutex mutex_;
   cuda::Context context_;
   cuda::DeviceSnapshot snapshot_;
+  cuda::DeviceRoom room_;  // of tensors that are made
   const cuda::Stream stream_;
   const bool pinned_;
 };

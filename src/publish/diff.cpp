@@ -64,16 +64,15 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     }
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
     EncodeItem item;
-    const bool rounded = is_rounded(tensor);
-    item.change = {view.name,  view.dtype, view.shape,
-                   tensor.box, {},         rounded ? Bytes() : view.bytes};
+    const bool made = is_made(tensor);
+    item.change = {view.name, view.dtype, view.shape, tensor.box, {}, made ? Bytes() : view.bytes};
     item.comparable = old.has_value();
     if (old) item.old_made = old->made;
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
       work->begin_piece(1);
       item.new_contents = steady(view.name, published_body(tensor));
-      if (rounded) item.made_bytes = published_bytes(tensor);
+      if (made) item.made_bytes = published_bytes(tensor);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
       work->begin.push_back(0);
@@ -85,14 +84,14 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     if (slices.size() != 1 && adds_up(job.parent.manifest->digest_kind)) {
       item.summed = true;
       work->sums.back().emplace();
-      if (rounded) item.new_contents = published_body(tensor);
-    } else if (slices.size() != 1 || rounded) {
+      if (made) item.new_contents = published_body(tensor);
+    } else if (slices.size() != 1 || made) {
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
     }
     if (!item.summed && slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
       item.old_contents = work->old_contents.back() = steady(view.name, old->body());
     }
-    if (slices.size() == 1 && !rounded && !is_known(job, tensor)) {
+    if (slices.size() == 1 && !made && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
       work->new_contents.back() = old->body();
     }
@@ -101,7 +100,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       own.change.box = slice.box;
       own.begin = slice.begin;
       own.change.old_bytes = old->bytes.subspan(slice.begin, slice.size_bytes);
-      if (rounded) {
+      if (made) {
         own.made_bytes = slice.size_bytes;
       } else {
         own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
@@ -126,6 +125,14 @@ Status check_source(const PublishTensor& tensor) {
                           (on_device(tensor)
                                ? " from a GPU; F32 and F16 can, as BF16"
                                : "; F64, F32, F16 and BF16 can, as BF16, F16 or F32"));
+}
+
+Status check_made(const PublishTensor& tensor) {
+  if (!tensor.made) return {};
+  if (!tensor.view.bytes.empty() || tensor.source) {
+    return invalid_argument("is made as it is published, and has bytes too");
+  }
+  return {};
 }
 
 // A snapshot on disk must be what the parent says also where no single item could tell.
@@ -238,14 +245,17 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
     }
     DW_RETURN_IF_ERROR(check_box(tensor.box, view.dtype, view.shape).at(place));
     DW_RETURN_IF_ERROR(check_source(tensor).at(place));
+    DW_RETURN_IF_ERROR(check_made(tensor).at(place));
     const Result<uint64_t> size =
         tensor_size_bytes(tensor.source.value_or(view.dtype), box_shape(tensor.box, view.shape));
     if (!size.ok()) return Status(size.status()).at(place);
-    if (view.bytes.size() != *size) {
+    const uint64_t given = tensor.made ? tensor.made->size() : view.bytes.size();
+    if (given != *size) {
       return invalid_argument(place + ": expected " + std::to_string(*size) + " bytes, got " +
-                              std::to_string(view.bytes.size()));
+                              std::to_string(given));
     }
     checked.push_back(tensor);
+    if (*size == 0) checked.back().made = nullptr;  // nothing to ask for
     checked.back().box = normalise_box(tensor.box, view.shape);
   }
   return checked;

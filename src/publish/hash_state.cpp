@@ -74,7 +74,7 @@ Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
     for (size_t i = 0; i < found.size(); ++i) digests[there_at[i]] = found[i];
   }
   const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    digests[here_at[i]] = published_digest(kind, tensors[which[here_at[i]]]);
+    DW_ASSIGN_OR_RETURN(digests[here_at[i]], published_digest(kind, tensors[which[here_at[i]]]));
     return {};
   };
   DW_RETURN_IF_ERROR(

@@ -63,8 +63,7 @@ class RoundingBody final : public Body {
       : tensor_(tensor), size_(published_bytes(tensor)) {}
   uint64_t size() const noexcept override { return size_; }
   Status read(uint64_t offset, MutableBytes out) const override {
-    read_published(tensor_, offset, out);
-    return {};
+    return read_published(tensor_, offset, out);
   }
 
  private:
@@ -82,16 +81,18 @@ bool can_round(DType from, DType to) {
          is_one_of(to, {DType::kBF16, DType::kF16, DType::kF32});
 }
 
-bool is_rounded(const PublishTensor& tensor) {
-  return !on_device(tensor) && tensor.source && *tensor.source != tensor.view.dtype;
+bool is_made(const PublishTensor& tensor) {
+  return tensor.made != nullptr ||
+         (!on_device(tensor) && tensor.source && *tensor.source != tensor.view.dtype);
 }
 
-void read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
-  if (out.empty()) return;
+Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
+  if (out.empty()) return {};
+  if (tensor.made) return tensor.made->read(offset, out);
   const uint8_t* const data = tensor.view.bytes.data();
-  if (!is_rounded(tensor)) {
+  if (!is_made(tensor)) {
     std::memcpy(out.data(), data + offset, out.size());
-    return;
+    return {};
   }
   const uint64_t from = dtype_bits(*tensor.source) / 8, to = dtype_bits(tensor.view.dtype) / 8;
   // A piece may begin and end inside of an element.
@@ -108,23 +109,25 @@ void read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes o
   offset += count * to;
   out = out.subspan(count * to);
   if (!out.empty()) read_partly(out.size());
+  return {};
 }
 
-Digest published_digest(DigestKind kind, const PublishTensor& tensor) {
-  if (!is_rounded(tensor)) return digest_of(kind, tensor.view.bytes);
+Result<Digest> published_digest(DigestKind kind, const PublishTensor& tensor) {
+  if (!is_made(tensor)) return digest_of(kind, tensor.view.bytes);
   Hasher hasher(kind);
   const uint64_t size = published_bytes(tensor);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < size; at += piece.size()) {
     piece.resize(size_t(std::min<uint64_t>(kRoundedPieceBytes, size - at)));
-    read_published(tensor, at, piece);
+    DW_RETURN_IF_ERROR(read_published(tensor, at, piece));
     hasher.update(piece);
   }
   return hasher.finish();
 }
 
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor) {
-  if (is_rounded(tensor)) return std::make_shared<RoundingBody>(tensor);
+  if (tensor.made) return tensor.made;
+  if (is_made(tensor)) return std::make_shared<RoundingBody>(tensor);
   return std::make_shared<MemoryBody>(tensor.view.bytes);
 }
 

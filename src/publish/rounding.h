@@ -1,5 +1,6 @@
-// Master weights in the host's memory that are published in a narrower dtype: rounded piece by
-// piece, wherever their bytes are asked for. There is never a rounded copy of a model.
+// Tensors whose bytes are made on their way, piece by piece, wherever they are asked for: master
+// weights in the host's memory that are published in a narrower dtype, and what the caller makes.
+// There is never a rounded copy of a model.
 #pragma once
 
 #include <memory>
@@ -15,12 +16,13 @@ namespace deltawire {
 // integers: to nearest even, F64 by way of F32, and a NaN is one quiet NaN.
 bool can_round(DType from, DType to);
 
-// Whether the tensor's bytes are on the host and of another dtype than is published.
-bool is_rounded(const PublishTensor& tensor);
+// Whether what is published is not there as bytes: the caller makes it, or the tensor is on the
+// host and of another dtype.
+bool is_made(const PublishTensor& tensor);
 
 // The tensor's bytes as they are published, from `offset` on. On the host.
-void read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
-Digest published_digest(DigestKind kind, const PublishTensor& tensor);
+Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
+Result<Digest> published_digest(DigestKind kind, const PublishTensor& tensor);
 // The same as something to put into a store, for as long as the tensor's bytes stay.
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor);
 

@@ -192,7 +192,7 @@ Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
     const PublishTensor& tensor = next.tensors[i];
     const uint64_t logged = log_ ? log_->num_changed(tensor.view.name) : 0;
     if (!next.pieces[i].changed && logged == 0) continue;
-    if (!tensor.box.whole() || on_device(tensor) || is_rounded(tensor)) return false;
+    if (!tensor.box.whole() || on_device(tensor) || is_made(tensor)) return false;
     changed.push_back({tensor.view, logged + next.pieces[i].num_changed});
   }
   return overwrite(&*replica_, next.version, changed);

@@ -17,12 +17,12 @@ bool same_form(DType dtype, const Shape& shape, const TensorView& form) {
   return dtype == form.dtype && shape == form.shape;
 }
 
-// The same of weights that have to be rounded first.
-void copy_rounded(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
+// Of weights that are made on their way.
+Status copy_made(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
   const size_t pieces = (to.size() + kCompareBytes - 1) / kCompareBytes;
-  parallel_for(pool, pieces, [&](size_t i, unsigned) {
+  return parallel_try("copying", pool, pieces, [&](size_t i, unsigned) {
     const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, to.size() - begin);
-    read_published(tensor, begin, to.subspan(begin, size));
+    return read_published(tensor, begin, to.subspan(begin, size));
   });
 }
 
@@ -157,10 +157,9 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
     return {};
   }
   const Bytes bytes = tensor.view.bytes;
-  if (is_rounded(tensor)) {
+  if (is_made(tensor)) {
     if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
-    copy_rounded(tensor, piece->bytes, pool_);
-    return {};
+    return copy_made(tensor, piece->bytes, pool_);
   }
   if (piece->held) {
     copy_changes(bytes, piece->bytes, pool_);

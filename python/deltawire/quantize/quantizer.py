@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.quantize.blocks import Fp8Blocks, Fp8BlocksOnGpu
 from deltawire.quantize.config import Rules, rules_of
 from deltawire.quantize.formats import FORMATS
+from deltawire.quantize.fp8 import Fp8Block
 from deltawire.quantize.fused import siblings
 from deltawire.quantize.int4 import Int4
 from deltawire.quantize.like import Like
@@ -66,6 +69,20 @@ class Quantised:
     """Names of the model's tensors that it depends on."""
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Tensors of the quantised checkpoint that one of the model becomes: known by their forms, made when they are asked for."""
+
+    forms: tuple[Quantised, ...]
+    """Their tensors are on torch's device "meta", without contents; unless nothing has to be made."""
+    device: Any
+    """Where they are made."""
+    make: Callable[[], tuple[Quantised, ...]] | None
+    """The same with contents. A second call makes them again. None: they are there."""
+    blocks: Fp8Blocks | Fp8BlocksOnGpu | None = None
+    """Of FP8 blocks: the library makes the elements, the first form, as it needs them."""
+
+
 class Quantizer:
     """Turns the tensors of a Hugging Face model into those of a quantised checkpoint, one after the other."""
 
@@ -97,41 +114,123 @@ class Quantizer:
         amax: dict[str, Any] = {}
         for shard in shards:
             yield from self._of(shard, known, amax)
-        if constants and self._like is not None:
-            made = {shard.name for shard in shards}
-            for name, tensor in self._like.calibrated():
-                if name not in made:
-                    yield Quantised(Shard.whole(name, tensor), _NAMES.get(tensor.dtype), ())
+        if constants:
+            yield from self._constants({shard.name for shard in shards})
+
+    def planned(
+        self,
+        shards: Iterable[Shard],
+        beside: Iterable[Shard] = (),
+        constants: bool = True,
+        there: Callable[[Any], bool] = lambda device: False,
+    ) -> Iterator[Planned]:
+        """The same tensors, not made yet. All weights are looked at once: what cannot be quantised is refused here.
+
+        `there` says whether the library works on a GPU's tensors where they are.
+        """
+        shards = list(shards)
+        known = {shard.name: shard for shard in (*beside, *shards)}
+        amax: dict[str, Any] = {}
+        for shard in shards:
+            scheme = self._checked(shard)
+            device, make = shard.tensor.device, partial(self._all_of, shard, known, amax)
+            if scheme is None:
+                plain = self._plain(replace(shard, tensor=shard.tensor.to("meta")))
+                same = plain.shard.tensor.dtype == shard.tensor.dtype
+                yield Planned((replace(plain, shard=shard) if same else plain,), device, None if same else make)
+                continue
+            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme)
+            if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
+                blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
+            if blocks is None:
+                self._largest(shard.name, scheme, known, amax)
+            weight = torch.empty(shard.tensor.shape, dtype=_DTYPES[self.rounded], device="meta")
+            forms = scheme.made(weight, torch.empty((), device="meta"), shard.shape)
+            sources = tuple(self._sharing(shard.name, scheme, known))
+            yield Planned(tuple(self._placed(shard, forms, known, sources)), device, make, blocks)
+        if constants:
+            for one in self._constants({shard.name for shard in shards}):
+                yield Planned((one,), one.shard.tensor.device, None)
+
+    def _all_of(self, shard: Shard, known: Mapping[str, Shard], amax: dict[str, Any]) -> tuple[Quantised, ...]:
+        return tuple(self._of(shard, known, amax))
+
+    def _constants(self, made: set[str]) -> Iterator[Quantised]:
+        if self._like is None:
+            return
+        for name, tensor in self._like.calibrated():
+            if name not in made:
+                yield Quantised(Shard.whole(name, tensor), _NAMES.get(tensor.dtype), ())
 
     def _of(self, shard: Shard, known: Mapping[str, Shard], amax: dict[str, Any]) -> Iterator[Quantised]:
+        scheme = self._checked(shard)
+        if scheme is None:
+            yield self._plain(shard)
+            return
+        blocks = self._blocks(shard, scheme)
+        if blocks is not None:
+            assert isinstance(scheme, Fp8Block)
+            made: Mapping[str, Made] = {
+                "weight": Made(blocks.elements(), (1, 1)),
+                "weight_scale_inv": Made(blocks.scales(), scheme.block),
+            }
+        else:
+            largest = self._largest(shard.name, scheme, known, amax)
+            made = scheme.made(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape)
+        for one in self._placed(shard, made, known, tuple(self._sharing(shard.name, scheme, known))):
+            _refuse_infinite(one.shard, shard.name)
+            yield one
+
+    def _blocks(self, shard: Shard, scheme: Scheme) -> Fp8Blocks | None:
+        """What the library quantises itself."""
+        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu":
+            return None
+        return Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
+
+    def _sharing(self, name: str, scheme: Scheme, known: Mapping[str, Shard]) -> list[str]:
+        if not scheme.shares_amax:
+            return [name]
+        return [other for other in siblings(name) if other in known and self.scheme_of(other) == scheme]
+
+    def _largest(self, name: str, scheme: Scheme, known: Mapping[str, Shard], amax: dict[str, Any]) -> Any:
+        """Of all that shares a scale."""
+        sharing = self._sharing(name, scheme, known)
+        for other in sharing:
+            if other not in amax:
+                amax[other] = self._amax(known[other])
+        device = known[name].tensor.device
+        largest = torch.stack([amax[other].to(device) for other in sharing]).amax()
+        if scheme.shares_amax:
+            refuse_zero(name, largest)
+        return largest
+
+    def _placed(
+        self, shard: Shard, made: Mapping[str, Made], known: Mapping[str, Shard], sources: tuple[str, ...]
+    ) -> Iterator[Quantised]:
+        """What was made of a shard, with names and places that are as they must be."""
+        for suffix, one in made.items():
+            placed = _placed(shard, suffix, one)
+            if placed is None:
+                continue
+            if placed.name != shard.name and placed.name in known:
+                raise InvalidArgument(f'tensor "{placed.name}": is there before "{shard.name}" is quantised')
+            self._check_made(placed, shard.name)
+            yield Quantised(placed, _NAMES[placed.tensor.dtype], sources)
+
+    def _checked(self, shard: Shard) -> Scheme | None:
+        """How it is quantised, if it can be; None: it stays as it is."""
         name = shard.name
         scheme = self.scheme_of(name)
         # Norms and biases of a module that is quantised; a router's vector.
         if scheme is None or not shard.tensor.is_floating_point() or (len(shard.shape) < 2):
-            yield self._plain(shard)
-            return
+            return None
         if shard.tensor.element_size() == 1:
             raise InvalidArgument(f'tensor "{name}": is {_NAMES.get(shard.tensor.dtype)}, quantised already')
         if 0 in shard.shape:
             raise InvalidArgument(f'tensor "{name}": is {list(shard.shape)}, without an element to quantise')
         scheme.check(name, shard.shape)
         self._check_cut(shard, scheme)
-        sharing = [name]
-        if scheme.shares_amax:
-            sharing = [other for other in siblings(name) if other in known and self.scheme_of(other) == scheme]
-        for other in sharing:
-            if other not in amax:
-                amax[other] = self._amax(known[other])
-        largest = torch.stack([amax[other].to(shard.tensor.device) for other in sharing]).amax()
-        if scheme.shares_amax:
-            refuse_zero(name, largest)
-        for suffix, made in scheme.made(self._rounded(shard.tensor), largest, shard.shape).items():
-            placed = _placed(shard, suffix, made)
-            if placed is not None:
-                if placed.name != name and placed.name in known:
-                    raise InvalidArgument(f'tensor "{placed.name}": is there before "{name}" is quantised')
-                self._check_made(placed, name)
-                yield Quantised(placed, _NAMES[placed.tensor.dtype], tuple(sharing))
+        return scheme
 
     def _rounded(self, tensor: Any) -> Any:
         return tensor.detach().to(_DTYPES[self.rounded])
@@ -166,10 +265,8 @@ class Quantizer:
         return scheme
 
     def _check_made(self, shard: Shard, source: str) -> None:
-        """No scale is infinite, and the checkpoint has such a tensor."""
+        """The checkpoint has such a tensor."""
         tensor = shard.tensor
-        if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) and not bool(tensor.isfinite().all()):
-            raise InvalidArgument(f'tensor "{source}": is too large, "{shard.name}" would be infinite')
         if self._like is None:
             return
         spec = self._like.tensors.get(shard.name)
@@ -211,6 +308,13 @@ def quantizer_of(spec: Any, rounded: str = "BF16") -> Quantizer:
     if isinstance(spec, (str, os.PathLike)):
         raise InvalidArgument(f"quantize: {os.fspath(spec)!r} is no folder, and no format; formats are {', '.join(FORMATS)}")
     raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
+
+
+def _refuse_infinite(shard: Shard, source: str) -> None:
+    """Of scales."""
+    tensor = shard.tensor
+    if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) and not bool(tensor.isfinite().all()):
+        raise InvalidArgument(f'tensor "{source}": is too large, "{shard.name}" would be infinite')
 
 
 def _module(name: str) -> str:

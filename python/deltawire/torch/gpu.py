@@ -19,11 +19,16 @@ def in_reach(tensor: Any, cast: str | None, on_host: bool, home: int | None) -> 
     """The tensor where the library can read it; on the host, or if it must be, a copy there."""
     if not tensor.is_cuda:
         return tensor
-    if on_host or not _has_cuda() or tensor.device.index != home:
+    if not stays_there(tensor.device, on_host, home):
         return tensor.cpu()
     if cast is None or not tensor.is_floating_point() or _rounds_there(tensor, cast):
         return tensor
     return tensor.to({"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}[cast])
+
+
+def stays_there(device: Any, on_host: bool, home: int | None) -> bool:
+    """Whether tensors of this device are on a GPU that the library reads them from."""
+    return device.type == "cuda" and not on_host and _has_cuda() and device.index == home
 
 
 @cache

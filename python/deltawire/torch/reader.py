@@ -13,7 +13,7 @@ from deltawire.errors import InvalidArgument
 from deltawire.options import Ranks
 from deltawire.reader import Reader, cast
 from deltawire.tensors import Source, Tensor, readable
-from deltawire.torch.gpu import home_of, in_reach, stream_of, values_of, wait_for_current_stream
+from deltawire.torch.gpu import home_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
 from deltawire.torch.ranks import ranks_of
 from deltawire.torch.shards import Piece, is_sharded, piece_of
 from deltawire.torch.state import chosen_tensors
@@ -102,16 +102,29 @@ class TorchReader(Reader):
         return tensors
 
     def _quantised(self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece]) -> list[_core.Tensor]:
-        """The tensors of the quantised checkpoint, all at once: the library asks for all of a version together."""
-        from deltawire.torch.quantised import boxed, quantised
+        """The tensors of the quantised checkpoint, made as the library reads them."""
+        from deltawire.torch.quantised import Window, boxed, planned, publishable
 
-        made = list(quantised(quantizer, pieces, held, first=self.rank == 0))
-        wait_for_current_stream(self._home, self.cuda_stream)
-        tensors = readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in made)
+        window = Window()
+        tensors: list[_core.Tensor] = []
+        sources: list[tuple[str, ...]] = []
+
+        def there(device: Any) -> bool:
+            return stays_there(device, self._on_host, self._home)
+
+        for key, plan in enumerate(planned(quantizer, pieces, held, self.rank == 0, there)):
+            sources += [form.sources for form in plan.forms]
+            if plan.make is not None:
+                tensors += publishable(plan, key, window, self._reachable, there(plan.device))
+                continue
+            named = ((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in plan.forms)
+            tensors += readable(named)
+        if self._home is not None:  # they are made by other threads, and on other streams
+            torch.cuda.current_stream(self._home).synchronize()
         untouched = self._untouched.find(held)
         touched = {piece.name for piece in held if piece.form not in untouched}
-        for one, tensor in zip(made, tensors, strict=True):
-            tensor.unchanged = bool(one.sources) and touched.isdisjoint(one.sources)
+        for tensor, of in zip(tensors, sources, strict=True):
+            tensor.unchanged = bool(of) and touched.isdisjoint(of)
         return tensors
 
     def _reachable(self, made: Quantised) -> Any:

@@ -176,6 +176,20 @@ bool join_keys(const uint8_t* planes, const uint8_t* far, size_t num_far, uint8_
   return good && left.next == left.end;
 }
 
+template <class T>
+uint32_t largest(const void* data, size_t n) noexcept {
+  uint32_t found = 0;
+  for (size_t i = 0; i < n; ++i) {
+    found = std::max<uint32_t>(found, load<T>(data, i) & (T(~T{0}) >> 1));
+  }
+  return found;
+}
+
+template <WideFloat kFrom>
+void to_e4m3(const void* data, size_t n, float inverse, uint8_t* out) noexcept {
+  for (size_t i = 0; i < n; ++i) out[i] = fp8::e4m3_of(fp8::load<kFrom>(data, i) * inverse);
+}
+
 #define DW_FORMS(f) \
   { f<KeyForm::k8of16>, f<KeyForm::k5of16>, f<KeyForm::k8of32> }
 
@@ -201,6 +215,8 @@ const Kernels& scalar_kernels() noexcept {
       DW_FORMS(count_far),
       DW_FORMS(split_keys),
       DW_FORMS(join_keys),
+      {largest<uint16_t>, largest<uint32_t>},
+      {to_e4m3<WideFloat::kBf16>, to_e4m3<WideFloat::kF32>, to_e4m3<WideFloat::kF32AsBf16>},
   };
   return kTable;
 }

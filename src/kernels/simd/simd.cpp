@@ -123,6 +123,8 @@ inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
 
 #include "kernels/simd/key_planes-inl.h"
 
+#include "kernels/simd/fp8-inl.h"
+
 constexpr uint64_t low_bits(size_t n) { return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
 template <class T>
@@ -285,6 +287,11 @@ const Kernels* table(const Kernels& scalar, std::string_view name) {
   DW_SET_FORMS(split_keys)
   DW_SET_FORMS(join_keys)
 #undef DW_SET_FORMS
+  kTable.largest[0] = largest<uint16_t>;
+  kTable.largest[1] = largest<uint32_t>;
+  kTable.to_e4m3[size_t(WideFloat::kBf16)] = to_e4m3<WideFloat::kBf16>;
+  kTable.to_e4m3[size_t(WideFloat::kF32)] = to_e4m3<WideFloat::kF32>;
+  kTable.to_e4m3[size_t(WideFloat::kF32AsBf16)] = to_e4m3<WideFloat::kF32AsBf16>;
   return &kTable;
 }
 

@@ -13,6 +13,7 @@ Status measure_diff_plan(DeviceModel* model);  // lists in order, as graphs want
 Status measure_gaps(DeviceModel* model);       // encode, apply
 Status measure_tight(DeviceModel* model);      // the same
 Status measure_units(DeviceModel* model);      // tight, had all steps been +1 or -1
+Status measure_fp8(DeviceModel* model);        // quantised and compared in one pass
 Status measure_exponents(DeviceModel* model);  // whole tensors
 Status measure_mapped(DeviceModel* model);     // gaps through a map
 Status measure_digests(DeviceModel* model);    // xxh3-128

@@ -1,0 +1,93 @@
+"""FP8 blocks by the library's kernels, with the bits of `Fp8Block` in torch.
+
+Scales take one look at the weights. Elements come after, all at once or some at a time, as a publisher asks for them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from deltawire import _core
+from deltawire.quantize.fp8 import Fp8Block
+from deltawire.quantize.scheme import refuse_unbounded
+from deltawire.tensors import readable, writable
+
+
+class Fp8Blocks:
+    """A matrix in host memory and the scales of its blocks. The weights must stay as they are."""
+
+    def __init__(self, name: str, weight: Any, scheme: Fp8Block, rounded: str) -> None:
+        if rounded == "F16":
+            weight = weight.half().float()
+        elif weight.dtype not in (torch.bfloat16, torch.float32):
+            weight = weight.to(torch.bfloat16 if rounded == "BF16" else torch.float32)
+        (weights,) = readable({name: weight.detach()})
+        rows, columns = scheme.block
+        self._core = _core.Fp8Blocks(
+            weights,
+            block_rows=rows,
+            block_columns=columns,
+            power_of_two=scheme.power_of_two,
+            round=rounded == "BF16",
+            threads=min(torch.get_num_threads(), os.cpu_count() or 1),
+        )
+        if not self._core.bounded:
+            refuse_unbounded(name, torch.tensor(torch.inf))
+        self._shape = tuple(weight.shape)
+        self._scales = -(-self._shape[0] // rows), -(-self._shape[1] // columns)
+
+    def scales(self) -> Any:
+        """In F32, one for each block."""
+        out = torch.empty(self._scales, dtype=torch.float32)
+        self._core.write_scales(*writable({"scales": out}))
+        return out
+
+    def elements(self) -> Any:
+        """In E4M3, all of them."""
+        out = torch.empty(self._shape, dtype=torch.float8_e4m3fn)
+        self._core.write_elements(*writable({"elements": out}))
+        return out
+
+    def publishable(self, name: str, shape: list[int] | None, offset: list[int] | None) -> _core.Tensor:
+        """The elements for a publisher, which are made as it reads them: there is never a copy of all."""
+        return self._core.publishable(name, shape, offset)
+
+
+class Fp8BlocksOnGpu:
+    """The same of a matrix on a GPU, for a publisher there. Elements are made in its memory, as they are needed."""
+
+    def __init__(self, name: str, weight: Any, scheme: Fp8Block, rounded: str) -> None:
+        self._weight, self._name, self._scheme, self._rounded = weight, name, scheme, rounded
+        rows, columns = scheme.block
+        blocks = -(-weight.shape[0] // rows), -(-weight.shape[1] // columns)
+        self._scales = torch.empty(blocks, dtype=torch.float32, device=weight.device)
+        self.publishable(name, None, None)  # fills the scales, and refuses NaN
+
+    @staticmethod
+    def fits(weight: Any, rounded: str) -> bool:
+        """What the kernels read as it is."""
+        return weight.dtype in (torch.bfloat16, torch.float32) and rounded in ("BF16", "F32") and weight.is_contiguous()
+
+    def scales(self) -> Any:
+        """In F32, one for each block."""
+        return self._scales
+
+    def publishable(self, name: str, shape: list[int] | None, offset: list[int] | None) -> _core.Tensor:
+        """The elements for a publisher."""
+        (weights,), (scales,) = readable({self._name: self._weight}), writable({"scales": self._scales})
+        rows, columns = self._scheme.block
+        return _core.fp8_on_gpu(
+            weights,
+            scales,
+            name,
+            shape,
+            offset,
+            block_rows=rows,
+            block_columns=columns,
+            power_of_two=self._scheme.power_of_two,
+            round=self._rounded == "BF16",
+            stream=torch.cuda.current_stream(self._weight.device).cuda_stream,
+        )

@@ -1,0 +1,210 @@
+"""Quantised tensors are made as a publisher reads them; what cannot be quantised is refused before anything is committed."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import deltawire as dw  # noqa: E402
+from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
+from deltawire.quantize.blocks import Fp8Blocks  # noqa: E402
+from deltawire.quantize.fp8 import Fp8Block  # noqa: E402
+from deltawire.quantize.quantizer import Shard  # noqa: E402
+from deltawire.torch import quantised as lazily  # noqa: E402
+
+ROUNDED = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float16}
+DENSE = [name for name in FORMATS if name != "gpt-oss-mxfp4"]
+
+
+def bits(tensor: Any) -> Any:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def weights(kind: str, shape: tuple[int, int], dtype: Any) -> Any:
+    torch.manual_seed(3)
+    weight = torch.randn(shape) * 0.02
+    if kind == "zeros":
+        weight = weight.sign() * 0.0
+    if kind == "denormal":
+        weight = weight * 1e-38
+    if kind == "huge":
+        weight = weight * (3e4 if dtype == torch.float16 else 1e39)
+    if kind == "wide":
+        weight = weight * torch.logspace(-12, 4, shape[1])
+    if kind == "ties":
+        weight = (torch.randint(-4096, 4096, shape) / 64.0) * 0.5
+        weight[::16] = 448.0
+    return weight.clamp(-6e4, 6e4).to(dtype) if dtype == torch.float16 else weight.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", ["normal", "zeros", "denormal", "huge", "wide", "ties"])
+def test_kernel_has_torchs_bits(kind: str, dtype: Any) -> None:
+    for shape in (128, 128), (1, 1), (300, 257):
+        weight = weights(kind, shape, dtype)
+        for power_of_two in False, True:
+            for block in (128, 128), (64, 32), (1, 7):
+                scheme = Fp8Block(block=block, power_of_two=power_of_two)
+                for rounded, narrow in ROUNDED.items():
+                    if not bool(weight.to(narrow).isfinite().all()):
+                        continue
+                    theirs = scheme.made(weight.to(narrow), None, shape)
+                    ours = Fp8Blocks("w", weight, scheme, rounded)
+                    assert torch.equal(bits(ours.scales()), bits(theirs["weight_scale_inv"].tensor))
+                    assert torch.equal(bits(ours.elements()), bits(theirs["weight"].tensor)), (shape, block, rounded)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3.4e38])
+def test_unbounded_weights_are_refused_by_name(value: float) -> None:
+    weight = torch.ones(130, 130)
+    weight[129, 129] = value
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": holds NaN or an infinity'):
+        Fp8Blocks("w", weight, Fp8Block(), "BF16")
+
+
+def test_weights_that_are_not_contiguous() -> None:
+    weight = torch.randn(256, 384).bfloat16()
+    theirs = Fp8Block().made(weight.t(), None, (384, 256))
+    assert torch.equal(bits(Fp8Blocks("w", weight.t(), Fp8Block(), "BF16").elements()), bits(theirs["weight"].tensor))
+
+
+def model(layers: int = 6, dtype: Any = torch.bfloat16) -> dict[str, Any]:
+    torch.manual_seed(0)
+    state = {"model.norm.weight": torch.ones(256)}
+    for layer in range(layers):
+        for part in "q_proj", "k_proj", "v_proj", "o_proj":
+            state[f"model.layers.{layer}.self_attn.{part}.weight"] = torch.randn(256, 256) * 0.02
+    return {name: tensor.to(dtype) for name, tensor in state.items()}
+
+
+def step(state: dict[str, Any]) -> None:
+    for tensor in state.values():
+        tensor += (torch.randn(tensor.shape) * 1e-4).to(tensor.dtype)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_forms_are_known_before_anything_is_made(name: str) -> None:
+    quantizer = quantizer_of(name)
+    shards = [Shard.whole(key, tensor) for key, tensor in model(1).items()]
+    made = list(quantizer.quantised(shards))
+    forms = [form for plan in quantizer.planned(shards) for form in plan.forms]
+    assert [(f.shard.name, f.shard.tensor.shape, f.dtype, f.sources) for f in forms] == [
+        (m.shard.name, m.shard.tensor.shape, m.dtype, m.sources) for m in made
+    ]
+
+
+class Alive:
+    """Bytes of made tensors that are alive, now and at most."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.most = self.made = 0
+        get = lazily.Window.get
+
+        class Made(list[Any]):
+            """A list that can be watched."""
+
+        def counted(window: Any, key: int, make: Any) -> Any:
+            def made() -> Any:
+                tensors = Made(make())
+                size = sum(tensor.size_bytes for tensor in tensors)
+                self.made += 1
+                self.now += size
+                self.most = max(self.most, self.now)
+                weakref.finalize(tensors, self._gone, size)
+                return tensors
+
+            return get(window, key, made)
+
+        monkeypatch.setattr(lazily.Window, "get", counted)
+
+    def _gone(self, size: int) -> None:
+        self.now -= size
+
+
+def replica_of(store: str, folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    with dw.Replica(store, folder) as replica:
+        replica.pull()
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+@pytest.mark.parametrize("name", ["int4-g128", "nvfp4", "compressed-fp8-block", "fp8-channel"])
+def test_few_are_alive_at_a_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazily.Window.__init__, "__defaults__", (1 << 17,))
+    alive, state = Alive(monkeypatch), model()
+    with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
+        for _ in range(3):
+            alive.most = alive.made = 0
+            publisher.publish()
+            assert alive.made >= 24  # each weight, once at least
+            largest = 256 * 256 + 256 * 256 // 16 * 2  # of what is made of one weight, roughly
+            assert alive.most <= (1 << 17) + 5 * largest < 24 * 256 * 256 // 2
+            expected = dict(quantize(state, name))
+            got = replica_of(f"{tmp_path}/store", tmp_path / "replica")
+            assert all(torch.equal(bits(got[key]), bits(expected[key])) for key in expected)
+            step(state)
+    assert alive.now == 0
+
+
+@pytest.mark.parametrize("name", ["fp8-block", "fp8-block-ue8m0"])
+def test_fp8_blocks_are_never_all_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = model(dtype=torch.float32)
+    expected = []
+    for _ in range(3):
+        expected.append({key: bits(tensor).clone() for key, tensor in quantize(state, name)})
+        step(state)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("a quantised copy of a tensor was made")
+
+    monkeypatch.setattr(Fp8Blocks, "elements", never)
+    state = model(dtype=torch.float32)
+    with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
+        for number, version in enumerate(expected):
+            assert publisher.publish().number == number
+            got = replica_of(f"{tmp_path}/store", tmp_path / "replica")
+            assert all(torch.equal(bits(got[key]), version[key]) for key in version)
+            step(state)
+
+
+@pytest.mark.parametrize("name", ["fp8-block", "int4-g128"])
+def test_a_nan_in_the_last_tensor_commits_nothing(name: str, tmp_path: Path) -> None:
+    state = model(75)  # 300 weights
+    last = "model.layers.74.self_attn.o_proj.weight"
+    with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
+        for number in range(2):  # a version that is stored whole, and a delta
+            good = state[last][255, 255].clone()
+            state[last][255, 255] = float("nan")
+            with pytest.raises(dw.InvalidArgument, match=f'tensor "{last}": holds NaN'):
+                publisher.publish()
+            state[last][255, 255] = good
+            assert publisher.publish().number == number
+            step(state)
+
+
+def test_what_making_raises_commits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = model()
+    with dw.Publisher(f"{tmp_path}/store", state, quantize="int4-g128") as publisher:
+        publisher.publish()
+        step(state)
+        get, calls = lazily.Window.get, []
+
+        def failing(window: Any, key: int, make: Any) -> Any:
+            calls.append(key)
+            if len(calls) > 10:
+                raise ValueError("out of luck")
+            return get(window, key, make)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lazily.Window, "get", failing)
+            with pytest.raises(dw.Error, match="out of luck"):
+                publisher.publish()
+        assert publisher.publish().number == 1
+        got = replica_of(f"{tmp_path}/store", tmp_path / "replica")
+        assert all(torch.equal(bits(got[key]), bits(tensor)) for key, tensor in quantize(state, "int4-g128"))
