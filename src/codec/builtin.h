@@ -13,6 +13,7 @@ const Codec& xor_zstd_codec() noexcept;
 const Codec& overwrite_zstd_codec() noexcept;
 const Codec& tight_codec() noexcept;
 const Codec& exponents_codec() noexcept;
+const Codec& adaptive_codec() noexcept;
 
 // `tight` of arrays of more than one block that others may write to; hashers must add up. Payloads
 // are those that tight_codec() would make of the copies.

@@ -14,6 +14,16 @@ bool gaps_may_be_smaller(const Encoded& tight, Layout layout) {
   return tight.num_changed * (2 + layout.width) < tight.payload.size();
 }
 
+// Integers may be packed codes, which only `adaptive` tells from each other. For few changes of one
+// byte, tables and states of `tight` weigh too much. It is not parallel: beyond a million changes
+// it would take too long.
+bool adaptive_may_be_smaller(const Encoded& tight, Layout layout) {
+  constexpr uint64_t kMostChanges = uint64_t{1} << 20, kFewChanges = 2048;
+  const bool integers = layout.key_shift == 8 * (layout.width - 1);
+  const uint64_t limit = integers ? kMostChanges : layout.width == 1 ? kFewChanges : 0;
+  return tight.num_changed < limit;
+}
+
 bool saves_little(const Encoded& encoded, Bytes new_bytes) {
   return encoded.payload.size() > new_bytes.size() / 4;
 }
@@ -32,6 +42,9 @@ Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_
   };
   if (gaps_may_be_smaller(best.encoded, layout)) {
     DW_RETURN_IF_ERROR(try_codec(gaps_codec()));
+  }
+  if (adaptive_may_be_smaller(best.encoded, layout)) {
+    DW_RETURN_IF_ERROR(try_codec(adaptive_codec()));
   }
   if (saves_little(best.encoded, new_bytes)) {
     DW_RETURN_IF_ERROR(try_codec(xor_zstd_codec()));
@@ -79,7 +92,8 @@ Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, B
   if (new_bytes.size() / layout.width <= size_t{1} << tight::kBlockLog2) return made;
   DW_ASSIGN_OR_RETURN(made,
                       encode_tight_unsteady(layout, old_bytes, new_bytes, hashers, unsteady, pool));
-  if (!only_tight && (gaps_may_be_smaller(*made, layout) || saves_little(*made, new_bytes))) {
+  if (!only_tight && (gaps_may_be_smaller(*made, layout) ||
+                      adaptive_may_be_smaller(*made, layout) || saves_little(*made, new_bytes))) {
     made.reset();
   }
   return made;

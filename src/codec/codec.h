@@ -26,6 +26,7 @@ enum class CodecId : uint8_t {
   kOverwriteZstd = 5,
   kTight = 6,
   kExponents = 7,
+  kAdaptive = 8,
 };
 
 // How to look at raw elements. The key is (element >> key_shift) & key_mask: the exponent of a

@@ -6,9 +6,10 @@
 namespace deltawire {
 
 std::span<const Codec* const> all_codecs() noexcept {
-  static const std::array<const Codec*, 8> codecs = {
-      &raw_codec(),      &indices_codec(),        &gaps_codec(),  &gaps_zstd_codec(),
-      &xor_zstd_codec(), &overwrite_zstd_codec(), &tight_codec(), &exponents_codec(),
+  static const std::array<const Codec*, 9> codecs = {
+      &raw_codec(),       &indices_codec(),   &gaps_codec(),
+      &gaps_zstd_codec(), &xor_zstd_codec(),  &overwrite_zstd_codec(),
+      &tight_codec(),     &exponents_codec(), &adaptive_codec(),
   };
   return codecs;
 }

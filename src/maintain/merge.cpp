@@ -16,7 +16,9 @@
 namespace deltawire {
 namespace {
 
-bool is_absolute(CodecId codec) { return codec != CodecId::kTight && codec != CodecId::kXorZstd; }
+bool is_absolute(CodecId codec) {
+  return codec != CodecId::kTight && codec != CodecId::kXorZstd && codec != CodecId::kAdaptive;
+}
 
 // All entries of one box of a tensor, in the order of the hops.
 struct BoxHistory {

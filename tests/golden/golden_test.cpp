@@ -113,13 +113,24 @@ TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
 
 INSTANTIATE_TEST_SUITE_P(EveryCodec, GoldenTest,
                          ::testing::Values("raw", "indices", "gaps", "gaps-zstd", "xor-zstd",
-                                           "overwrite-zstd", "tight", "exponents", "auto",
-                                           "adler32", "sum128"),
+                                           "overwrite-zstd", "tight", "exponents", "adaptive",
+                                           "auto", "adler32", "sum128"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = c == '-' ? '_' : c;
                            return name;
                          });
+
+// What `auto` chose before there was `adaptive`.
+TEST(GoldenAuto, WhatItOnceChoseStillApplies) {
+  TempFolder folder;
+  const auto from = folder.path() / "a.safetensors", to = folder.path() / "c.safetensors";
+  testing::write_checkpoint(from, state(0));
+  testing::write_checkpoint(folder.path() / "b.safetensors", state(1));
+  const auto applied = apply_delta(kFolder / "auto-without-adaptive.safetensors", from, to, {});
+  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+  EXPECT_EQ(read_file(to), read_file(folder.path() / "b.safetensors"));
+}
 
 // ---- bad files: each defect by name
 

@@ -3,7 +3,7 @@
 
 usage: format_test.py DELTAWIRE
 
-Slow, plain and without any package. It reads parts, takes `raw`, `indices`, `gaps`, `exponents` and `tight` payloads
+Slow, plain and without any package. It reads parts, takes `raw`, `indices`, `gaps`, `exponents`, `adaptive` and `tight` payloads
 apart and makes the new weights of the old ones; digests and zstd are left to others.
 """
 import json
@@ -11,6 +11,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+from adaptive_format import apply_changes
 
 # ---- section 1: safetensors, and the metadata of a part
 
@@ -133,6 +135,11 @@ def apply_gaps(payload, old, dtype):
         position += gap + 1
         new[position] = value
     return new
+
+
+def apply_adaptive(payload, old, dtype):
+    count, at = take_leb128(payload, 1)
+    return apply_changes(payload[0], count, payload[at:], old, WIDTH[dtype])
 
 
 # ---- section 3: tight
@@ -357,7 +364,8 @@ def apply_tight(payload, old, dtype):
     return new
 
 
-APPLY = {"raw": apply_raw, "indices": apply_indices, "gaps": apply_gaps, "exponents": apply_exponents, "tight": apply_tight}
+APPLY = {"raw": apply_raw, "indices": apply_indices, "gaps": apply_gaps, "exponents": apply_exponents,
+         "adaptive": apply_adaptive, "tight": apply_tight}
 
 
 def check(delta, old_path, new_path):
@@ -440,7 +448,7 @@ def main():
     for dtype in KEY:
         for fitted in (0, 1):
             assert ("tight", dtype, fitted) in seen, (dtype, fitted)
-        for codec in ("raw", "indices", "gaps", "exponents"):
+        for codec in ("raw", "indices", "gaps", "exponents", "adaptive"):
             assert (codec, dtype) in seen, (codec, dtype)
     print(f"{len(seen)} kinds of payload read by docs/format.md alone")
 

@@ -128,6 +128,21 @@ TEST_F(CompactTest, CodecsThatTellValuesAreMergedWithoutWeights) {
   }
 }
 
+TEST_F(CompactTest, CodecsThatTellDifferencesAreMergedWithWeights) {
+  for (const char* codec : {"tight", "xor-zstd", "adaptive"}) {
+    store = std::make_shared<HookedStore>();
+    states.clear();
+    make_chain(4, codec);
+    const auto report = compact({4});
+    ASSERT_TRUE(report.ok()) << codec << ": " << report.status().to_string();
+    ASSERT_EQ(report->merged.size(), 1);
+    EXPECT_FALSE(report->merged[0].alone) << codec;
+    EXPECT_TRUE(report->merged[0].made) << codec << ": " << report->merged[0].skipped;
+    expect_one_hop(0, 4);
+    std::filesystem::remove_all(folder.path() / "replica-0-4");
+  }
+}
+
 // Tensors that come, go, come back, change their form, change back.
 void upheave(uint64_t version, Model* model) {
   auto& tensors = model->tensors;
