@@ -122,6 +122,16 @@ TEST_F(Fp8BlockTest, IsTheCpus) {
   }
 }
 
+// More blocks than a device works on at once: each part of it takes several, one after the other.
+TEST_F(Fp8BlockTest, TakesManyBlocks) {
+  Random random(13);
+  for (const WideFloat from : {WideFloat::kBf16, WideFloat::kF32, WideFloat::kF32AsBf16}) {
+    const Case large(random, Kind::kOrdinary, from, 2048, 4096, 128, 128, false, 0);
+    const Case ragged(random, Kind::kOrdinary, from, 2000, 4112, 128, 128, false, 0);
+    expect_same({&large, &ragged, &large});
+  }
+}
+
 // What a publisher does after a commit: the snapshot becomes the new elements, where it is.
 TEST_F(Fp8BlockTest, WritesWhereTheOldElementsAre) {
   Random random(12);

@@ -52,9 +52,17 @@ __device__ float settle(const Work& work, uint64_t block, uint32_t amax, Fp8Foun
   return __frcp_rn(scale);
 }
 
+// One addition for a thread block: those to one number wait for each other.
 __device__ void add_changed(uint32_t own, Fp8Found* found) {
+  __shared__ uint32_t of_warp[kWarps];
   own = __reduce_add_sync(kAllLanes, own);
-  if (lane_id() == 0 && own != 0) atomicAdd(&found->changed, static_cast<unsigned long long>(own));
+  if (lane_id() == 0) of_warp[threadIdx.x / kWarp] = own;
+  __syncthreads();
+  if (threadIdx.x >= kWarps) return;
+  const uint32_t all = __reduce_add_sync((1U << kWarps) - 1, of_warp[threadIdx.x]);
+  if (threadIdx.x == 0 && all != 0) {
+    atomicAdd(&found->changed, static_cast<unsigned long long>(all));
+  }
 }
 
 __device__ uint32_t two_elements(float low, float high, float inverse) {
