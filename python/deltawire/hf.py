@@ -84,10 +84,10 @@ class PublishCallback(TrainerCallback):
         as a warning each time, and as an error when the end of the training could not be published either; `train()` goes on.
         Until a first version is committed, and for all other errors (a second publisher, a chain that is damaged, a mistake), it
         is as with `"raise"`: `train()` raises it. `dtype` is what floating point weights are published as: `torch.bfloat16` for
-        master weights in float32. `tensors(model)` gives names and tensors of one's own choice: `peft.get_peft_model_state_dict`
-        for adapters alone.
-        Configuration (of the model, not of adapters) and tokenizer are files of every version, and `extra_files` too; where
-        there are none at all, the chain's stay. `on_version(step, version)` is told what is committed, in the training's
+        master weights in float32. `tensors(model)` gives names and tensors of one's own choice. With `adapter=True` versions are
+        the model's LoRA adapter alone, with its configuration (docs/lora.md).
+        Configuration and tokenizer are files of every version of a model, and `extra_files` too; where there are none at all, the
+        chain's stay. `on_version(step, version)` is told what is committed, in the training's
         thread: without `wait` that is one publish later.
         """
         if every < 1:
@@ -96,12 +96,15 @@ class PublishCallback(TrainerCallback):
             raise InvalidArgument(f'PublishCallback: on_error is {on_error!r}, and must be "raise" or "warn"')
         cast_name(dtype)  # says what it may be
         check_options("PublishCallback", _OPTIONS, options)
+        if options.get("adapter") and tensors is not None:
+            raise InvalidArgument("PublishCallback: `adapter` or `tensors`, not both")
         ranks = options.get("ranks") or Ranks()
         if ranks.rank is not None or ranks.group is not None:
             raise InvalidArgument("PublishCallback: the ranks are the trainer's; write ranks=dw.Ranks(timeout_seconds=...)")
         self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
         self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
         self._options, self._patient = options, on_error == "warn"
+        self._is_adapter = bool(options.get("adapter"))
         self._publisher: Publisher | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files: list[str | os.PathLike[str]] = []
@@ -119,9 +122,11 @@ class PublishCallback(TrainerCallback):
             return
         self.close()
         ranks = replace(self._options.get("ranks") or Ranks(), group=torch.distributed.group.WORLD if sharded else None)
-        self._publisher = Publisher(self._store, dtype=self._dtype, **{**self._options, "ranks": ranks})
+        source = model if self._is_adapter else None
+        self._publisher = Publisher(self._store, source, dtype=self._dtype, **{**self._options, "ranks": ranks})
         self._folder = tempfile.TemporaryDirectory(prefix="deltawire-")
-        saved = save_files(model, self._folder.name, kwargs.get("processing_class"), dtype=self._dtype) if first else []
+        has_files = first and not self._is_adapter
+        saved = save_files(model, self._folder.name, kwargs.get("processing_class"), dtype=self._dtype) if has_files else []
         self._files = [*saved, *self._extra_files]
         self._publish(state.global_step, model)
 
@@ -161,7 +166,7 @@ class PublishCallback(TrainerCallback):
             self._land()
             self._step = step
             with self._patience(step):
-                wanted = self._tensors(model)
+                wanted = None if self._is_adapter else self._tensors(model)
                 if self._wait:
                     self._committed(step, publisher.publish(wanted, self._files or None))
                 else:
@@ -203,7 +208,7 @@ def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
     """
     model = unwrap_model(model)
     if getattr(model, "hf_quantizer", None) is not None or getattr(model, "peft_config", None) is not None:
-        raise Unsupported("models that are quantized or have adapters need `tensors`: what is to be published of them?")
+        raise Unsupported("models that are quantized or have adapters need `tensors`, or `adapter=True` for the adapter alone")
     if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise Unsupported("models that DeepSpeed has sharded (ZeRO-3) need `tensors`, or FSDP2 in its place")
     state: dict[str, torch.Tensor] = model.state_dict()

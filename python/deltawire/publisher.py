@@ -23,6 +23,7 @@ from deltawire.stores import StoreLike, store_handle
 from deltawire.tensors import Source
 
 if TYPE_CHECKING:
+    from deltawire.peft import Adapter
     from deltawire.quantize import Quantizer
     from deltawire.torch import Tracker
 
@@ -53,6 +54,7 @@ class Publisher:
         dtype: Any = None,
         select: Select | None = None,
         quantize: Any = None,
+        adapter: bool | str = False,
         tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
         snapshot_advance: Literal["auto", "now", "later"] = "auto",
@@ -78,6 +80,8 @@ class Publisher:
         With `quantize` versions are quantised checkpoints, as a folder of one says, a `quantization_config`, or a name
         of `deltawire.quantize.FORMATS` (docs/quantised.md). Weights are rounded to `dtype`, or else to bfloat16, before they are
         quantised. The settings are part of the run: a publisher with others is refused.
+        With `adapter` versions are LoRA adapters alone, of a PEFT model: True is the one that is active, else say its name. They
+        have the names that PEFT saves, and `adapter_config.json` (docs/lora.md).
 
         With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
 
@@ -106,6 +110,8 @@ class Publisher:
         _check_advance(snapshot_advance, folder)
         if anchors == "only" and snapshot in ("pinned", "device"):
             raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
+        self._adapter = _adapter_of(adapter, tensors)
+        tensors = tensors if self._adapter is None else self._adapter.tensors
         self._tensors = tensors
         self._store = store_handle(store)
         choice = Choice(select or Select(), cast_name(dtype))
@@ -208,6 +214,8 @@ class Publisher:
             raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
         self._land()
         core, reader = self._core, self._reader
+        if self._adapter is not None:
+            extra_files = [self._adapter.config_file(), *(extra_files or ())]
         files = None if extra_files is None else [os.fspath(file) for file in extra_files]
         with reader.failing():
             wanted = reader.read(source)
@@ -264,6 +272,14 @@ def _quantizer_of(spec: Any, choice: Choice) -> Quantizer | None:
     from deltawire.quantize import quantizer_of  # needs torch
 
     return quantizer_of(spec, choice.cast or "BF16")
+
+
+def _adapter_of(spec: bool | str, model: Any) -> Adapter | None:
+    if spec is False:
+        return None
+    from deltawire.peft import Adapter  # needs torch and peft
+
+    return Adapter(model, None if spec is True else spec)
 
 
 def _snapshot_folder(snapshot: str | os.PathLike[str] | None) -> str | None:

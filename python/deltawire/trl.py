@@ -38,7 +38,7 @@ log = logging.getLogger("deltawire")
 Wait = Literal["captured", "published", "applied"]
 Pairs = Iterable[tuple[str, torch.Tensor]]
 
-_OWN = ("store", "tensors", "dtype", "select", "tracker", "ranks")
+_OWN = ("store", "tensors", "dtype", "select", "adapter", "tracker", "ranks")
 _OPTIONS = [name for name in signature(Publisher).parameters if name not in _OWN]
 """Those of `Publisher` that are handed on."""
 

@@ -18,6 +18,8 @@ namespace {
 
 constexpr unsigned kFilesAtOnce = 4;
 constexpr std::string_view kSingleFile = "model.safetensors";
+// What PEFT calls the file of an adapter, and engines look for.
+constexpr std::string_view kAdapterFile = "adapter_model.safetensors";
 
 // One safetensors file whose tensors come in pieces.
 class ShardBody final : public Body {
@@ -106,8 +108,19 @@ void sort_for_file(std::vector<WholeTensor>* tensors) {
   });
 }
 
+// The names of an adapter, as PEFT saves it; in a model they have the name of the adapter inside.
+template <typename Tensors, typename NameOf>
+bool is_adapter(const Tensors& tensors, NameOf name_of) {
+  bool has_lora = false;
+  for (const auto& tensor : tensors) {
+    const std::string_view name = name_of(tensor);
+    if (!name.starts_with("base_model.model.")) return false;
+    has_lora |= name.ends_with(".lora_A.weight") || name.ends_with(".lora_embedding_A");
+  }
+  return has_lora;
+}
+
 std::string shard_name(size_t number, size_t of) {
-  if (of == 1) return std::string(kSingleFile);
   char text[64];
   std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", number + 1, of);
   return text;
@@ -144,12 +157,15 @@ Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensor
                                                  uint64_t shard_bytes) {
   std::sort(tensors.begin(), tensors.end(),
             [](const WholeTensor& a, const WholeTensor& b) { return a.spec.name < b.spec.name; });
+  const bool adapter = is_adapter(
+      tensors, [](const WholeTensor& tensor) -> std::string_view { return tensor.spec.name; });
+  if (adapter) shard_bytes = UINT64_MAX;  // PEFT and engines know no adapters in several files
   std::vector<std::vector<WholeTensor>> shards(1);
   uint64_t filled = 0, total = 0;
   for (WholeTensor& tensor : tensors) {
     DW_ASSIGN_OR_RETURN(const uint64_t size,
                         tensor_size_bytes(tensor.spec.dtype, tensor.spec.shape));
-    if (filled != 0 && filled + size > shard_bytes) {
+    if (filled != 0 && size > shard_bytes - std::min(filled, shard_bytes)) {
       shards.emplace_back();
       filled = 0;
     }
@@ -160,7 +176,9 @@ Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensor
   std::vector<FullFile> files;
   std::vector<IndexEntry> index;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shard_name(i, shards.size());
+    const std::string name = shards.size() > 1 ? shard_name(i, shards.size())
+                             : adapter         ? std::string(kAdapterFile)
+                                               : std::string(kSingleFile);
     for (const WholeTensor& tensor : shards[i]) index.push_back({tensor.spec.name, name});
     sort_for_file(&shards[i]);
     DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> body, ShardBody::make(std::move(shards[i])));
@@ -183,9 +201,14 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
     }
     return lay_out_checkpoint(std::move(tensors));
   }
+  const std::string_view single =
+      is_adapter(checkpoint.tensors(),
+                 [](const auto& tensor) -> std::string_view { return tensor.view.name; })
+          ? kAdapterFile
+          : kSingleFile;
   std::vector<FullFile> files;
   for (const CheckpointFile& file : checkpoint.files()) {
-    const std::string name = checkpoint.has_index() ? file.name : std::string(kSingleFile);
+    const std::string name = checkpoint.has_index() ? file.name : std::string(single);
     std::vector<std::shared_ptr<const Body>> bodies = {OwnedBody::of(file.header)};
     for (const size_t tensor : file.tensors) bodies.push_back(contents[tensor]);
     files.push_back({name, std::make_shared<JoinedBody>(std::move(bodies))});

@@ -40,12 +40,13 @@ struct FullFile {
 inline constexpr uint64_t kShardBytes = 5'000'000'000;
 
 // model.safetensors, or model-00001-of-0000N.safetensors ... and their index when there is more
-// than `shard_bytes`. Nothing is copied.
+// than `shard_bytes`. Tensors with the names of PEFT's adapters make adapter_model.safetensors.
+// Nothing is copied.
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes = kShardBytes);
-// A checkpoint on disk, file by file as it is; a single file becomes model.safetensors. Names that
-// no object can have, or that readers do not take, make it be laid out anew. `contents` are those
-// of its tensors, in their order.
+// A checkpoint on disk, file by file as it is; a single file becomes model.safetensors, or
+// adapter_model.safetensors. Names that no object can have, or that readers do not take, make it be
+// laid out anew. `contents` are those of its tensors, in their order.
 Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
                                                   const Contents& contents);
 

@@ -77,6 +77,27 @@ TEST_F(FullVersionTest, SmallModelsAreOneFile) {
   }
 }
 
+TEST_F(FullVersionTest, AdaptersOfPeftHaveItsFileName) {
+  const std::string module = "base_model.model.model.layers.0.self_attn.q_proj.";
+  const auto file_name = [](const std::vector<std::string>& names) {
+    std::vector<WholeTensor> wholes;
+    for (const std::string& name : names) {
+      wholes.push_back(whole(make_tensor(name, DType::kF32, {4, 8}, 1)));
+    }
+    const auto files = lay_out_checkpoint(wholes, 1);
+    return files.ok() && files->size() == 1 ? (*files)[0].name : std::string();
+  };
+  const std::string a = module + "lora_A.weight", b = module + "lora_B.weight";
+  EXPECT_EQ(file_name({a, b}), "adapter_model.safetensors") << "never in several files";
+  EXPECT_EQ(file_name({a, b, "base_model.model.score.weight"}), "adapter_model.safetensors");
+  EXPECT_EQ(file_name({a, b, "base_model.model.model.embed_tokens.base_layer.weight"}),
+            "adapter_model.safetensors");
+  // A model with its adapter inside, other names, no LoRA at all: checkpoints like any other.
+  EXPECT_EQ(file_name({module + "lora_A.default.weight"}), "model.safetensors");
+  EXPECT_EQ(file_name({"model." + a}), "model.safetensors");
+  EXPECT_EQ(file_name({"base_model.model.score.weight"}), "model.safetensors");
+}
+
 TEST_F(FullVersionTest, LargeOnesAreShardsWithAnIndex) {
   std::vector<WholeTensor> wholes;
   for (const TestTensor& tensor : tensors) wholes.push_back(whole(tensor));

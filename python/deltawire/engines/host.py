@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from deltawire import _core
 from deltawire.engines import transport
 from deltawire.engines.settings import Settings
 from deltawire.errors import Conflict, Error, NotFound, Unavailable
+from deltawire.options import CopyOnWrite
 from deltawire.replica import Replica, read_replica_state
 from deltawire.stores import Store, StoreLike
 
@@ -32,10 +34,17 @@ class Host:
     """Keeps the local checkpoint and its feed at the newest version while engines serve.
 
     Every worker of a host has one; the one that gets the folder's lock does the work, and when it ends another takes over.
+    With `copy_on_write` each version has a folder of its own, and there is no feed; `serving` says what the store shall hear.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        copy_on_write: CopyOnWrite | None = None,
+        serving: Callable[[], int | None] | None = None,
+    ) -> None:
+        self._settings, self._copy_on_write, self._serving = settings, copy_on_write, serving
         self._stop = threading.Event()
         self._look = threading.Event()  # somebody waits: look into the store now
         self._joined: Store | None = None  # of the publisher, where it ships and this process keeps the folder
@@ -115,7 +124,10 @@ class Host:
             self._joined = None
 
     def _follow(self, store: StoreLike, until: float = float("inf")) -> None:
-        with Replica(store, self._settings.local, accept=self._settings.accept, feed=True) as replica:
+        folders = self._copy_on_write
+        with Replica(
+            store, self._settings.local, accept=self._settings.accept, feed=folders is None, copy_on_write=folders
+        ) as replica:
             watch = _core.Watch(replica._store)
             while not self._stop.is_set() and not _core.is_ending() and time.monotonic() < until:
                 try:
@@ -132,7 +144,7 @@ class Host:
 
     def _note_serving(self, replica: Replica) -> None:
         """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
-        serving = _core.slowest_feed_worker(self._settings.local)
+        serving = self._serving() if self._serving else _core.slowest_feed_worker(self._settings.local)
         state = replica.state
         if serving is not None and state is not None and state.serving != serving:
             replica.set_serving(serving)

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from deltawire.engines.follower import Follower
 from deltawire.engines.metrics import prometheus_text
+from deltawire.errors import Error
 
 
 def add_routes(app: FastAPI, page: str) -> None:
@@ -79,5 +80,5 @@ async def _update(
         await asyncio.sleep(0.05)
     try:
         return JSONResponse({"version": await follower.update()})
-    except RuntimeError as error:
+    except (RuntimeError, Error) as error:
         return JSONResponse({"error": str(error)}, status_code=503)

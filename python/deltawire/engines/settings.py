@@ -52,6 +52,10 @@ class Settings:
     """Seconds to wait for a version that was asked for."""
     keep_cache: bool = True
     """Requests go on with the keys and values that the version before computed; else caches are dropped with every version."""
+    adapter: str = ""
+    """The chain is one of LoRA adapters, served under this name beside the model (docs/lora.md)."""
+    base_model: str = ""
+    """Of an adapter: take only those whose configuration names this model; empty: those that fit."""
     device_bytes: int | None = None
     """Of GPU memory for a version that waits to be written; None: half of what is free then."""
 
@@ -67,10 +71,20 @@ class Settings:
             self._check_carrier()
         if self.shards and (self.transport == "store" or self.rank_offset is None):
             raise InvalidArgument("deltawire: `shards` needs a `transport` other than store, `world_size` and `rank_offset`")
+        if self.adapter:
+            self._check_adapter()
+        elif self.base_model:
+            raise InvalidArgument("deltawire: `base_model` is for adapters: name the `adapter`")
         if self.verify not in get_args(Verify):
             raise InvalidArgument(f"deltawire: verify={self.verify!r}: must be one of {', '.join(get_args(Verify))}")
         if self.timeout <= 0 or self.interval <= 0:
             raise InvalidArgument("deltawire: `timeout` and `interval` are seconds, more than 0")
+
+    def _check_adapter(self) -> None:
+        if self.shards:
+            raise InvalidArgument("deltawire: `shards` are of a model; an adapter is small, and comes whole")
+        if "@" in self.adapter or not self.adapter.isprintable():
+            raise InvalidArgument(f"deltawire: adapter={self.adapter!r}: is a name, without @: versions are called NAME@7")
 
     def _check_carrier(self) -> None:
         if not self.local:

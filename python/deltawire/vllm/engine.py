@@ -49,7 +49,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._member: Member | None = None
         self.draft: torch.nn.Module | None = None  # of the same checkpoint
         settings = settings_of(vllm_config)
-        if settings is not None:
+        if settings is not None and not settings.adapter:  # which leave the weights of the model alone
             self._begin(settings)
 
     # ---- what vLLM calls
@@ -92,6 +92,8 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def _init(self, values: dict[str, Any]) -> None:
         settings = Settings.of({"follow": False} | values)
+        if settings.adapter:
+            raise InvalidArgument("deltawire: `adapter` is said when the server is started: --additional-config")
         if self._member is None:
             self._begin(settings)
         known = self._the_member.settings

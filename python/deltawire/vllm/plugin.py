@@ -24,7 +24,7 @@ def _register(factory: Any, module: str, name: str) -> None:
 
 
 def _give_workers_a_call() -> None:
-    """`collective_rpc("deltawire", ...)` reaches the engine of each worker, and brings back an answer."""
+    """`collective_rpc("deltawire", ...)` reaches the engine of each worker, and brings back an answer. Adapters need none."""
     from vllm.v1.worker.worker_base import WorkerBase
 
     def deltawire(self: Any, call: str, **options: Any) -> Any:
@@ -33,7 +33,12 @@ def _give_workers_a_call() -> None:
             raise RuntimeError('the server was not started with --weight-transfer-config \'{"backend": "deltawire"}\'')
         return engine.call(call, **options)
 
-    WorkerBase.deltawire = deltawire
+    def deltawire_adapter(self: Any, call: str, **options: Any) -> Any:
+        from deltawire.vllm import adapter_worker
+
+        return adapter_worker.call(self, call, **options)
+
+    WorkerBase.deltawire, WorkerBase.deltawire_adapter = deltawire, deltawire_adapter
 
 
 def _show_the_draft() -> None:

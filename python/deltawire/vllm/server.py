@@ -8,8 +8,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from deltawire.engines.adapter_follower import AdapterFollower
 from deltawire.engines.follower import Follower
 from deltawire.engines.routes import add_routes
+from deltawire.engines.settings import Settings
 from deltawire.errors import InvalidArgument
 from deltawire.vllm.engine_settings import settings_of
 from deltawire.vllm.plugin import BACKEND
@@ -32,17 +34,28 @@ class ServerPlugin:
         state.deltawire = None
         config = getattr(engine_client, "vllm_config", None)
         transfer = getattr(config, "weight_transfer_config", None)
-        if transfer is None or transfer.backend != BACKEND:
-            return
-        settings = settings_of(config)
-        if settings is None:
+        settings = settings_of(config) if config is not None else None
+        if settings is None or not (settings.adapter or (transfer is not None and transfer.backend == BACKEND)):
             return
         if (getattr(args, "api_server_count", None) or 1) > 1:  # each would have to know of the others' updates
             raise InvalidArgument("deltawire: a server that follows a chain has one API server: --api-server-count 1")
-        follower = Follower(settings, VllmDoor(engine_client), alive=lambda: not engine_client.errored)
+        follower = _follower(settings, engine_client, state)
         state.deltawire = follower
         if settings.follow:
             state.deltawire_task = asyncio.create_task(follower.run(), name="deltawire")
+
+
+def _follower(settings: Settings, client: Any, state: Any) -> Follower:
+    def alive() -> bool:
+        return not client.errored
+
+    if not settings.adapter:
+        return Follower(settings, VllmDoor(client), alive=alive)
+    if client.vllm_config.lora_config is None:
+        raise InvalidArgument("deltawire: `adapter` needs a server that was started with --enable-lora")
+    from deltawire.vllm.adapter_door import VllmAdapters
+
+    return AdapterFollower(settings, VllmAdapters(client, state), alive=alive)
 
 
 class VllmDoor:

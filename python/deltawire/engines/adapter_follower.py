@@ -1,0 +1,185 @@
+"""An engine that follows a chain of adapters: a LoRA under one name, whose newest version answers (docs/lora.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deltawire.engines.adapter_stage import Stage, check_adapter, prove_adapter
+from deltawire.engines.follower import Follower
+from deltawire.engines.host import Host, local_version
+from deltawire.engines.settings import Settings
+from deltawire.errors import Error, InvalidArgument, Unavailable
+from deltawire.options import CopyOnWrite
+from deltawire.replica import read_replica_state
+
+log = logging.getLogger("deltawire")
+
+_GRACE_SECONDS = 60.0
+"""A version is kept that long after it was replaced: a request may have been given it, and not have reached the engine yet."""
+_SWEEP_SECONDS = 5.0
+
+
+@dataclass
+class Loaded:
+    """A version that the engine's workers hold."""
+
+    version: int
+    folder: Path
+    label: str
+    """The engine's name for it: `NAME@VERSION`."""
+    handle: Any
+    """What the engine calls it by."""
+    replaced: float | None = None  # time.monotonic()
+
+
+class AdapterDoor(Protocol):
+    """How the follower speaks with an engine about adapters."""
+
+    async def load(self, label: str, folder: Path) -> Any:
+        """On all workers, or on none: then it says why. The version that is served is not touched. Gives a handle."""
+
+    async def unload(self, handle: Any) -> None:
+        """On all workers."""
+
+    def serve(self, name: str, handle: Any) -> None:
+        """From now on requests for `name` begin with that one."""
+
+    def is_served(self, name: str, handle: Any) -> bool:
+        """Whether they still do: somebody else may have removed it."""
+
+    def running(self) -> dict[str, int]:
+        """How many requests run with which label."""
+
+
+class AdapterFollower(Follower):
+    """Loads each version beside the one that is served, and switches the name when all workers hold it."""
+
+    def __init__(self, settings: Settings, door: AdapterDoor, *, alive: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(settings, door, alive=alive)  # type: ignore[arg-type]  # nothing here pauses the engine
+        self._adapters = door
+        self._loaded: list[Loaded] = []  # the last one is served
+        self._staged: int | None = None
+        self._swept = 0.0
+        self._stage = Stage(settings.local)
+        self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2), serving=lambda: self.seen.version)
+
+    async def update(self, version: int | None = None) -> int:
+        """To the local version: stage, prove, load on all workers, switch. One at a time."""
+        async with self._busy:
+            held = await self.held()
+            if held is None:
+                raise Unavailable(self._host.error or f"{self._settings.local}: holds no version yet")
+            if self._is_current(held):
+                return held
+            self.seen.state = "updating"
+            began = time.perf_counter()
+            try:
+                loaded = await self._load(held)
+                self._adapters.serve(self._settings.adapter, loaded.handle)
+            finally:
+                self.seen.state = "starting" if self.seen.version is None else "serving"
+            if self._loaded:
+                self._loaded[-1].replaced = time.monotonic()
+            self._loaded.append(loaded)
+            self.seen.version, self.seen.error, self.seen.updated = held, None, time.time()
+            self.seen.updates += 1
+            self._host.look()
+            log.info("deltawire: %s is served, loaded in %.1f ms", loaded.label, 1e3 * (time.perf_counter() - began))
+            return held
+
+    async def prove(self, mode: str) -> dict[str, Any]:
+        """What the workers have loaded from, against what the version says."""
+        async with self._busy:
+            if not self._loaded:
+                raise RuntimeError("no version is served yet")
+            served = self._loaded[-1]
+            store, wrong, count = self._settings.store, [], 0
+            try:
+                if store:
+                    count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, self._settings.trust)
+            except Error as error:
+                wrong.append(str(error))
+            unproven = [] if store else [f"{served.label}: no store is named"]
+            return {"version": served.version, "mode": mode, "num_tensors": count, "wrong": wrong, "unproven": unproven}
+
+    def close(self) -> None:
+        """Let go of the folders."""
+        self._host.close()
+        self._stage.close()
+
+    async def _attach(self) -> None:
+        await self.update()
+
+    async def _is_behind(self) -> bool:
+        await self._sweep()
+        self.seen.local = await self.held()
+        return self.seen.local is not None and not self._is_current(self.seen.local)
+
+    def _is_current(self, version: int) -> bool:
+        last = self._loaded[-1] if self._loaded else None
+        return last is not None and last.version == version and self._adapters.is_served(self._settings.adapter, last.handle)
+
+    async def _load(self, version: int) -> Loaded:
+        label = f"{self._settings.adapter}@{version}"
+        folder = await asyncio.to_thread(self._take, version)
+        self._staged = version
+        try:
+            return Loaded(version, folder, label, await self._adapters.load(label, folder))
+        except Exception:
+            await asyncio.to_thread(self._drop, folder)
+            raise
+
+    def _take(self, version: int) -> Path:
+        run, source = read_replica_state(self._settings.local).run, Path(self._settings.local, f"v{version:010d}")
+        if not source.is_dir():
+            raise Unavailable(self._host.error or f"{source}: is gone; a newer version may have come")
+        folder = self._stage.take(source, f"{run[:8]}-v{version}")
+        try:
+            base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
+            if wanted and base != wanted:
+                raise InvalidArgument(f"version {version} is an adapter for {base}, and this server takes those for {wanted}")
+            if self._settings.store and self._settings.verify != "off":
+                prove_adapter(folder, self._settings.store, version, self._settings.trust)
+        except Exception:
+            self._drop(folder)
+            raise
+        return folder
+
+    def _drop(self, folder: Path) -> None:
+        """Unless a version that is loaded is in it: it may have been loaded twice."""
+        if all(folder != known.folder for known in self._loaded):
+            self._stage.drop(folder)
+
+    async def _sweep(self) -> None:
+        """Unload what no request runs with any more."""
+        now = time.monotonic()
+        if now - self._swept < _SWEEP_SECONDS or len(self._loaded) < 2:
+            return
+        self._swept = now
+        running = self._adapters.running()
+        for old in self._loaded[:-1]:
+            if old.replaced is None or now - old.replaced < _GRACE_SECONDS or running.get(old.label):
+                continue
+            self._loaded.remove(old)
+            await self._adapters.unload(old.handle)
+            await asyncio.to_thread(self._drop, old.folder)
+
+    async def _held(self, workers: list[dict[str, Any]]) -> int | None:
+        return await asyncio.to_thread(local_version, self._settings.local)
+
+    async def _statuses(self) -> list[dict[str, Any]]:
+        running = self._adapters.running()
+        return [
+            {
+                "version": self.seen.version,
+                "staged": self._staged,
+                "host_error": self._host.error,
+                "loaded": {loaded.label: running.get(loaded.label, 0) for loaded in self._loaded},
+            }
+        ]

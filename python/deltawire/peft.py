@@ -1,0 +1,77 @@
+"""LoRA adapters of PEFT models, as PEFT saves them: what `Publisher(store, model, adapter=True)` publishes (docs/lora.md)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.torch.state import unwrapped
+
+try:
+    from peft import PeftModel, PeftType, get_peft_model_state_dict
+except ImportError as error:
+    raise ImportError(f"adapters need PEFT: pip install peft ({error})") from None
+
+CONFIG = "adapter_config.json"
+
+
+class Adapter:
+    """One adapter of a model: its tensors and its configuration, as they are when asked for."""
+
+    def __init__(self, model: Any, name: str | None = None) -> None:
+        """The adapter `name`; None: the one that is active."""
+        model = unwrapped(model) if isinstance(model, torch.nn.Module) else model
+        if not isinstance(model, PeftModel):
+            raise InvalidArgument(f"adapter: needs a PEFT model, and got {type(model).__name__}; see peft.get_peft_model")
+        name = model.active_adapter if name is None else name
+        if not isinstance(name, str) or name not in model.peft_config:
+            raise InvalidArgument(f"adapter {name!r}: the model has {', '.join(model.peft_config)}")
+        if model.peft_config[name].peft_type != PeftType.LORA:
+            raise Unsupported(f"adapter {name}: is {model.peft_config[name].peft_type}, and engines serve LORA")
+        self._model, self._name = model, name
+        self._with_embeddings: bool | None = None
+        self._folder = tempfile.mkdtemp(prefix="deltawire-")
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Under the names that `save_pretrained` gives them. Nothing is copied."""
+        if self._with_embeddings is None:  # "auto" asks Hugging Face's hub, and would at each publish
+            everything, without = self._read("auto"), self._read(False)
+            self._with_embeddings = everything.keys() != without.keys()
+            return everything
+        return self._read(self._with_embeddings)
+
+    def _read(self, with_embeddings: bool | Literal["auto"]) -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = get_peft_model_state_dict(
+            self._model, adapter_name=self._name, save_embedding_layers=with_embeddings
+        )
+        return found
+
+    def config_file(self) -> Path:
+        """`adapter_config.json`, the same bytes for the same settings in every process."""
+        path = Path(self._folder, CONFIG)
+        path.write_text(json.dumps(self.config(), indent=2, sort_keys=True) + "\n")
+        return path
+
+    def config(self) -> dict[str, Any]:
+        """What `save_pretrained` writes, sets in order."""
+        config = dict(self._model.peft_config[self._name].to_dict())
+        config["inference_mode"] = True
+        base = self._model.get_base_model()
+        config["base_model_name_or_path"] = config.get("base_model_name_or_path") or getattr(base, "name_or_path", None) or None
+        if config.get("task_type") is None:  # PEFT loads such an adapter by its model's class
+            config["auto_mapping"] = {"base_model_class": type(base).__name__, "parent_library": type(base).__module__}
+        return {key: _plain(value) for key, value in config.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return {str(key): _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

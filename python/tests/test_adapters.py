@@ -1,0 +1,498 @@
+"""LoRA adapters: what PEFT saves is what a replica holds, and what does not fit is refused before anything changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+torch = pytest.importorskip("torch")
+peft = pytest.importorskip("peft")
+transformers = pytest.importorskip("transformers")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+import deltawire as dw  # noqa: E402
+from deltawire.engines.adapter_stage import Stage, check_adapter, prove_adapter  # noqa: E402
+from deltawire.engines.settings import Settings  # noqa: E402
+from deltawire.peft import Adapter  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # PEFT's, of what it decides
+
+CLI = Path(__file__).parents[2] / "build" / "deltawire"
+
+
+def tiny(seed: int = 0):
+    torch.manual_seed(seed)
+    shape = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=48))
+
+
+def with_lora(rank: int = 4, **options: object):
+    options = {"target_modules": ["q_proj", "v_proj"], "init_lora_weights": False, "task_type": "CAUSAL_LM"} | options
+    return peft.get_peft_model(tiny(), peft.LoraConfig(r=rank, lora_alpha=8, **options))
+
+
+def step(model: torch.nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.01 * torch.randn_like(parameter)
+
+
+@pytest.fixture
+def model():
+    return with_lora()
+
+
+def pulled(store: str, folder: Path, **options: object) -> Path:
+    with dw.Replica(store, folder, **options) as replica:
+        return replica.pull().path
+
+
+def same_as_saved(model: torch.nn.Module, folder: Path, tmp_path: Path, name: str = "default") -> None:
+    saved = tmp_path / "saved"
+    shutil.rmtree(saved, ignore_errors=True)
+    model.save_pretrained(saved, selected_adapters=[name])
+    saved = saved if name == "default" else saved / name
+    want, got = load_file(saved / "adapter_model.safetensors"), load_file(folder / "adapter_model.safetensors")
+    assert want.keys() == got.keys()
+    assert all(torch.equal(want[key], got[key]) for key in want)
+    configs = [json.loads((place / "adapter_config.json").read_text()) for place in (saved, folder)]
+    for config in configs:
+        config["target_modules"].sort()
+    assert configs[0] == configs[1]
+
+
+def test_a_replica_holds_what_peft_saves(model, tmp_path):
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        for _ in range(3):
+            publisher.publish()
+            folder = pulled(store, tmp_path / "local")
+            assert sorted(path.name for path in folder.iterdir() if path.is_file()) == [
+                "adapter_config.json",
+                "adapter_model.safetensors",
+            ]
+            same_as_saved(model, folder, tmp_path)
+            step(model)
+
+
+def test_peft_loads_a_replica_and_computes_the_same(model, tmp_path):
+    store = str(tmp_path / "store")
+    dw.Publisher(store, model, adapter=True).publish()
+    loaded = peft.PeftModel.from_pretrained(tiny(), pulled(store, tmp_path / "local"))
+    tokens = torch.arange(12).reshape(1, 12)
+    with torch.no_grad():
+        assert torch.equal(loaded(tokens).logits, model.eval()(tokens).logits)
+
+
+def test_a_version_is_the_adapter_alone(model, tmp_path):
+    with dw.Publisher(str(tmp_path / "store"), model, adapter=True) as publisher:
+        publisher.publish()
+    specs = dw.Chain(str(tmp_path / "store")).tensors(0)
+    assert len(specs) == 2 * 2 * 2
+    assert all(".lora_" in spec.name for spec in specs)
+
+
+def test_embeddings_come_with_an_adapter_that_trains_them(tmp_path):
+    model, store = with_lora(target_modules=["q_proj", "embed_tokens"]), str(tmp_path / "store")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        for _ in range(2):
+            publisher.publish()
+            same_as_saved(model, pulled(store, tmp_path / "local"), tmp_path)
+            step(model)
+
+
+def test_one_of_several_adapters(model, tmp_path):
+    model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["k_proj"], task_type="CAUSAL_LM"))
+    dw.Publisher(str(tmp_path / "store"), model, adapter="other").publish()
+    same_as_saved(model, pulled(str(tmp_path / "store"), tmp_path / "local"), tmp_path, "other")
+
+
+def test_the_configuration_is_the_same_bytes_in_every_process(tmp_path):
+    program = (
+        "import peft, torch, sys; from deltawire.peft import Adapter\n"
+        "model = torch.nn.ModuleDict({f'm{i}': torch.nn.Linear(2, 2) for i in range(9)})\n"
+        "found = peft.get_peft_model(model, peft.LoraConfig(r=1, target_modules=[f'm{i}' for i in range(9)]))\n"
+        "adapter = Adapter(found); sys.stdout.write(adapter.config_file().read_text())"
+    )
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in "12"
+    ]
+    assert texts[0] == texts[1]
+    assert "m8" in texts[0]
+
+
+def test_a_changed_configuration_comes_with_its_version(model, tmp_path):
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        publisher.publish()
+        model.peft_config["default"].lora_alpha = 16
+        publisher.publish()
+    for version, alpha in (0, 8), (1, 16):
+        with dw.Replica(store, tmp_path / f"local-{version}") as replica:
+            folder = replica.pull(version=version).path
+        assert json.loads((folder / "adapter_config.json").read_text())["lora_alpha"] == alpha
+
+
+def test_what_is_no_adapter_is_refused(model, tmp_path):
+    store = str(tmp_path / "store")
+    with pytest.raises(dw.InvalidArgument, match="needs a PEFT model, and got LlamaForCausalLM"):
+        dw.Publisher(store, tiny(), adapter=True)
+    with pytest.raises(dw.InvalidArgument, match="adapter 'nobody': the model has default"):
+        dw.Publisher(store, model, adapter="nobody")
+    other = peft.get_peft_model(tiny(), peft.IA3Config(target_modules=["k_proj"], feedforward_modules=[]))
+    with pytest.raises(dw.Unsupported, match="engines serve LORA"):
+        dw.Publisher(store, other, adapter=True)
+
+
+def test_the_command_line_publishes_and_pulls_an_adapter(model, tmp_path):
+    if not CLI.exists():
+        pytest.skip("the command line tool is not built")
+    saved, store, local = tmp_path / "saved", str(tmp_path / "store"), tmp_path / "local"
+    for _ in range(2):
+        model.save_pretrained(saved)
+        snapshot = ["--snapshot", str(tmp_path / "snapshot")]
+        subprocess.run([CLI, "publish", saved, store, *snapshot], check=True, capture_output=True)
+        subprocess.run([CLI, "pull", store, local], check=True, capture_output=True)
+        for name in "adapter_model.safetensors", "adapter_config.json":
+            assert (local / name).read_bytes() == (saved / name).read_bytes()
+        step(model)
+    subprocess.run([CLI, "pull", store, tmp_path / "folders", "--copy-on-write"], check=True, capture_output=True)
+    check_adapter(tmp_path / "folders" / "current")
+
+
+def test_an_anchor_has_the_name_too(model, tmp_path):
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        for _ in range(3):
+            publisher.publish()
+            step(model)
+    dw.Chain(store).anchor(2)
+    assert (pulled(store, tmp_path / "local") / "adapter_model.safetensors").exists()
+
+
+def test_a_callback_publishes_the_adapter(tmp_path):
+    from deltawire.hf import PublishCallback
+
+    model, store = with_lora(), str(tmp_path / "store")
+    data = [{"input_ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}] * 8
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"), max_steps=3, learning_rate=1e-2, report_to=[], save_strategy="no", use_cpu=True
+    )
+    callback = PublishCallback(store, adapter=True)
+    transformers.Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()
+    assert callback.version.number == 3
+    same_as_saved(model, pulled(store, tmp_path / "local"), tmp_path)
+    with pytest.raises(dw.InvalidArgument, match="`adapter` or `tensors`"):
+        PublishCallback(store, adapter=True, tensors=lambda model: {})
+
+
+def test_trl_with_a_peft_config(tmp_path):
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    from deltawire.hf import PublishCallback
+
+    store, tokenizer = str(tmp_path / "store"), word_tokenizer()
+    arguments = trl.SFTConfig(
+        str(tmp_path / "out"), max_steps=2, learning_rate=1e-2, report_to=[], save_strategy="no", use_cpu=True, bf16=False
+    )
+    trainer = trl.SFTTrainer(
+        tiny(),
+        arguments,
+        train_dataset=datasets.Dataset.from_list([{"text": "a b c d e"}] * 8),
+        processing_class=tokenizer,
+        peft_config=peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"),
+        callbacks=[PublishCallback(store, adapter=True)],
+    )
+    trainer.train()
+    same_as_saved(trainer.model, pulled(store, tmp_path / "local"), tmp_path)
+
+
+def word_tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: number for number, word in enumerate(["<pad>", "<s>", "</s>", *"abcdefgh"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+# ---- on the way to an engine
+
+
+@pytest.fixture
+def saved(model, tmp_path) -> Path:
+    model.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def rewrite(folder: Path, change) -> None:
+    tensors = load_file(folder / "adapter_model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "adapter_model.safetensors")
+
+
+def drop_half(tensors: dict) -> None:
+    del tensors[next(name for name in tensors if ".lora_B." in name)]
+
+
+def other_rank(tensors: dict) -> None:
+    for name, tensor in tensors.items():
+        tensors[name] = tensor[:2].contiguous() if ".lora_A." in name else tensor[:, :2].contiguous()
+
+
+def ranks_that_differ(tensors: dict) -> None:
+    name = next(name for name in tensors if ".lora_A." in name)
+    tensors[name] = tensors[name][:3].contiguous()
+
+
+def no_lora(tensors: dict) -> None:
+    for name in list(tensors):
+        tensors[name.replace("lora_", "other_")] = tensors.pop(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (drop_half, "has no lora_B"),
+        (other_rank, "has rank 2, and adapter_config.json says r = 4"),
+        (ranks_that_differ, "their ranks differ"),
+        (no_lora, "has no tensor of LoRA"),
+    ],
+)
+def test_weights_that_do_not_go_together(saved, change, words):
+    rewrite(saved, change)
+    with pytest.raises(dw.InvalidArgument, match=words):
+        check_adapter(saved)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "adapter_config.json"),
+        ("[]", "peft_type is list"),
+        ('{"peft_type": "IA3", "r": 1}', "peft_type is IA3"),
+        ('{"peft_type": "LORA"}', "r is None"),
+        ('{"r": -1}', "r is -1"),
+    ],
+)
+def test_configurations_that_are_none(saved, text, words):
+    (saved / "adapter_config.json").write_text(text)
+    with pytest.raises(dw.Error, match=words):
+        check_adapter(saved)
+
+
+def test_a_file_that_is_cut_short(saved, tmp_path):
+    weights = saved / "adapter_model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 40)
+    stage = Stage(tmp_path / "local")
+    with pytest.raises(dw.Corruption, match="adapter_model.safetensors"):
+        stage.take(saved, "v1")
+    assert [path.name for path in stage.folder.iterdir()] == ["lock"]
+    stage.close()
+
+
+def test_other_bytes_are_not_the_versions(model, tmp_path):
+    store = str(tmp_path / "store")
+    dw.Publisher(store, model, adapter=True).publish()
+    folder = pulled(store, tmp_path / "local")
+    assert prove_adapter(folder, store, 0, None) == 8
+    with (folder / "adapter_model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    with pytest.raises(dw.BaseMismatch):
+        prove_adapter(folder, store, 0, None)
+
+
+def test_a_stage_removes_what_a_killed_server_left(saved, tmp_path):
+    program = (
+        "import os, sys; from pathlib import Path; from deltawire.engines.adapter_stage import Stage\n"
+        "stage = Stage(sys.argv[1]); stage.take(Path(sys.argv[2]), 'v1'); os.kill(os.getpid(), 9)"
+    )
+    local = tmp_path / "local"
+    done = subprocess.run([sys.executable, "-c", program, str(local), str(saved)], check=False)
+    assert done.returncode == -9
+    left = list((local / ".deltawire" / "adapters").iterdir())
+    assert len(left) == 1
+    assert (left[0] / "v1" / "adapter_model.safetensors").exists()
+    first, second = Stage(local), Stage(local)  # of two servers that run
+    assert set((local / ".deltawire" / "adapters").iterdir()) == {first.folder, second.folder}
+    first.close()
+    second.close()
+    assert not list((local / ".deltawire" / "adapters").iterdir())
+
+
+@pytest.mark.parametrize(
+    "values", [{"adapter": "a@b"}, {"base_model": "m"}, {"adapter": "a", "shards": True, "transport": "tcp"}, {"adapter": "a\n"}]
+)
+def test_settings_that_cannot_be_meant(values):
+    more = {"master_address": "h", "master_port": 1, "world_size": 2, "rank_offset": 1} if "transport" in values else {}
+    with pytest.raises(dw.InvalidArgument):
+        Settings.of({"store": "s", "local": "l"} | values | more)
+
+
+def test_an_adapter_that_is_published_in_the_background(model, tmp_path):
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        future = publisher.publish(wait=False)
+        before = {name: tensor.clone() for name, tensor in Adapter(model).tensors().items()}
+        step(model)
+        future.result()
+    got = load_file(pulled(store, tmp_path / "local") / "adapter_model.safetensors")
+    assert all(torch.equal(before[name], got[name]) for name in before)
+
+
+class Shelf:
+    """An engine as far as a follower of adapters knows it: it holds adapters by label."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Path] = {}
+        self.names: dict[str, str] = {}
+        self.requests: dict[str, int] = {}
+        self.refuses: str | None = None
+
+    async def load(self, label: str, folder: Path) -> str:
+        if self.refuses is not None:
+            raise RuntimeError(self.refuses)
+        check_adapter(folder)
+        self.held[label] = folder
+        return label
+
+    async def unload(self, handle: str) -> None:
+        assert self.held.pop(handle).exists()
+
+    def serve(self, name: str, handle: str) -> None:
+        self.names[name] = handle
+
+    def is_served(self, name: str, handle: str) -> bool:
+        return self.names.get(name) == handle
+
+    def running(self) -> dict[str, int]:
+        return self.requests
+
+
+@pytest.fixture
+def followed(model, tmp_path, monkeypatch):
+    """A publisher, an engine, and the follower between them; old versions may go at once."""
+    from deltawire.engines import adapter_follower
+
+    monkeypatch.setattr(adapter_follower, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(adapter_follower, "_SWEEP_SECONDS", 0)
+    store, shelf = str(tmp_path / "store"), Shelf()
+    settings = Settings(store=store, local=str(tmp_path / "local"), adapter="policy", interval=0.1)
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        publisher.publish()
+        follower = adapter_follower.AdapterFollower(settings, shelf)
+        yield publisher, shelf, follower
+        follower.close()
+
+
+async def come_to(follower, version: int) -> None:
+    for _ in range(1000):
+        if follower.seen.version == version:
+            return
+        try:
+            if follower.seen.version is None or await follower._is_behind():
+                await follower.update()
+        except dw.Unavailable:
+            pass
+        await asyncio.sleep(0.01)
+    raise AssertionError(follower.seen)
+
+
+def test_a_version_stays_for_as_long_as_a_request_runs_with_it(model, followed):
+    publisher, shelf, follower = followed
+
+    async def scene() -> None:
+        await come_to(follower, 0)
+        shelf.requests = {"policy@0": 1}
+        for version in 1, 2:
+            step(model)
+            publisher.publish()
+            await come_to(follower, version)
+        await follower._is_behind()
+        assert shelf.names == {"policy": "policy@2"}
+        assert shelf.held.keys() == {"policy@0", "policy@2"}
+        assert all((folder / "adapter_model.safetensors").exists() for folder in shelf.held.values())
+        shelf.requests = {}
+        await follower._is_behind()
+        assert shelf.held.keys() == {"policy@2"}
+        assert len(list(follower._stage.folder.iterdir())) == 2  # the version and the lock
+
+    asyncio.run(scene())
+
+
+def test_what_the_engine_refuses_is_not_served(model, followed):
+    publisher, shelf, follower = followed
+
+    async def scene() -> None:
+        await come_to(follower, 0)
+        step(model)
+        publisher.publish()
+        shelf.refuses = "no free slot"
+        with pytest.raises(RuntimeError, match="no free slot"):
+            await come_to(follower, 1)
+        status = await follower.status()
+        assert (status["version"], status["local"], shelf.names["policy"]) == (0, 1, "policy@0")
+        assert not follower.seen.ready(1)
+        assert len(list(follower._stage.folder.iterdir())) == 2
+        shelf.refuses = None
+        await come_to(follower, 1)
+        assert (await follower.prove("all"))["num_tensors"] == 8
+
+    asyncio.run(scene())
+
+
+def test_a_name_that_somebody_removed_is_served_again(followed):
+    _, shelf, follower = followed
+
+    async def scene() -> None:
+        await come_to(follower, 0)
+        shelf.names.clear()
+        assert await follower._is_behind()
+        await follower.update()
+        await follower._is_behind()
+        assert shelf.names == {"policy": "policy@0"}
+        assert all(folder.exists() for folder in shelf.held.values())
+
+    asyncio.run(scene())
+
+
+def test_a_chain_that_was_once_a_models(model, tmp_path):
+    store, local = str(tmp_path / "store"), tmp_path / "local"
+    (tmp_path / "adapter_config.json").write_text('{"r": 4}')
+    with dw.Replica(store, local, copy_on_write=dw.CopyOnWrite()) as replica, dw.Publisher(store) as publisher:
+        stage = Stage(local)
+        publisher.publish({"w": torch.ones(4, 4)}, [tmp_path / "adapter_config.json"])
+        with pytest.raises(dw.InvalidArgument, match="has no tensor of LoRA"):
+            stage.take(replica.pull().path, "v0")
+        publisher.publish(Adapter(model).tensors(), [tmp_path / "adapter_config.json"])
+        assert prove_adapter(stage.take(replica.pull().path, "v1"), store, 1, None) == 8
+        stage.close()
+
+
+def test_only_adapters_of_the_named_model_are_taken(model, tmp_path):
+    from deltawire.engines.adapter_follower import AdapterFollower
+
+    store, shelf = str(tmp_path / "store"), Shelf()
+    model.peft_config["default"].base_model_name_or_path = "org/other"
+    dw.Publisher(store, model, adapter=True).publish()
+    settings = Settings(store=store, local=str(tmp_path / "local"), adapter="policy", base_model="org/model", interval=0.1)
+    follower = AdapterFollower(settings, shelf)
+    with pytest.raises(dw.InvalidArgument, match="is an adapter for org/other, and this server takes those for org/model"):
+        asyncio.run(come_to(follower, 0))
+    assert not shelf.held
+    follower.close()
