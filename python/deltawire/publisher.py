@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -235,9 +236,14 @@ class Publisher:
         """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before.
 
         It is published as it is. With `quantize` it is a quantised one: the engine's own bytes, for a seed. If the trainer's
-        weights are known, `Version.warnings` says where quantising them does not give these bytes, with counts.
+        weights are known, `Version.warnings` says where quantising them does not give these bytes, with counts. One that has
+        codes without their scales is refused.
         """
         self._land()
+        if self._quantizer is not None:
+            from deltawire.quantize.whole import check_whole
+
+            check_whole(Path(checkpoint))
         self._reader.failed()  # the last version is not the model's
         version = Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
         if self._quantizer is None or self._tensors is None:

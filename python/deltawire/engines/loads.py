@@ -38,6 +38,14 @@ class Copy:
     shape: tuple[int, ...]
 
 
+class LoadFailed(Exception):
+    """`load_weights` does not bear it. `tensor` is the one that it was given last; "": it had all of them."""
+
+    def __init__(self, tensor: str, reason: Exception) -> None:
+        super().__init__(f"{type(reason).__name__}: {reason}")
+        self.tensor = tensor
+
+
 @dataclass
 class Loads:
     """What `load_weights` did, or would have done."""
@@ -58,7 +66,8 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequ
     `drafts` are models that draft tokens for `model`, loaded from the same checkpoint. They may share memory with it.
 
     Engines repack weights after loading: to load again would corrupt them, to see where a load would write does not. The tensors
-    that are "loaded" are memory that nobody touches: it costs nothing but addresses.
+    that are "loaded" are memory that nobody touches: it costs nothing but addresses. `LoadFailed`: parameters are not even of
+    the shape that they were loaded with.
     """
     loads = Loads()
     places: dict[Place, int] = {}
@@ -83,9 +92,11 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequ
             tensor.zero_()
     recorder = _Recorder(loads, places, origins)
     try:
-        with torch.no_grad(), recorder, _without_threads():
+        with torch.no_grad(), recorder, without_threads():
             for each in models:
                 each.load_weights(_named(sources, recorder))
+    except Exception as error:  # the engine's own code
+        raise LoadFailed(recorder.current, error) from error
     finally:
         _put_back(before, loads, places, origins)
     loads.copies = list(dict.fromkeys(loads.copies))  # what a draft shares is loaded twice
@@ -105,6 +116,10 @@ def _note_derived(model: torch.nn.Module, loads: Loads, places: dict[Place, int]
         own = _storage_of(weight)
         if own is not None and any(_storage_of(getattr(module, name, None)) not in (None, own) for name in _OF_KV_B_PROJ):
             loads.odd_homes.update(home for (storage, _), home in places.items() if storage == own)
+        # vLLM on a CPU: the kernel of the head has a packed copy of its weight, of which only its closure knows.
+        if getattr(vars(module).get("cpu_linear"), "__closure__", None) is not None:
+            own = _storage_of(getattr(module, "weight", None))
+            loads.odd_homes.update(home for (storage, _), home in places.items() if storage == own)
 
 
 def _storage_of(value: Any) -> int | None:
@@ -113,7 +128,7 @@ def _storage_of(value: Any) -> int | None:
 
 
 @contextmanager
-def _without_threads() -> Iterator[None]:
+def without_threads() -> Iterator[None]:
     """What this thread gives to a pool is done at once: a mode of torch is not seen by other threads, which would write."""
     own, submit = threading.get_ident(), ThreadPoolExecutor.submit
 
@@ -163,12 +178,12 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self._loads, self._places, self._origins = loads, places, origins
         self._storages = {storage: home for (storage, _), home in places.items()}
-        self._current = ""  # the tensor that is loaded, of those that are loaded one after the other
+        self.current = ""  # the tensor that is loaded, of those that are loaded one after the other
         self._looked_at: torch.Tensor | None = None  # as a number
 
     def begin(self, name: str) -> None:
         """The next tensor is handed out; none: there are no more."""
-        self._current, self._looked_at = name, None
+        self.current, self._looked_at = name, None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         written = self._written(func, args, kwargs or {})
@@ -218,7 +233,7 @@ class _Recorder(TorchDispatchMode):
 
     def _note_odd(self, home: int, origin: str | None) -> None:
         self._loads.odd_homes.add(home)
-        tensor = origin or self._current
+        tensor = origin or self.current
         if tensor:
             self._loads.odd_tensors.add(tensor)
         else:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from deltawire import _core
+from deltawire.engines.atomic import atomic_group
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.loads import Loads
 from deltawire.engines.windows import BoxView, Window, boxes_of, window_of
@@ -28,7 +29,8 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 class EngineMap:
     """Which elements of which array each tensor is, and which tensors the engine alone can load."""
 
-    def __init__(self, loads: Loads, forms: Mapping[str, Form]) -> None:
+    def __init__(self, loads: Loads, forms: Mapping[str, Form], lost: Iterable[str] = ()) -> None:
+        """`lost` are tensors of which nobody knows where the engine keeps them."""
         self.forms = forms
         self.names = loads.names
         self.arrays = [_flat(home) for home in loads.homes]
@@ -46,7 +48,10 @@ class EngineMap:
             self._homes.setdefault(copy.source, set()).add(copy.home)
         # Tensors that go through the engine's own loader.
         self.odd: set[str] = set()
-        self.set_odd(odd, loads.odd_tensors)
+        self._of_group: dict[str, set[str]] = {}  # of tensors without a home
+        for name in lost:
+            self._of_group.setdefault(atomic_group(name), set()).add(name)
+        self.set_odd(odd, [*loads.odd_tensors, *lost])
         if loads.from_anywhere:
             self.odd |= set(self.unseen)
 
@@ -55,9 +60,9 @@ class EngineMap:
         self.odd |= self.complete(tensors, homes)
 
     def complete(self, tensors: Iterable[str], homes: Iterable[int] = ()) -> set[str]:
-        """These tensors, those in these arrays, and all others of their modules.
+        """These tensors, those in these arrays, and all others of their modules: the engine's, or else their atomic groups.
 
-        An engine that rebuilds a module from some of its weights would take zeros for the others.
+        An engine that rebuilds a module from some of its weights would take for the others what lies in fresh memory.
         """
         modules = {_module(name) for home in homes for name in self.names[home]}
         tensors = set(tensors)
@@ -68,6 +73,7 @@ class EngineMap:
                 for tensor, homes_of in self._homes.items()
                 if any(_module(name) in modules for home in homes_of for name in self.names[home])
             }
+            more |= {other for tensor in tensors for other in self._of_group.get(atomic_group(tensor), ())}
             if more <= tensors:
                 break
             tensors |= more
@@ -82,6 +88,17 @@ class EngineMap:
     def unseen(self) -> list[str]:
         """Tensors of the checkpoint that this worker's model does not load: another's layers, a tied head."""
         return [name for name in self.forms if name not in self.windows and name not in self.odd]
+
+    def moved(self, models: Iterable[torch.nn.Module]) -> set[int]:
+        """Arrays of plain tensors that the models do not use any more: what is written there is not served."""
+        live = {
+            tensor.untyped_storage().data_ptr()
+            for model in models
+            for tensor in [*model.parameters(), *model.buffers()]
+            if tensor.device.type != "meta"
+        }
+        used = {window.array for name in self.plain for window in self.windows[name]}
+        return {array for array in used if self.arrays[array].untyped_storage().data_ptr() not in live}
 
     def boxes(self, name: str) -> list[BoxView] | None:
         """The parts of a tensor that are here, as boxes; None when they are too many to be proven."""

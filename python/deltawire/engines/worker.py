@@ -13,12 +13,14 @@ from typing import Any
 import torch
 
 from deltawire import _core
+from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.group import Alone, Group, agree, as_error
 from deltawire.engines.host import local_version
-from deltawire.engines.loads import Loads, record_loads
+from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
 from deltawire.engines.map import EngineMap
 from deltawire.engines.proof import Boxes, Pieces, Proven, boxes_of_all, prove, uncovered
+from deltawire.engines.undo import Undo
 from deltawire.errors import BaseMismatch, Error, InternalError, NotFound, Unavailable
 from deltawire.exchange import Exchange
 
@@ -42,12 +44,19 @@ class Staged:
     # What was done with it.
     swapping: bool = False
     swapped: bool = False
-    reloading: bool = False
+    undo: Undo | None = None  # of what the engine loaded
 
     @property
     def is_lost(self) -> bool:
-        """What was there before cannot be put back: the engine loaded tensors itself, or a swap ended half-way."""
-        return self.reloading or self.swapping != self.swapped
+        """What was there before cannot be put back: a swap ended half-way."""
+        return self.swapping != self.swapped
+
+    def take_back(self) -> None:
+        """The last step first."""
+        if self.undo is not None:
+            self.undo.put_back()
+        if self.swapped:
+            self.exchange.swap()
 
 
 @dataclass
@@ -175,13 +184,18 @@ class Worker:
         raise Unavailable(f"{self.local}: changes faster than it can be read")
 
     def _find_map(self, checkpoint: LocalCheckpoint) -> EngineMap:
-        try:
-            return EngineMap(record_loads(self._model, checkpoint.forms, self._drafts), checkpoint.forms)
-        except Exception as error:  # the engine's own code
-            log.warning("deltawire: the model does not say where it keeps its weights, so that all are reloaded: %s", error)
-            nowhere = EngineMap(Loads(), checkpoint.forms)
-            nowhere.odd = set(checkpoint.forms)
-            return nowhere
+        """Modules that were packed into another shape do not bear a load; the others still say where they keep their weights."""
+        left, lost = dict(checkpoint.forms), set[str]()
+        while left:
+            try:
+                return EngineMap(record_loads(self._model, left, self._drafts), checkpoint.forms, lost)
+            except LoadFailed as failure:
+                kind = kind_of(failure.tensor) if failure.tensor else None
+                more = {name for name in left if kind is None or kind_of(name) == kind}
+                log.info("deltawire: where the engine keeps %s is not known: %s", kind or "its weights", failure)
+                lost |= more
+                left = {name: form for name, form in left.items() if name not in more}
+        return EngineMap(Loads(), checkpoint.forms, lost)
 
     def _bring_to(self, checkpoint: LocalCheckpoint) -> None:
         """Weights that differ are of another version, or not kept as they are: after a reload by the engine it shows which."""
@@ -192,18 +206,32 @@ class Worker:
         homes = {window.array for name in differing for window in the_map.windows[name]}
         names = set(the_map.odd)
         the_map.set_odd(homes)
-        self._engine_reload(checkpoint.items(the_map.odd))
+        undo = self._undo()
+        try:
+            self._engine_reload(checkpoint.items(the_map.odd), undo)
+        except BaseException:
+            undo.put_back()
+            raise
         the_map.odd = names
         still = the_map.differing(checkpoint, differing)
         the_map.set_odd({window.array for name in still for window in the_map.windows[name]})
+        the_map.set_odd(the_map.moved(self._models))
 
-    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    @property
+    def _models(self) -> list[torch.nn.Module]:
+        return [self._model, *self._drafts]
+
+    def _undo(self) -> Undo:
+        return Undo(self._models, self._device_bytes)
+
+    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]], undo: Undo) -> None:
         if self._reload is None:
             names = sorted(name for name, _ in tensors)
             raise BaseMismatch(
                 f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: {', '.join(names[:5])}"
             )
-        self._reload(iter(tensors))
+        with undo, without_threads():
+            self._reload(iter(tensors))
 
     # ---- staging
 
@@ -231,7 +259,8 @@ class Worker:
         except NotFound as error:
             log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
             from_feed = False
-            lists, reload = self._compare(goal), the_map.odd
+            lists, reload, changed = self._compare(goal), the_map.odd, set(the_map.forms)
+        self._check_scales(goal, changed)
         self._digests_of(goal)
         tensors = self._read(goal, reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
@@ -251,6 +280,11 @@ class Worker:
         tensors = list(self._checkpoint(goal).items(names))
         self._check_still(goal)
         return tensors
+
+    def _check_scales(self, goal: int, changed: Iterable[str]) -> None:
+        scales = {name for name in changed if is_scale(name)}
+        if scales:
+            check_scales(self._checkpoint(goal).items(scales), goal)
 
     def _checkpoint(self, goal: int) -> LocalCheckpoint:
         checkpoint = LocalCheckpoint(Path(self.local))
@@ -338,15 +372,18 @@ class Worker:
         pause.swap = time.perf_counter() - clock
         if staged.reload:
             clock = time.perf_counter()
-            staged.reloading = True
-            self._engine_reload(staged.reload)
+            staged.undo = self._undo()
+            self._engine_reload(staged.reload, staged.undo)
+            if moved := self._the_map.moved(self._models):
+                names = [name for array in moved for name in self._the_map.names[array]]
+                raise InternalError(f"the engine gave other memory to weights that it did not load: {', '.join(names[:5])}")
             pause.reload = time.perf_counter() - clock
 
     def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
-        """The old version is served on. What an engine loaded itself cannot be undone: then there is only the way ahead."""
+        """The old version is served on. Where it cannot be put back, there is only the way ahead."""
         held, self.version, self._staged = self.version, None, None
         if not any(self._group.tell(staged is not None and staged.is_lost)):
-            agree(self._group, lambda: staged.exchange.swap() if staged is not None and staged.swapped else None)
+            agree(self._group, lambda: None if staged is None else staged.take_back())
             self.version = held
             log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
             return
@@ -358,7 +395,7 @@ class Worker:
         checkpoint = LocalCheckpoint(Path(self.local))
         self._the_map.copy_in(checkpoint, self._the_map.plain)
         if self._the_map.odd:
-            self._engine_reload(checkpoint.items(self._the_map.odd))
+            self._engine_reload(checkpoint.items(self._the_map.odd), self._undo())
 
     # ---- looking
 

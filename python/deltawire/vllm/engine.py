@@ -131,16 +131,30 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def _reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
         """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
-        from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
+        from vllm.model_executor.model_loader.reload import layerwise
 
         known = list(tensors)
         for model in self._models:
-            with _packed_anew(model, self.device):
-                initialize_layerwise_reload(model)
+            with _packed_anew(model, self.device), _without_warnings(layerwise.logger):
                 try:
+                    layerwise.initialize_layerwise_reload(model)
                     model.load_weights(iter(known))
-                finally:
-                    finalize_layerwise_reload(model, self.model_config)
+                    layerwise.finalize_layerwise_reload(model, self.model_config)
+                except BaseException:  # what is loaded so far is no module; the worker puts back what there was
+                    for module in model.modules():
+                        layerwise.get_layerwise_info(module).reset()
+                    raise
+
+
+@contextmanager
+def _without_warnings(logger: logging.Logger) -> Iterator[None]:
+    """Of each module that a version does not change vLLM says that it failed to load."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

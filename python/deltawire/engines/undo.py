@@ -1,0 +1,141 @@
+"""What models are like before an engine's own loader touches them, to be put back when it fails."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_HELPERS = ("quant_method", "scheme")  # of modules: what processes weights, and keeps some of them
+_DEPTH = 3  # of helpers in helpers: method, scheme, kernel
+
+
+class Undo(TorchDispatchMode):
+    """Within it a model may be loaded, processed and packed. `put_back()` makes it what it was, in the same memory.
+
+    A loader writes to live memory, gives parameters other memory, replaces and deletes them, and makes new handles of its
+    kernels. Memory is copied before the first write to it and not sooner: what is not touched costs nothing. Copies are made
+    beside the weights while there is room, `device_bytes`, and in the host's memory otherwise.
+    """
+
+    def __init__(self, models: Iterable[torch.nn.Module], device_bytes: int | None = None) -> None:
+        super().__init__()
+        self._left = device_bytes
+        self._states = [_State(each) for each in _objects(models)]
+        # Held, so that no other tensor comes to lie there.
+        tensors = [tensor for state in self._states for tensor in state.tensors if _has_memory(tensor)]
+        self._live = {_address(tensor): tensor.untyped_storage() for tensor in tensors}
+        self._copies: dict[int, torch.Tensor] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the copies that were made."""
+        return sum(copy.numel() for copy in self._copies.values())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[number] if number < len(args) else kwargs.get(argument.name)
+                for tensor in value if isinstance(value, list | tuple) else (value,):
+                    if isinstance(tensor, torch.Tensor) and _has_memory(tensor):
+                        self._keep(_address(tensor))
+        return func(*args, **kwargs)
+
+    def _keep(self, address: int) -> None:
+        storage = self._live.get(address)
+        if storage is None or address in self._copies:
+            return
+        memory = _bytes_of(storage)
+        if self._left is None:
+            self._left = _room(memory.device)
+        stays = memory.device.type == "cpu" or memory.numel() <= self._left
+        if stays and memory.device.type != "cpu":
+            self._left -= memory.numel()
+        self._copies[address] = memory.clone() if stays else memory.to("cpu")
+
+    def put_back(self) -> None:
+        """All that is other than it was. A second time does nothing new."""
+        with torch.no_grad():
+            for state in self._states:
+                state.put_back()
+            for address, copy in self._copies.items():
+                _bytes_of(self._live[address]).copy_(copy)
+
+
+class _State:
+    """The attributes of an object, and where its tensors lie."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._values = _copied(vars(owner))
+        self.tensors = list(_tensors(self._values.values()))
+        self._data = [(tensor, tensor.data, dict(vars(tensor))) for tensor in self.tensors]
+
+    def put_back(self) -> None:
+        values = vars(self._owner)
+        values.clear()
+        values.update(_copied(self._values))
+        for tensor, data, attributes in self._data:
+            if tensor.data_ptr() != data.data_ptr() or tensor.shape != data.shape or tensor.stride() != data.stride():
+                tensor.data = data
+            vars(tensor).clear()
+            vars(tensor).update(attributes)
+
+
+def _objects(models: Iterable[torch.nn.Module]) -> Iterator[Any]:
+    """Modules and their helpers, each once."""
+    seen: set[int] = set()
+    for model in models:
+        for module in model.modules():
+            for found in (module, *_helpers(module, _DEPTH, type(model).__module__.partition(".")[0])):
+                if id(found) not in seen:
+                    seen.add(id(found))
+                    yield found
+
+
+def _helpers(owner: Any, depth: int, package: str) -> Iterator[Any]:
+    """Of a module those that are named so; of helpers all objects of the engine's own classes."""
+    if depth == 0:
+        return
+    for name, value in vars(owner).items():
+        if isinstance(owner, torch.nn.Module) and name not in _HELPERS:
+            continue
+        of_engine = type(value).__module__.partition(".")[0] == package
+        if of_engine and hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module | torch.Tensor):
+            yield value
+            yield from _helpers(value, depth - 1, package)
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    """A loader changes `_parameters`, `_buffers` and the like in place."""
+    return {name: value.copy() if type(value) in (dict, OrderedDict, set, list) else value for name, value in values.items()}
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif type(value) in (dict, OrderedDict, list, tuple):
+            members = value.values() if isinstance(value, dict) else value
+            yield from (member for member in members if isinstance(member, torch.Tensor))
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    return bool(tensor.device.type != "meta" and tensor.layout == torch.strided and tensor.untyped_storage().nbytes())
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _room(device: torch.device) -> int:
+    """Half of what is free, as for a staged version."""
+    return int(torch.cuda.mem_get_info(device)[0]) // 2 if device.type == "cuda" else 0

@@ -1,0 +1,33 @@
+"""Quantised modules of vLLM, real layers and kernels without a server: a loader that breaks, and versions after it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from servers import ENGINES, cpu_has_bfloat16
+
+if not (ENGINES / "vllm" / "serve").exists():
+    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+if not cpu_has_bfloat16():
+    pytest.skip("vLLM's kernels for quantised weights want bfloat16, which this CPU has not", allow_module_level=True)
+
+from quantised_trainer import INT8
+
+SKIPPED = 77
+
+
+@pytest.mark.parametrize("format", ["int4-g32", INT8, "fp8-block", "compressed-fp8-channel", "fp8-tensor", "mxfp4"])
+def test_a_loader_that_breaks_is_taken_back_and_later_versions_are_served(tmp_path, format):
+    program = Path(__file__).with_name("vllm_modules.py")
+    environment = os.environ | {"LD_PRELOAD": str(ENGINES / "vllm" / "libsbgemm.so"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, program, tmp_path, format]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    last = done.stdout.strip().splitlines()[-1:]
+    if done.returncode == SKIPPED:
+        pytest.skip(last[0])
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "as a fresh model" in last[0]

@@ -1,0 +1,94 @@
+"""Quantised models in a real vLLM server: updated alive, they answer as a fresh server of the version does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from servers import ENGINES, VllmServer, cpu_has_bfloat16
+
+if not (ENGINES / "vllm" / "serve").exists():
+    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+if not cpu_has_bfloat16():
+    pytest.skip("vLLM's kernels for quantised weights want bfloat16, which this CPU has not", allow_module_level=True)
+
+from quantised_trainer import INT8, QuantisedTrainer
+
+PROMPTS = ("hello", "what is", "12345")
+
+
+def answers(server: VllmServer) -> list[dict]:
+    server.call("POST", "/reset_prefix_cache")
+    return [server.complete(prompt, 12)["logprobs"] for prompt in PROMPTS]
+
+
+def assert_equal(ours: list[dict], theirs: list[dict]) -> None:
+    for own, other in zip(ours, theirs, strict=True):
+        assert own["tokens"] == other["tokens"]
+        assert own["token_logprobs"] == pytest.approx(other["token_logprobs"], abs=1e-5)
+
+
+@contextmanager
+def served(trainer: QuantisedTrainer, *flags: str, tp: int = 1) -> Iterator[VllmServer]:
+    """A server that follows; a format that vLLM itself does not serve on this machine is left out, with vLLM's own reason."""
+    settings = {"store": trainer.store, "local": str(trainer.folder / "local"), "interval": 1}
+    server = VllmServer(trainer.folder / "local", trainer.folder / "server.log", *flags, deltawire=settings, tp=tp)
+    try:
+        server.__enter__()
+    except AssertionError:
+        skip_what_a_plain_server_refuses(trainer.checkpoint(), trainer.folder / "plain.log", tp)
+        raise
+    with server:
+        yield server
+
+
+def skip_what_a_plain_server_refuses(folder: Path, log: Path, tp: int) -> None:
+    try:
+        with VllmServer(folder, log, tp=tp) as plain:
+            answers(plain)
+    except AssertionError:
+        said = [line for line in log.read_text(errors="replace").splitlines() if "Error: " in line]
+        reason = next((line for line in said if "See root cause above" not in line), "it does not start")
+        pytest.skip(f"vLLM: {reason.split('Error: ', 1)[-1][:300]}")
+
+
+@pytest.mark.parametrize(
+    ("format", "tp"),
+    [("int4-g32", 1), (INT8, 1), ("fp8-block", 1), ("compressed-fp8-channel", 1), ("int4-g128-asymmetric", 2), ("fp8-tensor", 1)],
+)
+def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, tp):
+    trainer = QuantisedTrainer(tmp_path, format)
+    with served(trainer, tp=tp) as server:
+        server.wait_for(0)
+        before = answers(server)
+        for names in ("", "self_attn.k_proj", "mlp.down_proj", "norm"):  # modules alone, fused or not, and none of them
+            status = server.wait_for(trainer.step(names))
+        assert all(worker["error"] is None for worker in status["workers"])
+        odd = status["workers"][0]["reloaded"]
+        assert any("q_proj" in name for name in odd)
+        assert not any("layernorm" in name for name in odd), "these are as they are in the checkpoint"
+        proven = server.post("/deltawire/prove")
+        assert proven["wrong"] == [] and set(proven["unproven"]) == set(odd)
+        ours = answers(server)
+        assert [own["token_logprobs"] for own in ours] != [own["token_logprobs"] for own in before]
+    trainer.close()
+    with VllmServer(trainer.checkpoint(), tmp_path / "fresh.log", tp=tp) as fresh:
+        assert_equal(ours, answers(fresh))
+
+
+def test_a_scale_that_is_no_number_is_not_served(tmp_path):
+    trainer = QuantisedTrainer(tmp_path, "int4-g32")
+    with served(trainer) as server:
+        server.wait_for(trainer.step())
+        before = answers(server)
+        version = trainer.publish_damaged("layers.1.mlp.up_proj.weight_scale")
+        status = server.wait_until(lambda status: "scale 0 is nan" in str(status))
+        assert status["version"] == version - 1
+        assert_equal(answers(server), before)
+        server.wait_for(trainer.step())
+        ours = answers(server)
+    trainer.close()
+    with VllmServer(trainer.checkpoint(), tmp_path / "fresh.log") as fresh:
+        assert_equal(ours, answers(fresh))
