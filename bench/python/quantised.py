@@ -22,7 +22,7 @@ from deltawire.quantize import FORMATS, quantize
 
 CODECS = ("tight", "auto", "xor-zstd")
 SHOWN = ["fp8-block", "fp8-block-ue8m0", "fp8-tensor", "fp8-channel", "compressed-fp8-channel", "mxfp8", "nvfp4", "int4-g32"]
-SHOWN += ["int4-g32-asymmetric", "int4-g128", "mxfp4"]
+SHOWN += ["int4-g32-asymmetric", "int4-g128", "int8-channel", "int8-packed-g128", "compressed-nvfp4", "mxfp4"]
 
 
 def matrices(path):
@@ -32,9 +32,9 @@ def matrices(path):
     return {name.replace("embed_tokens", "embedded"): tensor for name, tensor in fit.items()}  # which would be left alone
 
 
-def codes(tensor):
+def codes(tensor, bits=4):
     """An element each: bytes of FP8, four bits of what is packed."""
-    if tensor.dtype == torch.float8_e4m3fn:
+    if tensor.dtype in (torch.float8_e4m3fn, torch.int8) or (tensor.dtype == torch.int32 and bits == 8):
         return tensor.view(torch.uint8)
     if tensor.dtype == torch.int32 or tensor.dtype == torch.uint8:
         packed = tensor.contiguous().view(torch.uint8)
@@ -94,10 +94,12 @@ def bits_of(tensor):
 
 
 class Counts:
-    def __init__(self, origin):
+    def __init__(self, origin="BF16", bits=4, codecs=CODECS):
+        self.bits = bits  # of a code that is packed
         self.elements = self.changed = self.scales = self.changed_scales = self.steps = 0
-        self.bytes = dict.fromkeys(CODECS, 0)
-        self.bound = Bound() if origin == "BF16" else None  # steps of masters are all different
+        self.bytes = dict.fromkeys(codecs, 0)
+        # Steps of masters are all different; the bound knows packed codes of four bits.
+        self.bound = Bound() if origin == "BF16" and bits == 4 else None
 
     def add(self, old, new):
         self.steps += 1
@@ -107,13 +109,13 @@ class Counts:
                 packed = element and tensor.dtype in (torch.int32, torch.uint8)
                 self.bound.add("element" if element else "scale", old[name], tensor, packed)
             if is_element(name, tensor):
-                a, b = codes(old[name]), codes(tensor)
+                a, b = codes(old[name], self.bits), codes(tensor, self.bits)
                 self.elements += b.numel()
                 self.changed += int((a != b).sum())
             elif not name.endswith("_shape"):
                 self.scales += tensor.numel()
                 self.changed_scales += int((bits_of(old[name]) != bits_of(tensor)).any(dim=1).sum())
-        for codec in CODECS:
+        for codec in self.bytes:
             self.bytes[codec] += sum(entry.bytes for entry in dw.diff(old, new, codec=codec).entries)
 
     def row(self):
@@ -147,7 +149,7 @@ def main():
     options = parser.parse_args()
     formats = options.format or SHOWN
     for origin in options.origins or ["BF16"]:
-        counts = {name: Counts(origin) for name in ["as it is", *formats]}
+        counts = {name: Counts(origin, 8 if name.startswith("int8") else 4) for name in ["as it is", *formats]}
         before = None
         for path in options.checkpoints:
             now = states(path, formats, origin)
@@ -165,4 +167,5 @@ def main():
             print(f"{origin} {name:24} {changed}  bits {each}{bound}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

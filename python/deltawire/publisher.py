@@ -55,6 +55,7 @@ class Publisher:
         dtype: Any = None,
         select: Select | None = None,
         quantize: Any = None,
+        hysteresis: float = 0.0,
         adapter: bool | str = False,
         tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
@@ -80,7 +81,9 @@ class Publisher:
         weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
         With `quantize` versions are quantised checkpoints, as a folder of one says, a `quantization_config`, or a name
         of `deltawire.quantize.FORMATS` (docs/quantised.md). Weights are rounded to `dtype`, or else to bfloat16, before they are
-        quantised. The settings are part of the run: a publisher with others is refused.
+        quantised. The settings are part of the run: a publisher with others is refused. With `hysteresis`, a band such as 0.03, a
+        scale stays what it was while the one that is needed is no farther from it: fewer scales change, and the bytes are no
+        longer those of the reference library.
         With `adapter` versions are LoRA adapters alone, of a PEFT model: True is the one that is active, else say its name. They
         have the names that PEFT saves, and `adapter_config.json` (docs/lora.md).
 
@@ -116,9 +119,9 @@ class Publisher:
         self._tensors = tensors
         self._store = store_handle(store)
         choice = Choice(select or Select(), cast_name(dtype))
-        self._quantizer = _quantizer_of(quantize, choice)
+        self._quantizer = _quantizer_of(quantize, hysteresis, choice)
         self._reader = reader_for(
-            tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer
+            tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
         )
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
@@ -272,12 +275,14 @@ class Publisher:
         self.close()
 
 
-def _quantizer_of(spec: Any, choice: Choice) -> Quantizer | None:
+def _quantizer_of(spec: Any, hysteresis: float, choice: Choice) -> Quantizer | None:
     if spec is None:
+        if hysteresis:
+            raise InvalidArgument("hysteresis: is of scales; say quantize= too")
         return None
     from deltawire.quantize import quantizer_of  # needs torch
 
-    return quantizer_of(spec, choice.cast or "BF16")
+    return quantizer_of(spec, choice.cast or "BF16", hysteresis)
 
 
 def _adapter_of(spec: bool | str, model: Any) -> Adapter | None:

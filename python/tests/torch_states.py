@@ -29,6 +29,9 @@ def published(store: Any, version: int | None = None) -> dict[str, torch.Tensor]
         "BF16": torch.bfloat16,
         "I64": torch.int64,
         "I32": torch.int32,
+        "I8": torch.int8,
+        "U8": torch.uint8,
+        "F8_E4M3": torch.float8_e4m3fn,
     }
     mine = {spec.name: torch.zeros(spec.shape, dtype=kinds[spec.dtype]) for spec in specs}
     with dw.TensorReplica(store, mine, heartbeat=False) as replica:

@@ -19,17 +19,27 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deltawire.quantize.formats import FORMATS
+from deltawire.quantize.hysteresis import Old
 from deltawire.quantize.quantizer import Quantizer, Shard, quantizer_of
 
 __all__ = ["FORMATS", "Quantizer", "quantize", "quantizer_of"]
 
 
-def quantize(tensors: Mapping[str, Any], spec: Any, *, rounded: str = "BF16") -> Iterator[tuple[str, Any]]:
+def quantize(
+    tensors: Mapping[str, Any],
+    spec: Any,
+    *,
+    rounded: str = "BF16",
+    hysteresis: float = 0.0,
+    previous: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[str, Any]]:
     """The tensors of a quantised checkpoint, by name, one after the other.
 
     `spec` is a quantised checkpoint's folder, its `quantization_config`, or one of `FORMATS`. Weights are rounded to `rounded`
-    before they are quantised: to BF16, as engines would have them. "F32" takes masters as they are.
+    before they are quantised: to BF16, as engines would have them. "F32" takes masters as they are. With
+    `hysteresis` scales of `previous`, what this gave the last time, are kept while they are as near as that.
     """
     shards = (Shard.whole(name, tensor) for name, tensor in tensors.items())
-    for made in quantizer_of(spec, rounded).quantised(shards):
+    old = None if previous is None else Old(previous.get)
+    for made in quantizer_of(spec, rounded, hysteresis).quantised(shards, old=old):
         yield made.shard.name, made.shard.tensor

@@ -16,7 +16,14 @@ def main(arguments: list[str]) -> int:
     try:
         from deltawire.quantize.files import quantize_checkpoint
 
-        report = quantize_checkpoint(options.checkpoint, options.out, options.like or options.format, rounded=options.rounded)
+        report = quantize_checkpoint(
+            options.checkpoint,
+            options.out,
+            options.like or options.format,
+            rounded=options.rounded,
+            hysteresis=options.hysteresis,
+            previous=options.previous,
+        )
     except ImportError as error:
         return _fail(options, "unsupported", f"quantising needs torch and safetensors: {error}", 3)
     except Error as error:
@@ -44,6 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounded", default="BF16", choices=["BF16", "F16", "F32"], help="what weights are rounded to first (default BF16)"
     )
+    parser.add_argument(
+        "--hysteresis", metavar="BAND", type=float, default=0.0, help="keep scales that are as near, such as 0.03"
+    )
+    parser.add_argument("--previous", metavar="CKPT", help="the quantised checkpoint whose scales are kept")
     parser.add_argument("--json", action="store_true", help="say it in JSON")
     return parser
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from deltawire.errors import Error, InvalidArgument, Unsupported
 from deltawire.quantize.fp8 import CompressedFp8, Fp8Block, Fp8Channel, Fp8Tensor
-from deltawire.quantize.int4 import Int4
+from deltawire.quantize.integers import Int4, Int8, PackedInt8
 from deltawire.quantize.mx import ExpertsMxFp4, MxFp4, MxFp8
-from deltawire.quantize.nvfp4 import Nvfp4
+from deltawire.quantize.nvfp4 import CompressedNvfp4, Nvfp4
 from deltawire.quantize.scheme import Scheme
 
 Match = Callable[[str, str], bool]
@@ -143,13 +143,18 @@ def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
     bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
     symmetric = weights.get("symmetric", True)
     group = weights.get("group_size") or 0
-    if format == "pack-quantized" and (bits, kind) == (4, "int") and strategy in ("group", "channel"):
-        return Int4(group if strategy == "group" else 0, symmetric)
+    if format == "pack-quantized" and bits in (4, 8) and kind == "int" and strategy in ("group", "channel"):
+        return (Int4 if bits == 4 else PackedInt8)(group if strategy == "group" else 0, symmetric)
+    eight = (bits, kind, symmetric) == (8, "int", True)
+    if eight and format in ("int-quantized", "naive-quantized") and strategy in ("tensor", "channel"):
+        return Int8(strategy)
     if format in ("float-quantized", "naive-quantized") and (bits, kind, symmetric) == (8, "float", True):
         if strategy in ("tensor", "channel"):
             return CompressedFp8(strategy)
         if strategy == "block":
             return CompressedFp8("block", _block(weights["block_structure"]))
+    if format == "nvfp4-pack-quantized" and (bits, kind, symmetric, group) == (4, "float", True, 16):
+        return CompressedNvfp4()
     if format == "mxfp8-quantized" and group == 32:
         return MxFp8("weight_scale", "round")
     if format == "mxfp4-pack-quantized" and group == 32:

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from deltawire.errors import InvalidArgument, NotFound
+from deltawire.quantize.hysteresis import Old
 from deltawire.quantize.like import read_json, specs_of, weight_files
 from deltawire.quantize.quantizer import Shard, quantizer_of
 
@@ -26,19 +27,25 @@ def quantize_checkpoint(
     spec: Any,
     *,
     rounded: str = "BF16",
+    hysteresis: float = 0.0,
+    previous: str | os.PathLike[str] | None = None,
     file_bytes: int = 5 << 30,
 ) -> dict[str, Any]:
     """Write `checkpoint` as a quantised one to the folder `out`, which appears when it is whole.
 
-    config.json gets the `quantization_config`; other files beside the weights are copied. Held in memory are a tensor, its
-    quantised form, and up to `file_bytes` of what was made.
+    With `hysteresis` scales stay what they are in the quantised checkpoint `previous`, while they may. config.json gets the
+    `quantization_config`; other files beside the weights are copied. Held in memory are a tensor, its quantised form, and up to
+    `file_bytes` of what was made.
     """
     source, target = Path(checkpoint), Path(out)
     if not source.exists():
         raise NotFound(f"{source}: no such file or folder")
     if target.exists():
         raise InvalidArgument(f"{target}: already exists")
-    quantizer = quantizer_of(spec, rounded)
+    if (previous is None) != (hysteresis == 0):
+        raise InvalidArgument("hysteresis: needs a band, and the quantised checkpoint before; give both, or neither")
+    quantizer = quantizer_of(spec, rounded, hysteresis)
+    old = None if previous is None else Old(_Scales(Path(previous)).find)
     config = dict(read_json(source / "config.json")) if (source / "config.json").exists() else {}
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}-") as scratch:
@@ -47,7 +54,7 @@ def quantize_checkpoint(
         writer = _Writer(folder, file_bytes)
         tensors = _Tensors(source)
         quantised: set[str] = set()
-        for made in quantizer.quantised(tensors):
+        for made in quantizer.quantised(tensors, old=old):
             writer.put(made.shard.name, made.shard.tensor)
             if made.sources and made.shard.name not in tensors.files:
                 quantised.update(made.sources)
@@ -83,6 +90,20 @@ class _Tensors:
                 tensor = file.get_tensor(name)
             self.num_bytes += tensor.nbytes
             yield Shard.whole(name, tensor)
+
+
+class _Scales:
+    """Tensors of a checkpoint, read when they are asked for."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._files = {name: file for file in weight_files(checkpoint) for name, _, _ in specs_of(file)}
+
+    def find(self, name: str) -> Any:
+        """None: it is not there."""
+        if name not in self._files:
+            return None
+        with safe_open(self._files[name], framework="pt") as file:
+            return file.get_tensor(name)
 
 
 class _Writer:

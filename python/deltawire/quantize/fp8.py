@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
+from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import (
+    E4M3_HEADROOM,
     E4M3_MAX,
     ceil_power_of_two,
     constant,
     in_blocks,
+    or_eps,
     out_of_blocks,
     power_of_two,
     to_e4m3,
@@ -31,18 +32,20 @@ class Fp8Block(Scheme):
     """As `per_block_cast_to_fp8` of DeepGEMM, vLLM and SGLang: times the inverse of amax / 448."""
 
     format: ClassVar[str] = "fp8-block"
+    headroom: ClassVar[float] = E4M3_HEADROOM
 
     block: tuple[int, int] = (128, 128)
     power_of_two: bool = False
     """UE8M0: scales are rounded up to powers of two, and still stored as F32."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight` in E4M3, `weight_scale_inv` in F32, one for each block."""
         blocks = in_blocks(weight.float(), self.block)
         largest = blocks.abs().amax(dim=(1, 3), keepdim=True).clamp(_LEAST_AMAX)
         scale = largest / constant(E4M3_MAX, largest)
         if self.power_of_two:
             scale = power_of_two(ceil_power_of_two(scale).clamp(1, 254))
+        scale = keep("weight_scale_inv", scale, self.block)
         weight = out_of_blocks(to_e4m3(blocks * scale.reciprocal()), weight.shape)
         return {"weight": Made(weight, (1, 1)), "weight_scale_inv": Made(scale[:, 0, :, 0].contiguous(), self.block)}
 
@@ -50,25 +53,30 @@ class Fp8Block(Scheme):
         """A block."""
         return self.block
 
+    @property
+    def keeps_scales(self) -> bool:
+        """Not powers of two."""
+        return not self.power_of_two
+
 
 @dataclass(frozen=True)
 class Fp8Tensor(Scheme):
     """One scale for the tensor, amax / 448; compressed-tensors' arithmetic in F32."""
 
     format: ClassVar[str] = "fp8-tensor"
+    amax_of: ClassVar[str] = "tensor"
+    headroom: ClassVar[float] = E4M3_HEADROOM
 
     scalar: bool = False
     """The scale's shape is [], as ModelOpt has it, and not [1]."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight` in E4M3, `weight_scale` in F32."""
-        scale = _or_eps(amax / constant(E4M3_MAX, amax))
-        made = to_e4m3(weight.float() / scale)
-        return {"weight": Made(made, (1, 1)), "weight_scale": Made(scale if self.scalar else scale.reshape(1), None)}
+        return _by_amax(weight.float(), amax if self.scalar else amax.reshape(1), None, keep)
 
     def tile(self) -> tuple[int, int]:
-        """All of it."""
-        return 0, 0
+        """Any element."""
+        return 1, 1
 
 
 @dataclass(frozen=True)
@@ -76,14 +84,16 @@ class Fp8Channel(Scheme):
     """One scale for each row, amax / 448; compressed-tensors' arithmetic in F32."""
 
     format: ClassVar[str] = "fp8-channel"
+    amax_of: ClassVar[str] = "row"
+    headroom: ClassVar[float] = E4M3_HEADROOM
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight` in E4M3, `weight_scale` in F32, [M, 1]."""
-        return _by_rows(weight.float())
+        return _by_amax(weight.float(), amax, (1, 0), keep)
 
     def tile(self) -> tuple[int, int]:
-        """A row."""
-        return 1, 0
+        """Any element."""
+        return 1, 1
 
 
 @dataclass(frozen=True)
@@ -91,37 +101,35 @@ class CompressedFp8(Scheme):
     """`float-quantized` of compressed-tensors: everything in the dtype of the weights, the scales too."""
 
     format: ClassVar[str] = "compressed-fp8"
+    headroom: ClassVar[float] = E4M3_HEADROOM
 
     strategy: str = "channel"
     """"tensor", "channel" or "block"."""
     block: tuple[int, int] | None = None
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    @property
+    def amax_of(self) -> str:  # type: ignore[override]
+        """What a scale is of."""
+        return {"tensor": "tensor", "channel": "row"}.get(self.strategy, "")
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight` in E4M3, `weight_scale` in the weights' dtype."""
         if self.strategy == "channel":
-            return _by_rows(weight)
+            return _by_amax(weight, amax, (1, 0), keep)
         if self.strategy == "tensor":
-            scale = _or_eps((amax.to(weight.dtype) / constant(E4M3_MAX, weight)).reshape(1))
-            return {"weight": Made(to_e4m3(weight / scale), (1, 1)), "weight_scale": Made(scale, None)}
+            return _by_amax(weight, amax.reshape(1), None, keep)
         assert self.block is not None
         blocks = in_blocks(weight, self.block)
-        scale = _or_eps(blocks.abs().amax(dim=(1, 3), keepdim=True) / constant(E4M3_MAX, weight))
+        scale = or_eps(blocks.abs().amax(dim=(1, 3), keepdim=True) / constant(E4M3_MAX, weight))
+        scale = keep("weight_scale", scale, self.block)
         made = out_of_blocks(to_e4m3(blocks / scale), weight.shape)
         return {"weight": Made(made, (1, 1)), "weight_scale": Made(scale[:, 0, :, 0].contiguous(), self.block)}
 
     def tile(self) -> tuple[int, int]:
-        """What a scale is of."""
-        if self.strategy == "block":
-            assert self.block is not None
-            return self.block
-        return (1, 0) if self.strategy == "channel" else (0, 0)
+        """A block, or any element."""
+        return self.block or (1, 1)
 
 
-def _by_rows(weight: Any) -> Mapping[str, Made]:
-    scale = _or_eps(weight.abs().amax(dim=1, keepdim=True) / constant(E4M3_MAX, weight))
-    return {"weight": Made(to_e4m3(weight / scale), (1, 1)), "weight_scale": Made(scale, (1, 0))}
-
-
-def _or_eps(scale: Any) -> Any:
-    """compressed-tensors' scale of what is all zeros."""
-    return torch.where(scale == 0, constant(torch.finfo(scale.dtype).eps, scale), scale)
+def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None, keep: Keep) -> Mapping[str, Made]:
+    scale = keep("weight_scale", or_eps(amax.to(weight.dtype) / constant(E4M3_MAX, weight)), per)
+    return {"weight": Made(to_e4m3(weight / scale), (1, 1)), "weight_scale": Made(scale, per)}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
+from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import (
     E2M1_MAX,
     E4M3_MAX,
@@ -30,6 +31,11 @@ GROUP = 32
 
 class _OfRows(Scheme):
     """Groups of a row each."""
+
+    @property
+    def keeps_scales(self) -> bool:
+        """Powers of two."""
+        return False
 
     def tile(self) -> tuple[int, int]:
         """A group."""
@@ -50,7 +56,7 @@ class MxFp8(_OfRows):
     scale_name: str = "weight_scale_inv"
     rounding: str = "ceil"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight` in E4M3, and U8 exponents, [M, N / 32]."""
         groups = weight.unflatten(1, (-1, GROUP)).float()
         exponents = _exponents(groups, self.rounding, E4M3_MAX, 8)
@@ -64,7 +70,7 @@ class MxFp4(_OfRows):
 
     format: ClassVar[str] = "mxfp4"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
         packed, exponents = mxfp4(weight, "round")
         return {"weight_packed": Made(packed, (1, 2)), "weight_scale": _scale(exponents)}
@@ -76,11 +82,16 @@ class ExpertsMxFp4(Scheme):
 
     format: ClassVar[str] = "gpt-oss-mxfp4"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`_blocks` and `_scales`, whose names follow the parameter's without a dot."""
         packed, exponents = mxfp4(weight.transpose(1, 2).contiguous(), "ceil")
         blocks = packed.unflatten(-1, (-1, GROUP // 2))
         return {"_blocks": Made(blocks, (0, 0)), "_scales": Made(exponents[..., 0].to(torch.uint8), (0, 0))}
+
+    @property
+    def keeps_scales(self) -> bool:
+        """Powers of two."""
+        return False
 
     def tile(self) -> tuple[int, ...]:
         """All of it: its layout is not the parameter's."""

@@ -12,11 +12,19 @@ import torch
 E4M3 = torch.float8_e4m3fn
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
+# Half a step above the largest: what is no larger is rounded to it like anything else.
+E4M3_HEADROOM = 16 / 448
+E2M1_HEADROOM = 1 / 6
 
 
 def constant(value: float, like: Any) -> Any:
     """A number of the dtype, and in the memory, of a tensor."""
     return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
+def or_eps(scale: Any) -> Any:
+    """compressed-tensors' scale of what is all zeros."""
+    return torch.where(scale == 0, constant(torch.finfo(scale.dtype).eps, scale), scale)
 
 
 def to_e4m3(values: Any) -> Any:

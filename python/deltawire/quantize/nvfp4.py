@@ -1,4 +1,4 @@
-"""NVFP4 as NVIDIA's ModelOpt writes it: E2M1 elements, an E4M3 scale for 16 of them, an F32 scale for the tensor."""
+"""NVFP4: E2M1 elements, an E4M3 scale for 16 of them, an F32 scale for the tensor; ModelOpt's, and compressed-tensors'."""
 
 from __future__ import annotations
 
@@ -9,37 +9,24 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
-from deltawire.quantize.numbers import E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
+from deltawire.quantize.hysteresis import Keep
+from deltawire.quantize.numbers import E2M1_HEADROOM, E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
 from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
 
 GROUP = 16
 _LEAST_SCALE = 2.0**-9  # E4M3's smallest
 
 
-@dataclass(frozen=True)
-class Nvfp4(Scheme):
-    """The arithmetic of ModelOpt's `NVFP4QTensor`; that fused modules share an amax is its `preprocess_linear_fusion`."""
+class _OfTwoScales(Scheme):
+    """Groups of a row, and a scale for the tensor, which fused modules share."""
 
-    format: ClassVar[str] = "nvfp4"
+    amax_of: ClassVar[str] = "tensor"
     shares_amax: ClassVar[bool] = True
-
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
-        """`weight`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_scale_2`, F32 []."""
-        scale_2 = amax / constant(E2M1_MAX * E4M3_MAX, amax)
-        groups = weight.unflatten(1, (-1, GROUP)).float()
-        scale = groups.abs().amax(dim=-1, keepdim=True) / (constant(E2M1_MAX, amax) * scale_2)
-        scale = torch.where(scale == 0, constant(1, scale), scale).clamp(_LEAST_SCALE, E4M3_MAX).to(E4M3)
-        scaled = groups / (scale.float() * scale_2)
-        packed = pack_nibbles(to_e2m1(scaled, scaled < 0).flatten(1))
-        return {
-            "weight": Made(packed, (1, 2)),
-            "weight_scale": Made(scale[..., 0], (1, GROUP)),
-            "weight_scale_2": Made(scale_2, None),
-        }
+    headroom: ClassVar[float] = E2M1_HEADROOM
 
     def tile(self) -> tuple[int, int]:
-        """All of it, for `weight_scale_2`."""
-        return 0, 0
+        """A group."""
+        return 1, GROUP
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Whole groups."""
@@ -47,7 +34,54 @@ class Nvfp4(Scheme):
         refuse_remainder(name, shape[1], GROUP, self.format)
 
 
-def refuse_zero(name: str, amax: Any) -> None:
-    """The scale of the tensor would be 0, and those of its groups 0 / 0: ModelOpt writes NaN."""
-    if not bool(amax >= 2.0**-115):
-        raise InvalidArgument(f'tensor "{name}": is all zeros, or nearly so, which nvfp4 has no scale for')
+@dataclass(frozen=True)
+class Nvfp4(_OfTwoScales):
+    """The arithmetic of ModelOpt's `NVFP4QTensor`; that fused modules share an amax is its `preprocess_linear_fusion`."""
+
+    format: ClassVar[str] = "nvfp4"
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+        """`weight`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_scale_2`, F32 []."""
+        scale_2 = keep("weight_scale_2", amax / constant(E2M1_MAX * E4M3_MAX, amax), None)
+        groups = weight.unflatten(1, (-1, GROUP)).float()
+        scale = groups.abs().amax(dim=-1, keepdim=True) / (constant(E2M1_MAX, amax) * scale_2)
+        scale = keep("weight_scale", torch.where(scale == 0, constant(1, scale), scale), (1, GROUP))
+        scale = scale.clamp(_LEAST_SCALE, E4M3_MAX).to(E4M3)
+        return {
+            "weight": Made(_packed(groups / (scale.float() * scale_2)), (1, 2)),
+            "weight_scale": Made(scale[..., 0], (1, GROUP)),
+            "weight_scale_2": Made(scale_2, None),
+        }
+
+    def check_amax(self, name: str, amax: Any) -> None:
+        """Of zeros the scale of the tensor would be 0, and those of its groups 0 / 0: ModelOpt writes NaN."""
+        if not bool(amax >= 2.0**-115):
+            raise InvalidArgument(f'tensor "{name}": is all zeros, or nearly so, which nvfp4 has no scale for')
+
+
+@dataclass(frozen=True)
+class CompressedNvfp4(_OfTwoScales):
+    """`nvfp4-pack-quantized` of compressed-tensors: the scale of the tensor is an inverse, computed in the weights' dtype."""
+
+    format: ClassVar[str] = "compressed-nvfp4"
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+        """`weight_packed`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_global_scale`, F32 [1]."""
+        largest = amax.to(weight.dtype).clamp(torch.finfo(weight.dtype).tiny)
+        inverse = constant(E2M1_MAX * E4M3_MAX, largest) / largest
+        # Of zeros, or nearly so: no scale.
+        inverse = torch.where(inverse.isinf(), constant(1, inverse), inverse).float().reshape(1)
+        inverse = keep("weight_global_scale", inverse, None, inverse=True)
+        groups = weight.unflatten(1, (-1, GROUP))
+        scale = groups.abs().amax(dim=-1, keepdim=True) / constant(E2M1_MAX, weight) * inverse
+        scale = keep("weight_scale", scale, (1, GROUP)).clamp(max=E4M3_MAX).to(E4M3).float()
+        scale = torch.where(scale == 0, constant(0.125, scale), scale)
+        return {
+            "weight_packed": Made(_packed(groups.float() / (scale / inverse)), (1, 2)),
+            "weight_scale": Made(scale[..., 0].to(E4M3), (1, GROUP)),
+            "weight_global_scale": Made(inverse, None),
+        }
+
+
+def _packed(scaled: Any) -> Any:
+    return pack_nibbles(to_e2m1(scaled, scaled < 0).flatten(1))

@@ -13,16 +13,17 @@ from typing import Any
 import torch
 
 from deltawire.errors import InvalidArgument, Unsupported
+from deltawire.quantize.amax import Agreed, Amax
 from deltawire.quantize.blocks import Fp8Blocks, Fp8BlocksOnGpu
 from deltawire.quantize.config import Rules, rules_of
 from deltawire.quantize.formats import FORMATS
 from deltawire.quantize.fp8 import Fp8Block
 from deltawire.quantize.fused import siblings
-from deltawire.quantize.int4 import Int4
+from deltawire.quantize.hysteresis import Keep, Keeping, Old, checked_band
+from deltawire.quantize.integers import Int4, PackedInt8
 from deltawire.quantize.like import Like
 from deltawire.quantize.mx import ExpertsMxFp4
-from deltawire.quantize.nvfp4 import refuse_zero
-from deltawire.quantize.scheme import Made, Scheme, refuse_unbounded
+from deltawire.quantize.scheme import SCALES, Made, Scheme, refuse_unbounded
 
 _DTYPES = {
     "F64": torch.float64,
@@ -32,6 +33,7 @@ _DTYPES = {
     "F8_E4M3": torch.float8_e4m3fn,
     "I64": torch.int64,
     "I32": torch.int32,
+    "I8": torch.int8,
     "U8": torch.uint8,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -86,15 +88,42 @@ class Planned:
 class Quantizer:
     """Turns the tensors of a Hugging Face model into those of a quantised checkpoint, one after the other."""
 
-    def __init__(self, rules: Rules, config: Mapping[str, Any], like: Like | None = None, rounded: str = "BF16") -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        config: Mapping[str, Any],
+        like: Like | None = None,
+        rounded: str = "BF16",
+        hysteresis: float = 0.0,
+    ) -> None:
         """`rounded` is what weights are rounded to before they are quantised; `like` says what must come of it."""
-        self.config, self.rounded = config, rounded
+        self.config, self.rounded, self.hysteresis = config, rounded, checked_band(hysteresis)
         self._rules, self._like = rules, like
+        if self.hysteresis and not any(scheme.keeps_scales for _, scheme in rules.groups):
+            formats = ", ".join(scheme.format for _, scheme in rules.groups)
+            raise InvalidArgument(f"hysteresis: scales of {formats} are powers of two, which stay by themselves; leave it out")
 
     @property
     def settings(self) -> str:
         """All that the bytes depend on: part of a run's identity. Canonical JSON."""
-        return json.dumps({"from": self.rounded, **self._rules.settings()}, sort_keys=True, separators=(",", ":"))
+        own = {"from": self.rounded, **({"hysteresis": self.hysteresis} if self.hysteresis else {})}
+        return json.dumps({**own, **self._rules.settings()}, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether ranks may have to agree on an amax."""
+        return any(scheme.amax_of for _, scheme in self._rules.groups)
+
+    def amaxes(self, shards: Iterable[Shard]) -> list[Amax]:
+        """What other ranks may have to know of these."""
+        found = []
+        for shard in shards:
+            scheme = self._quantising(shard)
+            if scheme is None or not scheme.amax_of or 0 in shard.shape:  # which is refused later
+                continue
+            if _is_cut(shard, scheme) or (scheme.shares_amax and len(siblings(shard.name)) > 1):
+                found.append(self._amax(shard, scheme))
+        return found
 
     def scheme_of(self, name: str) -> Scheme | None:
         """How a tensor of the model is quantised; None: it stays as it is."""
@@ -103,17 +132,24 @@ class Quantizer:
             return None
         return scheme if self._like is None else self._as_there(name, scheme, self._like)
 
-    def quantised(self, shards: Iterable[Shard], beside: Iterable[Shard] = (), constants: bool = True) -> Iterator[Quantised]:
+    def quantised(
+        self,
+        shards: Iterable[Shard],
+        beside: Iterable[Shard] = (),
+        constants: bool = True,
+        agreed: Agreed | None = None,
+        old: Old | None = None,
+    ) -> Iterator[Quantised]:
         """The tensors that the quantised checkpoint has in place of these.
 
-        `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along. A
-        tensor is made when it is asked for; nothing is kept of it.
+        `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along.
+        `agreed` are the amaxes of all ranks, `old` the scales of the version before, for hysteresis. A tensor is made when it is
+        asked for; nothing is kept of it.
         """
         shards = list(shards)
-        known = {shard.name: shard for shard in (*beside, *shards)}
-        amax: dict[str, Any] = {}
+        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, old)
         for shard in shards:
-            yield from self._of(shard, known, amax)
+            yield from self._of(shard, context)
         if constants:
             yield from self._constants({shard.name for shard in shards})
 
@@ -122,6 +158,7 @@ class Quantizer:
         shards: Iterable[Shard],
         beside: Iterable[Shard] = (),
         constants: bool = True,
+        agreed: Agreed | None = None,
         there: Callable[[Any], bool] = lambda device: False,
     ) -> Iterator[Planned]:
         """The same tensors, not made yet. All weights are looked at once: what cannot be quantised is refused here.
@@ -129,31 +166,31 @@ class Quantizer:
         `there` says whether the library works on a GPU's tensors where they are.
         """
         shards = list(shards)
-        known = {shard.name: shard for shard in (*beside, *shards)}
-        amax: dict[str, Any] = {}
+        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, None)
         for shard in shards:
             scheme = self._checked(shard)
-            device, make = shard.tensor.device, partial(self._all_of, shard, known, amax)
+            device, make = shard.tensor.device, partial(self._all_of, shard, context)
             if scheme is None:
                 plain = self._plain(replace(shard, tensor=shard.tensor.to("meta")))
                 same = plain.shard.tensor.dtype == shard.tensor.dtype
                 yield Planned((replace(plain, shard=shard) if same else plain,), device, None if same else make)
                 continue
-            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme)
+            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
             if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
-            if blocks is None:
-                self._largest(shard.name, scheme, known, amax)
+            if blocks is not None:
+                largest, sharing = torch.empty(()), (shard.name,)
+            else:
+                largest, sharing = self._largest(shard, scheme, context)
             weight = torch.empty(shard.tensor.shape, dtype=_DTYPES[self.rounded], device="meta")
-            forms = scheme.made(weight, torch.empty((), device="meta"), shard.shape)
-            sources = tuple(self._sharing(shard.name, scheme, known))
-            yield Planned(tuple(self._placed(shard, forms, known, sources)), device, make, blocks)
+            forms = scheme.made(weight, largest.to("meta"), shard.shape, Keep())
+            yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)
         if constants:
             for one in self._constants({shard.name for shard in shards}):
                 yield Planned((one,), one.shard.tensor.device, None)
 
-    def _all_of(self, shard: Shard, known: Mapping[str, Shard], amax: dict[str, Any]) -> tuple[Quantised, ...]:
-        return tuple(self._of(shard, known, amax))
+    def _all_of(self, shard: Shard, context: _Context) -> tuple[Quantised, ...]:
+        return tuple(self._of(shard, context))
 
     def _constants(self, made: set[str]) -> Iterator[Quantised]:
         if self._like is None:
@@ -162,83 +199,103 @@ class Quantizer:
             if name not in made:
                 yield Quantised(Shard.whole(name, tensor), _NAMES.get(tensor.dtype), ())
 
-    def _of(self, shard: Shard, known: Mapping[str, Shard], amax: dict[str, Any]) -> Iterator[Quantised]:
+    def _of(self, shard: Shard, context: _Context) -> Iterator[Quantised]:
         scheme = self._checked(shard)
         if scheme is None:
             yield self._plain(shard)
             return
-        blocks = self._blocks(shard, scheme)
+        blocks = self._blocks(shard, scheme, context)
         if blocks is not None:
             assert isinstance(scheme, Fp8Block)
+            sharing: tuple[str, ...] = (shard.name,)
             made: Mapping[str, Made] = {
                 "weight": Made(blocks.elements(), (1, 1)),
                 "weight_scale_inv": Made(blocks.scales(), scheme.block),
             }
         else:
-            largest = self._largest(shard.name, scheme, known, amax)
-            made = scheme.made(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape)
-        for one in self._placed(shard, made, known, tuple(self._sharing(shard.name, scheme, known))):
+            largest, sharing = self._largest(shard, scheme, context)
+            keep = self._keep(shard, scheme, context.old)
+            made = scheme.made(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape, keep)
+        for one in self._placed(shard, made, context, sharing):
             _refuse_infinite(one.shard, shard.name)
             yield one
 
-    def _blocks(self, shard: Shard, scheme: Scheme) -> Fp8Blocks | None:
-        """What the library quantises itself."""
-        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu":
+    def _blocks(self, shard: Shard, scheme: Scheme, context: _Context) -> Fp8Blocks | None:
+        """What the library quantises itself; old scales are not known to it."""
+        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu" or context.old is not None:
             return None
         return Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
 
-    def _sharing(self, name: str, scheme: Scheme, known: Mapping[str, Shard]) -> list[str]:
-        if not scheme.shares_amax:
-            return [name]
-        return [other for other in siblings(name) if other in known and self.scheme_of(other) == scheme]
-
-    def _largest(self, name: str, scheme: Scheme, known: Mapping[str, Shard], amax: dict[str, Any]) -> Any:
-        """Of all that shares a scale."""
-        sharing = self._sharing(name, scheme, known)
-        for other in sharing:
-            if other not in amax:
-                amax[other] = self._amax(known[other])
-        device = known[name].tensor.device
-        largest = torch.stack([amax[other].to(device) for other in sharing]).amax()
-        if scheme.shares_amax:
-            refuse_zero(name, largest)
-        return largest
-
-    def _placed(
-        self, shard: Shard, made: Mapping[str, Made], known: Mapping[str, Shard], sources: tuple[str, ...]
-    ) -> Iterator[Quantised]:
+    def _placed(self, shard: Shard, made: Mapping[str, Made], context: _Context, sharing: tuple[str, ...]) -> Iterator[Quantised]:
         """What was made of a shard, with names and places that are as they must be."""
         for suffix, one in made.items():
-            placed = _placed(shard, suffix, one)
-            if placed is None:
+            placed, brings = _placed(shard, suffix, one)
+            if context.old is not None and suffix in SCALES:
+                context.old.use(placed.name, placed.tensor, placed.shape, placed.offset)
+            if not brings:
                 continue
-            if placed.name != shard.name and placed.name in known:
+            if placed.name != shard.name and placed.name in context.known:
                 raise InvalidArgument(f'tensor "{placed.name}": is there before "{shard.name}" is quantised')
             self._check_made(placed, shard.name)
-            yield Quantised(placed, _NAMES[placed.tensor.dtype], sources)
+            yield Quantised(placed, _NAMES[placed.tensor.dtype], sharing)
 
     def _checked(self, shard: Shard) -> Scheme | None:
         """How it is quantised, if it can be; None: it stays as it is."""
         name = shard.name
-        scheme = self.scheme_of(name)
-        # Norms and biases of a module that is quantised; a router's vector.
-        if scheme is None or not shard.tensor.is_floating_point() or (len(shard.shape) < 2):
+        scheme = self._quantising(shard)
+        if scheme is None:
             return None
         if shard.tensor.element_size() == 1:
             raise InvalidArgument(f'tensor "{name}": is {_NAMES.get(shard.tensor.dtype)}, quantised already')
         if 0 in shard.shape:
             raise InvalidArgument(f'tensor "{name}": is {list(shard.shape)}, without an element to quantise')
         scheme.check(name, shard.shape)
-        self._check_cut(shard, scheme)
+        _check_cut(shard, scheme)
         return scheme
+
+    def _quantising(self, shard: Shard) -> Scheme | None:
+        """None: it stays as it is, as norms and biases of a module that is quantised do, or a router's vector."""
+        if not shard.tensor.is_floating_point() or len(shard.shape) < 2:
+            return None
+        return self.scheme_of(shard.name)
+
+    def _largest(self, shard: Shard, scheme: Scheme, context: _Context) -> tuple[Any, tuple[str, ...]]:
+        """The amax that its scale is of, and the names of all that it depends on; none: also on what others hold."""
+        names = siblings(shard.name) if scheme.shares_amax else [shard.name]
+        agreed = context.agreed
+        here = [name for name in names if name in context.known and self.scheme_of(name) == scheme]
+        for name in here:
+            if name not in context.amaxes:
+                context.amaxes[name] = self._amax(context.known[name], scheme)
+        if agreed is None and scheme.amax_of and _is_cut(shard, scheme):
+            what = "all of it" if scheme.amax_of == "tensor" else "all of a row"
+            raise InvalidArgument(
+                f'tensor "{shard.name}": this rank holds a shard, and a scale of {scheme.format} is of {what}; '
+                "ranks of a torch process group agree on it, ranks=dw.Ranks(group=...)"
+            )
+        told = [amax for name in names for amax in (agreed or {}).get(name, ()) if self.scheme_of(name) == scheme]
+        largest = context.amaxes[shard.name].values
+        for other in [context.amaxes[name] for name in here] + told:
+            largest = other.over(largest, context.amaxes[shard.name].first_row)
+        scheme.check_amax(shard.name, largest)
+        return largest, () if told else tuple(here)
+
+    def _keep(self, shard: Shard, scheme: Scheme, old: Old | None) -> Keep:
+        if old is None or not self.hysteresis or not scheme.keeps_scales:
+            return Keep()
+        module = _module(shard.name)
+        extent = tuple(shard.tensor.shape)
+        return Keeping(lambda suffix: old.find(f"{module}.{suffix}"), self.hysteresis, scheme.headroom, shard.offset, extent)
 
     def _rounded(self, tensor: Any) -> Any:
         return tensor.detach().to(_DTYPES[self.rounded])
 
-    def _amax(self, shard: Shard) -> Any:
-        amax = self._rounded(shard.tensor).abs().amax().float()
-        refuse_unbounded(shard.name, amax)
-        return amax
+    def _amax(self, shard: Shard, scheme: Scheme) -> Amax:
+        sizes = self._rounded(shard.tensor).abs()
+        by_rows = scheme.amax_of == "row" and sizes.dim() == 2
+        values = (sizes.amax(dim=1, keepdim=True) if by_rows else sizes.amax()).float()
+        refuse_unbounded(shard.name, values)
+        return Amax(shard.name, shard.offset[0] if by_rows else 0, values)
 
     def _plain(self, shard: Shard) -> Quantised:
         """What is not quantised: as it is, or as the checkpoint has it."""
@@ -260,7 +317,7 @@ class Quantizer:
         if spec is not None and spec.dtype in ("F64", "F32", "F16", "BF16"):
             return None
         shape = like.tensors.get(_module(name) + ".weight_shape")
-        if isinstance(scheme, Int4) and shape is not None:
+        if isinstance(scheme, (Int4, PackedInt8)) and shape is not None:
             return replace(scheme, shape_dtype=shape.dtype)
         return scheme
 
@@ -279,32 +336,31 @@ class Quantizer:
                 f'"{source}" makes {made[0]} {list(made[1])}'
             )
 
-    def _check_cut(self, shard: Shard, scheme: Scheme) -> None:
-        """A shard must hold all that a scale is of."""
-        if shard.is_whole:
-            return
-        for size, begin, extent, tile in zip(shard.shape, shard.offset, shard.tensor.shape, scheme.tile(), strict=True):
-            end = begin + extent
-            whole = begin == 0 and end == size
-            if whole or (tile != 0 and begin % tile == 0 and (end % tile == 0 or end == size)):
-                continue
-            what = "all of it" if tile == 0 else f"{tile} at a time"
-            raise InvalidArgument(
-                f'tensor "{shard.name}": this shard holds {begin} to {end} of {size}, and a scale of {scheme.format} is of {what}'
-            )
+
+@dataclass(frozen=True)
+class _Context:
+    """Of one call of `quantised` or `planned`."""
+
+    known: Mapping[str, Shard]
+    amaxes: dict[str, Amax]
+    """Of those of them that were asked for."""
+    agreed: Agreed | None
+    old: Old | None
 
 
-def quantizer_of(spec: Any, rounded: str = "BF16") -> Quantizer:
+def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Quantizer:
     """From what `Publisher` takes: a quantised checkpoint's folder, its `quantization_config`, or a format's name."""
     if isinstance(spec, Quantizer):
+        if hysteresis not in (0, spec.hysteresis):
+            raise InvalidArgument(f"hysteresis: {hysteresis}, and the quantiser that was given has {spec.hysteresis}")
         return spec
     if isinstance(spec, Mapping):
-        return Quantizer(rules_of(spec), spec, rounded=rounded)
+        return Quantizer(rules_of(spec), spec, None, rounded, hysteresis)
     if isinstance(spec, str) and spec in FORMATS:
-        return Quantizer(rules_of(FORMATS[spec]), FORMATS[spec], rounded=rounded)
+        return Quantizer(rules_of(FORMATS[spec]), FORMATS[spec], None, rounded, hysteresis)
     if isinstance(spec, (str, os.PathLike)) and os.path.isdir(spec):
         like = Like.open(spec)
-        return Quantizer(rules_of(like.config), like.config, like, rounded)
+        return Quantizer(rules_of(like.config), like.config, like, rounded, hysteresis)
     if isinstance(spec, (str, os.PathLike)):
         raise InvalidArgument(f"quantize: {os.fspath(spec)!r} is no folder, and no format; formats are {', '.join(FORMATS)}")
     raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
@@ -321,16 +377,39 @@ def _module(name: str) -> str:
     return name.removesuffix(".weight")
 
 
-def _placed(shard: Shard, suffix: str, made: Made) -> Shard | None:
-    """What was made of a shard, in its place; None: another shard brings it."""
+def _placed(shard: Shard, suffix: str, made: Made) -> tuple[Shard, bool]:
+    """What was made of a shard, in its place, and whether this shard brings it: of several that know it, the first does."""
     name = _module(shard.name) + (suffix if suffix.startswith("_") else "." + suffix)
     tensor = made.tensor
     if shard.is_whole:
-        return Shard.whole(name, tensor)
+        return Shard.whole(name, tensor), True
     if made.per is None:
-        return None if any(shard.offset) else Shard.whole(name, tensor)
+        return Shard.whole(name, tensor), not any(shard.offset)
     shape, offset = [], []
     for size, begin, per in zip(shard.shape, shard.offset, made.per, strict=True):
         shape.append(1 if per == 0 else math.ceil(size / per))
         offset.append(0 if per == 0 else begin // per)
-    return Shard(name, tensor, tuple(shape), tuple(offset))
+    brings = not any(begin and per == 0 for begin, per in zip(shard.offset, made.per, strict=True))
+    return Shard(name, tensor, tuple(shape), tuple(offset)), brings
+
+
+def _is_cut(shard: Shard, scheme: Scheme) -> bool:
+    """Whether an amax that it needs is also of what this shard does not hold."""
+    if scheme.amax_of == "row" and len(shard.shape) == 2:
+        return bool(shard.tensor.shape[1] != shard.shape[1])
+    return not shard.is_whole
+
+
+def _check_cut(shard: Shard, scheme: Scheme) -> None:
+    """A shard must hold all that a scale is of, but for what ranks agree on."""
+    if shard.is_whole:
+        return
+    for size, begin, extent, tile in zip(shard.shape, shard.offset, shard.tensor.shape, scheme.tile(), strict=True):
+        end = begin + extent
+        whole = begin == 0 and end == size
+        if whole or (tile != 0 and begin % tile == 0 and (end % tile == 0 or end == size)):
+            continue
+        what = "all of it" if tile == 0 else f"{tile} at a time"
+        raise InvalidArgument(
+            f'tensor "{shard.name}": this shard holds {begin} to {end} of {size}, and a scale of {scheme.format} is of {what}'
+        )

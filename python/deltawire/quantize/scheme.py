@@ -9,6 +9,10 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
+from deltawire.quantize.hysteresis import Keep
+
+SCALES = ("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_global_scale")
+"""What names of scales end with."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +33,31 @@ class Scheme:
     shares_amax: ClassVar[bool] = False
     """Modules that engines fuse into one (gate and up; q, k and v) have one scale: that of the largest of their weights."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    amax_of: ClassVar[str] = ""
+    """What `amax` is of: "tensor", or "row". Where ranks hold parts of that, they must agree on it. Empty: it does not matter."""
+    headroom: ClassVar[float] = 0.0
+    """By how much of a scale the needed one may be larger, so that nothing is off by more than half a step."""
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """The tensors by what their names end with, in place of `weight`.
 
-        `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest size of all that shares it, in F32.
-        `shape` is the whole tensor's, if the weight is a shard of it.
+        `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest size of all that shares it, in
+        F32: [], or [M, 1] for rows. `shape` is the whole tensor's, if the weight is a shard of it. `keep` has the last word on
+        scales.
         """
         raise NotImplementedError
 
     def tile(self) -> tuple[int, ...]:
         """Rows and columns that shards may not cut through; 0: all of them."""
         raise NotImplementedError
+
+    @property
+    def keeps_scales(self) -> bool:
+        """Whether hysteresis makes sense: not where scales are powers of two, which stay by themselves."""
+        return True
+
+    def check_amax(self, name: str, amax: Any) -> None:
+        """Refuse one that it has no scale for."""
 
     def settings(self) -> dict[str, Any]:
         """All that its bytes depend on, for JSON."""
@@ -59,5 +77,5 @@ def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:
 
 def refuse_unbounded(name: str, amax: Any) -> None:
     """NaN and infinities have no scale; reference libraries write garbage or NaN for them, each another."""
-    if not bool(torch.isfinite(amax)):
+    if not bool(torch.isfinite(amax).all()):
         raise InvalidArgument(f'tensor "{name}": holds NaN or an infinity, and cannot be quantised')

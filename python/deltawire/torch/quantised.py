@@ -5,30 +5,52 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from deltawire import _core
 from deltawire.errors import InvalidArgument
+from deltawire.quantize.amax import Agreed
 from deltawire.quantize.quantizer import Planned, Quantised, Quantizer, Shard
 from deltawire.tensors import Tensor, readable
 from deltawire.torch.shards import Piece
+
+if TYPE_CHECKING:
+    from deltawire.torch.old_scales import OldScales
 
 WINDOW_BYTES = 256 << 20
 _LEAST_KEPT = 4  # tensors are hashed while others are put, and these are read in pieces
 
 
-def quantised(quantizer: Quantizer, pieces: list[Piece], held: list[Piece], first: bool) -> Iterator[Quantised]:
-    """What is to be published in place of `pieces`; `held` is all that this rank has, `first` whether it is rank 0."""
-    return quantizer.quantised(map(shard_of, pieces), beside=map(shard_of, held), constants=first)
+def quantised(
+    quantizer: Quantizer,
+    pieces: list[Piece],
+    held: list[Piece],
+    first: bool,
+    agreed: Agreed | None = None,
+    old: OldScales | None = None,
+) -> Iterator[Quantised]:
+    """What is to be published in place of `pieces`; `held` is all that this rank has, `first` whether it is rank 0.
+
+    `agreed`: see `agreed_amaxes`. `old`: for hysteresis.
+    """
+    shards, beside = map(shard_of, pieces), map(shard_of, held)
+    if old is not None:
+        old.begin()
+    return quantizer.quantised(shards, beside, first, agreed, old)
 
 
 def planned(
-    quantizer: Quantizer, pieces: list[Piece], held: list[Piece], first: bool, there: Callable[[Any], bool]
+    quantizer: Quantizer,
+    pieces: list[Piece],
+    held: list[Piece],
+    first: bool,
+    agreed: Agreed | None,
+    there: Callable[[Any], bool],
 ) -> Iterator[Planned]:
     """The same, not made yet. `there`: the library works on tensors of that device where they are."""
-    return quantizer.planned(map(shard_of, pieces), beside=map(shard_of, held), constants=first, there=there)
+    return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there)
 
 
 class Window:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
-from deltawire.errors import Cancelled, Error, InvalidArgument
+from deltawire.errors import Cancelled, Error, InvalidArgument, Unavailable
 from deltawire.torch.shards import Form, is_sharded
 
 Result = TypeVar("Result")
@@ -61,7 +61,11 @@ class Ranks:
     def tell(self, words: Any) -> list[Any]:
         """What all ranks say, this one too, by rank."""
         heard: list[Any] = [None] * self.world
-        dist.all_gather_object(heard, words, group=self._group)
+        try:
+            dist.all_gather_object(heard, words, group=self._group)
+        except RuntimeError as error:  # as torch says it: a rank that ended, or its group's time-out
+            first = str(error).strip().split("\n")[0]
+            raise Unavailable(f"rank {self.rank} of {self.world}: another rank does not answer: {first}") from error
         return heard
 
 

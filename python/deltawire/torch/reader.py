@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from deltawire.torch.tracker import Tracker
 from deltawire.torch.untouched import Untouched
 
 if TYPE_CHECKING:
+    from deltawire.quantize.amax import Agreed
     from deltawire.quantize.quantizer import Quantised, Quantizer
+    from deltawire.torch.old_scales import OldScales
 
 
 class TorchReader(Reader):
@@ -36,9 +39,11 @@ class TorchReader(Reader):
         tracker: Tracker | None,
         on_host: bool,
         quantizer: Quantizer | None = None,
+        store: Any = None,
     ) -> None:
         self._choice = choice
         self._quantizer = quantizer
+        self._old = _old_scales(quantizer, store)
         self._on_host = on_host
         self._ranks = ranks_of(source, ranks.group) if ranks.world is None else None
         if self._ranks is not None:
@@ -53,11 +58,12 @@ class TorchReader(Reader):
         """This rank's part of the model as it is now; a failure of one rank is raised by all."""
         if self._ranks is None:
             pieces = self._pieces(source)
-            return self._tensors(pieces, pieces)
+            return self._tensors(pieces, pieces, None)
         pieces = self._ranks.all_or_none(lambda: self._pieces(source))
         own = self._ranks.share_out([piece.form for piece in pieces])
         self.step = self._ranks.step
-        return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces))
+        agreed = self._agreed(pieces)
+        return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces, agreed))
 
     def compare(self, source: Source, checkpoint: str) -> str:
         """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
@@ -66,16 +72,20 @@ class TorchReader(Reader):
         from deltawire.torch.quantised import quantised
 
         pieces = self._pieces(source)
-        made = quantised(self._quantizer, pieces, pieces, first=False)
+        made = quantised(self._quantizer, pieces, pieces, False, self._agreed(pieces))
         return words_of(differences(made, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> None:
         """What `read` gave last is the newest version."""
         self._untouched.published()
+        if self._old is not None:
+            self._old.published()
 
     def failed(self) -> None:
         """It is not, or nobody knows."""
         self._untouched.forget()
+        if self._old is not None:
+            self._old.forget()
 
     def _pieces(self, source: Source) -> list[Piece]:
         found = (piece_of(name, value) for name, value in chosen_tensors(source, self._choice))
@@ -88,12 +98,19 @@ class TorchReader(Reader):
                 )
         return pieces
 
-    def _tensors(self, pieces: list[Piece], held: list[Piece]) -> list[_core.Tensor]:
-        """What is to be published of `pieces`; `held` is all that this rank has."""
+    def _agreed(self, pieces: list[Piece]) -> Agreed | None:
+        if self._quantizer is None:
+            return None
+        from deltawire.torch.agreed import agreed_amaxes
+
+        return agreed_amaxes(self._quantizer, pieces, self._ranks)
+
+    def _tensors(self, pieces: list[Piece], held: list[Piece], agreed: Agreed | None) -> list[_core.Tensor]:
+        """What is to be published of `pieces`; `held` is all that this rank has, `agreed` what all ranks know."""
         if self._home is None:
             self._home = home_of(piece.local for piece in pieces)
         if self._quantizer is not None:
-            return self._quantised(self._quantizer, pieces, held)
+            return self._quantised(self._quantizer, pieces, held, agreed)
         wait_for_current_stream(self._home, self.cuda_stream)
         tensors = readable((piece.name, self._tensor(piece)) for piece in pieces)
         untouched = self._untouched.find(pieces)
@@ -101,24 +118,25 @@ class TorchReader(Reader):
             tensor.unchanged = piece.form in untouched
         return tensors
 
-    def _quantised(self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece]) -> list[_core.Tensor]:
-        """The tensors of the quantised checkpoint, made as the library reads them."""
-        from deltawire.torch.quantised import Window, boxed, planned, publishable
+    def _quantised(
+        self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece], agreed: Agreed | None
+    ) -> list[_core.Tensor]:
+        """The tensors of the quantised checkpoint, made as the library reads them; at once where old scales matter."""
+        from deltawire.torch.quantised import Window, planned, publishable, quantised
 
-        window = Window()
         tensors: list[_core.Tensor] = []
         sources: list[tuple[str, ...]] = []
-
-        def there(device: Any) -> bool:
-            return stays_there(device, self._on_host, self._home)
-
-        for key, plan in enumerate(planned(quantizer, pieces, held, self.rank == 0, there)):
-            sources += [form.sources for form in plan.forms]
-            if plan.make is not None:
-                tensors += publishable(plan, key, window, self._reachable, there(plan.device))
-                continue
-            named = ((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in plan.forms)
-            tensors += readable(named)
+        if self._old is not None:
+            made = list(quantised(quantizer, pieces, held, self.rank == 0, agreed, self._old))
+            tensors, sources = self._there(made), [one.sources for one in made]
+        else:
+            window = Window()
+            for key, plan in enumerate(planned(quantizer, pieces, held, self.rank == 0, agreed, self._stays)):
+                sources += [form.sources for form in plan.forms]
+                if plan.make is None:
+                    tensors += self._there(plan.forms)
+                else:
+                    tensors += publishable(plan, key, window, self._reachable, self._stays(plan.device))
         if self._home is not None:  # they are made by other threads, and on other streams
             torch.cuda.current_stream(self._home).synchronize()
         untouched = self._untouched.find(held)
@@ -126,6 +144,15 @@ class TorchReader(Reader):
         for tensor, of in zip(tensors, sources, strict=True):
             tensor.unchanged = bool(of) and touched.isdisjoint(of)
         return tensors
+
+    def _there(self, made: Iterable[Quantised]) -> list[_core.Tensor]:
+        """For the library: what is made already."""
+        from deltawire.torch.quantised import boxed
+
+        return readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in made)
+
+    def _stays(self, device: Any) -> bool:
+        return stays_there(device, self._on_host, self._home)
 
     def _reachable(self, made: Quantised) -> Any:
         dtype = self._choice.cast if made.dtype is None else None
@@ -138,3 +165,11 @@ class TorchReader(Reader):
         if is_sharded(piece.whole) and not piece.form.whole:
             local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
         return cast(local, dtype)
+
+
+def _old_scales(quantizer: Quantizer | None, store: Any) -> OldScales | None:
+    if quantizer is None or not quantizer.hysteresis:
+        return None
+    from deltawire.torch.old_scales import OldScales
+
+    return OldScales(store)

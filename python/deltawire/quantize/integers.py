@@ -1,0 +1,130 @@
+"""INT4 and INT8 of compressed-tensors, with everything computed in the dtype of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from deltawire.quantize.hysteresis import Keep
+from deltawire.quantize.numbers import constant, or_eps, pack_nibbles
+from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
+
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class _Packed(Scheme):
+    """`pack-quantized`: groups of a row share a scale and, unless symmetric, a zero point; codes lie in words of 32 bits."""
+
+    bits: ClassVar[int]
+
+    group: int = 128
+    """0: a row."""
+    symmetric: bool = True
+    shape_dtype: str = "I64"
+    """Of `weight_shape`: I64 as the library writes it, I32 in Kimi's checkpoints."""
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+        """`weight_packed`, I32 [M, N / 8 or 4]; `weight_scale`, [M, N / group]; `weight_shape`; `weight_zero_point`, by rows."""
+        lowest, highest = _range(self.bits)
+        groups = weight.unflatten(1, (-1, self.group or weight.shape[1]))
+        low, high = groups.amin(dim=-1).clamp(max=0), groups.amax(dim=-1).clamp(min=0)
+        largest = torch.maximum(low.abs(), high) if self.symmetric else high - low
+        scale = largest / constant((highest - lowest) / (2 if self.symmetric else 1), low)
+        empty, scale = scale == 0, keep("weight_scale", or_eps(scale), (1, self.group))
+        scaled = groups / scale[..., None]
+        zero_point = None if self.symmetric else _zero_point(low, scale, empty, self.bits)
+        if zero_point is not None:
+            scaled += zero_point[..., None].to(scaled.dtype)
+        codes = scaled.clamp(lowest, highest).round().to(torch.int8).flatten(1)
+        dtype = torch.int32 if self.shape_dtype == "I32" else torch.int64
+        made = {
+            "weight_packed": Made(_words(codes, self.bits), (1, self._in_word)),
+            "weight_scale": Made(scale, (1, self.group)),
+            "weight_shape": Made(torch.tensor(shape, dtype=dtype, device=weight.device), None),
+        }
+        if zero_point is not None:
+            packed = _words(zero_point.to(torch.int8).T, self.bits).T.contiguous()
+            made["weight_zero_point"] = Made(packed, (self._in_word, self.group))
+        return made
+
+    def tile(self) -> tuple[int, int]:
+        """A group, and a word of zero points."""
+        columns = self.group if self.group % self._in_word == 0 else self.group * self._in_word
+        return 1 if self.symmetric else self._in_word, columns
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Whole groups."""
+        super().check(name, shape)
+        refuse_remainder(name, shape[1], self.group or 1, self.format)
+
+    @property
+    def _in_word(self) -> int:
+        return _WORD_BITS // self.bits
+
+
+@dataclass(frozen=True)
+class Int4(_Packed):
+    """Eight codes in a word."""
+
+    format: ClassVar[str] = "int4"
+    bits: ClassVar[int] = 4
+
+
+@dataclass(frozen=True)
+class PackedInt8(_Packed):
+    """Four codes in a word, for engines that compute in BF16 (W8A16)."""
+
+    format: ClassVar[str] = "int8-packed"
+    bits: ClassVar[int] = 8
+
+
+@dataclass(frozen=True)
+class Int8(Scheme):
+    """`int-quantized`: a code in a byte, and a scale for each row or for the tensor, for engines that compute in INT8 (W8A8)."""
+
+    format: ClassVar[str] = "int8"
+
+    strategy: str = "channel"
+    """"tensor" or "channel"."""
+
+    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+        """`weight` in I8, `weight_scale` in the weights' dtype, [M, 1] or [1]."""
+        lowest, highest = _range(8)
+        by_rows = self.strategy == "channel"
+        per = (1, 0) if by_rows else None
+        largest = (amax if by_rows else amax.reshape(1)).to(weight.dtype)
+        scale = keep("weight_scale", or_eps(largest / constant((highest - lowest) / 2, weight)), per)
+        codes = (weight / scale).clamp(lowest, highest).round().to(torch.int8)
+        return {"weight": Made(codes, (1, 1)), "weight_scale": Made(scale, per)}
+
+    def tile(self) -> tuple[int, int]:
+        """Any element."""
+        return 1, 1
+
+    @property
+    def amax_of(self) -> str:  # type: ignore[override]
+        """What a scale is of."""
+        return "row" if self.strategy == "channel" else "tensor"
+
+
+def _range(bits: int) -> tuple[int, int]:
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+def _zero_point(low: Any, scale: Any, empty: Any, bits: int) -> Any:
+    lowest, highest = _range(bits)
+    scale = torch.where(empty, constant(0, scale), scale)
+    # Of a group of zeros it is 0 / 0; as an integer that is 0, in the library too.
+    return (constant(lowest, low) - low / scale).clamp(lowest, highest).nan_to_num(0).round()
+
+
+def _words(codes: Any, bits: int) -> Any:
+    """Codes of a row in words, the first one lowest; what the last word lacks is 0."""
+    codes = (codes.to(torch.int16) - _range(bits)[0]).to(torch.uint8)
+    codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % (_WORD_BITS // bits)))
+    packed = pack_nibbles(codes) if bits == 4 else codes
+    return packed.contiguous().flatten().view(torch.int32).unflatten(0, (codes.shape[0], -1))

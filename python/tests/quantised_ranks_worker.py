@@ -1,0 +1,119 @@
+"""One rank of the sharded trainers of test_quantize_ranks.py: torchrun ... quantised_ranks_worker.py FOLDER CASE..."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ranks_worker import FOLDER, LAST, QUICK, RANK, WORLD, failure_of, same, whole
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch_states import state_bits
+
+import deltawire as dw
+from deltawire.quantize import quantize
+
+
+def attention(step: int) -> dict[str, torch.Tensor]:
+    """Modules that share a scale: q in rows of all ranks, k, the largest, whole on the last rank alone, v in columns."""
+    torch.manual_seed(step)
+    mesh = init_device_mesh("cpu", (WORLD,))
+    full = {part: (torch.randn(16, 64) * size).bfloat16() for part, size in (("q", 1), ("k", 3), ("v", 2), ("o", 1))}
+    names = {part: f"layers.0.self_attn.{part}_proj.weight" for part in full}
+    held = {
+        names["q"]: distribute_tensor(full["q"], mesh, [Shard(0)]),
+        names["v"]: distribute_tensor(full["v"], mesh, [Shard(1)]),
+    }
+    held[names["o"]] = distribute_tensor(full["o"], mesh, [Shard(1)])
+    if LAST:
+        held[names["k"]] = full["k"]
+    return held
+
+
+def quantised_together() -> None:
+    """Scales of what several ranks hold are those of the whole tensors, and of fused modules wherever they are."""
+    for format in "nvfp4", "compressed-nvfp4", "fp8-tensor", "compressed-fp8-tensor", "fp8-channel", "int8-channel":
+        store = FOLDER / f"together-{format}"
+        publisher = dw.Publisher(str(store), attention(0), quantize=format, **QUICK)
+        for step in range(2):
+            held = attention(step)
+            assert publisher.publish(held).number == step
+            full = whole(held)
+            full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)
+            if RANK == 0:
+                same(store, dict(quantize(full, format)), step)
+        publisher.close()
+
+
+def quantised_with_hysteresis() -> None:
+    """Each rank keeps the scales of its own boxes; a publisher that begins anew makes the same bytes."""
+    stores = [FOLDER / f"hysteresis-{name}" for name in ("on", "again")]
+    on = dw.Publisher(str(stores[0]), attention(0), quantize="fp8-channel", hysteresis=0.03, **QUICK)
+    before: dict[str, torch.Tensor] = {}
+    for step in range(3):
+        held = {name: tensor + step * tensor.abs() * 2.0**-7 for name, tensor in attention(0).items()}
+        on.publish(held)
+        with dw.Publisher(str(stores[1]), held, quantize="fp8-channel", hysteresis=0.03, **QUICK) as again:
+            again.publish()
+        full = whole(held)
+        full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)
+        before = dict(quantize(full, "fp8-channel", hysteresis=0.03, previous=before))
+        if RANK == 0:
+            for store in stores:
+                same(store, before, step)
+        dist.barrier()
+    assert state_bits(before) != state_bits(dict(quantize(full, "fp8-channel")))
+
+
+def a_rank_with_nan_is_named() -> None:
+    held = attention(0)
+    if LAST:
+        held["layers.0.self_attn.k_proj.weight"][3, 3] = float("nan")
+    publisher = dw.Publisher(str(FOLDER / "nan"), held, quantize="nvfp4", **QUICK)
+    failure = str(failure_of(publisher.publish))
+    assert "k_proj.weight" in failure, failure
+    assert "holds NaN" in failure, failure
+    assert LAST or f"rank {WORLD - 1}" in failure, failure
+    assert publisher.publish(attention(0)).number == 0
+
+
+def gathered(words: Any) -> list[Any]:
+    heard: list[Any] = [None] * WORLD
+    dist.all_gather_object(heard, words)
+    return heard
+
+
+def a_rank_that_died_is_told() -> None:
+    """The last rank ends without a word when the others want to agree: a clear failure, long before the time-out."""
+    publisher = dw.Publisher(str(FOLDER / "died"), attention(0), quantize="nvfp4", **QUICK)
+    publisher.publish()
+    held = attention(1)
+    if LAST:
+        os._exit(0)
+    failure = failure_of(lambda: publisher.publish(held))
+    assert isinstance(failure, dw.Unavailable), failure
+    assert "another rank does not answer" in str(failure)
+    assert dw.Chain(str(FOLDER / "died")).head == 0
+    if RANK == 0:
+        print("passed: a_rank_that_died_is_told", flush=True)
+    os._exit(0)  # the group is gone
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for case in sys.argv[2:]:
+        run: Callable[[], None] = globals()[case]
+        run()
+        dist.barrier()
+        if RANK == 0:
+            print(f"passed: {case}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
