@@ -145,7 +145,9 @@ void bind_hub(nb::module_& module) {
       .def("members",
            [](HubHandle& self) {
              std::vector<std::tuple<uint64_t, std::string, nb::bytes, std::string>> infos;
-             for (const MemberInfo& info : shared(self)->members()) {
+             const auto hub = shared(self);
+             // The hub's thread may have its lock, and log who went: that takes the GIL.
+             for (const MemberInfo& info : without_gil([&] { return hub->members(); })) {
                infos.emplace_back(info.id, info.name, as_bytes(info.hello), info.from);
              }
              return infos;

@@ -265,8 +265,9 @@ def test_a_version_that_comes_to_one_worker_alone_is_dropped(tmp_path: Path, mon
         served.assert_serves(trainer.tensors)
 
 
-def test_a_trainer_that_is_gone_is_named_and_comes_back(tmp_path: Path) -> None:
-    with running(tmp_path) as (trainer, served):
+@pytest.mark.parametrize("backend", ["tcp", "gloo"])
+def test_a_trainer_that_is_gone_is_named_and_comes_back(tmp_path: Path, backend: str) -> None:
+    with running(tmp_path, backend) as (trainer, served):
         begin(trainer, served)
         before = trainer.tensors
         trainer.close()
@@ -274,7 +275,7 @@ def test_a_trainer_that_is_gone_is_named_and_comes_back(tmp_path: Path) -> None:
         assert str(trainer.port) in served.call("status")[0]["ok"]["host_error"]
         assert served.call("update") == [{"ok": 0}] * 2
         served.assert_serves(before)
-        again = Trainer(changed(before, 5), "tcp", trainer.port)
+        again = Trainer(changed(before, 5), backend, trainer.port)
         try:
             assert [(one.version, one.errors) for one in again.publish()] == [(1, {})] * 2  # its numbers go on
             served.wait_for(1)
