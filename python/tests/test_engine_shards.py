@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -309,6 +311,51 @@ def test_a_trainer_rank_that_dies_in_a_version(tmp_path: Path, monkeypatch: pyte
         wait_until(lambda: all(said["ok"]["staged"] for said in served.call("status")))
         assert all("ok" in said for said in served.call("update"))
         served.assert_serves(trainer.tensors)
+
+
+def cut(member: carriers.Member) -> None:
+    """Its connection ends without a word."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if "%s:%d" % one.getsockname()[:2] == member.address:
+                    one.shutdown(socket.SHUT_RDWR)
+        except (OSError, TypeError):  # another kind of descriptor
+            continue
+    wait_until(lambda: member.lost)
+
+
+def test_a_trainer_rank_that_loses_its_connection_joins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path) as (trainer, served):
+        rank: Any = trainer.ranks[1]
+        enter = rank._enter
+
+        def enter_and_lose(words: Any) -> None:
+            enter(words)
+            monkeypatch.undo()  # once
+            cut(rank._member)
+
+        monkeypatch.setattr(rank, "_enter", enter_and_lose)
+        begin(trainer, served)
+        trainer.step(1)
+        assert [(one.version, one.errors) for one in trainer.publish()] == [(1, {})] * 2
+        served.wait_for(1)
+        assert served.call("update") == [{"ok": 1}] * 2
+        served.assert_serves(trainer.tensors)
+
+
+def test_a_worker_that_leaves_while_the_group_is_made_is_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path) as (trainer, served):
+        link: Any = served.members[1]._host
+        enter = link._enter
+
+        def enter_and_leave(words: Any, worker: Any) -> None:
+            enter(words, worker)
+            monkeypatch.undo()  # once
+            raise RuntimeError("its connection ends")
+
+        monkeypatch.setattr(link, "_enter", enter_and_leave)
+        begin(trainer, served)
 
 
 def test_workers_that_do_not_come_are_named(tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ class ShardPublisher:
                 published = replace(published, errors=published.errors | self.settle())
         except Exception as error:  # the other ranks wait
             self._leave()
+            self._the_roll.look()  # who has joined again is told too
             self._members = dict(self._the_roll.members)
             self._tell(self._hub, range(1, self._ranks), do="end", error=str(error))
             raise
@@ -169,12 +170,15 @@ class ShardPublisher:
         return PublishedShards(version, report, by_worker, tuple(roll.refused.values()))
 
     def _come_together(self, hub: Hub) -> None:
-        """A new group when somebody has come or gone. A worker that does not enter is left out of the next try."""
+        """A new group when somebody has come or gone. A worker that does not enter is left out of the next try; one that has
+        joined again, or a rank, is in it.
+        """
         roll = self._the_roll
         roll.wait(self._timeout, self._patience)
         self._last = max(self._last, roll.newest)
         if self._carrier is not None and self._members == roll.members:
             return
+        end = time.monotonic() + self._timeout
         while True:
             self._leave()
             self._members = dict(roll.members)
@@ -183,9 +187,10 @@ class ShardPublisher:
                 return
             except Unavailable:
                 silent = [rank for rank in roll.engines if not self._answers(hub, rank)]
-                if not silent:
-                    raise
                 roll.forget(silent)
+                roll.look()
+                if not silent and (roll.members == self._members or time.monotonic() >= end):
+                    raise
                 roll.wait(self._timeout, self._patience)
 
     def _meet(self, hub: Hub, roll: Roll) -> None:
@@ -198,18 +203,23 @@ class ShardPublisher:
         self._carrier = part_of_group(gathering.finish(self._timeout), ranks, self._size)
         self._plan(self._carrier, ranks)
         for rank in self._members:
-            self._entered.add(rank)  # whatever it says
-            self._checked(hub, rank, "enter", self._meeting)
+            words = self._said_of_group(hub, rank, self._timeout)
+            if "error" in words:
+                raise Unavailable(f"{roll.name(rank)}: {words['error']}")
+
+    def _said_of_group(self, hub: Hub, rank: int, timeout: float) -> Words:
+        try:
+            words = heard(lambda most: hub.hear(self._members[rank], most), "enter", self._meeting, timeout)
+        except Error as error:
+            return {"error": str(error)}
+        self._entered.add(rank)  # whatever it says
+        return words
 
     def _answers(self, hub: Hub, rank: int) -> bool:
-        """Whether it says anything of the group, be it that it failed."""
-        if rank in self._entered:
-            return True
-        try:
-            heard(lambda most: hub.hear(self._members[rank], most), "enter", self._meeting, _AFTER_FAILURE_SECONDS)
-        except Error:
-            return False
-        return True
+        """Whether it says anything of the group, be it that it failed. One whose connection has ended does not."""
+        if rank not in self._entered:
+            self._said_of_group(hub, rank, _AFTER_FAILURE_SECONDS)
+        return rank in self._entered
 
     @property
     def _meeting(self) -> str:
@@ -238,14 +248,16 @@ class ShardPublisher:
     # ---- the other ranks
 
     def _follow(self) -> PublishedShards:
-        if self._member is None or self._member.lost:
-            hello = packed(role="trainer", rank=self.rank)
-            self._member = Member(
-                self._address, secret=self._secret, name=f"trainer rank {self.rank}", hello=hello, timeout=self._timeout
-            )
+        member = self._member
+        if member is None or member.lost:
+            member = self._join(self._timeout)
         report = None
         while True:
-            words = parsed(self._member.hear(2 * self._timeout))
+            try:
+                words = parsed(member.hear(2 * self._timeout))
+            except Unavailable as error:
+                member = self._joined_again(member, report, error)
+                continue
             if words.get("do") == "end":
                 if report is None or "error" in words:
                     self._leave()
@@ -264,7 +276,22 @@ class ShardPublisher:
                     answer = {"did": "receive", "proof": self._sender.proof().text}
             except Error as error:
                 answer = {"error": str(error)}
-            self._member.tell(packed(about=words.get("about"), **answer))
+            try:
+                member.tell(packed(about=words.get("about"), **answer))
+            except Unavailable as error:
+                member = self._joined_again(member, report, error)
+
+    def _join(self, timeout: float) -> Member:
+        words = {"name": f"trainer rank {self.rank}", "hello": packed(role="trainer", rank=self.rank)}
+        self._member = Member(self._address, secret=self._secret, timeout=timeout, **words)
+        return self._member
+
+    def _joined_again(self, member: Member, report: ShardReport | None, error: Unavailable) -> Member:
+        """As engines do when a connection ends: rank 0 waits for this rank, and makes another group. Not in a version's midst."""
+        if report is not None or not member.lost:
+            raise error
+        log.warning("deltawire: trainer rank %d: %s; it joins again", self.rank, error)
+        return self._join(self._patience)
 
     def _enter(self, words: Words) -> None:
         self._leave()
