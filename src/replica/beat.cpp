@@ -15,7 +15,6 @@ namespace deltawire {
 namespace {
 
 constexpr auto kPeriod = std::chrono::seconds(60);
-constexpr auto kMoment = std::chrono::milliseconds(500);
 constexpr size_t kIdDigits = 16, kShownDigits = 8;
 constexpr uint64_t kMaxIdBytes = 1 << 10;
 
@@ -107,7 +106,6 @@ ReplicaBeat::~ReplicaBeat() {
 void ReplicaBeat::fetching(std::optional<uint64_t> from, uint64_t to) {
   const std::lock_guard lock(mutex_);
   beat_.lease = Lease{from, to, 0};
-  if (!due_) not_before_ = std::chrono::steady_clock::now() + kMoment;
   due_ = true;
   changed_.notify_all();
 }
@@ -123,7 +121,6 @@ void ReplicaBeat::holds(std::optional<uint64_t> version, std::optional<uint64_t>
   beat_.error.clear();
   beat_.lease.reset();
   due_ = true;
-  not_before_ = {};
   changed_.notify_all();
 }
 
@@ -132,7 +129,6 @@ void ReplicaBeat::failed(const Status& status) {
   beat_.error = status.to_string();
   beat_.lease.reset();
   due_ = true;
-  not_before_ = {};
   changed_.notify_all();
 }
 
@@ -147,10 +143,6 @@ void ReplicaBeat::run() {
   while (!stop_ || due_) {
     if (!due_ && changed_.wait_for(lock, kPeriod) == std::cv_status::timeout) due_ = spoken;
     if (!due_) continue;
-    if (!stop_ && std::chrono::steady_clock::now() < not_before_) {
-      changed_.wait_until(lock, not_before_);
-      continue;
-    }
     say(lock);
     spoken = true;
   }

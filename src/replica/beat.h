@@ -2,7 +2,6 @@
 // store that cannot be written is no error.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <memory>
@@ -52,8 +51,7 @@ class ReplicaBeat {
   ReplicaBeat(const ReplicaBeat&) = delete;
   ReplicaBeat& operator=(const ReplicaBeat&) = delete;
 
-  // `from` and `to`: what is being fetched. Said when that takes longer than a moment: most
-  // versions are held before.
+  // `from` and `to`: what is being fetched.
   void fetching(std::optional<uint64_t> from, uint64_t to);
   void holds(std::optional<uint64_t> version, std::optional<uint64_t> serving);
   void failed(const Status& status);  // what is held stays
@@ -69,8 +67,7 @@ class ReplicaBeat {
   std::condition_variable changed_;
   Heartbeat beat_;
   bool due_ = false, stop_ = false;
-  std::chrono::steady_clock::time_point not_before_ = {};  // is what is due said
-  bool told_ = false;                                      // what is held, at least once
+  bool told_ = false;  // what is held, at least once
   std::thread thread_;
 };
 

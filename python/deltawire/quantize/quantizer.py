@@ -178,10 +178,7 @@ class Quantizer:
             blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
             if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
-            if blocks is not None:
-                largest, sharing = torch.empty(()), (shard.name,)
-            else:
-                largest, sharing = self._largest(shard, scheme, context)
+            largest, sharing = self._largest(shard, scheme, context) if blocks is None else (torch.empty(()), (shard.name,))
             weight = torch.empty(shard.tensor.shape, dtype=_DTYPES[self.rounded], device="meta")
             forms = scheme.made(weight, largest.to("meta"), shard.shape, Keep())
             yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)

@@ -214,7 +214,7 @@ __device__ void quantise_any(const Work& work, uint64_t block, Fp8Found* found) 
 }
 
 template <WideFloat kFrom>
-__global__ void __launch_bounds__(kThreads, kFrom == WideFloat::kBf16 ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, kFrom == WideFloat::kBf16 ? 4 : 2)
     quantise_blocks(const Work* works, uint32_t num_works, Fp8Found* found) {
   uint32_t low = 0, high = num_works;  // the last whose first block is not after this one
   while (high - low > 1) {
