@@ -21,6 +21,7 @@ import deltawire as dw
 if not (ENGINES / "vllm" / "serve").exists():
     pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
 
+from packing import reloaded_of
 from trainers import Trainer, new_trainer
 
 
@@ -78,10 +79,10 @@ def assert_proven(server: VllmServer, version: int) -> None:
     assert proven["num_tensors"] > 0
 
 
-def test_it_serves_the_local_version(server):
+def test_it_serves_the_local_version(scene, server):
     status = server.wait_for(0)
     assert status["version"] == 0
-    assert status["workers"][0]["reloaded"] == []
+    assert status["workers"][0]["reloaded"] == reloaded_of(scene.trainer.weights)
     assert_proven(server, 0)
     assert server.get("/weight_info")["weight_version"] == "0"
 
