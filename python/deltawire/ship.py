@@ -9,6 +9,7 @@
 ...     mine = {"w": np.empty(1000, np.float32)}
 ...     replica = dw.TensorReplica(store, mine)
 ...     version = replica.pull().version
+...     shipper.wait_for(1)                                             # it tells the trainer beside its work
 ...     report = shipper.settle()                                       # who holds it
 ...     publisher.close()
 >>> version, [one.version for one in report.replicas], report.warnings

@@ -318,7 +318,8 @@ def cut(member: carriers.Member) -> None:
     for name in os.listdir("/proc/self/fd"):
         try:
             with socket.socket(fileno=os.dup(int(name))) as one:
-                if "%s:%d" % one.getsockname()[:2] == member.address:
+                host, port = one.getsockname()[:2]
+                if f"{host}:{port}" == member.address:
                     one.shutdown(socket.SHUT_RDWR)
         except (OSError, TypeError):  # another kind of descriptor
             continue
