@@ -16,6 +16,7 @@ from deltawire.engines.group import agree
 from deltawire.engines.proof import Boxes, Pieces, boxes_of_all, uncovered
 from deltawire.engines.shard_copies import HostCopies
 from deltawire.engines.shard_map import ShardMap
+from deltawire.engines.undo import Undo
 from deltawire.engines.worker import Staged, Worker
 from deltawire.errors import Error, InternalError, Unavailable
 from deltawire.exchange import Exchange
@@ -53,7 +54,6 @@ class ShardWorker(Worker):
     _known: Mapping[int, dict[str, str]] = {}  # digests of what is served and of what is staged
     _copies: HostCopies
     _next_copies: Mapping[str, torch.Tensor] = {}  # of the version that is staged
-    _undone: tuple[Staged | None, int | None] = (None, None)  # what is being taken back, and to which version
 
     # ---- what the engine calls
 
@@ -109,10 +109,10 @@ class ShardWorker(Worker):
         self._pieces = Pieces(self._map)
         return boxes_of_all(self._map)
 
-    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]], undo: Undo) -> None:
         if self.reloads_all and self._shards is None:  # what the server was started from is what it serves
             tensors = LocalCheckpoint(Path(self.local)).items()
-        super()._engine_reload(tensors)
+        super()._engine_reload(tensors, undo)
 
     def _update(self, version: int | None, verify: str, began: float) -> int:
         staged = self._staged
@@ -151,36 +151,17 @@ class ShardWorker(Worker):
         return self._known[version]
 
     def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
-        self._is_unknown, self._undone = False, (staged, self.version)
+        self._is_unknown = False
         try:
             super()._take_back(staged, goal, error)
         except Exception:
             self._is_unknown = True
             raise
-        finally:
-            self._undone = (None, None)
 
     def _repair(self, goal: int, error: Exception) -> None:
-        """The engine loads again what it had loaded before. Of what was written by half, only the trainer has the weights."""
-        staged, held = self._undone
-        try:
-            agree(self._group, lambda: self._put_back(staged))
-        except Error as failure:
-            self._is_unknown = True
-            log.error("deltawire: version %d: %s; %s; the trainer's next version comes whole", goal, error, failure)
-            return
-        self.version = held
-        log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
-
-    def _put_back(self, staged: Staged | None) -> None:
-        if staged is None:
-            return
-        if staged.swapping != staged.swapped:
-            raise InternalError("weights were written by half")
-        if staged.swapped:
-            staged.exchange.swap()
-        if staged.reloading:
-            self._engine_reload(self._copies.items(name for name, _ in staged.reload))
+        """A worker has weights that were written by half: only the trainer has what they were."""
+        self._is_unknown = True
+        log.error("deltawire: version %d: %s; weights were written by half; the trainer's next version comes whole", goal, error)
 
     # ---- what the thread of the link calls
 
