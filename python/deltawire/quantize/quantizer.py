@@ -178,8 +178,9 @@ class Quantizer:
             blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
             if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
+            sharing: tuple[str, ...] = (shard.name,)
             if blocks is not None:
-                largest, sharing = torch.empty(()), (shard.name,)
+                largest = torch.empty(())
             else:
                 largest, sharing = self._largest(shard, scheme, context)
             weight = torch.empty(shard.tensor.shape, dtype=_DTYPES[self.rounded], device="meta")
