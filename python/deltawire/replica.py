@@ -52,13 +52,13 @@ class Replica(Pulling[_core.Replica]):
         what is patched for engine workers of this host, which patch live weights with it (docs/engines.md). `heartbeat`
         leaves the version in the store under `name`.
         """
-        self.local = Path(local)
+        self.local = folder = Path(local)
         handle = store_handle(store)
         super().__init__(
             handle,
             lambda: _core.Replica(
                 handle,
-                self.local,
+                folder,  # not of `self`, which it would hold: the store is let go of with the last who knows it
                 accept=accept or Accept(),
                 limits=limits or Limits(),
                 copy_on_write=copy_on_write,

@@ -318,10 +318,10 @@ def cut(member: carriers.Member) -> None:
     for name in os.listdir("/proc/self/fd"):
         try:
             with socket.socket(fileno=os.dup(int(name))) as one:
-                host, port = one.getsockname()[:2]
+                host, port, *_ = one.getsockname()
                 if f"{host}:{port}" == member.address:
                     one.shutdown(socket.SHUT_RDWR)
-        except (OSError, TypeError):  # another kind of descriptor
+        except (OSError, ValueError):  # another kind of descriptor
             continue
     wait_until(lambda: member.lost)
 
@@ -688,8 +688,8 @@ def test_what_the_engine_loaded_is_taken_back(tmp_path: Path, monkeypatch: pytes
         worker: Any = served.members[1].worker
         reload = worker._engine_reload
 
-        def fail(tensors: Any) -> None:
-            reload(tensors)
+        def fail(tensors: Any, undo: Any) -> None:
+            reload(tensors, undo)
             monkeypatch.undo()  # it fails once
             raise dw.Unavailable("memory is full")
 

@@ -1,5 +1,6 @@
 """Versions over a carrier, from Python: what the C++ tests do not see."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -195,3 +196,21 @@ print("goes on")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
+
+
+def test_who_has_let_go_of_all_has_the_port_again(tmp_path) -> None:
+    """Nothing waits for Python's collector."""
+    gc.disable()
+    try:
+        port = 0
+        for _ in range(2):
+            shipper = deltawire.ship.serve(tmp_path / "chain", address=f"127.0.0.1:{port}", secret=SECRET)
+            port = int(shipper.address.rpartition(":")[2])
+            with dw.Publisher(shipper.store) as publisher:
+                publisher.publish(model())
+            with dw.Replica(shipper.store, tmp_path / "local") as replica:
+                replica.pull()
+            shipper.close()
+            del shipper, publisher, replica
+    finally:
+        gc.enable()

@@ -159,9 +159,9 @@ class ShardWorker(Worker):
             raise
 
     def _repair(self, goal: int, error: Exception) -> None:
-        """Of what was written by half, only the trainer has the weights."""
+        """A worker has weights that were written by half: only the trainer has what they were."""
         self._is_unknown = True
-        log.error("deltawire: version %d: %s; weights were written by half, the trainer's next version comes whole", goal, error)
+        log.error("deltawire: version %d: %s; weights were written by half; the trainer's next version comes whole", goal, error)
 
     # ---- what the thread of the link calls
 

@@ -178,7 +178,11 @@ class Quantizer:
             blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
             if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
-            largest, sharing = self._largest(shard, scheme, context) if blocks is None else (torch.empty(()), (shard.name,))
+            sharing: tuple[str, ...] = (shard.name,)
+            if blocks is not None:
+                largest = torch.empty(())
+            else:
+                largest, sharing = self._largest(shard, scheme, context)
             weight = torch.empty(shard.tensor.shape, dtype=_DTYPES[self.rounded], device="meta")
             forms = scheme.made(weight, largest.to("meta"), shard.shape, Keep())
             yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)

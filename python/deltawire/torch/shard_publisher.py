@@ -282,8 +282,8 @@ class ShardPublisher:
                 member = self._joined_again(member, report, error)
 
     def _join(self, timeout: float) -> Member:
-        words = {"name": f"trainer rank {self.rank}", "hello": packed(role="trainer", rank=self.rank)}
-        self._member = Member(self._address, secret=self._secret, timeout=timeout, **words)
+        name, hello = f"trainer rank {self.rank}", packed(role="trainer", rank=self.rank)
+        self._member = Member(self._address, secret=self._secret, name=name, hello=hello, timeout=timeout)
         return self._member
 
     def _joined_again(self, member: Member, report: ShardReport | None, error: Unavailable) -> Member:
