@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from packing import are_linears_packed
 from servers import ENGINES, cpu_has_bfloat16
 
 if not (ENGINES / "vllm" / "serve").exists():
@@ -29,7 +30,10 @@ def test_it_learns_and_the_server_is_at_every_version(tmp_path):
     for step in steps[1:]:
         assert step["bytes"] < step["full_bytes"] / 2
         assert step["logprob_difference"] < noise
-        assert step["proof"] == {"version": step["version"], "mode": "all", "num_tensors": 25, "wrong": [], "unproven": []}
+        proof = step["proof"]
+        assert (proof["version"], proof["mode"], proof["wrong"]) == (step["version"], "all", [])
+        assert proof["num_tensors"] + len(proof["unproven"]) == 25
+        assert are_linears_packed() or proof["unproven"] == []  # what is packed cannot be compared bit by bit
 
 
 def test_it_says_what_is_missing(tmp_path):
