@@ -14,6 +14,7 @@ import deltawire as dw  # noqa: E402
 from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
 from deltawire.quantize.blocks import Fp8Blocks  # noqa: E402
 from deltawire.quantize.fp8 import Fp8Block  # noqa: E402
+from deltawire.quantize.hysteresis import Keep  # noqa: E402
 from deltawire.quantize.quantizer import Shard  # noqa: E402
 from deltawire.torch import quantised as lazily  # noqa: E402
 
@@ -53,7 +54,7 @@ def test_kernel_has_torchs_bits(kind: str, dtype: Any) -> None:
                 for rounded, narrow in ROUNDED.items():
                     if not bool(weight.to(narrow).isfinite().all()):
                         continue
-                    theirs = scheme.made(weight.to(narrow), None, shape)
+                    theirs = scheme.made(weight.to(narrow), None, shape, Keep())
                     ours = Fp8Blocks("w", weight, scheme, rounded)
                     assert torch.equal(bits(ours.scales()), bits(theirs["weight_scale_inv"].tensor))
                     assert torch.equal(bits(ours.elements()), bits(theirs["weight"].tensor)), (shape, block, rounded)
@@ -69,7 +70,7 @@ def test_unbounded_weights_are_refused_by_name(value: float) -> None:
 
 def test_weights_that_are_not_contiguous() -> None:
     weight = torch.randn(256, 384).bfloat16()
-    theirs = Fp8Block().made(weight.t(), None, (384, 256))
+    theirs = Fp8Block().made(weight.t(), None, (384, 256), Keep())
     assert torch.equal(bits(Fp8Blocks("w", weight.t(), Fp8Block(), "BF16").elements()), bits(theirs["weight"].tensor))
 
 

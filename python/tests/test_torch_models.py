@@ -153,7 +153,11 @@ def test_masters_are_published_as_torch_rounds_them(store: str, source: Any) -> 
         publisher.publish()
         state["w"][5:900] += 1
         publisher.publish()
-    assert state_bits(published(store)) == state_bits({"w": state["w"].to(torch.bfloat16), "steps": state["steps"]})
+    held, theirs = published(store), state["w"].to(torch.bfloat16)
+    numbers = ~theirs.isnan()  # torch has several NaNs: with AVX-512 other ones than in what is left of a vector
+    assert torch.equal(~held["w"].isnan(), numbers)
+    assert state_bits({"w": held["w"][numbers]}) == state_bits({"w": theirs[numbers]})
+    assert torch.equal(held["steps"], state["steps"])
 
 
 def test_a_step_below_the_rounding_is_no_change(store: str) -> None:
