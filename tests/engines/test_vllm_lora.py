@@ -160,20 +160,42 @@ def test_a_cached_prefix_is_not_another_versions(scene, server):
     assert cached[0] == f"policy@{scene.version}"
 
 
+class Asking:
+    """Requests that run: each thread asks again until all were seen to run at once."""
+
+    def __init__(self, server: VllmServer, num: int, tokens: int, version: str) -> None:
+        self.answers: list[tuple[str, list[float]]] = []
+        seen = threading.Event()
+
+        def ask() -> None:
+            while True:
+                last = answer(server, "tell me", tokens)
+                if seen.is_set():
+                    self.answers.append(last)
+                    return
+
+        self._threads = [threading.Thread(target=ask) for _ in range(num)]
+        for thread in self._threads:
+            thread.start()
+        try:
+            server.wait_until(lambda status: status["workers"][0]["loaded"].get(version) == num)
+        finally:
+            seen.set()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(timeout=120)
+
+
 def test_requests_keep_the_version_that_they_began_with(scene, server):
     alone = answer(server, "tell me", 200)
-    answers: list[tuple[str, list[float]]] = []
-    asking = [threading.Thread(target=lambda: answers.append(answer(server, "tell me", 200))) for _ in range(2)]
-    for thread in asking:
-        thread.start()
-    server.wait_until(lambda status: status["workers"][0]["loaded"].get(alone[0]) == 2)
+    asking = Asking(server, 2, 200, alone[0])
     for _ in range(4):  # more than the two that the engine has room for
         server.wait_for(scene.step())
         assert answer(server)[0] == f"policy@{scene.version}"
-    for thread in asking:
-        thread.join(timeout=120)
-    assert [name for name, _ in answers] == [alone[0]] * 2
-    for _, logprobs in answers:
+    asking.join()
+    assert [name for name, _ in asking.answers] == [alone[0]] * 2
+    for _, logprobs in asking.answers:
         assert logprobs == pytest.approx(alone[1], abs=0.05)  # batches of another size round otherwise
     assert_served(server, scene.version)
 
@@ -315,13 +337,10 @@ def test_two_workers_with_one_slot(scene):
     with scene.server("--max-loras", "1", tp=2) as server:
         server.wait_for(scene.step())
         alone = answer(server, "tell me", 100)
-        answers: list[tuple[str, list[float]]] = []
-        asking = threading.Thread(target=lambda: answers.append(answer(server, "tell me", 100)))
-        asking.start()
-        server.wait_until(lambda status: status["workers"][0]["loaded"].get(alone[0]) == 1)
+        asking = Asking(server, 1, 100, alone[0])
         server.wait_for(scene.step())
-        asking.join(timeout=120)
-        assert answers == [alone]
+        asking.join()
+        assert asking.answers == [alone]
         assert_served(server, scene.version)
         with nothing_changes(scene, server, "does not fit"):
             scene.publish(wide())
