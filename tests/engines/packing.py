@@ -22,7 +22,7 @@ print("packed" if layer.weight.numel() == 0 else "plain")
 """
 # A packed module does not say where its weights went, so all that its parent has is reloaded with it.
 # The head is packed beside its weight, and so are the embeddings, which may be the head too.
-_WITH_LINEARS = re.compile(r"\.(self_attn|mlp|mtp_layers|embed_tokens)\.|^lm_head\.")
+_WITH_LINEARS = re.compile(r"\.(self_attn|mlp|embed_tokens)\.|^lm_head\.")
 
 
 @cache
