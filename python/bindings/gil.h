@@ -70,6 +70,15 @@ void let_go(Pointer value) {
   }
 }
 
+// Lets go of what is Python's, in any thread: a pointer or an object. When the interpreter is
+// ending it stays, for nobody may touch it then.
+template <class Owner>
+void drop(Owner* owner) {
+  const GilTaken gil;
+  if (!gil.taken()) static_cast<void>(owner->release());
+  owner->reset();
+}
+
 // body() with the GIL; `otherwise` when the interpreter is ending.
 template <class T, class Body>
 T with_gil(T otherwise, Body&& body) {

@@ -25,14 +25,7 @@ class PythonMade final : public Body {
  public:
   PythonMade(const std::string& name, uint64_t size, Memory memory, nb::object make)
       : place_("tensor " + quote(name)), size_(size), memory_(memory), make_(std::move(make)) {}
-  ~PythonMade() override {
-    const GilTaken gil;
-    if (gil.taken()) {
-      make_.reset();
-    } else {
-      static_cast<void>(make_.release());
-    }
-  }
+  ~PythonMade() override { drop(&make_); }
   uint64_t size() const noexcept override { return size_; }
 
   Status read(uint64_t offset, MutableBytes out) const override {
@@ -173,14 +166,7 @@ class Fp8Body final : public Body {
  public:
   Fp8Body(const fp8::Matrix& matrix, std::vector<float> scales, nb::object owner)
       : matrix_(matrix), scales_(std::move(scales)), owner_(std::move(owner)) {}
-  ~Fp8Body() override {
-    const GilTaken gil;
-    if (gil.taken()) {
-      owner_.reset();
-    } else {
-      static_cast<void>(owner_.release());
-    }
-  }
+  ~Fp8Body() override { drop(&owner_); }
   uint64_t size() const noexcept override { return matrix_.rows * matrix_.columns; }
   Status read(uint64_t offset, MutableBytes out) const override {
     fp8::elements(matrix_, scales_.data(), offset, out);
@@ -212,11 +198,7 @@ class Fp8DeviceBody final : public Body {
         place_("tensor " + quote(weights.name)),
         stream_(stream),
         arrays_(std::make_unique<Arrays>(Arrays{weights.array, scales.array})) {}
-  ~Fp8DeviceBody() override {
-    const GilTaken gil;
-    if (!gil.taken()) static_cast<void>(arrays_.release());
-    arrays_.reset();
-  }
+  ~Fp8DeviceBody() override { drop(&arrays_); }
   uint64_t size() const noexcept override { return matrix_.rows * matrix_.columns; }
   Status read(uint64_t offset, MutableBytes out) const override {
     if (offset != 0 || out.size() != size()) return internal_error(place_ + ": is made whole");

@@ -67,14 +67,7 @@ class PythonStore final : public Store {
         can_put_if_absent_(nb::cast<bool>(object_.attr("can_put_if_absent"))),
         streams_(overrides_put_stream(object_)) {}
 
-  ~PythonStore() override {
-    const GilTaken gil;
-    if (gil.taken()) {
-      object_.reset();
-    } else {
-      static_cast<void>(object_.release());
-    }
-  }
+  ~PythonStore() override { drop(&object_); }
 
   std::string url() const override { return url_; }
   Result<Capabilities> capabilities() override { return Capabilities{can_put_if_absent_}; }

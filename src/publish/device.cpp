@@ -166,9 +166,13 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes con
   return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
 }
 
-cuda::DeviceSnapshot::Change PublishDevice::change_of(const Held& before,
-                                                      const PublishTensor& after) {
-  return {before.slot_, array_of(after)};
+std::vector<cuda::DeviceSnapshot::Change> PublishDevice::changes_of(
+    std::span<const Comparison> items, std::span<const PublishTensor> made) {
+  std::vector<cuda::DeviceSnapshot::Change> changes;
+  for (size_t i = 0; i < made.size(); ++i) {
+    changes.push_back({items[i].before->slot_, array_of(made[i])});
+  }
+  return changes;
 }
 
 Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec, DigestKind kind,
@@ -179,10 +183,7 @@ Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
   const std::lock_guard lock(mutex_);
   DW_RETURN_IF_ERROR(for_windows(
       afters_of(items), [&](size_t first, const std::vector<PublishTensor>& made) -> Status {
-        std::vector<cuda::DeviceSnapshot::Change> changes;
-        for (size_t i = 0; i < made.size(); ++i) {
-          changes.push_back(change_of(*items[first + i].before, made[i]));
-        }
+        const auto changes = changes_of(items.subspan(first), made);
         DW_ASSIGN_OR_RETURN(std::vector<cuda::Coded> some,
                             snapshot_.encode(codec, changes, stream_, digests));
         std::move(some.begin(), some.end(), std::back_inserter(all));
@@ -216,10 +217,7 @@ Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> i
   const std::lock_guard lock(mutex_);
   DW_RETURN_IF_ERROR(for_windows(
       afters_of(items), [&](size_t first, const std::vector<PublishTensor>& made) -> Status {
-        std::vector<cuda::DeviceSnapshot::Change> changes;
-        for (size_t i = 0; i < made.size(); ++i) {
-          changes.push_back(change_of(*items[first + i].before, made[i]));
-        }
+        const auto changes = changes_of(items.subspan(first), made);
         DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, snapshot_.replace(changes, stream_));
         all.insert(all.end(), some.begin(), some.end());
         return {};

@@ -82,7 +82,9 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
  private:
   PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);
-  static cuda::DeviceSnapshot::Change change_of(const Held& before, const PublishTensor& after);
+  // Of the first items, whose tensors were made.
+  static std::vector<cuda::DeviceSnapshot::Change> changes_of(std::span<const Comparison> items,
+                                                              std::span<const PublishTensor> made);
   // The tensors, those that are made with their bytes in the room: until the next call of this.
   Result<std::vector<PublishTensor>> make(std::span<const PublishTensor* const> tensors);
   // Calls body(first, tensors) for windows of them whose made bytes fit together.
