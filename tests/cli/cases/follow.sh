@@ -5,7 +5,7 @@ soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never
 at() { deltawire status replica --json 2>/dev/null | grep -q "\"version\":$1,"; }
 
 # Started before there is anything: it waits.
-deltawire follow store replica --name one --interval 0.2 --json --log-format json --metrics-port 0 >versions 2>events &
+deltawire follow store replica --name one --interval 0.2 --json --log-format json --metrics-port 0 >versions 2>events & follower=$!
 soon 'grep -q follow.failed events'
 deltawire publish sim/v0.safetensors store -q
 soon 'at 0'
@@ -27,7 +27,7 @@ deltawire status replica | sed -E 's/[0-9a-f]{32}/<run>/'
 deltawire status store | sed -E 's/[0-9a-f]{32}/<run>/'
 
 # It ends when it is told to, without an error. One object for each step that it made, the last one to version 2.
-kill -TERM %1; wait %1
+kill -TERM $follower; wait $follower
 python3 -c "
 import json
 steps = [json.loads(line) for line in open('versions')]

@@ -29,7 +29,7 @@ deltawire log all | grep -c delta
 deltawire mirror source all --keep 1 --grace 0
 
 # For ever, until it is told to stop: with metrics, and through an outage.
-deltawire mirror source live --all --follow --interval 0.1 --json --log-format json --metrics-port 0 >versions 2>events &
+deltawire mirror source live --all --follow --interval 0.1 --json --log-format json --metrics-port 0 >versions 2>events & mirror=$!
 soon 'grep -q "\"version\":5" versions'
 cat > metrics.py <<'END'
 import json, sys, urllib.request
@@ -43,7 +43,7 @@ python3 metrics.py deltawire_head_version deltawire_version deltawire_lag_versio
 mv source away; soon 'grep -q mirror.failed events'; mv away source
 deltawire publish sim/v6.safetensors source -q
 soon 'grep -q "\"version\":6" versions'
-kill -TERM %1; wait %1
+kill -TERM $mirror; wait $mirror
 same source live && echo same
 
 # Damage in the mirror is found and mended.

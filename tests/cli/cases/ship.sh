@@ -10,7 +10,7 @@ echo "others" > other
 # Two replicas wait for a publisher, which waits for them; then versions as they are saved.
 mkdir saved
 for name in a b; do
-  deltawire follow ship://127.0.0.1:$port $name --secret-file secret --json >$name.json 2>$name.log &
+  deltawire follow ship://127.0.0.1:$port $name --secret-file secret --json >$name.json 2>$name.log & replicas+=" $!"
 done
 deltawire publish --watch saved store --ship 127.0.0.1:$port --ship-secret-file secret --ship-wait 2 --json >published 2>trainer.log &
 publisher=$!
@@ -19,7 +19,7 @@ for i in 0 1 2 3; do
   soon "grep -q '\"version\":$i,' published"
   soon "grep -q '\"version\":$i,' a.json && grep -q '\"version\":$i,' b.json"
 done
-kill -TERM %1 %2; wait %1 %2
+kill -TERM $replicas; wait $replicas
 deltawire verify sim/v3.safetensors a
 deltawire verify sim/v3.safetensors b
 python3 -c "

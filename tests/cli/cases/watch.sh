@@ -6,7 +6,7 @@ deltawire publish --watch saves store
 mkdir saves
 deltawire publish --watch saves store --once --settle 0 && ls
 cp sim/v0.safetensors saves/step-000.safetensors
-deltawire publish --watch saves store --settle 0.2 --interval 0.1 --json --log-format json --log-level info --metrics-port 0 >versions 2>events &
+deltawire publish --watch saves store --settle 0.2 --interval 0.1 --json --log-format json --log-level info --metrics-port 0 >versions 2>events & publisher=$!
 soon '[ -s store/manifests/0000000000.json ]'
 
 # One that is still being written is waited for: half a file, then a folder without its weights, then what is no checkpoint.
@@ -30,7 +30,7 @@ soon 'python3 metrics.py deltawire_head_version | grep -q 2'
 python3 metrics.py deltawire_head_version deltawire_publishes_total
 
 # SIGTERM ends it, without an error.
-kill -TERM %1; wait %1
+kill -TERM $publisher; wait $publisher
 python3 -c "
 import json
 for line in open('versions'):
