@@ -8,7 +8,7 @@
 namespace deltawire::cuda {
 
 Status DeviceRoom::reserve(const Context& context, uint64_t num_bytes) {
-  if (num_bytes <= size_) return {};
+  if (num_bytes <= size()) return {};
   memory_ = nullptr;  // first, so that both need not fit
   size_ = 0;
   const UseDevice use(ContextInternals::of(context).device);

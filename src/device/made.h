@@ -16,6 +16,7 @@ class DeviceRoom {
   // What it held is gone. No stream may still work on it.
   Status reserve(const Context& context, uint64_t num_bytes);
   uint8_t* data() const noexcept { return memory_.get(); }
+  uint64_t size() const noexcept { return size_; }
 
  private:
   std::shared_ptr<uint8_t> memory_;
