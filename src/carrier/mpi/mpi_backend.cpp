@@ -100,7 +100,7 @@ class MpiGathering final : public Gathering {
   }
 
  private:
-  std::vector<unsigned> missing() const {
+  std::vector<unsigned> missing() const override {
     std::vector<unsigned> ranks;
     for (unsigned rank = 0; rank < group_.size(); ++rank) {
       if (group_.members[rank] < 0) ranks.push_back(rank);
