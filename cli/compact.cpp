@@ -89,8 +89,8 @@ void add_compact(Command& app, Context& context, Call* call) {
       ->between(uint64_t{2}, uint64_t{1} << 32);
   add_version(verb, "--from", &compact_options.from, "begin at this version (default 0)");
   add_version(verb, "--upto", &compact_options.upto, "end at this version (default: the newest)");
-  verb->add_option("--codec", compact_options.codec,
-                   "codec of merged deltas that cannot be made from deltas alone (default auto)");
+  add_codec(verb, &compact_options.codec,
+            "of merged deltas that cannot be made from deltas alone (default auto)", {"auto"});
   add_bytes(verb, "--part-size", &compact_options.part_bytes, "of one part (default 64MiB)");
   add_bytes(verb, "--memory-limit", &compact_options.memory_limit,
             "what it may take (default 2GiB)");

@@ -3,7 +3,6 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "codec/codec.h"
 #include "delta/delta_writer.h"
 #include "deltawire/delta.h"
 #include "tensor/text.h"
@@ -18,12 +17,6 @@ struct DiffArguments {
   bool sized_parts = false;
   DiffOptions diff;
 };
-
-std::vector<std::string> codec_names() {
-  std::vector<std::string> names = {"auto"};
-  for (const Codec* codec : all_codecs()) names.emplace_back(codec->name());
-  return names;
-}
 
 std::string full_line(const DiffReport& report) {
   const double times = double(report.weights_bytes) / double(report.delta_bytes);
@@ -123,9 +116,7 @@ void add_diff(Command& app, Context& context, Call* call) {
                    "where the delta goes: NAME.safetensors is one file, replaced if it is there; "
                    "any other name a folder of parts, which must be new or empty")
       ->required();
-  add_choice(verb, "--codec", &options->diff.codec,
-             "auto (default), tight, gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw",
-             codec_names());
+  add_codec(verb, &options->diff.codec, "auto (default): the smallest of each tensor", {"auto"});
   add_choice(verb, "--digest", &options->digest, "sum128 (default), xxh3-128, blake3 or adler32",
              {"sum128", "xxh3-128", "blake3", "adler32"});
   Option* part_size =

@@ -8,6 +8,7 @@
 
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "codec/codec.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -104,6 +105,12 @@ Option* add_choice(Command* verb, const std::string& names, std::string* value,
     *value = text;
   };
   return verb->add_parsed(names, parse, description)->type_name("NAME")->offer(words);
+}
+
+Option* add_codec(Command* verb, std::string* value, const std::string& description,
+                  std::vector<std::string> words) {
+  for (const Codec* codec : all_codecs()) words.emplace_back(codec->name());
+  return add_choice(verb, "--codec", value, description, words);
 }
 
 Command* make_verb(Command& app, Context& context, const std::string& name,

@@ -42,5 +42,8 @@ Option* add_bytes(Command* verb, const std::string& names, uint64_t* value,
 // One of a few words; completion offers them.
 Option* add_choice(Command* verb, const std::string& names, std::string* value,
                    const std::string& description, const std::vector<std::string>& words);
+// --codec: one of `words`, which choose a codec for each tensor, or a codec.
+Option* add_codec(Command* verb, std::string* value, const std::string& description,
+                  std::vector<std::string> words);
 
 }  // namespace deltawire::cli

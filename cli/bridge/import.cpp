@@ -209,9 +209,8 @@ void add_import(Command& app, Context& context, Call* call) {
               "without a change (default: never; it waits for DONE or the next version)",
               0, 86400);
   PublishOptions& publish = options->publish;
-  verb->add_option("--codec", publish.codec,
-                   "auto (default): the smallest; fastest; or tight, gaps, gaps-zstd, xor-zstd, "
-                   "overwrite-zstd, indices or raw");
+  add_codec(verb, &publish.codec, "auto (default): the smallest; fastest: what arrives soonest",
+            {"auto", "fastest"});
   verb->add_option("--digest", options->digest,
                    "of a new run: sum128 (default), xxh3-128 or blake3");
   verb->add_flag(

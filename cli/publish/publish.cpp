@@ -58,10 +58,9 @@ void add_publish(Command& app, Context& context, Call* call) {
       ->required();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
-  verb->add_option(
-      "--codec", publish_options.codec,
-      "auto (default): the smallest; fastest: what arrives soonest, by measured rates; or tight, "
-      "gaps, gaps-zstd, xor-zstd, overwrite-zstd, indices or raw");
+  add_codec(verb, &publish_options.codec,
+            "auto (default): the smallest; fastest: what arrives soonest, by measured rates",
+            {"auto", "fastest"});
   verb->add_option("--digest", options->digest,
                    "of a new run: sum128 (default), xxh3-128 or blake3");
   add_choice(verb, "--mode", &options->mode,

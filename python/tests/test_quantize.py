@@ -16,9 +16,11 @@ safetensors = pytest.importorskip("safetensors.torch")
 import deltawire as dw  # noqa: E402
 from deltawire.quantize import FORMATS, quantize  # noqa: E402
 from deltawire.quantize.files import quantize_checkpoint  # noqa: E402
+from deltawire.quantize.quantizer import quantizer_of  # noqa: E402
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 DENSE = [name for name in FORMATS if name != "gpt-oss-mxfp4"]
+GATES = ("gate", "shared_expert_gate")
 
 
 def model(seed: int = 0, dtype: Any = None) -> dict[str, Any]:
@@ -307,11 +309,26 @@ def test_the_command_writes_a_checkpoint_that_is_its_own_like(tmp_path: Path) ->
     report = json.loads(done.stdout)
     assert (report["tensors"], report["quantised"], report["files"]) == (19, 14, 1)
     assert_same(load(tmp_path / "fp8"), dict(quantize(model(), "fp8-block")))
-    assert json.loads((tmp_path / "fp8/config.json").read_text())["quantization_config"] == FORMATS["fp8-block"]
+    config = json.loads((tmp_path / "fp8/config.json").read_text())["quantization_config"]
+    assert config == FORMATS["fp8-block"] | {"modules_to_not_convert": ["lm_head"]}
     assert (tmp_path / "fp8/tokenizer.json").exists()
     again = quantize_checkpoint(plain, tmp_path / "again", tmp_path / "fp8", file_bytes=1 << 19)
     assert again["files"] > 1
     assert dw.verify(tmp_path / "fp8", tmp_path / "again")
+
+
+def test_modules_that_stay_are_named_for_engines(tmp_path: Path) -> None:
+    """An engine makes FP8 of every linear layer that the list does not name in full, routers too, and reads BF16 into it."""
+    routers = {f"model.layers.{i}.mlp.{kind}.weight": torch.ones(4, 128).bfloat16() for i in (0, 1) for kind in GATES}
+    plain = save(tmp_path / "plain", model() | routers)
+    left = sorted({"lm_head", *(name.removesuffix(".weight") for name in routers)})
+    for format in "fp8-block", "fp8-tensor", "mxfp8":
+        made = tmp_path / format
+        quantize_checkpoint(plain, made, format)
+        assert json.loads((made / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == left
+        assert all(load(made)[name].dtype == torch.bfloat16 for name in routers)
+        # What it says now it meant before: a run goes on with the checkpoint in place of the format's name.
+        assert quantizer_of(made).settings == quantizer_of(format).settings
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:

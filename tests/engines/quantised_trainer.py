@@ -18,6 +18,7 @@ INT8 = "int8, made elsewhere"
 
 # Kernels for a CPU want rows and columns of 64 or 128, also after q, k and v are apart.
 SHAPE = dict(hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2, head_dim=64)
+EXPERTS = dict(moe_intermediate_size=256)
 
 
 class QuantisedTrainer:
@@ -25,7 +26,7 @@ class QuantisedTrainer:
 
     def __init__(self, folder: Path, format: str, kind: str = "qwen3") -> None:
         self.folder, self.format, self.store, self.version = folder, format, str(folder / "store"), 0
-        self._own = make_model(folder / "bf16", kind, dtype=torch.bfloat16, **SHAPE)
+        self._own = make_model(folder / "bf16", kind, dtype=torch.bfloat16, **SHAPE, **(EXPERTS if "moe" in kind else {}))
         self.weights = load_file(self._own / "model.safetensors")
         options = {} if format == INT8 else {"quantize": format}
         self._publisher = dw.Publisher(self.store, self.weights, **options)

@@ -20,11 +20,25 @@ from quantised_trainer import INT8
 SKIPPED = 77
 
 
-@pytest.mark.parametrize("format", ["int4-g32", INT8, "fp8-block", "compressed-fp8-channel", "fp8-tensor", "mxfp4"])
-def test_a_loader_that_breaks_is_taken_back_and_later_versions_are_served(tmp_path, format):
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [
+        ("int4-g32", "qwen3"),
+        (INT8, "qwen3"),
+        ("fp8-block", "qwen3"),
+        ("compressed-fp8-channel", "qwen3"),
+        ("fp8-tensor", "qwen3"),
+        ("mxfp4", "qwen3"),
+        ("fp8-block", "moe"),
+        ("compressed-fp8-block", "moe"),
+        ("int8-channel", "moe"),
+        ("int4-g128", "moe"),
+    ],
+)
+def test_a_loader_that_breaks_is_taken_back_and_later_versions_are_served(tmp_path, format, kind):
     program = Path(__file__).with_name("vllm_modules.py")
     environment = os.environ | {"LD_PRELOAD": str(ENGINES / "vllm" / "libsbgemm.so"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, program, tmp_path, format]
+    command = [sys.executable, program, tmp_path, format, kind]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     last = done.stdout.strip().splitlines()[-1:]
     if done.returncode == SKIPPED:

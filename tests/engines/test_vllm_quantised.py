@@ -59,15 +59,23 @@ def skip_what_a_plain_server_refuses(folder: Path, log: Path, tp: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format", "tp"),
-    [("int4-g32", 1), (INT8, 1), ("fp8-block", 1), ("compressed-fp8-channel", 1), ("int4-g128-asymmetric", 2), ("fp8-tensor", 1)],
+    ("format", "kind", "tp"),
+    [
+        ("int4-g32", "qwen3", 1),
+        (INT8, "qwen3", 1),
+        ("fp8-block", "qwen3", 1),
+        ("fp8-block", "moe", 2),
+        ("compressed-fp8-channel", "qwen3", 1),
+        ("int4-g128-asymmetric", "qwen3", 2),
+        ("fp8-tensor", "qwen3", 1),
+    ],
 )
-def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, tp):
-    trainer = QuantisedTrainer(tmp_path, format)
+def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, kind, tp):
+    trainer = QuantisedTrainer(tmp_path, format, kind)
     with served(trainer, tp=tp) as server:
         server.wait_for(0)
         before = answers(server)
-        for names in ("", "self_attn.k_proj", "mlp.down_proj", "norm"):  # modules alone, fused or not, and none of them
+        for names in ("", "self_attn.k_proj", "down_proj", "norm"):  # modules alone, fused or not, and none of them
             status = server.wait_for(trainer.step(names))
         assert all(worker["error"] is None for worker in status["workers"])
         odd = status["workers"][0]["reloaded"]

@@ -44,7 +44,7 @@ def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: 
         model = Qwen2ForCausalLM(Qwen2Config(**shape, tie_word_embeddings=tied))
     else:
         moe = dict(moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
-        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **moe, tie_word_embeddings=tied))
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**(moe | shape), tie_word_embeddings=tied))
     model.to(dtype).save_pretrained(folder)
     if kind == "mimo":
         _add_prediction(folder, model.config)

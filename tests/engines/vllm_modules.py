@@ -1,4 +1,4 @@
-"""A quantised model of vLLM, its real layers and kernels in one process, goes through versions: vllm_modules.py FOLDER FORMAT.
+"""A quantised model of vLLM, real layers and kernels in one process, goes through versions: vllm_modules.py FOLDER FORMAT KIND.
 
 Ends with 0 and the words "as a fresh model" if it is, with 77 and vLLM's own reason if vLLM does not run the format here.
 """
@@ -81,7 +81,7 @@ class Served:
 
 
 def main() -> int:
-    trainer = QuantisedTrainer(Path(sys.argv[1]), sys.argv[2])
+    trainer = QuantisedTrainer(Path(sys.argv[1]), *sys.argv[2:])
     try:
         answers(new_llm(trainer.checkpoint()))
     except Exception as error:
@@ -94,7 +94,8 @@ def main() -> int:
             served.step("_proj", left)
         assert served.worker.version == 0
         assert answers(served.llm) == before, f"not the old version, after {left} tensors"
-    for names in ("", "self_attn.k_proj", "mlp.down_proj", "lm_head"):
+    one_expert = ["experts.1.up_proj"] if "moe" in sys.argv else []
+    for names in ("", "self_attn.k_proj", "down_proj", "lm_head", *one_expert):
         version = served.step(names)
         assert served.worker.version == version
     assert served.worker.prove().wrong == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -21,7 +21,7 @@ Match = Callable[[str, str], bool]
 # Tensors of a Hugging Face checkpoint do not say of what class their modules are. Those of these names are embeddings.
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|embed_in|embed_out|word_embeddings|position_embeddings|wte|wpe)$")
 # What `quant_method: fp8` checkpoints leave alone though their configurations do not say so: the head, and routers of experts.
-_NEVER_FP8 = ("lm_head", "mlp.gate", "block_sparse_moe.gate", "router")
+_NEVER_FP8 = ("lm_head", "mlp.gate", "mlp.shared_expert_gate", "block_sparse_moe.gate", "router")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Rules:
     """Targets, names or "Linear", and the scheme of what they mean."""
     ignore: tuple[str, ...]
     match: Match
+    unsaid: tuple[str, ...] = ()
+    """Of `ignore`, what the configuration does not say."""
 
     def scheme_of(self, module: str) -> Scheme | None:
         """None: it stays as it is. Targets that name a module go before those that name its class."""
@@ -41,6 +43,10 @@ class Rules:
             if any(target != "Linear" and self.match(module, target) for target in targets):
                 return scheme
         return next((scheme for targets, scheme in self.groups if "Linear" in targets), None)
+
+    def unsaid_of(self, modules: Iterable[str]) -> list[str]:
+        """Modules that stay as they are though the configuration does not say so."""
+        return [module for module in modules if any(self.match(module, word) for word in self.unsaid)]
 
     def settings(self) -> dict[str, Any]:
         """All that the bytes depend on, for JSON."""
@@ -88,7 +94,9 @@ def by_pattern(module: str, word: str) -> bool:
 
 
 def _one(scheme: Scheme, ignore: Any, match: Match, always: tuple[str, ...] = ()) -> Rules:
-    return Rules(((("Linear",), scheme),), (*always, *(ignore or ())), match)
+    """`always`: what is ignored besides. A list that says it too, module by module, means the same."""
+    said = [word for word in ignore or () if not any(match(word, known) for known in always)]
+    return Rules(((("Linear",), scheme),), (*always, *said), match, unsaid=always)
 
 
 def _fp8(config: Mapping[str, Any]) -> Rules:

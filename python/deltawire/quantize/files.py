@@ -61,7 +61,7 @@ def quantize_checkpoint(
         if not quantised:
             raise InvalidArgument(f"{source}: none of its {len(tensors.files)} tensors would be quantised")
         files = writer.finish()
-        _copy_beside(source, folder, {**config, "quantization_config": quantizer.config})
+        _copy_beside(source, folder, {**config, "quantization_config": quantizer.config_for(tensors.files)})
         folder.rename(target)
     return {
         "tensors": len(tensors.files),

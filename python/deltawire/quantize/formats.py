@@ -12,7 +12,7 @@ def _compressed(format: str, **weights: Any) -> dict[str, Any]:
         "format": format,
         "quantization_status": "compressed",
         "config_groups": {"group_0": group},
-        "ignore": ["lm_head", "re:.*mlp.gate$"],
+        "ignore": ["lm_head", "re:.*mlp.gate$", "re:.*mlp.shared_expert_gate$"],
     }
 
 
@@ -59,7 +59,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "compressed-fp8-block": _fp8(strategy="block", block_structure=[128, 128]),
     "mxfp8": {"quant_method": "mxfp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0", **_NATIVE},
     "compressed-mxfp8": _mx("mxfp8-quantized", 8),
-    "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "*.mlp.gate"]},
+    "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "*.mlp.gate", "*.mlp.shared_expert_gate"]},
     "int4-g32": _packed(4, 32),
     "int4-g32-asymmetric": _packed(4, 32, symmetric=False),
     "int4-g128": _packed(4, 128),

@@ -109,6 +109,14 @@ class Quantizer:
         own = {"from": self.rounded, **({"hysteresis": self.hysteresis} if self.hysteresis else {})}
         return json.dumps({**own, **self._rules.settings()}, sort_keys=True, separators=(",", ":"))
 
+    def config_for(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """The configuration for a checkpoint of these tensors: it names all modules that stay as they are, which engines want."""
+        left = [] if self._like else self._rules.unsaid_of(_module(name) for name in names if name.endswith(".weight"))
+        if not left:
+            return self.config
+        said = self.config.get("modules_to_not_convert") or self.config.get("ignored_layers") or ()
+        return {**self.config, "modules_to_not_convert": sorted({*said, *left})}
+
     @property
     def agrees(self) -> bool:
         """Whether ranks may have to agree on an amax."""
