@@ -109,8 +109,11 @@ Option* add_choice(Command* verb, const std::string& names, std::string* value,
 
 Option* add_codec(Command* verb, std::string* value, const std::string& description,
                   std::vector<std::string> words) {
-  for (const Codec* codec : all_codecs()) words.emplace_back(codec->name());
-  return add_choice(verb, "--codec", value, description, words);
+  std::vector<std::string_view> codecs;
+  for (const Codec* codec : all_codecs()) codecs.push_back(codec->name());
+  words.insert(words.end(), codecs.begin(), codecs.end());
+  return add_choice(verb, "--codec", value,
+                    fmt::format("{}; or one of {}", description, fmt::join(codecs, ", ")), words);
 }
 
 Command* make_verb(Command& app, Context& context, const std::string& name,
