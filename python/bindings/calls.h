@@ -121,6 +121,28 @@ class Owned {
   std::atomic<std::thread::id> caller_;
 };
 
+// The object itself for one call: several threads may use it, and none waits for another.
+// The last to let go of it ends its thread, which may want the GIL for a line of the log.
+template <class T>
+class Shared {
+ public:
+  explicit Shared(std::shared_ptr<T> value) : value_(std::move(value)) {}
+  ~Shared() { let_go(std::move(value_)); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  T* operator->() const { return value_.get(); }
+  T& operator*() const { return *value_; }
+
+ private:
+  std::shared_ptr<T> value_;
+};
+
+template <class T>
+Shared<T> shared(Owned<std::shared_ptr<T>>& owned) {
+  return Shared<T>(unwrap(
+      owned.call([](std::shared_ptr<T>& value) -> Result<std::shared_ptr<T>> { return value; })));
+}
+
 // Lets Python's collector see the callback: it often belongs to what holds the object itself.
 template <class T>
 struct Collected {

@@ -17,28 +17,6 @@ namespace {
 using HubHandle = Owned<std::shared_ptr<Hub>>;
 using MemberHandle = Owned<std::shared_ptr<Member>>;
 
-// The object itself for one call: several threads may use it, and abort() must not wait for hear().
-// The last to let go of it ends its thread, which may want the GIL for a line of the log.
-template <class T>
-class Shared {
- public:
-  explicit Shared(std::shared_ptr<T> value) : value_(std::move(value)) {}
-  ~Shared() { let_go(std::move(value_)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  T* operator->() const { return value_.get(); }
-  T& operator*() const { return *value_; }
-
- private:
-  std::shared_ptr<T> value_;
-};
-
-template <class T>
-Shared<T> shared(Owned<std::shared_ptr<T>>& owned) {
-  return Shared<T>(unwrap(
-      owned.call([](std::shared_ptr<T>& value) -> Result<std::shared_ptr<T>> { return value; })));
-}
-
 template <class T>
 Result<std::shared_ptr<T>> as_shared(Result<std::unique_ptr<T>> made) {
   if (!made.ok()) return std::move(made).status();

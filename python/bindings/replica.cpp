@@ -47,7 +47,10 @@ std::optional<Report> state_of(ReplicaHandle& self) {
 // Python's deltawire._core.Watch: sleeps until something may have been published.
 class Watch {
  public:
-  explicit Watch(const StoreHandle& store) : store_(store), watch_(*store_.get()) {}
+  // It asks the store, whose threads may want the GIL meanwhile.
+  explicit Watch(const StoreHandle& store) : store_(store) {
+    without_gil([&] { watch_.emplace(*store_.get()); });
+  }
 
   // `meanwhile`: called soon after anything was sent here.
   void wait(double seconds, const std::optional<nb::callable>& meanwhile) {
@@ -71,13 +74,13 @@ class Watch {
         });
       };
     }
-    without_gil([&] { watch_.wait(seconds, stop, work); });
+    without_gil([&] { watch_->wait(seconds, stop, work); });
     if (raised) throw nb::python_error(std::move(*raised));
   }
 
  private:
   const StoreHandle store_;  // which ends without the GIL
-  FollowWatch watch_;
+  std::optional<FollowWatch> watch_;
 };
 
 }  // namespace

@@ -23,13 +23,6 @@ constexpr double kTurnSeconds = 0.1;
 // Calls may come from several threads: settle() of one does not hold up report() of another.
 using ShipperHandle = Owned<std::shared_ptr<Shipper>>;
 
-std::shared_ptr<Shipper> shipper_of(ShipperHandle& self) {
-  return unwrap(
-      self.call([](std::shared_ptr<Shipper>& shipper) -> Result<std::shared_ptr<Shipper>> {
-        return shipper;
-      }));
-}
-
 void serve(ShipperHandle* self, const StoreHandle& store, const std::string& address,
            const std::string& secret, const std::string& host, bool open_to_all,
            const std::string& backend, uint64_t buffer_bytes, double timeout, double answer_timeout,
@@ -80,7 +73,7 @@ Report ship_report(const ShipReport& report) {
 
 // In short turns, so that Ctrl-C is heard.
 void wait_for(ShipperHandle& self, size_t count, double timeout) {
-  const std::shared_ptr<Shipper> shipper = shipper_of(self);
+  const Shared<Shipper> shipper = shared(self);
   const double end = steady_seconds() + timeout;
   while (true) {
     const double left = end - steady_seconds();
@@ -116,18 +109,17 @@ void bind_ship(nb::module_& module) {
            nb::arg("secret"), nb::arg("host"), nb::arg("open_to_all"), nb::arg("backend"),
            nb::arg("buffer_bytes"), nb::arg("timeout"), nb::arg("answer_timeout"),
            nb::arg("merge_after"), nb::arg("keep_versions"), nb::arg("keys"))
-      .def_prop_ro("store",
-                   [](ShipperHandle& self) { return StoreHandle(shipper_of(self)->store()); })
-      .def_prop_ro("address", [](ShipperHandle& self) { return shipper_of(self)->address(); })
+      .def_prop_ro("store", [](ShipperHandle& self) { return StoreHandle(shared(self)->store()); })
+      .def_prop_ro("address", [](ShipperHandle& self) { return shared(self)->address(); })
       .def("wait_for", &wait_for, nb::arg("count"), nb::arg("timeout"))
       .def("settle",
            [](ShipperHandle& self) {
-             const std::shared_ptr<Shipper> shipper = shipper_of(self);
+             const Shared<Shipper> shipper = shared(self);
              return ship_report(without_gil([&] { return shipper->settle(); }));
            })
       .def("report",
            [](ShipperHandle& self) {
-             const std::shared_ptr<Shipper> shipper = shipper_of(self);
+             const Shared<Shipper> shipper = shared(self);
              return ship_report(without_gil([&] { return shipper->report(); }));
            })
       .def("close", &ShipperHandle::close);

@@ -194,8 +194,80 @@ assert done.wait(60)
 time.sleep(0.5)
 print("goes on")
 """
+    goes_on(code)
+
+
+def goes_on(code: str) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
+
+
+def test_it_may_be_closed_while_another_thread_waits_for_replicas() -> None:
+    """Whoever lets go last ends its threads, which log: that thread must not hold the GIL."""
+    goes_on("""
+import logging, threading, time
+import numpy as np
+import deltawire as dw
+
+logging.basicConfig(level=logging.INFO)
+shipper = dw.ship.serve("memory:closed", timeout=3)
+replica = dw.TensorReplica(dw.ship.join(shipper.address), {"w": np.ones(1000, np.float32)})
+weights = {"w": np.zeros(1000, np.float32)}
+with dw.Publisher(shipper.store, weights) as publisher:
+    publisher.publish()
+    replica.pull()
+    shipper.wait_for(1, 60)
+    weights["w"][3] = 1
+    publisher.publish()  # which the replica does not pull: settle() waits
+del publisher
+waits = threading.Thread(target=shipper.settle)
+waits.start()
+time.sleep(0.5)
+shipper.close()
+waits.join()
+print("goes on")
+""")
+
+
+def test_a_publisher_may_come_back_while_somebody_begins_to_follow(tmp_path) -> None:
+    """A handler of `logging` wants the GIL, and the thread that calls it has the store's locks no more."""
+    goes_on(f"""
+import logging, socket, threading, time
+import numpy as np
+import deltawire as dw
+
+back = threading.Event()
+
+class Slow(logging.Handler):
+    def emit(self, record):
+        if record.event == "ship.publisher_back":
+            back.set()
+            time.sleep(0.3)
+
+logging.getLogger("deltawire.events").addHandler(Slow())
+logging.getLogger("deltawire.events").setLevel(logging.INFO)
+with dw.Publisher({str(tmp_path)!r}, {{"w": np.zeros(1000, np.float32)}}) as publisher:
+    publisher.publish()
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = "127.0.0.1:%d" % free.getsockname()[1]
+store = dw.ship.join(address, behind={str(tmp_path)!r}, timeout=5)
+replica = dw.TensorReplica(store, {{"w": np.ones(1000, np.float32)}}, heartbeat=False)
+shipper = dw.ship.serve({str(tmp_path)!r}, address)
+assert back.wait(60)
+assert [pulled.version for pulled in replica.follow(timeout=2)] == [0]
+print("goes on")
+""")
+
+
+def test_who_holds_the_newest_from_the_start_says_so() -> None:
+    """Trainer and replicas begin with the same base model: nothing is to be pulled, and all are there."""
+    with deltawire.ship.serve("memory:base") as shipper, dw.Publisher(shipper.store) as publisher:
+        publisher.publish(model())
+        with dw.TensorReplica(deltawire.ship.join(shipper.address), model()) as replica:
+            assert not replica.pull().changed
+            shipper.wait_for(1, 60)
+            assert [one.version for one in shipper.settle().replicas] == [0]
 
 
 def test_who_has_let_go_of_all_has_the_port_again(tmp_path) -> None:

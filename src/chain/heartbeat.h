@@ -15,6 +15,8 @@ namespace deltawire {
 
 inline constexpr uint64_t kMaxHeartbeatBytes = 1 << 16;
 inline constexpr int64_t kLeaseSeconds = 15 * 60;
+// Replicas write once a minute: one that has been silent for so long is gone.
+inline constexpr int64_t kSilentSeconds = 180;
 // No lease lasts longer, whatever it says: a broken clock must not keep a chain for ever.
 inline constexpr int64_t kMaxLeaseSeconds = 24 * 60 * 60;
 

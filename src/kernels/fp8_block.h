@@ -16,8 +16,12 @@ struct Matrix {
   uint64_t block_rows = 128, block_columns = 128;  // neither is 0
   bool power_of_two = false;                       // scales are rounded up to one (UE8M0)
 
-  uint64_t rows_of_blocks() const { return (rows + block_rows - 1) / block_rows; }
-  uint64_t columns_of_blocks() const { return (columns + block_columns - 1) / block_columns; }
+  uint64_t rows_of_blocks() const { return num_blocks(rows, block_rows); }
+  uint64_t columns_of_blocks() const { return num_blocks(columns, block_columns); }
+  // A block may be as large as a number can be.
+  static uint64_t num_blocks(uint64_t size, uint64_t block) {
+    return size / block + (size % block != 0);
+  }
   uint64_t width() const { return from == WideFloat::kBf16 ? 2 : 4; }
 };
 

@@ -105,7 +105,11 @@ Status Mirror::Impl::copy_anchor(const HopName& anchor, Mirrored* report) {
                       read_text(source.store(), hop_name(anchor), kMaxHopBytes));
   DW_ASSIGN_OR_RETURN(const HopRecord record, read_hop(source, anchor, text));
   DW_ASSIGN_OR_RETURN(const Copied copied, copier(options.verify).copy(record.parts));
-  DW_RETURN_IF_ERROR(far->put_record(hop_name(anchor), text).status());
+  DW_ASSIGN_OR_RETURN(const PutRecord put, far->put_record(hop_name(anchor), text));
+  if (put == PutRecord::kOthers) {
+    return conflict(store->url() + "/" + hop_name(anchor) +
+                    ": is another record than the source's; --verify copies it again");
+  }
   hops.done(anchor);
   report->num_objects += record.parts.size();
   report->num_there += copied.num_there;

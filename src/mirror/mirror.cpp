@@ -100,6 +100,7 @@ Result<std::optional<StartingPoint>> Mirror::Impl::plan() {
     if (!head || *head < *last) {
       far.reset();  // says what is wrong, once more
       DW_RETURN_IF_ERROR(begin());
+      return std::optional<StartingPoint>();  // it was a moment's: the next look plans
     }
     const bool leaves_out = options.since && *options.since > *last + 1;
     if (*head == *last && !leaves_out) return std::optional<StartingPoint>();

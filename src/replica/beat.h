@@ -38,9 +38,6 @@ class HeartbeatWriter {
   int64_t other_since_ = 0;  // and since when it has been there
 };
 
-// A name is another's until he has been silent for so long.
-inline constexpr int64_t kSilentSeconds = 180;
-
 // Repeats the last heartbeat once a minute, with leases renewed, so that a silent replica is a dead
 // one. Destroyed, it sends what it has not sent yet, and stops.
 class ReplicaBeat {

@@ -243,7 +243,11 @@ void TensorReplicaCore::abandon() {
 
 void TensorReplicaCore::keep_report(PullReport* report) {
   report->changed = pending.has_value();
-  if (!pending) return;
+  if (!pending) {
+    // They may have held it from the start: nobody has been told yet.
+    if (beat && held) beat->holds(held->version, {});
+    return;
+  }
   for (const TensorSet* const set : sets) {
     report->num_changed += set->num_staged();
     report->staged_device_bytes += set->staged_device_bytes();

@@ -32,15 +32,15 @@ Status encode_item(const ShardPlan& plan, const ReadShard& read, const Snapshot&
   const auto differ = [&](Bytes old) {
     return std::memcmp(old.data(), contents.data(), contents.size()) != 0;
   };
-  coded->is_sent = coded->is_new = true;
+  coded->is_new = snapshot.is_empty() || differ(snapshot.contents(coded->edge->number, item));
   if (coded->edge->whole) {
+    coded->is_sent = true;
     DW_ASSIGN_OR_RETURN(coded->choice, encode_whole_array(layout, contents, false, nullptr));
   } else {
     // What the receiver holds may be older than the snapshot.
     std::vector<uint8_t> room;
     const Bytes old =
         snapshot.contents_in(coded->edge->base, coded->edge->number, item, layout.width, &room);
-    coded->is_new = differ(snapshot.contents(coded->edge->number, item));
     coded->is_sent = differ(old);
     if (coded->is_sent) {
       DW_ASSIGN_OR_RETURN(coded->choice, encode_smallest(layout, old, contents, nullptr));

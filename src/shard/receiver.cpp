@@ -41,6 +41,8 @@ struct ShardReceiver::Impl {
         options(given),
         pool(given.threads) {}
 
+  // A version that may be written; a rank of which nothing is sent always has it.
+  bool has_received() const { return coming_version || edges.empty(); }
   uint64_t edge_bucket() const {
     return std::max(kLeastSlice, options.bucket_bytes / 2 / std::max<uint64_t>(1, edges.size()));
   }
@@ -218,11 +220,11 @@ Result<ShardReport> ShardReceiver::receive(Carrier& carrier) {
     Impl& self = *impl_;
     Group group(carrier, self.options.timeout_seconds);
     DW_RETURN_IF_ERROR(group.check(*self.plan, self.plan->num_trainers + self.engine));
-    self.staged.clear();
-    self.coming.clear();
-    self.coming_version.reset();
+    discarded();
     ShardReport report;
-    DW_ASSIGN_OR_RETURN(std::vector<InEdge> in, self.greet(&group, &report));
+    Result<std::vector<InEdge>> greeted = self.greet(&group, &report);
+    if (!greeted.ok()) discarded();  // some trainers may have said which version comes
+    DW_ASSIGN_OR_RETURN(std::vector<InEdge> in, std::move(greeted));
     Status outcome = self.receive_rounds(&in, &group, &report);
     if (outcome.ok()) outcome = self.check_all_came(group);
     const std::vector<uint8_t> verdict = pack(Verdict::of(outcome));
@@ -230,7 +232,7 @@ Result<ShardReport> ShardReceiver::receive(Carrier& carrier) {
     for (const InEdge& edge : in) to.push_back({edge.peer, verdict});
     const Status told = group.exchange(std::move(to), {});
     if (outcome.code() == Code::kBaseMismatch) self.held.clear();  // the next one comes whole
-    if (!outcome.ok()) self.staged.clear();
+    if (!outcome.ok()) discarded();
     DW_RETURN_IF_ERROR(outcome);
     DW_RETURN_IF_ERROR(told);
     report.version = self.coming_version.value_or(0);
@@ -245,6 +247,7 @@ Result<ShardReport> ShardReceiver::receive(Carrier& carrier) {
 const std::vector<StagedShard>& ShardReceiver::staged() const noexcept { return impl_->staged; }
 
 void ShardReceiver::committed(bool written) {
+  if (written && !impl_->has_received()) return;
   impl_->held = written ? std::move(impl_->coming) : States();
   impl_->version = written ? impl_->coming_version : std::nullopt;
   discarded();
@@ -257,7 +260,7 @@ void ShardReceiver::discarded() {
 }
 
 Status ShardReceiver::commit(std::span<const LiveTensor> pieces) {
-  if (!impl_->coming_version && !impl_->edges.empty()) {
+  if (!impl_->has_received()) {
     return invalid_argument("shards: nothing was received that could be written");
   }
   DW_RETURN_IF_ERROR(write_live(*impl_->plan, impl_->staged, pieces));

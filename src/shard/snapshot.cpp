@@ -87,8 +87,9 @@ size_t Snapshot::part_in(const Entry& entry, const Item& item) {
 void Snapshot::note(size_t edge, const Item& item, const std::optional<Digest>& digest) {
   Entry& entry = entries_[entry_of_[edge][item.move]];
   Part& part = entry.parts[part_in(entry, item)];
-  if (digest && part.noted && *part.noted != *digest) unsteady_ = true;
-  if (digest) part.noted = digest;
+  // Also when one edge found it as it was and another changed: the first's receiver has the old.
+  if (part.is_seen && part.noted != digest) unsteady_ = true;
+  part.noted = digest;
   part.is_seen = true;
 }
 

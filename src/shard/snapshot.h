@@ -22,6 +22,7 @@ class Snapshot {
                                  uint64_t slice_bytes, std::optional<uint64_t> history_bytes);
 
   uint64_t size_bytes() const noexcept { return size_bytes_; }
+  bool is_empty() const noexcept { return state_ == 0; }
   // That changes can be coded against, the newest first; none: it holds nothing.
   std::vector<uint64_t> states() const;
   bool has_history() const noexcept { return history_.most_bytes() > 0; }

@@ -166,14 +166,18 @@ bool HubClient::join_again() {
       if (stopping_) return false;
     }
     Result<std::unique_ptr<Member>> joined = Member::join(options);
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return false;
-    if (joined.ok()) {
-      member_ = std::move(*joined);
-      log_event(LogLevel::kInfo, "ship.publisher_back", {{"hub", options_.hub}});
-      return true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return false;
+      if (joined.ok()) {
+        member_ = std::move(*joined);
+      } else {
+        why_away_ = joined.status().message();
+      }
     }
-    why_away_ = joined.status().message();
+    if (!joined.ok()) continue;
+    log_event(LogLevel::kInfo, "ship.publisher_back", {{"hub", options_.hub}});
+    return true;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "carrier/backend.h"
@@ -117,22 +118,24 @@ void Receiver::take(const std::optional<Message>& word) {
 void Receiver::start_again() {
   drop_carrier();
   held_.clear();
-  std::map<std::string, Beat> beats;
+  std::map<std::string, std::string> beats;
   {
     const std::lock_guard lock(mutex_);
     ++news_;
     changed_.notify_all();
-    beats = beats_;
+    beats = beats_.texts(steady_seconds());
   }
   tell_follow();
-  for (const auto& [name, beat] : beats) {
-    (void)client_->ask({{"op", "put"}, {"name", name}}, beat.text);
+  for (auto& [name, text] : beats) {
+    (void)client_->ask({{"op", "put"}, {"name", name}}, std::move(text));
   }
 }
 
+// It ends without the mutex: one that is Python's wants the GIL for it.
 void Receiver::drop_carrier() {
+  std::unique_ptr<Carrier> old;
   const std::lock_guard lock(mutex_);
-  carrier_.reset();
+  old = std::move(carrier_);
 }
 
 Message Receiver::follow_message() const {
@@ -160,17 +163,19 @@ Status Receiver::beat(const std::string& name, std::string heartbeat) {
   const Result<Heartbeat> parsed = parse_heartbeat(heartbeat);
   if (!parsed.ok()) return parsed.status();
   follow();
+  std::optional<uint64_t> least;
   {
     const std::lock_guard lock(mutex_);
-    beats_[name] = {heartbeat, parsed->version};
-    // Several replicas may share this store: the last of them counts.
-    std::optional<uint64_t> least = parsed->version;
-    for (const auto& [other, beat] : beats_) {
-      least = least && beat.version ? std::optional(std::min(*least, *beat.version)) : std::nullopt;
-    }
-    if (least) held_.drop_up_to(*least);
+    beats_.note(name, heartbeat, parsed->version, steady_seconds());
+    least = beats_.least(steady_seconds());
   }
+  if (least) held_.drop_up_to(*least);
   return client_->ask({{"op", "put"}, {"name", name}}, std::move(heartbeat)).status();
+}
+
+void Receiver::forget_beat(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  beats_.forget(name);
 }
 
 uint64_t Receiver::wait_for_news(uint64_t seen, double seconds) {

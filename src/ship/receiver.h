@@ -14,6 +14,7 @@
 
 #include "deltawire/carrier.h"
 #include "deltawire/ship.h"
+#include "ship/beats.h"
 #include "ship/held_objects.h"
 #include "ship/hub_client.h"
 
@@ -31,6 +32,8 @@ class Receiver {
   void follow();
   // What a replica says of itself goes to the publisher, at once and after joining again.
   Status beat(const std::string& name, std::string heartbeat);
+  // It says no more.
+  void forget_beat(const std::string& name);
   // How often something new was told, once that is more than `seen`, a bucket has come, or the time
   // is over.
   uint64_t wait_for_news(uint64_t seen, double seconds);
@@ -59,11 +62,7 @@ class Receiver {
   std::unique_ptr<Carrier> carrier_;  // used by work() alone; the pointer is changed with the mutex
   bool stopping_ = false, following_ = false;
   uint64_t news_ = 0, buckets_ = 0;  // commits, and what came before them
-  struct Beat {
-    std::string text;
-    std::optional<uint64_t> version;
-  };
-  std::map<std::string, Beat> beats_;
+  Beats beats_;
 
   std::unique_ptr<HubClient> client_;
   std::thread thread_;

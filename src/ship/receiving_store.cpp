@@ -96,6 +96,9 @@ Result<std::vector<ObjectInfo>> ReceivingStore::list(std::string_view prefix,
   return elsewhere(prefix, [&](Store& store) { return store.list(prefix, start_after, limit); });
 }
 
-Status ReceivingStore::remove(std::string_view name) { return remote_.remove(name); }
+Status ReceivingStore::remove(std::string_view name) {
+  receiver_->forget_beat(std::string(name));
+  return remote_.remove(name);
+}
 
 }  // namespace deltawire

@@ -157,10 +157,13 @@ bool Sender::try_to_form(Roster::Ids* ids) {
 }
 
 void Sender::drop_group() {
+  std::unique_ptr<Carrier>
+      old;  // ends without the mutex: one that is Python's wants the GIL for it
   {
     const std::lock_guard lock(carrier_mutex_);
-    carrier_.reset();
+    old = std::move(carrier_);
   }
+  old.reset();
   group_.clear();
   roster_.set_group({});
 }

@@ -70,9 +70,18 @@ Status ShippingStore::put(std::string_view name, const Body& body) {
 }
 
 Status ShippingStore::put_if_absent(std::string_view name, const Body& body) {
-  DW_RETURN_IF_ERROR(inner().put_if_absent(name, body));
-  if (const std::optional<uint64_t> version = version_of_manifest(name)) commit(*version, body);
-  return {};
+  Status status = inner().put_if_absent(name, body);
+  const std::optional<uint64_t> version = version_of_manifest(name);
+  if (version && (status.ok() || is_there(name, body))) commit(*version, body);
+  return status;
+}
+
+// An answer may be lost, and the object be there: the publisher looks too, and goes on then.
+bool ShippingStore::is_there(std::string_view name, const Body& body) {
+  std::string wanted(size_t(body.size()), '\0');
+  if (!body.read(0, {reinterpret_cast<uint8_t*>(wanted.data()), wanted.size()}).ok()) return false;
+  const Result<std::string> there = inner().get(name, wanted.size());
+  return there.ok() && *there == wanted;
 }
 
 void ShippingStore::commit(uint64_t version, const Body& manifest) {

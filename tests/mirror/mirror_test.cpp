@@ -277,6 +277,19 @@ TEST_F(MirrorTest, ADamagedHopIsLeftOut) {
   EXPECT_TRUE(objects_of(*other, kHopPrefix).empty());
 }
 
+TEST_F(MirrorTest, NothingIsCommittedThatHangsOnAnotherAnchor) {
+  publish(4);
+  source.add_anchor(2);
+  const std::vector<std::string> anchors = objects_of(*store, kHopPrefix);
+  ASSERT_EQ(anchors.size(), 1u);
+  ASSERT_TRUE(other->put(anchors[0], MemoryBody(std::string("{}"))).ok());
+  const Status status = status_of_run(other);
+  EXPECT_EQ(status.code(), Code::kConflict);
+  EXPECT_NE(status.message().find(anchors[0] + ": is another record"), std::string::npos)
+      << status.message();
+  EXPECT_EQ(versions(other), Numbers());
+}
+
 TEST_F(MirrorTest, WhatWasLeftHalfDoneIsChecked) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());

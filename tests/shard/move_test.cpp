@@ -191,6 +191,79 @@ TEST(ShardMoveTest, TensorsThatChangeWhileTheyAreSentDoNotLetTheSnapshotDrift) {
   }
 }
 
+TEST(ShardMoveTest, ATensorThatChangesBetweenTwoReceiversIsNoticed) {
+  const std::vector<ShardTensor> tensors = {{"w", DType::kBF16, {64, 64}}};
+  ShardLayout one, two;
+  one.tensors = two.tensors = tensors;
+  one.ranks = {{{0, {}}}};
+  two.ranks = {{{0, {}}}, {{0, {}}}};
+  auto plan = std::make_shared<const ShardPlan>(*plan_shards(one, two));
+  Rank trainer(one, 0);
+  std::vector<Rank> engines;
+  for (unsigned rank = 0; rank < 2; ++rank) engines.emplace_back(two, rank);
+  int reads_before_change = -1;
+  const auto read = *read_live(trainer.live());
+  ShardOptions options;
+  options.threads = 1;  // the first receiver's read, then the second's
+  auto sender = ShardSender::create(
+      plan, 0,
+      [&](const ShardTensor& tensor, const Box& box, std::span<uint8_t> contents) {
+        if (reads_before_change-- == 0) trainer.live()[0].bytes[7] ^= 1;
+        return read(tensor, box, contents);
+      },
+      options);
+  std::vector<ShardReceiver> receivers;
+  for (unsigned rank = 0; rank < 2; ++rank) {
+    receivers.push_back(
+        ShardReceiver::create(plan, rank, *read_live(engines[rank].live())).value());
+  }
+  const auto send = [&](uint64_t version) {
+    auto group = make_local_group(3).value();
+    std::vector<std::thread> threads;
+    for (unsigned rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        EXPECT_TRUE(receivers[rank].receive(*group[1 + rank]).ok());
+        EXPECT_TRUE(receivers[rank].commit(engines[rank].live()).ok());
+      });
+    }
+    auto sent = sender->send(*group[0], version);
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(sent.ok());
+    return sent->notes;
+  };
+  EXPECT_TRUE(send(1).empty());
+  reads_before_change = 1;
+  EXPECT_NE(send(2).back().find("changed while it was sent"), std::string::npos);
+  EXPECT_EQ(send(3).size(), 2u);  // why it comes whole, to each
+  for (Rank& engine : engines)
+    EXPECT_TRUE(std::ranges::equal(engine.live()[0].bytes, trainer.live()[0].bytes));
+  EXPECT_TRUE(send(4).empty());
+}
+
+TEST(ShardMoveTest, WhatCouldNotBeReceivedIsNotCommitted) {
+  const std::vector<ShardTensor> tensors = {{"w", DType::kBF16, {64, 64}}};
+  const ShardLayout layout = layout_for("tp=1", tensors);
+  auto plan = std::make_shared<const ShardPlan>(*plan_shards(layout, layout));
+  Rank trainer(layout, 0), engine(layout, 0);
+  bool broken = false;
+  const auto read = *read_live(trainer.live());
+  auto sender = ShardSender::create(
+      plan, 0, [&](const ShardTensor& tensor, const Box& box, std::span<uint8_t> contents) {
+        return broken ? io_error("the GPU has gone") : read(tensor, box, contents);
+      });
+  auto receiver = ShardReceiver::create(plan, 0, *read_live(engine.live()));
+  for (uint64_t version = 1; version < 3; ++version) {
+    broken = version == 2;
+    auto group = make_local_group(2).value();
+    std::thread thread([&] { EXPECT_EQ(sender->send(*group[0], version).ok(), !broken); });
+    EXPECT_EQ(receiver->receive(*group[1]).ok(), !broken);
+    thread.join();
+    EXPECT_EQ(receiver->commit(engine.live()).ok(), !broken);
+    receiver->committed();  // of nothing: it stays what it is
+    EXPECT_EQ(receiver->version(), 1u);
+  }
+}
+
 TEST(ShardMoveTest, ASenderThatCannotReadSaysSoToAll) {
   const std::vector<ShardTensor> tensors = dense_tensors();
   const ShardLayout one = layout_for("tp=1", tensors), two = layout_for("tp=2", tensors);

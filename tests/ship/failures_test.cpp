@@ -3,6 +3,8 @@
 
 #include "carrier/backend.h"
 #include "fleet.h"
+#include "store/fault_spec.h"
+#include "store/faulty_store.h"
 
 namespace deltawire::testing {
 namespace {
@@ -106,6 +108,21 @@ TEST(ShipFailures, ARankThatDropsOutOfTheGroupGetsEverythingAllTheSame) {
     fleet.expect_all_hold(version);
   }
   EXPECT_GT(fleet.trainer->shipper->report().epoch, 1);
+}
+
+TEST(ShipFailures, AVersionWhoseAnswerWasLostIsShippedAllTheSame) {
+  const auto lost = parse_faults("duplicate:op=put-if-absent:name=manifests/");
+  const auto store = std::make_shared<FaultyStore>(std::make_shared<MemoryStore>("t"), *lost);
+  Trainer trainer(Trainer::quick(), {}, store);
+  FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  for (uint64_t version = 0; version < 3; ++version) {
+    const ShipReport report = trainer.step();
+    EXPECT_EQ(report.version, version);
+    ASSERT_EQ(report.replicas.size(), 1u);
+    EXPECT_EQ(report.replicas[0].version, version) << report.replicas[0].error;
+    EXPECT_GT(report.replicas[0].bytes, 0u);
+  }
 }
 
 }  // namespace
