@@ -358,3 +358,54 @@ def test_a_copy_that_only_a_kernel_knows_follows(tmp_path):
     assert worker.update() == 1
     x = torch.randn(3, 16)
     assert torch.equal(head.cpu_linear(x), Head(tensors["weight"]).cpu_linear(x))
+
+
+class Experts(nn.Module):
+    """A module whose weights are kept as they are, and whose scales are converted on the way."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2 * SIZE, SIZE, dtype=torch.int8), requires_grad=False)
+        self.weight_scale = nn.Parameter(torch.zeros(2 * SIZE, 1), requires_grad=False)
+        self.load_weights(tensors.items())
+
+    def load_weights(self, weights: Any) -> None:
+        for name, tensor in weights:
+            _, expert, _, kind = name.split(".")
+            getattr(self, kind).data.narrow(0, int(expert) * SIZE, SIZE).copy_(tensor)
+
+    def reload(self, weights: Any) -> None:
+        """As engines do it: from fresh memory, and then into the old place."""
+        fresh = {"weight": torch.full_like(self.weight, 77), "weight_scale": torch.full_like(self.weight_scale, 1e6)}
+        served = {name: getattr(self, name).data for name in fresh}
+        for name, tensor in fresh.items():
+            getattr(self, name).data = tensor
+        self.load_weights(weights)
+        for name, tensor in served.items():
+            tensor.copy_(getattr(self, name).data)
+            getattr(self, name).data = tensor
+
+
+def test_weights_come_along_with_scales_that_are_converted(tmp_path):
+    """An engine that is given one of them alone serves what lies in fresh memory for the other."""
+    torch.manual_seed(4)
+    tensors = {}
+    for expert in range(2):
+        tensors[f"experts.{expert}.up_proj.weight"] = torch.randint(-100, 100, (SIZE, SIZE), dtype=torch.int8)
+        tensors[f"experts.{expert}.up_proj.weight_scale"] = torch.rand(SIZE, 1).bfloat16() + 0.5
+    with dw.Publisher(str(tmp_path / "store")) as publisher:
+        publisher.publish(tensors)
+        replica = dw.Replica(str(tmp_path / "store"), tmp_path / "local", feed=True)
+        replica.pull()
+        model = Experts(tensors)
+        worker = Worker(model, str(tmp_path / "local"), name="w", reload=model.reload)
+        worker.attach()
+        for name in list(tensors):
+            tensors[name] = tensors[name] + (torch.ones((), dtype=torch.int8) if tensors[name].dtype == torch.int8 else 0.25)
+            version = publisher.publish(tensors).number
+            replica.pull()
+            worker.stage()
+            assert worker.update() == version
+            fresh = Experts(tensors)
+            assert torch.equal(model.weight, fresh.weight), name
+            assert torch.equal(model.weight_scale, fresh.weight_scale), name

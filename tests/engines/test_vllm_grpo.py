@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from packing import are_linears_packed
-from servers import ENGINES, cpu_has_bfloat16
+from servers import ENGINES
 
 if not (ENGINES / "vllm" / "serve").exists():
     pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
@@ -26,7 +26,7 @@ def test_it_learns_and_the_server_is_at_every_version(tmp_path):
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
     steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
     assert [step["version"] for step in steps] == list(range(13)) == [step["served"] for step in steps]
-    noise = 0.05 if cpu_has_bfloat16() else 1e-4  # of the server's arithmetic
+    noise = max(1e-4, 5 * steps[0]["logprob_difference"])  # the server's arithmetic, with the weights that it started from
     for step in steps[1:]:
         assert step["bytes"] < step["full_bytes"] / 2
         assert step["logprob_difference"] < noise

@@ -48,9 +48,13 @@ class EngineMap:
             self._homes.setdefault(copy.source, set()).add(copy.home)
         # Tensors that go through the engine's own loader.
         self.odd: set[str] = set()
-        self._of_group: dict[str, set[str]] = {}  # of tensors without a home
-        for name in lost:
-            self._of_group.setdefault(atomic_group(name), set()).add(name)
+        # All tensors of groups in which some have no home: they are lost, or converted on the way.
+        self._of_group: dict[str, set[str]] = {
+            atomic_group(name): set() for name in {*lost, *loads.odd_tensors} - set(self._homes)
+        }
+        for name in forms:
+            if (group := atomic_group(name)) in self._of_group:
+                self._of_group[group].add(name)
         self.set_odd(odd, [*loads.odd_tensors, *lost])
         if loads.from_anywhere:
             self.odd |= set(self.unseen)
