@@ -349,7 +349,7 @@ def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
     name = "model.layers.0.self_attn.q_proj.weight"
     with pytest.raises(dw.InvalidArgument, match="q_proj.weight_scale_inv"):  # which scale would it be?
         dict(quantize({name: torch.ones(128, 128), f"{name}_scale_inv": torch.ones(1, 1)}, "fp8-block"))
-    with pytest.raises(dw.InvalidArgument, match="none of its 1 tensors"):
+    with pytest.raises(dw.InvalidArgument, match="none of the model's 1 tensors"):
         quantize_checkpoint(save(tmp_path / "norm", {"norm.weight": torch.ones(8)}), tmp_path / "out", "fp8-block")
     assert not (tmp_path / "out").exists()
 
