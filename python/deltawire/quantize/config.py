@@ -157,7 +157,7 @@ def _compressed(config: Mapping[str, Any]) -> Rules:
 def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
     bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
     symmetric = weights.get("symmetric", True)
-    group = weights.get("group_size")
+    group: Any = weights.get("group_size")
     if strategy == "group" and (type(group) is not int or group < 1):
         raise InvalidArgument(f"quantization_config: a group_size is a number of columns, not {group!r}")
     if type(symmetric) is not bool:

@@ -45,6 +45,7 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_SHOWN = 8
 _FLOATS = ("F64", "F32", "F16", "BF16")
 # What names of a quantised module's tensors end with, after the module's own, in any format.
 _PARTS = (
@@ -151,6 +152,12 @@ class Quantizer:
         ]
         found = {"plain": plain, "shapes": shapes, "constants": constants}
         return {key: f"{len(words)}, {_digest(words)}" for key, words in found.items() if words}
+
+    def words_of(self, carried: list[str]) -> str:
+        """What is said of tensors that are carried along."""
+        assert self._like is not None
+        shown = ", ".join(carried[:_SHOWN]) + (f" and {len(carried) - _SHOWN} more" if len(carried) > _SHOWN else "")
+        return f"{len(carried)} tensors that the model lacks are taken from {self._like.folder} as they are: {shown}"
 
     def config_for(self, names: Iterable[str]) -> Mapping[str, Any]:
         """The configuration for a checkpoint of these tensors: it names all modules that stay as they are, which engines want."""
@@ -480,7 +487,7 @@ def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Q
 def _refuse_nothing(context: _Context, elsewhere: Collection[str] | None) -> None:
     """A model of which nothing is quantised; other ranks may have what is."""
     if not context.made and elsewhere is not None and not elsewhere:
-        raise InvalidArgument(f"quantize: none of the model's {len(context.known)} tensors would be quantised; leave it out")
+        raise InvalidArgument(f"quantize: none of the model's {len(context.known)} tensors would be quantised by what is said")
 
 
 def _refuse_infinite(shard: Shard, source: str) -> None:

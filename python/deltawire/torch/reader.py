@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from deltawire.quantize.quantizer import Quantised, Quantizer
     from deltawire.torch.old_scales import OldScales
 
-_SHOWN = 8
-
 
 class TorchReader(Reader):
     """Knows modules, tied weights, shards of `DTensor`s, and what was not touched since the last version."""
@@ -88,7 +86,7 @@ class TorchReader(Reader):
         carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._told)
         self._told.update(carried)
         self._constants, self._new_constants = set(self._new_constants), {}
-        return _words_of(carried) if carried else ""
+        return self._quantizer.words_of(carried) if self._quantizer is not None and carried else ""
 
     def failed(self) -> None:
         """It is not, or nobody knows."""
@@ -184,14 +182,6 @@ class TorchReader(Reader):
         if is_sharded(piece.whole) and not piece.form.whole:
             local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
         return cast(local, dtype)
-
-
-def _words_of(carried: list[str]) -> str:
-    more = f" and {len(carried) - _SHOWN} more" if len(carried) > _SHOWN else ""
-    shown = ", ".join(carried[:_SHOWN]) + more
-    return (
-        f"{len(carried)} tensors of the checkpoint that says how to quantise are not the model's, and stay as they are: {shown}"
-    )
 
 
 def _old_scales(quantizer: Quantizer | None, store: Any) -> OldScales | None:
