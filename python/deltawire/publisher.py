@@ -230,8 +230,8 @@ class Publisher:
         def finish() -> Version:
             with reader.failing():
                 version = Version.of(core.publish(wanted, files, own) if wait else core.finish())
-            reader.published()
-            return version
+            said = reader.published()
+            return replace(version, warnings=(*version.warnings, said)) if said else version
 
         return finish() if wait else self._flight.start(finish)
 
@@ -246,12 +246,15 @@ class Publisher:
         if self._quantizer is not None:
             from deltawire.quantize.whole import check_whole
 
-            check_whole(Path(checkpoint))
+            check_whole(Path(checkpoint), self._quantizer.scheme_of)
         self._reader.failed()  # the last version is not the model's
         version = Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
         if self._quantizer is None or self._tensors is None:
             return version
-        unlike = self._reader.compare(self._tensors, os.fspath(checkpoint))
+        try:
+            unlike = self._reader.compare(self._tensors, os.fspath(checkpoint))
+        except Exception as error:  # the version is committed all the same
+            unlike = f"{os.fspath(checkpoint)} could not be compared with what the trainer's weights are quantised to: {error}"
         return replace(version, warnings=(*version.warnings, unlike)) if unlike else version
 
     def close(self) -> None:

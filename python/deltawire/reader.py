@@ -37,8 +37,9 @@ class Reader:
         """Of a reader that quantises: where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
         return ""
 
-    def published(self) -> None:
-        """What `read` gave last is the newest version."""
+    def published(self) -> str:
+        """What `read` gave last is the newest version. Gives what is to be said of it; empty: nothing."""
+        return ""
 
     def failed(self) -> None:
         """It is not, or nobody knows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,12 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ranks_worker import FOLDER, LAST, QUICK, RANK, WORLD, failure_of, same, whole
+from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch_states import state_bits
 
 import deltawire as dw
-from deltawire.quantize import quantize
+from deltawire.quantize import FORMATS, quantize
 
 
 def attention(step: int) -> dict[str, torch.Tensor]:
@@ -67,6 +69,31 @@ def quantised_with_hysteresis() -> None:
                 same(store, before, step)
         dist.barrier()
     assert state_bits(before) != state_bits(dict(quantize(full, "fp8-channel")))
+
+
+def what_no_rank_has_is_carried_along() -> None:
+    """What the checkpoint has and the model lacks; not what another rank holds."""
+    held = attention(0)
+    full = whole(held)
+    full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)
+    state = dict(quantize(full | {"mtp.0.up_proj.weight": torch.ones(16, 64).bfloat16()}, "nvfp4"))
+    engine, store = FOLDER / "like", FOLDER / "carried"
+    if RANK == 0:
+        engine.mkdir()
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, engine / "model.safetensors")
+        (engine / "config.json").write_text(json.dumps({"quantization_config": FORMATS["nvfp4"]}))
+    dist.barrier()
+    with dw.Publisher(str(store), held, quantize=engine, **QUICK) as publisher:
+        version = publisher.publish()
+        assert [("3 tensors that the model lacks" in said) for said in version.warnings] == [True] * (RANK == 0)
+        for step in range(1, 3):
+            assert publisher.publish(attention(step)).number == step
+    if RANK == 0:
+        assert {tensor.name for tensor in dw.Chain(str(store)).tensors(2)} == state.keys()
+    with dw.Publisher(str(FOLDER / "seeded"), held, quantize=engine, **QUICK) as publisher:
+        assert publisher.publish().number == 0
+    if RANK == 0:
+        same(FOLDER / "seeded", state, 0)
 
 
 def a_rank_with_nan_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,113 @@ def test_like_brings_scales_of_activations_and_dtypes(tmp_path: Path) -> None:
     assert_same(dict(quantize(weights, engine)), state)
 
 
+@pytest.mark.parametrize("hysteresis", [0.0, 0.03])
+def test_what_the_model_lacks_is_carried_along(tmp_path: Path, hysteresis: float) -> None:
+    """Draft layers and vision towers that are not trained: without them engines would refuse the version."""
+    weights = model()
+    state = dict(quantize(weights | {"mtp.layers.0.mlp.up_proj.weight": torch.randn(128, 256).bfloat16()}, "fp8-block"))
+    state |= {"visual.patch_embed.proj.weight": torch.randn(8, 3, 4, 4).bfloat16(), "visual.ids": torch.arange(7)}
+    state["model.layers.0.mlp.up_proj.input_zero_point"] = torch.zeros(1, dtype=torch.int8)
+    engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
+    store = str(tmp_path / "store")
+    with dw.Publisher(store, weights, quantize=engine, hysteresis=hysteresis) as publisher:
+        publisher.publish_checkpoint(engine)
+        first = publisher.publish()
+        assert not first.committed
+        assert len(first.warnings) == 1
+        assert f"5 tensors that the model lacks are taken from {engine}" in first.warnings[0]
+        assert "mtp.layers.0.mlp.up_proj.weight_scale_inv" in first.warnings[0]
+        step(weights)
+        assert publisher.publish().warnings == ()
+    with dw.Replica(store, tmp_path / "local") as replica:
+        assert replica.pull().version == 1
+    old = state if hysteresis else None
+    assert_same(load(tmp_path / "local"), dict(quantize(weights, engine, hysteresis=hysteresis, previous=old)))
+    assert load(tmp_path / "local").keys() == state.keys()
+
+
+def test_what_is_carried_is_what_it_was(tmp_path: Path) -> None:
+    """A folder that is gone or another does not change a run; what it would have to be read for is refused."""
+    weights = model()
+    extra = {"visual.bias": torch.ones(5), "model.layers.0.mlp.up_proj.input_scale": torch.tensor(0.5)}
+    engine = save(tmp_path / "engine", dict(quantize(weights, "fp8-block")) | extra, FORMATS["fp8-block"])
+    store = str(tmp_path / "store")
+    publisher = dw.Publisher(store, weights, quantize=engine)
+    publisher.publish()
+    other = load(engine) | {name: tensor * 2 for name, tensor in extra.items()}
+    (engine / "model.safetensors").unlink()
+    step(weights)
+    assert publisher.publish().number == 1
+    safetensors.save_file(other, engine / "model.safetensors")
+    step(weights)
+    assert publisher.publish().number == 2
+    with dw.Replica(store, tmp_path / "local") as replica:
+        replica.pull()
+    local = load(tmp_path / "local")
+    assert all(torch.equal(local[name], tensor) for name, tensor in extra.items())
+    publisher.close()
+    with pytest.raises(dw.InvalidArgument, match="is quantised as"):  # other constants are other settings
+        dw.Publisher(store, weights, quantize=engine)
+    with dw.Publisher("memory:like-other", weights, quantize=engine) as publisher:
+        safetensors.save_file(dict(quantize(weights, "fp8-block")) | extra, engine / "model.safetensors")
+        with pytest.raises(dw.Error, match=r'"visual.bias": .*model.safetensors changed'):
+            publisher.publish()
+        (engine / "model.safetensors").unlink()
+        with pytest.raises(dw.Error, match=r"model.safetensors: there is no such file"):
+            publisher.publish()
+
+
+def test_a_part_that_quantising_does_not_make_is_refused(tmp_path: Path) -> None:
+    name = "model.layers.0.mlp.up_proj.weight_zero_point"  # the configuration says symmetric
+    engine = save(tmp_path / "engine", dict(quantize(model(), "int4-g32")) | {name: torch.ones(2).int()}, FORMATS["int4-g32"])
+    with pytest.raises(dw.InvalidArgument, match=f'"{name}".*quantising "model.layers.0.mlp.up_proj.weight" does not make it'):
+        dw.Publisher("memory:like-more", model(), quantize=engine).publish()
+    engine = save(tmp_path / "other", dict(quantize({"embed_tokens.weight": torch.ones(128, 128)} | model(), "fp8-block")), {})
+    state = load(engine) | {"embed_tokens.weight": torch.ones(128, 128).to(torch.float8_e4m3fn)}
+    engine = save(tmp_path / "third", state, FORMATS["fp8-block"])
+    with pytest.raises(dw.InvalidArgument, match='"embed_tokens.weight": is F8_E4M3 in .*does not quantise it'):
+        dict(quantize({"embed_tokens.weight": torch.ones(128, 128)} | model(), engine))
+
+
+def test_ranks_that_do_not_know_each_other_carry_nothing(tmp_path: Path) -> None:
+    """What one of them lacks another may have; scales of activations are no rank's."""
+    weights, store = model(), str(tmp_path / "store")
+    state = dict(quantize(weights, "fp8-block")) | {"a.input_scale": torch.ones(1), "visual.bias": torch.ones(5)}
+    engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    def publish(rank: int) -> int:
+        held = {name: tensor for at, (name, tensor) in enumerate(weights.items()) if at % 2 == rank}
+        ranks = dw.Ranks(rank=rank, world=2, timeout_seconds=60)
+        with dw.Publisher(store, held, quantize=engine, ranks=ranks) as publisher:
+            return publisher.publish().number
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(publish, range(2))) == [0, 0]
+    assert {tensor.name for tensor in dw.Chain(store).tensors(0)} == state.keys() - {"visual.bias"}
+
+
+def test_settings_have_what_the_checkpoint_decides(tmp_path: Path) -> None:
+    weights = model()
+    state = dict(quantize(weights, "fp8-block"))
+    same = save(tmp_path / "same", state, FORMATS["fp8-block"])
+    name = "model.layers.0.mlp.up_proj.weight"
+    plain = {key: tensor for key, tensor in state.items() if key != f"{name}_scale_inv"} | {name: weights[name]}
+    others = [
+        save(tmp_path / "plain", plain, FORMATS["fp8-block"]),
+        save(tmp_path / "scale", state | {"a.input_scale": torch.ones(1)}, FORMATS["fp8-block"]),
+        save(tmp_path / "scale-2", state | {"a.input_scale": torch.ones(1) * 2}, FORMATS["fp8-block"]),
+    ]
+    assert quantizer_of(same).settings == quantizer_of("fp8-block").settings
+    assert len({quantizer_of(folder).settings for folder in (same, *others)}) == 4
+    four = {key: tensor.int() if key.endswith("_shape") else tensor for key, tensor in quantize(weights, "int4-g32")}
+    four_bits = save(tmp_path / "four", four, FORMATS["int4-g32"])
+    assert quantizer_of(four_bits).settings != quantizer_of("int4-g32").settings
+    # Words of deltawire's own are no part of them: the next build may have more.
+    assert json.loads(quantizer_of("fp8-block").settings)["ignore"] == []
+
+
 def test_int4_has_the_shapes_dtype_of_the_checkpoint(tmp_path: Path) -> None:
     state = dict(quantize(model(), "int4-g32"))
     state = {name: tensor.int() if name.endswith("weight_shape") else tensor for name, tensor in state.items()}
@@ -224,6 +332,10 @@ def test_folders_that_are_no_quantised_checkpoints_are_refused(tmp_path: Path) -
     (bad / "config.json").write_text("{")
     with pytest.raises(dw.InvalidArgument, match="is no JSON"):
         dw.Publisher("memory:none", model(), quantize=bad)
+    for inner in [1], "x":
+        (bad / "config.json").write_text(json.dumps({"text_config": inner}))
+        with pytest.raises(dw.InvalidArgument, match="text_config is no object"):
+            dw.Publisher("memory:none", model(), quantize=bad)
     (bad / "model.safetensors").write_bytes(b"\xff" * 8)
     with pytest.raises(dw.Corruption, match="model.safetensors"):
         dw.Publisher("memory:none", model(), quantize=bad)
@@ -295,6 +407,25 @@ def test_numpy_arrays_are_quantised_too() -> None:
     assert names == ["a.norm.weight", "a.up_proj.weight", "a.up_proj.weight_scale_inv"]
 
 
+def test_arrays_that_torch_cannot_have_are_named() -> None:
+    import numpy as np
+
+    ones = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
+    backwards = dict(quantize({"a.up_proj.weight": torch.from_numpy(ones[::-1].copy())}, "fp8-block"))
+    store = "memory:quantised-backwards"
+    with dw.Publisher(store, {"a.up_proj.weight": ones[::-1]}, quantize="fp8-block") as publisher:
+        publisher.publish()
+    local = {name: torch.zeros_like(tensor) for name, tensor in backwards.items()}
+    with dw.TensorReplica(store, local) as replica:
+        replica.pull()
+    assert_same(local, backwards)
+    with warnings.catch_warnings(action="ignore"):
+        nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    for value, words in (ones.astype(">f4"), "byte order"), (nested, "nested"):
+        with pytest.raises(dw.Error, match=f'tensor "a.up_proj.weight".*{words}'):
+            dw.Publisher("memory:no-array", {"a.up_proj.weight": value}, quantize="fp8-block").publish()
+
+
 def command(*arguments: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "deltawire", "quantize", *map(str, arguments)], capture_output=True, text=True, check=False
@@ -349,9 +480,88 @@ def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
     name = "model.layers.0.self_attn.q_proj.weight"
     with pytest.raises(dw.InvalidArgument, match="q_proj.weight_scale_inv"):  # which scale would it be?
         dict(quantize({name: torch.ones(128, 128), f"{name}_scale_inv": torch.ones(1, 1)}, "fp8-block"))
-    with pytest.raises(dw.InvalidArgument, match="none of its 1 tensors"):
+    with pytest.raises(dw.InvalidArgument, match="none of the model's 1 tensors"):
         quantize_checkpoint(save(tmp_path / "norm", {"norm.weight": torch.ones(8)}), tmp_path / "out", "fp8-block")
     assert not (tmp_path / "out").exists()
+
+
+def test_integers_with_scales_are_quantised_already() -> None:
+    for dtype, suffix in (torch.int8, "weight"), (torch.uint8, "weight"), (torch.int32, "weight_packed"):
+        codes = {f"a.{suffix}": torch.ones(8, 32).to(dtype), "a.weight_scale": torch.ones(8, 1)}
+        with pytest.raises(dw.InvalidArgument, match=f'"a.{suffix}": is .* with "a.weight_scale", quantised already'):
+            dict(quantize(codes | {"b.weight": torch.ones(128, 128)}, "fp8-block"))
+    with pytest.raises(dw.InvalidArgument, match="is F8_E5M2, quantised already"):
+        dict(quantize({"a.weight": torch.ones(8, 8).to(torch.float8_e5m2)}, "fp8-block"))
+    dict(quantize({"mask.weight": torch.ones(8, 8).byte(), "b.weight": torch.ones(128, 128)}, "fp8-block"))
+
+
+def test_experts_in_one_tensor_are_refused_by_name(tmp_path: Path) -> None:
+    """As transformers 5 has them in memory: they would stay in BF16 without a word."""
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    experts = {name: torch.randn(4, 128, 64).bfloat16()}
+    with pytest.raises(dw.InvalidArgument, match=r"holds all experts.*checkpoint_tensors") as caught:
+        dw.Publisher("memory:experts", model() | experts, quantize="fp8-block").publish()
+    assert caught.value.tensor == name
+    left = FORMATS["fp8-block"] | {"modules_to_not_convert": ["mlp.experts"]}
+    made = dict(quantize(model() | experts, left))
+    assert made[name].dtype == torch.bfloat16
+    assert_same(dict(quantize(model() | experts, save(tmp_path / "engine", made, FORMATS["fp8-block"]))), made)
+
+
+def test_a_model_of_which_nothing_is_quantised_is_refused() -> None:
+    with pytest.raises(dw.InvalidArgument, match="none of the model's 2 tensors"):
+        dw.Publisher(
+            "memory:none", {"norm.weight": torch.ones(8), "lm_head.weight": torch.ones(8, 8)}, quantize="nvfp4"
+        ).publish()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["embed_tokens", "embed_positions", "backbone.embeddings", "model.shared", "tok_embeddings", "wte", "h.position_embedding"],
+)
+def test_embeddings_stay_as_they_are(name: str) -> None:
+    made = dict(quantize({f"{name}.weight": torch.ones(128, 128), "b.up_proj.weight": torch.ones(128, 128)}, "int4-g32"))
+    assert made[f"{name}.weight"].dtype == torch.float32
+
+
+def test_the_index_says_which_files_are_the_model(tmp_path: Path) -> None:
+    plain = save(tmp_path / "plain", model())
+    index = {"weight_map": dict.fromkeys(model(), "model.safetensors")}
+    (plain / "model.safetensors.index.json").write_text(json.dumps(index))
+    safetensors.save_file({"old.weight": torch.ones(128, 128)}, plain / "old.safetensors")
+    quantize_checkpoint(plain, tmp_path / "fp8", "fp8-block")
+    assert_same(load(tmp_path / "fp8"), dict(quantize(model(), "fp8-block")))
+    index["weight_map"]["gone.weight"] = "gone.safetensors"
+    (plain / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(dw.NotFound, match=r"gone.safetensors"):
+        quantize_checkpoint(plain, tmp_path / "again", "fp8-block")
+    (plain / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(dw.InvalidArgument, match="has no weight_map"):
+        quantize_checkpoint(plain, tmp_path / "again", "fp8-block")
+
+
+def test_a_seed_that_cannot_be_compared_is_published_with_a_warning(tmp_path: Path) -> None:
+    engine = save(tmp_path / "engine", dict(quantize(model(), "fp8-block")), FORMATS["fp8-block"])
+    weights = model()
+    weights["model.layers.0.mlp.up_proj.weight"][0, 0] = float("nan")
+    with dw.Publisher(str(tmp_path / "store"), weights, quantize=engine) as publisher:
+        seed = publisher.publish_checkpoint(engine)
+    assert (seed.number, seed.committed) == (0, True)
+    assert len(seed.warnings) == 1
+    assert "could not be compared" in seed.warnings[0]
+    assert "up_proj.weight" in seed.warnings[0]
+
+
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    plain = save(tmp_path / "plain", model())
+    limited = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
+    limited += "from deltawire.quantize.cli import main; sys.exit(main(sys.argv[1:]))"
+    run = [sys.executable, "-c", limited, str(plain), str(tmp_path / "out"), "--format", "fp8-block"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == dw.IoError.exit_status, done.stderr
+    assert done.stderr.startswith(f"error: i/o error: {tmp_path}: cannot be written to: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
 def test_nonsense_is_named(tmp_path: Path) -> None:
@@ -364,7 +574,7 @@ def test_nonsense_is_named(tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match="no regular expression"):
         dict(quantize(model(), {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}))
     folder = save(tmp_path / "plain", model())
-    for text in "{not json", "[]":
+    for text in "{not json", "[]", "[" * 100_000:
         (folder / "config.json").write_text(text)
         with pytest.raises(dw.InvalidArgument, match="config.json"):
             quantize_checkpoint(folder, tmp_path / "out", "fp8-block")

@@ -90,6 +90,13 @@ def test_the_largest_and_the_smallest_amax(format: str, amax: float) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_what_is_no_matrix(format: str) -> None:
+    if format != "gpt-oss-mxfp4":
+        with pytest.raises(dw.InvalidArgument, match="quantises matrices.*names its module among those to ignore"):
+            made(format, torch.ones(8, 1, 128))
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_columns_that_are_no_multiple_of_anything(format: str) -> None:
     weight = torch.randn(37, 41).bfloat16()
     if format in GROUPS:
@@ -111,6 +118,24 @@ def test_a_checkpoint_that_lacks_a_scale_or_has_another(tmp_path: Path, format: 
         other = state | {name: torch.zeros(3, 5, dtype=torch.int64)}
         with pytest.raises(dw.InvalidArgument, match=r"is I64 \[3, 5\]"):
             dict(quantize(weights, save(tmp_path / f"other-{at}", other, FORMATS[format])))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_seed_that_lacks_a_part_is_not_published(tmp_path: Path, format: str) -> None:
+    state = made(format, torch.randn(128, 256).bfloat16())
+    for at, name in enumerate(sorted(state)):
+        lacking = {key: tensor for key, tensor in state.items() if key != name}
+        publisher = dw.Publisher("memory:seed-lacks", quantize=format)
+        with pytest.raises(dw.InvalidArgument, match=f"has .* and no .*{name}.*: a weight and its scales"):
+            publisher.publish_checkpoint(save(tmp_path / f"lacks-{at}", lacking, FORMATS[format]))
+    publisher = dw.Publisher(f"memory:seed-{format}", quantize=format)
+    assert publisher.publish_checkpoint(save(tmp_path / "whole", state, FORMATS[format])).number == 0
+
+
+def test_names_that_only_look_like_parts_are_published(tmp_path: Path) -> None:
+    state = {"layer_scales": torch.ones(3), "x.num_blocks": torch.ones(1), "mask.weight": torch.ones(4).byte()}
+    with dw.Publisher("memory:seed-names", quantize="fp8-block") as publisher:
+        assert publisher.publish_checkpoint(save(tmp_path / "engine", state)).number == 0
 
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name != "gpt-oss-mxfp4"])

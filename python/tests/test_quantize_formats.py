@@ -304,6 +304,18 @@ def test_groups_of_modules_have_schemes_of_their_own() -> None:
     }
 
 
+def _int4(group: dict[str, Any] | None = None, **weights: Any) -> dict[str, Any]:
+    known = FORMATS["int4-g32"]["config_groups"]["group_0"]
+    changed = known | (group or {}) | {"weights": known["weights"] | weights}
+    return FORMATS["int4-g32"] | {"config_groups": {"group_0": changed}}
+
+
+def test_words_that_change_nothing_are_taken() -> None:
+    """As llm-compressor writes them."""
+    config = _int4(actorder="static") | {"transform_config": {}, "sparsity_config": {"format": "dense"}}
+    assert quantizer_of(config).settings == quantizer_of("int4-g32").settings
+
+
 @pytest.mark.parametrize(
     ("config", "error", "words"),
     [
@@ -315,6 +327,21 @@ def test_groups_of_modules_have_schemes_of_their_own() -> None:
         ({"quant_method": "compressed-tensors"}, dw.InvalidArgument, "config_groups"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, dw.Unsupported, "W4A8_AWQ"),
         (FORMATS["int4-g32"] | {"format": "marlin-24"}, dw.Unsupported, "marlin-24"),
+        (FORMATS["int4-g32"] | {"transform_config": {"config_groups": {}}}, dw.Unsupported, "transform_config"),
+        (FORMATS["int4-g32"] | {"sparsity_config": {"format": "sparse-24-bitmask"}}, dw.Unsupported, "sparse-24-bitmask"),
+        (FORMATS["int4-g32"] | {"ignore": [5]}, dw.InvalidArgument, r"ignore is a list of names, not \[5\]"),
+        (FORMATS["fp8-block"] | {"modules_to_not_convert": "x"}, dw.InvalidArgument, "modules_to_not_convert is a list"),
+        (FORMATS["nvfp4"] | {"ignore": "x"}, dw.InvalidArgument, "ignore is a list"),
+        (FORMATS["fp8-block"] | {"scale_fmt": "UE8M0"}, dw.Unsupported, "scale_fmt 'UE8M0'"),
+        (FORMATS["mxfp8"] | {"scale_fmt": "float"}, dw.Unsupported, "scale_fmt 'float'"),
+        (FORMATS["fp8-block"] | {"weight_block_size": [10**30, 128]}, dw.InvalidArgument, "a block is of rows and columns"),
+        (_int4({"targets": "Linear"}), dw.InvalidArgument, "targets is a list of names, not 'Linear'"),
+        (_int4(actorder="group"), dw.Unsupported, "actorder 'group'"),
+        (_int4(symmetric="no"), dw.InvalidArgument, "symmetric is true or false"),
+        *(
+            (_int4(group_size=size), dw.InvalidArgument, "a group_size is a number of columns")
+            for size in ("32", 32.0, -32, None)
+        ),
     ],
 )
 def test_configurations_that_nobody_can_follow_are_named(config: dict[str, Any], error: type[dw.Error], words: str) -> None:
@@ -331,8 +358,8 @@ def test_a_word_that_is_no_format_is_told_which_there_are() -> None:
 
 def test_vectors_and_integers_stay_as_they_are() -> None:
     model = {"a.norm.weight": torch.ones(8), "a.up_proj.bias": torch.ones(8), "a.table.weight": torch.ones(8, 32).int()}
-    ours = dict(quantize(model, "int4-g32"))
-    assert ours.keys() == model.keys()
+    ours = dict(quantize(model | {"b.up_proj.weight": torch.ones(8, 32)}, "int4-g32"))
+    assert {name for name in ours if not name.startswith("b.")} == model.keys()
     assert all(ours[name] is model[name] for name in model)
 
 

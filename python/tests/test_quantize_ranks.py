@@ -15,7 +15,13 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 WORKER = Path(__file__).with_name("quantised_ranks_worker.py")
-CASES = ["quantised_together", "quantised_with_hysteresis", "a_rank_with_nan_is_named", "a_rank_that_died_is_told"]
+CASES = [
+    "quantised_together",
+    "quantised_with_hysteresis",
+    "what_no_rank_has_is_carried_along",
+    "a_rank_with_nan_is_named",
+    "a_rank_that_died_is_told",
+]
 
 
 @pytest.fixture(scope="module", params=[2, 4])

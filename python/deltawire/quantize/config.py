@@ -19,7 +19,9 @@ Match = Callable[[str, str], bool]
 """Whether a module's name is meant by a word of the configuration."""
 
 # Tensors of a Hugging Face checkpoint do not say of what class their modules are. Those of these names are embeddings.
-_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|embed_in|embed_out|word_embeddings|position_embeddings|wte|wpe)$")
+_EMBEDDING = re.compile(
+    r"(^|\.)(embed_(tokens\w*|positions|in|out)|(\w+_)?embeddings?|wte|wpe|relative_attention_bias)$|^(model\.)?shared$"
+)
 # What `quant_method: fp8` checkpoints leave alone though their configurations do not say so: the head, and routers of experts.
 _NEVER_FP8 = ("lm_head", "mlp.gate", "mlp.shared_expert_gate", "block_sparse_moe.gate", "router")
 
@@ -49,9 +51,9 @@ class Rules:
         return [module for module in modules if any(self.match(module, word) for word in self.unsaid)]
 
     def settings(self) -> dict[str, Any]:
-        """All that the bytes depend on, for JSON."""
+        """All that the bytes depend on, for JSON; without what is unsaid, so that a word more does not end runs."""
         groups = [{"targets": list(targets), **scheme.settings()} for targets, scheme in self.groups]
-        return {"groups": groups, "ignore": list(self.ignore)}
+        return {"groups": groups, "ignore": [word for word in self.ignore if word not in self.unsaid]}
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:
@@ -93,34 +95,36 @@ def by_pattern(module: str, word: str) -> bool:
     return fnmatchcase(module, word) or fnmatchcase(module, word + ".*")
 
 
-def _one(scheme: Scheme, ignore: Any, match: Match, always: tuple[str, ...] = ()) -> Rules:
+def _one(scheme: Scheme, ignore: tuple[str, ...], match: Match, always: tuple[str, ...] = ()) -> Rules:
     """`always`: what is ignored besides. A list that says it too, module by module, means the same."""
-    said = [word for word in ignore or () if not any(match(word, known) for known in always)]
+    said = [word for word in ignore if not any(match(word, known) for known in always)]
     return Rules(((("Linear",), scheme),), (*always, *said), match, unsaid=always)
 
 
 def _fp8(config: Mapping[str, Any]) -> Rules:
     if config.get("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
         raise Unsupported(f"quantization_config: fmt {config['fmt']!r}; only e4m3 is known")
-    ignore = config.get("modules_to_not_convert") or config.get("ignored_layers")
-    block = config.get("weight_block_size")
+    ignore = _words(config, "modules_to_not_convert") or _words(config, "ignored_layers")
+    block, scales = config.get("weight_block_size"), config.get("scale_fmt")
+    if scales not in (None, "ue8m0"):
+        raise Unsupported(f"quantization_config: scale_fmt {scales!r}; only ue8m0 is known")
     if block is None:
         return _one(Fp8Tensor(), ignore, by_path, _NEVER_FP8)
     if list(block) == [1, 32]:
         return _one(MxFp8(), ignore, by_path, _NEVER_FP8)
-    return _one(Fp8Block(_block(block), config.get("scale_fmt") == "ue8m0"), ignore, by_path, _NEVER_FP8)
+    return _one(Fp8Block(_block(block), scales == "ue8m0"), ignore, by_path, _NEVER_FP8)
 
 
 def _mxfp8(config: Mapping[str, Any]) -> Rules:
-    return _one(MxFp8(), config.get("modules_to_not_convert"), by_path, _NEVER_FP8)
+    return _fp8({**config, "weight_block_size": [1, 32]})
 
 
 def _w8a8_fp8(config: Mapping[str, Any]) -> Rules:
-    return _one(Fp8Channel(), config.get("modules_to_not_convert"), by_path, _NEVER_FP8)
+    return _one(Fp8Channel(), _words(config, "modules_to_not_convert"), by_path, _NEVER_FP8)
 
 
 def _gpt_oss(config: Mapping[str, Any]) -> Rules:
-    ignore = tuple(config.get("modules_to_not_convert") or ())
+    ignore = _words(config, "modules_to_not_convert")
     return Rules(((("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), ExpertsMxFp4()),), ignore, by_path)
 
 
@@ -132,25 +136,34 @@ def _modelopt(config: Mapping[str, Any]) -> Rules:
         raise Unsupported(f"quantization_config: quant_algo {algorithm!r} of ModelOpt; those known are {', '.join(schemes)}")
     if algorithm == "NVFP4" and inner.get("group_size", 16) != 16:
         raise Unsupported(f"quantization_config: NVFP4 has groups of 16, not of {inner['group_size']}")
-    return _one(schemes[algorithm], inner.get("ignore") or inner.get("exclude_modules"), by_pattern)
+    return _one(schemes[algorithm], _words(inner, "ignore") or _words(inner, "exclude_modules"), by_pattern)
 
 
 def _compressed(config: Mapping[str, Any]) -> Rules:
+    for word in "transform_config", "sparsity_config":  # both change what the bytes of weights mean
+        if config.get(word) and config[word].get("format") != "dense":
+            raise Unsupported(f"quantization_config: {word} {config[word]!r}")
     groups = []
     for group in config["config_groups"].values():
         weights = group.get("weights")
         if weights is not None:
             scheme = _compressed_scheme(group.get("format") or config["format"], weights)
-            groups.append((tuple(group["targets"]), scheme))
+            groups.append((_words(group, "targets"), scheme))
     if not groups:
         raise InvalidArgument("quantization_config: no group of config_groups has weights that are quantised")
-    return Rules(tuple(groups), tuple(config.get("ignore") or ()), by_name)
+    return Rules(tuple(groups), _words(config, "ignore"), by_name)
 
 
 def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
     bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
     symmetric = weights.get("symmetric", True)
-    group = weights.get("group_size") or 0
+    group: Any = weights.get("group_size")
+    if strategy == "group" and (type(group) is not int or group < 1):
+        raise InvalidArgument(f"quantization_config: a group_size is a number of columns, not {group!r}")
+    if type(symmetric) is not bool:
+        raise InvalidArgument(f"quantization_config: symmetric is true or false, not {symmetric!r}")
+    if weights.get("actorder") not in (None, False, "static", "weight"):  # those leave columns where they are
+        raise Unsupported(f"quantization_config: actorder {weights['actorder']!r}, groups of columns that are apart")
     if format == "pack-quantized" and bits in (4, 8) and kind == "int" and strategy in ("group", "channel"):
         return (Int4 if bits == 4 else PackedInt8)(group if strategy == "group" else 0, symmetric)
     eight = (bits, kind, symmetric) == (8, "int", True)
@@ -173,9 +186,16 @@ def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
     )
 
 
+def _words(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    words = config.get(key) or ()
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+        raise InvalidArgument(f"quantization_config: {key} is a list of names, not {words!r}")
+    return tuple(words)
+
+
 def _block(numbers: Any) -> tuple[int, int]:
     rows, columns = numbers
-    if not (isinstance(rows, int) and isinstance(columns, int) and rows > 0 and columns > 0):
+    if not all(type(size) is int and 0 < size < 1 << 31 for size in numbers):
         raise InvalidArgument(f"quantization_config: a block is of rows and columns, not {numbers}")
     return rows, columns
 

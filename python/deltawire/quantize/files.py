@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from deltawire.errors import InvalidArgument, NotFound
+from deltawire.errors import InvalidArgument, IoError, NotFound
 from deltawire.quantize.hysteresis import Old
-from deltawire.quantize.like import read_json, specs_of, weight_files
+from deltawire.quantize.like import INDEX, read_json, specs_of, weight_files
 from deltawire.quantize.quantizer import Shard, quantizer_of
-
-INDEX = "model.safetensors.index.json"
 
 
 def quantize_checkpoint(
@@ -58,8 +56,6 @@ def quantize_checkpoint(
             writer.put(made.shard.name, made.shard.tensor)
             if made.sources and made.shard.name not in tensors.files:
                 quantised.update(made.sources)
-        if not quantised:
-            raise InvalidArgument(f"{source}: none of its {len(tensors.files)} tensors would be quantised")
         files = writer.finish()
         _copy_beside(source, folder, {**config, "quantization_config": quantizer.config_for(tensors.files)})
         folder.rename(target)
@@ -140,7 +136,11 @@ class _Writer:
         return count
 
     def _write(self) -> None:
-        save_file(self._held, self._path(len(self._names)), metadata={"format": "pt"})
+        path = self._path(len(self._names))
+        try:
+            save_file(self._held, path, metadata={"format": "pt"})
+        except (SafetensorError, OSError) as error:  # a full disk
+            raise IoError(f"{self._folder.parent.parent}: cannot be written to: {error}") from None
         self._names.append(list(self._held))
         self._held, self._held_bytes = {}, 0
 

@@ -55,7 +55,9 @@ class Keeping(Keep):
         if before is None or before.dtype not in (needed.dtype, torch.float8_e4m3fn):
             return needed
         if per is not None:
-            before = before[self._box(per)] if before.dim() == len(per) else before[:0]
+            if before.dim() != len(per):
+                return needed
+            before = before[self._box(per)]
         if before.numel() != needed.numel():
             return needed
         before = before.to(needed.device, needed.dtype).reshape(needed.shape)

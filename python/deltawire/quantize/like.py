@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deltawire.errors import Corruption, InvalidArgument, NotFound
+
+INDEX = "model.safetensors.index.json"
 
 # Measured with data when the checkpoint was made; no weight says anything of them.
 _CALIBRATED = (
@@ -40,35 +42,40 @@ class Like:
     config: Mapping[str, Any]
     """Its `quantization_config`."""
     tensors: Mapping[str, Spec]
+    calibrated: Mapping[str, Any]
+    """Scales of activations: constants that a checkpoint brings along. They are small, and read once."""
+    stamps: Mapping[Path, tuple[int, ...]]
+    """What its files were when they were looked at."""
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> Like:
         """`NotFound` where there is no configuration of a quantised checkpoint, or no weights."""
         path = Path(folder)
         tensors: dict[str, Spec] = {}
+        calibrated: dict[str, Any] = {}
+        stamps: dict[Path, tuple[int, ...]] = {}
         for file in weight_files(path):
-            tensors.update((name, Spec(dtype, shape, file)) for name, dtype, shape in specs_of(file))
-        return Like(path, quantization_config(path), tensors)
-
-    def calibrated(self) -> Iterator[tuple[str, Any]]:
-        """Scales of activations: constants that a checkpoint brings along."""
-        for name in sorted(self.tensors):
-            if name.endswith(_CALIBRATED):
-                yield name, self.read(name)
+            stamps[file] = _stamp(file)
+            found = {name: Spec(dtype, shape, file) for name, dtype, shape in specs_of(file)}
+            tensors |= found
+            calibrated |= read_tensors(file, [name for name in found if name.endswith(_CALIBRATED)])
+        return Like(path, quantization_config(path), tensors, dict(sorted(calibrated.items())), stamps)
 
     def read(self, name: str) -> Any:
-        """A tensor's bytes, as torch has them."""
-        from safetensors import safe_open
-
-        with safe_open(self.tensors[name].file, framework="pt") as file:
-            return file.get_tensor(name)
+        """A tensor's bytes, as torch has them. A file that is gone, or another by now, is refused: the run has that of before."""
+        file = self.tensors[name].file
+        if _stamp(file) != self.stamps[file]:
+            raise InvalidArgument(f'tensor "{name}": {file} changed while a publisher used it; open another publisher')
+        return read_tensors(file, [name])[name]
 
 
 def quantization_config(folder: Path) -> Mapping[str, Any]:
     """As config.json has it, or ModelOpt's own file."""
     config = read_json(folder / "config.json")
-    inner = config.get("text_config")
-    found = config.get("quantization_config") or (inner or {}).get("quantization_config")
+    inner = config.get("text_config") or {}
+    if not isinstance(inner, Mapping):
+        raise InvalidArgument(f"{folder / 'config.json'}: text_config is no object")
+    found = config.get("quantization_config") or inner.get("quantization_config")
     if found is None and (folder / "hf_quant_config.json").exists():
         found = {"quant_method": "modelopt", **read_json(folder / "hf_quant_config.json")}
     if not isinstance(found, Mapping):
@@ -77,11 +84,20 @@ def quantization_config(folder: Path) -> Mapping[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint: a folder, or one file."""
-    files = [folder] if folder.is_file() else sorted(folder.glob("*.safetensors"))
+    """The safetensors files of a checkpoint: a folder, or one file. Where there is an index, those that it names."""
+    if folder.is_file():
+        return [folder]
+    files = _indexed(folder / INDEX) if (folder / INDEX).exists() else sorted(folder.glob("*.safetensors"))
     if not files:
         raise NotFound(f"{folder}: holds no safetensors files")
     return files
+
+
+def _indexed(index: Path) -> list[Path]:
+    named = read_json(index).get("weight_map")
+    if not isinstance(named, Mapping) or not all(isinstance(file, str) for file in named.values()):
+        raise InvalidArgument(f"{index}: has no weight_map, from names of tensors to names of files")
+    return [index.parent / file for file in sorted(set(named.values()))]
 
 
 def specs_of(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
@@ -93,8 +109,31 @@ def specs_of(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
             for name in opened.keys():  # noqa: SIM118, it is no dict
                 part = opened.get_slice(name)
                 yield name, part.get_dtype(), tuple(part.get_shape())
+    except FileNotFoundError:
+        raise NotFound(f"{file}: there is no such file") from None
     except SafetensorError as error:
         raise Corruption(f"{file}: {error}") from None
+
+
+def read_tensors(file: Path, names: Iterable[str]) -> dict[str, Any]:
+    """Copies of a file's tensors: they stay what they are when the file does not."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name).clone() for name in names}
+    except FileNotFoundError:
+        raise NotFound(f"{file}: there is no such file") from None
+    except SafetensorError as error:
+        raise Corruption(f"{file}: {error}") from None
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    try:
+        known = file.stat()
+    except FileNotFoundError:
+        raise NotFound(f"{file}: there is no such file") from None
+    return known.st_ino, known.st_size, known.st_mtime_ns
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
@@ -103,7 +142,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
         value = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise NotFound(f"{file}: there is no such file") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{file}: is no JSON: {error}") from None
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"{file}: is no JSON object")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -31,12 +32,31 @@ _DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
     "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.float8_e8m0fnu,
     "I64": torch.int64,
     "I32": torch.int32,
+    "I16": torch.int16,
     "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
     "U8": torch.uint8,
+    "BOOL": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_SHOWN = 8
+_FLOATS = ("F64", "F32", "F16", "BF16")
+# What names of a quantised module's tensors end with, after the module's own, in any format.
+_PARTS = (
+    ".weight",
+    ".weight_packed",
+    ".weight_shape",
+    ".weight_zero_point",
+    *(f".{scale}" for scale in SCALES),
+    "_blocks",
+    "_scales",
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +89,10 @@ class Quantised:
     """Of the safetensors format; None: as the model has it, for what is not quantised."""
     sources: tuple[str, ...]
     """Names of the model's tensors that it depends on."""
+    constant: bool = False
+    """It is what the checkpoint has."""
+    carried: bool = False
+    """And no scale of activations: the model lacks it."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +124,40 @@ class Quantizer:
         self.config, self.rounded, self.hysteresis = config, rounded, checked_band(hysteresis)
         self._rules, self._like = rules, like
         if self.hysteresis and not any(scheme.keeps_scales for _, scheme in rules.groups):
-            formats = ", ".join(scheme.format for _, scheme in rules.groups)
+            formats = ", ".join(f"{scheme.format}{'-ue8m0' * isinstance(scheme, Fp8Block)}" for _, scheme in rules.groups)
             raise InvalidArgument(f"hysteresis: scales of {formats} are powers of two, which stay by themselves; leave it out")
 
     @property
     def settings(self) -> str:
-        """All that the bytes depend on: part of a run's identity. Canonical JSON."""
-        own = {"from": self.rounded, **({"hysteresis": self.hysteresis} if self.hysteresis else {})}
-        return json.dumps({**own, **self._rules.settings()}, sort_keys=True, separators=(",", ":"))
+        """All that the bytes depend on: part of a run's identity. Canonical JSON.
+
+        Of `like` it has what the configuration does not say: a run may go on with the checkpoint that its format wrote.
+        """
+        own: dict[str, Any] = {"from": self.rounded, **({"hysteresis": self.hysteresis} if self.hysteresis else {})}
+        return json.dumps({**own, **self._rules.settings(), **self._decided()}, sort_keys=True, separators=(",", ":"))
+
+    def _decided(self) -> dict[str, str]:
+        """Modules that `like` keeps plain though the rules quantise them, dtypes of shapes, and constants; digests of them."""
+        if self._like is None:
+            return {}
+        plain, shapes = [], []
+        for name, spec in self._like.tensors.items():
+            if spec.dtype in _FLOATS and len(spec.shape) > 1 and self._ruled(name):
+                plain.append(name)
+            if name.endswith(".weight_shape") and spec.dtype != "I64":
+                shapes.append(f"{name} {spec.dtype}")
+        constants = [
+            f"{name} {tensor.dtype} {list(tensor.shape)} {tensor.reshape(-1).view(torch.uint8).tolist()}"
+            for name, tensor in self._like.calibrated.items()
+        ]
+        found = {"plain": plain, "shapes": shapes, "constants": constants}
+        return {key: f"{len(words)}, {_digest(words)}" for key, words in found.items() if words}
+
+    def words_of(self, carried: list[str]) -> str:
+        """What is said of tensors that are carried along."""
+        assert self._like is not None
+        shown = ", ".join(carried[:_SHOWN]) + (f" and {len(carried) - _SHOWN} more" if len(carried) > _SHOWN else "")
+        return f"{len(carried)} tensors that the model lacks are taken from {self._like.folder} as they are: {shown}"
 
     def config_for(self, names: Iterable[str]) -> Mapping[str, Any]:
         """The configuration for a checkpoint of these tensors: it names all modules that stay as they are, which engines want."""
@@ -135,10 +185,13 @@ class Quantizer:
 
     def scheme_of(self, name: str) -> Scheme | None:
         """How a tensor of the model is quantised; None: it stays as it is."""
+        scheme = self._ruled(name)
+        return scheme if scheme is None or self._like is None else self._as_there(name, scheme, self._like)
+
+    def _ruled(self, name: str) -> Scheme | None:
+        """As the configuration says it."""
         scheme = self._rules.scheme_of(_module(name))
-        if scheme is None or not (name.endswith(".weight") or isinstance(scheme, ExpertsMxFp4)):
-            return None
-        return scheme if self._like is None else self._as_there(name, scheme, self._like)
+        return scheme if name.endswith(".weight") or isinstance(scheme, ExpertsMxFp4) else None
 
     def quantised(
         self,
@@ -147,19 +200,22 @@ class Quantizer:
         constants: bool = True,
         agreed: Agreed | None = None,
         old: Old | None = None,
+        elsewhere: Collection[str] | None = (),
     ) -> Iterator[Quantised]:
         """The tensors that the quantised checkpoint has in place of these.
 
         `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along.
-        `agreed` are the amaxes of all ranks, `old` the scales of the version before, for hysteresis. A tensor is made when it is
-        asked for; nothing is kept of it.
+        `agreed` are the amaxes of all ranks, `old` the scales of the version before, for hysteresis. `elsewhere` are the names
+        that other ranks have; None: nobody knows. A tensor is made when it is asked for; nothing is kept of it.
         """
         shards = list(shards)
         context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, old)
         for shard in shards:
             yield from self._of(shard, context)
         if constants:
-            yield from self._constants({shard.name for shard in shards})
+            _refuse_nothing(context, elsewhere)
+            for one in self._constants(context, elsewhere):
+                yield from self._read(one)
 
     def planned(
         self,
@@ -168,6 +224,7 @@ class Quantizer:
         constants: bool = True,
         agreed: Agreed | None = None,
         there: Callable[[Any], bool] = lambda device: False,
+        elsewhere: Collection[str] | None = (),
     ) -> Iterator[Planned]:
         """The same tensors, not made yet. All weights are looked at once: what cannot be quantised is refused here.
 
@@ -176,7 +233,7 @@ class Quantizer:
         shards = list(shards)
         context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, None)
         for shard in shards:
-            scheme = self._checked(shard)
+            scheme = self._checked(shard, context)
             device, make = shard.tensor.device, partial(self._all_of, shard, context)
             if scheme is None:
                 plain = self._plain(replace(shard, tensor=shard.tensor.to("meta")))
@@ -195,21 +252,42 @@ class Quantizer:
             forms = scheme.made(weight, largest.to("meta"), shard.shape, Keep())
             yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)
         if constants:
-            for one in self._constants({shard.name for shard in shards}):
-                yield Planned((one,), one.shard.tensor.device, None)
+            _refuse_nothing(context, elsewhere)
+            for one in self._constants(context, elsewhere):
+                yield Planned((one,), torch.device("cpu"), partial(self._read, one))
 
     def _all_of(self, shard: Shard, context: _Context) -> tuple[Quantised, ...]:
         return tuple(self._of(shard, context))
 
-    def _constants(self, made: set[str]) -> Iterator[Quantised]:
-        if self._like is None:
+    def _constants(self, context: _Context, elsewhere: Collection[str] | None) -> Iterator[Quantised]:
+        """Forms of what `like` has and the model does not make: scales of activations, layers that are not trained."""
+        like = self._like
+        if like is None:
             return
-        for name, tensor in self._like.calibrated():
-            if name not in made:
-                yield Quantised(Shard.whole(name, tensor), _NAMES.get(tensor.dtype), ())
+        ours = {_module(name) + part: name for name in context.known for part in _PARTS}
+        theirs = {_module(name) + part for name in elsewhere or () for part in _PARTS}.union(elsewhere or ())
+        for name in sorted(like.tensors):
+            if name in context.made or name in context.known or name in theirs:
+                continue
+            calibrated = name in like.calibrated
+            if elsewhere is None and not calibrated:
+                continue
+            if name in ours:
+                raise InvalidArgument(f'tensor "{name}": {like.folder} has it, and quantising "{ours[name]}" does not make it')
+            spec = like.tensors[name]
+            if spec.dtype not in _DTYPES:
+                raise Unsupported(f'tensor "{name}": is {spec.dtype} in {like.folder}, and the model lacks it')
+            form = torch.empty(spec.shape, dtype=_DTYPES[spec.dtype], device="meta")
+            yield Quantised(Shard.whole(name, form), spec.dtype, (), constant=True, carried=not calibrated)
+
+    def _read(self, constant: Quantised) -> tuple[Quantised, ...]:
+        assert self._like is not None
+        name = constant.shard.name
+        tensor = self._like.calibrated.get(name)
+        return (replace(constant, shard=Shard.whole(name, self._like.read(name) if tensor is None else tensor)),)
 
     def _of(self, shard: Shard, context: _Context) -> Iterator[Quantised]:
-        scheme = self._checked(shard)
+        scheme = self._checked(shard, context)
         if scheme is None:
             yield self._plain(shard)
             return
@@ -239,6 +317,7 @@ class Quantizer:
         """What was made of a shard, with names and places that are as they must be."""
         for suffix, one in made.items():
             placed, brings = _placed(shard, suffix, one)
+            context.made.add(placed.name)
             if context.old is not None and suffix in SCALES:
                 context.old.use(placed.name, placed.tensor, placed.shape, placed.offset)
             if not brings:
@@ -248,19 +327,43 @@ class Quantizer:
             self._check_made(placed, shard.name)
             yield Quantised(placed, _NAMES[placed.tensor.dtype], sharing)
 
-    def _checked(self, shard: Shard) -> Scheme | None:
+    def _checked(self, shard: Shard, context: _Context) -> Scheme | None:
         """How it is quantised, if it can be; None: it stays as it is."""
         name = shard.name
         scheme = self._quantising(shard)
         if scheme is None:
+            self._refuse_codes(shard, context)
+            self._refuse_experts(shard)
             return None
         if shard.tensor.element_size() == 1:
-            raise InvalidArgument(f'tensor "{name}": is {_NAMES.get(shard.tensor.dtype)}, quantised already')
+            raise InvalidArgument(f'tensor "{name}": is {_dtype_name(shard.tensor)}, quantised already')
         if 0 in shard.shape:
             raise InvalidArgument(f'tensor "{name}": is {list(shard.shape)}, without an element to quantise')
         scheme.check(name, shard.shape)
         _check_cut(shard, scheme)
         return scheme
+
+    def _refuse_codes(self, shard: Shard, context: _Context) -> None:
+        """Integers that have scales are no weights."""
+        module = shard.name.removesuffix("_packed").removesuffix(".weight")
+        if shard.tensor.is_floating_point() or module == shard.name:
+            return
+        scale = next((f"{module}.{scale}" for scale in SCALES if f"{module}.{scale}" in context.known), None)
+        if scale is not None:
+            raise InvalidArgument(f'tensor "{shard.name}": is {_dtype_name(shard.tensor)} with "{scale}", quantised already')
+
+    def _refuse_experts(self, shard: Shard) -> None:
+        """All experts in one tensor, as transformers 5 has them in memory: the checkpoints have a matrix for each."""
+        name = shard.name
+        if len(shard.shape) != 3 or ".experts." not in f".{name}" or not shard.tensor.is_floating_point():
+            return
+        scheme = self._rules.scheme_of(name)
+        plain = self._like is not None and name in self._like.tensors
+        if scheme is not None and not plain:
+            raise InvalidArgument(
+                f'tensor "{name}": holds all experts, and {scheme.format} quantises the matrix of each; publish what '
+                "deltawire.hf.checkpoint_tensors(model) gives, which splits them, or name it among the modules that stay plain"
+            )
 
     def _quantising(self, shard: Shard) -> Scheme | None:
         """None: it stays as it is, as norms and biases of a module that is quantised do, or a router's vector."""
@@ -315,6 +418,10 @@ class Quantizer:
             raise InvalidArgument(f'tensor "{shard.name}": {self._like.folder} has no such tensor, quantised or not')
         if spec.shape != shard.shape:
             raise InvalidArgument(f'tensor "{shard.name}": is {list(shard.shape)}, and in {self._like.folder} {list(spec.shape)}')
+        if shard.tensor.is_floating_point() and spec.dtype not in _FLOATS:
+            raise InvalidArgument(
+                f'tensor "{shard.name}": is {spec.dtype} in {self._like.folder}, whose configuration does not quantise it'
+            )
         dtype = _DTYPES.get(spec.dtype)
         if dtype is None:
             raise Unsupported(f'tensor "{shard.name}": is {spec.dtype} in {self._like.folder}')
@@ -323,7 +430,7 @@ class Quantizer:
     def _as_there(self, name: str, scheme: Scheme, like: Like) -> Scheme | None:
         """The checkpoint itself says which modules are quantised: configurations do not name all exceptions."""
         spec = like.tensors.get(name)
-        if spec is not None and spec.dtype in ("F64", "F32", "F16", "BF16"):
+        if spec is not None and spec.dtype in _FLOATS:
             return None
         shape = like.tensors.get(_module(name) + ".weight_shape")
         if isinstance(scheme, (Int4, PackedInt8)) and shape is not None:
@@ -355,6 +462,8 @@ class _Context:
     """Of those of them that were asked for."""
     agreed: Agreed | None
     old: Old | None
+    made: set[str] = field(default_factory=set)
+    """Names of all that quantising makes of them."""
 
 
 def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Quantizer:
@@ -375,11 +484,25 @@ def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Q
     raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
 
 
+def _refuse_nothing(context: _Context, elsewhere: Collection[str] | None) -> None:
+    """A model of which nothing is quantised; other ranks may have what is."""
+    if not context.made and elsewhere is not None and not elsewhere:
+        raise InvalidArgument(f"quantize: none of the model's {len(context.known)} tensors would be quantised by what is said")
+
+
 def _refuse_infinite(shard: Shard, source: str) -> None:
     """Of scales."""
     tensor = shard.tensor
     if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) and not bool(tensor.isfinite().all()):
         raise InvalidArgument(f'tensor "{source}": is too large, "{shard.name}" would be infinite')
+
+
+def _digest(words: Iterable[str]) -> str:
+    return sha256("\n".join(sorted(words)).encode()).hexdigest()[:16]
+
+
+def _dtype_name(tensor: Any) -> str:
+    return _NAMES.get(tensor.dtype) or str(tensor.dtype)
 
 
 def _module(name: str) -> str:

@@ -66,7 +66,10 @@ class Scheme:
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Refuse a shape that it cannot have."""
         if len(shape) != 2:
-            raise InvalidArgument(f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}')
+            raise InvalidArgument(
+                f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}; to leave it as it is, give '
+                "a quantization_config, such as one of deltawire.quantize.FORMATS, that names its module among those to ignore"
+            )
 
 
 def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:

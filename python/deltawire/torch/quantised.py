@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from deltawire import _core
@@ -30,15 +31,16 @@ def quantised(
     first: bool,
     agreed: Agreed | None = None,
     old: OldScales | None = None,
+    elsewhere: Collection[str] | None = (),
 ) -> Iterator[Quantised]:
     """What is to be published in place of `pieces`; `held` is all that this rank has, `first` whether it is rank 0.
 
-    `agreed`: see `agreed_amaxes`. `old`: for hysteresis.
+    `agreed`: see `agreed_amaxes`. `old`: for hysteresis. `elsewhere`: names that other ranks have; None: nobody knows.
     """
     shards, beside = map(shard_of, pieces), map(shard_of, held)
     if old is not None:
         old.begin()
-    return quantizer.quantised(shards, beside, first, agreed, old)
+    return quantizer.quantised(shards, beside, first, agreed, old, elsewhere)
 
 
 def planned(
@@ -48,9 +50,10 @@ def planned(
     first: bool,
     agreed: Agreed | None,
     there: Callable[[Any], bool],
+    elsewhere: Collection[str] | None,
 ) -> Iterator[Planned]:
     """The same, not made yet. `there`: the library works on tensors of that device where they are."""
-    return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there)
+    return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there, elsewhere)
 
 
 class Window:
@@ -128,9 +131,13 @@ def shard_of(piece: Piece) -> Shard:
         local = local.array
     if not isinstance(local, torch.Tensor):
         try:
+            if isinstance(local, np.ndarray):
+                local = np.asarray(local, order="C")  # torch has no strides that are negative
             local = torch.from_numpy(local)
-        except TypeError:
-            raise InvalidArgument(f'tensor "{piece.name}": to be quantised it must be a tensor of torch') from None
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f'tensor "{piece.name}": to be quantised it must be a tensor of torch, or what torch makes one of: {error}'
+            ) from None
     return Shard(piece.name, local.detach(), piece.form.shape, piece.form.offset)
 
 

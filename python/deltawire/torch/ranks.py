@@ -58,6 +58,11 @@ class Ranks:
         lower = {form for theirs in self._forms[: self.rank] for form in theirs}
         return set(forms) - lower
 
+    @property
+    def names(self) -> set[str]:
+        """Of all tensors that a rank holds something of, as of the last `share_out`."""
+        return {form.name for theirs in self._forms for form in theirs}
+
     def tell(self, words: Any) -> list[Any]:
         """What all ranks say, this one too, by rank."""
         heard: list[Any] = [None] * self.world

@@ -51,6 +51,9 @@ class TorchReader(Reader):
         else:
             self.rank, self.world = ranks.rank or 0, 1 if ranks.world is None else ranks.world
         self._untouched = Untouched(tracker)
+        self._constants: set[str] = set()  # of the newest version, if that is known
+        self._new_constants: dict[str, bool] = {}  # and whether the model lacks them
+        self._told: set[str] = set()
         self._home = home_of(values_of(source))
         self.cuda_stream = stream_of(self._home)
 
@@ -72,18 +75,23 @@ class TorchReader(Reader):
         from deltawire.torch.quantised import quantised
 
         pieces = self._pieces(source)
-        made = quantised(self._quantizer, pieces, pieces, False, self._agreed(pieces))
+        made = quantised(self._quantizer, pieces, pieces, False, self._agreed(pieces), self._old, None)
         return words_of(differences(made, Path(checkpoint)), Path(checkpoint))
 
-    def published(self) -> None:
-        """What `read` gave last is the newest version."""
+    def published(self) -> str:
+        """What `read` gave last is the newest version. Gives what is to be said of it: what the quantiser carries along, once."""
         self._untouched.published()
         if self._old is not None:
             self._old.published()
+        carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._told)
+        self._told.update(carried)
+        self._constants, self._new_constants = set(self._new_constants), {}
+        return self._quantizer.words_of(carried) if self._quantizer is not None and carried else ""
 
     def failed(self) -> None:
         """It is not, or nobody knows."""
         self._untouched.forget()
+        self._constants, self._new_constants = set(), {}
         if self._old is not None:
             self._old.forget()
 
@@ -125,14 +133,15 @@ class TorchReader(Reader):
         from deltawire.torch.quantised import Window, planned, publishable, quantised
 
         tensors: list[_core.Tensor] = []
-        sources: list[tuple[str, ...]] = []
+        forms: list[Quantised] = []
+        first, elsewhere = self.rank == 0, self._elsewhere(held)
         if self._old is not None:
-            made = list(quantised(quantizer, pieces, held, self.rank == 0, agreed, self._old))
-            tensors, sources = self._there(made), [one.sources for one in made]
+            forms = list(quantised(quantizer, pieces, held, first, agreed, self._old, elsewhere))
+            tensors = self._there(forms)
         else:
             window = Window()
-            for key, plan in enumerate(planned(quantizer, pieces, held, self.rank == 0, agreed, self._stays)):
-                sources += [form.sources for form in plan.forms]
+            for key, plan in enumerate(planned(quantizer, pieces, held, first, agreed, self._stays, elsewhere)):
+                forms += plan.forms
                 if plan.make is None:
                     tensors += self._there(plan.forms)
                 else:
@@ -141,9 +150,17 @@ class TorchReader(Reader):
             torch.cuda.current_stream(self._home).synchronize()
         untouched = self._untouched.find(held)
         touched = {piece.name for piece in held if piece.form not in untouched}
-        for tensor, of in zip(tensors, sources, strict=True):
-            tensor.unchanged = bool(of) and touched.isdisjoint(of)
+        self._new_constants = {form.shard.name: form.carried for form in forms if form.constant}
+        for tensor, form in zip(tensors, forms, strict=True):
+            known = form.shard.name in self._constants if form.constant else bool(form.sources)
+            tensor.unchanged = known and touched.isdisjoint(form.sources)
         return tensors
+
+    def _elsewhere(self, held: list[Piece]) -> set[str] | None:
+        """Names that only other ranks have; None: nobody knows, ranks without a process group tell each other nothing."""
+        if self._ranks is not None:
+            return self._ranks.names - {piece.name for piece in held}
+        return None if self.world > 1 else set()
 
     def _there(self, made: Iterable[Quantised]) -> list[_core.Tensor]:
         """For the library: what is made already."""

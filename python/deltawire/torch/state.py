@@ -61,6 +61,8 @@ def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
     for name, value in pairs:
         if not choice.has(name) or (choice.select.trainable_only and not getattr(value, "requires_grad", False)):
             continue
+        if isinstance(value, torch.Tensor) and value.is_nested:
+            raise Unsupported(f'tensor "{name}": is nested, not strided')
         chosen.append((name, value))
     if not chosen:
         raise InvalidArgument("there are no tensors to publish: the model has none, or none was chosen")
