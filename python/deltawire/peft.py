@@ -40,13 +40,13 @@ class Adapter:
         self._folder = tempfile.mkdtemp(prefix="deltawire-")
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Under the names that `save_pretrained` gives them. Nothing is copied."""
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Under the names that `save_pretrained` gives them, those that are tied under each of theirs. Nothing is copied."""
         if self._with_embeddings is None:  # "auto" asks Hugging Face's hub, and would at each publish
             everything, without = self._read("auto"), self._read(False)
             self._with_embeddings = everything.keys() != without.keys()
-            return everything
-        return self._read(self._with_embeddings)
+            return list(everything.items())
+        return list(self._read(self._with_embeddings).items())
 
     def _read(self, with_embeddings: bool | Literal["auto"]) -> dict[str, torch.Tensor]:
         found: dict[str, torch.Tensor] = get_peft_model_state_dict(
@@ -62,6 +62,8 @@ class Adapter:
 
     def config(self) -> dict[str, Any]:
         """What `save_pretrained` writes, sets in order."""
+        if self._name not in self._model.peft_config:
+            raise InvalidArgument(f"adapter {self._name}: the model has it no more; open a publisher for another")
         config = dict(self._model.peft_config[self._name].to_dict())
         config["inference_mode"] = True
         base = self._model.get_base_model()

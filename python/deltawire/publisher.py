@@ -114,7 +114,7 @@ class Publisher:
         _check_advance(snapshot_advance, folder)
         if anchors == "only" and snapshot in ("pinned", "device"):
             raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
-        self._adapter = _adapter_of(adapter, tensors)
+        self._adapter = _adapter_of(adapter, tensors, quantize)
         tensors = tensors if self._adapter is None else self._adapter.tensors
         self._tensors = tensors
         self._store = store_handle(store)
@@ -285,9 +285,11 @@ def _quantizer_of(spec: Any, hysteresis: float, choice: Choice) -> Quantizer | N
     return quantizer_of(spec, choice.cast or "BF16", hysteresis)
 
 
-def _adapter_of(spec: bool | str, model: Any) -> Adapter | None:
+def _adapter_of(spec: bool | str, model: Any, quantize: Any) -> Adapter | None:
     if spec is False:
         return None
+    if quantize is not None:
+        raise InvalidArgument("adapter and quantize: engines load LoRA in floating point alone; leave one of them out")
     from deltawire.peft import Adapter  # needs torch and peft
 
     return Adapter(model, None if spec is True else spec)
