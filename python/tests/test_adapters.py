@@ -413,6 +413,7 @@ class Shelf:
         self.names: dict[str, str] = {}
         self.requests: dict[str, int] = {}
         self.refuses: str | None = None
+        self.serves_nothing = self.keeps_all = False
 
     async def load(self, label: str, folder: Path) -> str:
         if self.refuses is not None:
@@ -422,9 +423,13 @@ class Shelf:
         return label
 
     async def unload(self, handle: str) -> None:
+        if self.keeps_all:
+            raise RuntimeError("a worker does not answer")
         assert self.held.pop(handle).exists()
 
     def serve(self, name: str, handle: str) -> None:
+        if self.serves_nothing:
+            raise dw.InvalidArgument("the server has a model policy of its own")
         self.names[name] = handle
 
     def is_served(self, name: str, handle: str) -> bool:
@@ -502,6 +507,53 @@ def test_what_the_engine_refuses_is_not_served(model, followed):
         shelf.refuses = None
         await come_to(follower, 1)
         assert (await follower.prove("all"))["num_tensors"] == 8
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_cannot_be_served_is_unloaded(model, followed, first):
+    publisher, shelf, follower = followed
+
+    async def scene() -> None:
+        if not first:
+            await come_to(follower, 0)
+            step(model)
+            publisher.publish()
+        before, newest = shelf.held.copy(), int(not first)
+        shelf.serves_nothing = True
+        for keeps in False, True:  # does the engine let go of it?
+            shelf.keeps_all = keeps
+            with pytest.raises(dw.InvalidArgument, match="a model policy of its own"):
+                await come_to(follower, newest)
+            assert shelf.held.keys() == before.keys() | ({f"policy@{newest}"} if keeps else set())
+            assert len(list(follower._stage.folder.iterdir())) == len(shelf.held) + 1
+        shelf.keeps_all = False
+        await follower._is_behind()
+        assert shelf.held == before
+        shelf.serves_nothing = False
+        await come_to(follower, newest)
+
+    asyncio.run(scene())
+
+
+def test_a_version_that_the_engine_does_not_let_go_of_is_unloaded_later(model, followed):
+    publisher, shelf, follower = followed
+
+    async def scene() -> None:
+        await come_to(follower, 0)
+        shelf.keeps_all = True
+        for version in 1, 2:
+            step(model)
+            publisher.publish()
+            await come_to(follower, version)
+        await follower._is_behind()
+        assert (await follower.status())["workers"][0]["loaded"].keys() == {"policy@0", "policy@1", "policy@2"}
+        assert all(folder.exists() for folder in shelf.held.values())
+        shelf.keeps_all = False
+        await follower._is_behind()
+        assert shelf.held.keys() == {"policy@2"}
+        assert len(list(follower._stage.folder.iterdir())) == 2
 
     asyncio.run(scene())
 
