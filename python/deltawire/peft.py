@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +39,7 @@ class Adapter:
             raise Unsupported(f"adapter {name}: is {model.peft_config[name].peft_type}, and engines serve LORA")
         self._model, self._name = model, name
         self._with_embeddings: bool | None = None
+        self._extra: list[str | os.PathLike[str]] = []
         self._folder = tempfile.mkdtemp(prefix="deltawire-")
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -53,6 +56,20 @@ class Adapter:
             self._model, adapter_name=self._name, save_embedding_layers=with_embeddings
         )
         return found
+
+    def files(self, extra: Sequence[str | os.PathLike[str]] | None) -> list[str | os.PathLike[str]]:
+        """`adapter_config.json`, and more; None: those that were given last, as they were then."""
+        if extra is not None:
+            self._extra = [self._kept(file) for file in extra]
+        return [self.config_file(), *self._extra]
+
+    def _kept(self, file: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        copies = Path(self._folder, "extra")
+        copies.mkdir(exist_ok=True)
+        try:
+            return shutil.copyfile(file, copies / Path(file).name)
+        except OSError:
+            return file  # who publishes it says what is wrong with it
 
     def config_file(self) -> Path:
         """`adapter_config.json`, the same bytes for the same settings in every process."""

@@ -172,6 +172,22 @@ def test_a_changed_configuration_comes_with_its_version(model, tmp_path):
         assert json.loads((folder / "adapter_config.json").read_text())["lora_alpha"] == alpha
 
 
+def test_files_beside_an_adapter_stay(model, tmp_path):
+    store, card = str(tmp_path / "store"), tmp_path / "README.md"
+    card.write_text("an adapter")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        publisher.publish(extra_files=[card])
+        card.unlink()
+        publisher.publish()
+        model.peft_config["default"].lora_alpha = 16
+        publisher.publish()
+        assert (pulled(store, tmp_path / "local") / "README.md").read_text() == "an adapter"
+        with pytest.raises(dw.Error, match="README.md"):
+            publisher.publish(extra_files=[card])
+        publisher.publish(extra_files=[])
+    assert not (pulled(store, tmp_path / "local") / "README.md").exists()
+
+
 def test_what_is_no_adapter_is_refused(model, tmp_path):
     store = str(tmp_path / "store")
     with pytest.raises(dw.InvalidArgument, match="needs a PEFT model, and got LlamaForCausalLM"):
