@@ -35,7 +35,7 @@ class Flight:
 
     def __init__(self) -> None:
         self._outcome: _Outcome | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def start(self, call: Callable[[], Version]) -> Future[Version]:
         """Run `call` in a thread; the one before must have landed."""
@@ -48,8 +48,9 @@ class Flight:
             except BaseException as error:
                 outcome.set_exception(error)
 
-        self._thread = threading.Thread(target=run, name="deltawire-publish")
-        self._thread.start()
+        thread = threading.Thread(target=run, name="deltawire-publish")
+        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+        thread.start()
         return outcome
 
     def land(self) -> None:
@@ -58,11 +59,17 @@ class Flight:
         if outcome is None:
             return
         error = outcome.exception()
-        if self._thread is not None and self._thread is not threading.current_thread():  # not from a callback of the outcome
-            self._thread.join()  # done, but for its last steps: who has closed leaves no thread behind
-        self._outcome = self._thread = None
+        self._outcome = None
         if error is not None and not asked:
             raise error
+
+    def join(self) -> None:
+        """Until what has landed has done its last steps and callbacks too: who has closed leaves no thread behind."""
+        if self._outcome is not None:  # it has not: the wait was interrupted
+            return
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # a callback closes
+                thread.join()
 
     def report(self) -> None:
         """When nobody is left to raise it to, a failure is logged."""

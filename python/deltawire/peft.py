@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,22 +39,37 @@ class Adapter:
             raise Unsupported(f"adapter {name}: is {model.peft_config[name].peft_type}, and engines serve LORA")
         self._model, self._name = model, name
         self._with_embeddings: bool | None = None
+        self._extra: list[str | os.PathLike[str]] = []
         self._folder = tempfile.mkdtemp(prefix="deltawire-")
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Under the names that `save_pretrained` gives them. Nothing is copied."""
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Under the names that `save_pretrained` gives them, those that are tied under each of theirs. Nothing is copied."""
         if self._with_embeddings is None:  # "auto" asks Hugging Face's hub, and would at each publish
             everything, without = self._read("auto"), self._read(False)
             self._with_embeddings = everything.keys() != without.keys()
-            return everything
-        return self._read(self._with_embeddings)
+            return list(everything.items())
+        return list(self._read(self._with_embeddings).items())
 
     def _read(self, with_embeddings: bool | Literal["auto"]) -> dict[str, torch.Tensor]:
         found: dict[str, torch.Tensor] = get_peft_model_state_dict(
             self._model, adapter_name=self._name, save_embedding_layers=with_embeddings
         )
         return found
+
+    def files(self, extra: Sequence[str | os.PathLike[str]] | None) -> list[str | os.PathLike[str]]:
+        """`adapter_config.json`, and more; None: those that were given last, as they were then."""
+        if extra is not None:
+            self._extra = [self._kept(file) for file in extra]
+        return [self.config_file(), *self._extra]
+
+    def _kept(self, file: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        copies = Path(self._folder, "extra")
+        copies.mkdir(exist_ok=True)
+        try:
+            return shutil.copyfile(file, copies / Path(file).name)
+        except OSError:
+            return file  # who publishes it says what is wrong with it
 
     def config_file(self) -> Path:
         """`adapter_config.json`, the same bytes for the same settings in every process."""
@@ -62,6 +79,8 @@ class Adapter:
 
     def config(self) -> dict[str, Any]:
         """What `save_pretrained` writes, sets in order."""
+        if self._name not in self._model.peft_config:
+            raise InvalidArgument(f"adapter {self._name}: the model has it no more; open a publisher for another")
         config = dict(self._model.peft_config[self._name].to_dict())
         config["inference_mode"] = True
         base = self._model.get_base_model()

@@ -7,7 +7,9 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -114,7 +116,7 @@ class Publisher:
         _check_advance(snapshot_advance, folder)
         if anchors == "only" and snapshot in ("pinned", "device"):
             raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
-        self._adapter = _adapter_of(adapter, tensors)
+        self._adapter = _adapter_of(adapter, tensors, quantize)
         tensors = tensors if self._adapter is None else self._adapter.tensors
         self._tensors = tensors
         self._store = store_handle(store)
@@ -123,6 +125,7 @@ class Publisher:
         self._reader = reader_for(
             tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
         )
+        self._turn = Lock()  # the reader knows of one version at a time
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
@@ -216,20 +219,28 @@ class Publisher:
         source = self._tensors if tensors is None else tensors
         if source is None:
             raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
+        self._core.check_process()  # a forked child would wait for its turn forever
+        with self._turn:
+            return self._publish(source, extra_files, wait, step)
+
+    def _publish(
+        self, source: Source, extra_files: Sequence[str | os.PathLike[str]] | None, wait: bool, step: int | None
+    ) -> Version | Future[Version]:
         self._land()
         core, reader = self._core, self._reader
         if self._adapter is not None:
-            extra_files = [self._adapter.config_file(), *(extra_files or ())]
+            extra_files = self._adapter.files(extra_files)
         files = None if extra_files is None else [os.fspath(file) for file in extra_files]
         with reader.failing():
             wanted = reader.read(source)
             own = reader.step if step is None else step
+            commit = partial(core.publish, wanted, files, own) if wait else core.finish
             if not wait:
                 core.capture(wanted, files, own)
 
-        def finish() -> Version:
+        def finish() -> Version:  # not with the tensors: the trace of a failure would keep them
             with reader.failing():
-                version = Version.of(core.publish(wanted, files, own) if wait else core.finish())
+                version = Version.of(commit())
             said = reader.published()
             return replace(version, warnings=(*version.warnings, said)) if said else version
 
@@ -262,6 +273,7 @@ class Publisher:
         try:
             self._land()
         finally:
+            self._flight.join()
             self._core.close()
 
     def _land(self) -> None:
@@ -288,9 +300,11 @@ def _quantizer_of(spec: Any, hysteresis: float, choice: Choice) -> Quantizer | N
     return quantizer_of(spec, choice.cast or "BF16", hysteresis)
 
 
-def _adapter_of(spec: bool | str, model: Any) -> Adapter | None:
+def _adapter_of(spec: bool | str, model: Any, quantize: Any) -> Adapter | None:
     if spec is False:
         return None
+    if quantize is not None:
+        raise InvalidArgument("adapter and quantize: engines load LoRA in floating point alone; leave one of them out")
     from deltawire.peft import Adapter  # needs torch and peft
 
     return Adapter(model, None if spec is True else spec)

@@ -29,15 +29,15 @@ pytestmark = pytest.mark.filterwarnings("default")  # PEFT's, of what it decides
 CLI = Path(__file__).parents[2] / "build" / "deltawire"
 
 
-def tiny(seed: int = 0):
-    torch.manual_seed(seed)
+def tiny(tied: bool = False):
+    torch.manual_seed(0)
     shape = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=48))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, intermediate_size=48, tie_word_embeddings=tied))
 
 
-def with_lora(rank: int = 4, **options: object):
+def with_lora(rank: int = 4, tied: bool = False, **options: object):
     options = {"target_modules": ["q_proj", "v_proj"], "init_lora_weights": False, "task_type": "CAUSAL_LM"} | options
-    return peft.get_peft_model(tiny(), peft.LoraConfig(r=rank, lora_alpha=8, **options))
+    return peft.get_peft_model(tiny(tied), peft.LoraConfig(r=rank, lora_alpha=8, **options))
 
 
 def step(model: torch.nn.Module) -> None:
@@ -111,6 +111,32 @@ def test_embeddings_come_with_an_adapter_that_trains_them(tmp_path):
             step(model)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+        {"target_modules": ["q_proj", "embed_tokens", "lm_head"]},
+    ],
+    ids=str,
+)
+def test_tensors_that_are_tied_come_under_each_of_their_names(tmp_path, options):
+    model, store = with_lora(tied=True, **options), str(tmp_path / "store")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        for _ in range(2):
+            publisher.publish()
+            same_as_saved(model, pulled(store, tmp_path / "local"), tmp_path)
+            step(model)
+
+
+def test_a_half_that_two_modules_share_comes_twice(model, tmp_path):
+    attention, store = model.base_model.model.model.layers[0].self_attn, str(tmp_path / "store")
+    attention.v_proj.lora_A["default"] = attention.q_proj.lora_A["default"]
+    dw.Publisher(store, model, adapter=True).publish()
+    folder = pulled(store, tmp_path / "local")
+    same_as_saved(model, folder, tmp_path)
+    check_adapter(folder)
+
+
 def test_one_of_several_adapters(model, tmp_path):
     model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["k_proj"], task_type="CAUSAL_LM"))
     dw.Publisher(str(tmp_path / "store"), model, adapter="other").publish()
@@ -146,6 +172,22 @@ def test_a_changed_configuration_comes_with_its_version(model, tmp_path):
         assert json.loads((folder / "adapter_config.json").read_text())["lora_alpha"] == alpha
 
 
+def test_files_beside_an_adapter_stay(model, tmp_path):
+    store, card = str(tmp_path / "store"), tmp_path / "README.md"
+    card.write_text("an adapter")
+    with dw.Publisher(store, model, adapter=True) as publisher:
+        publisher.publish(extra_files=[card])
+        card.unlink()
+        publisher.publish()
+        model.peft_config["default"].lora_alpha = 16
+        publisher.publish()
+        assert (pulled(store, tmp_path / "local") / "README.md").read_text() == "an adapter"
+        with pytest.raises(dw.Error, match="README.md"):
+            publisher.publish(extra_files=[card])
+        publisher.publish(extra_files=[])
+    assert not (pulled(store, tmp_path / "local") / "README.md").exists()
+
+
 def test_what_is_no_adapter_is_refused(model, tmp_path):
     store = str(tmp_path / "store")
     with pytest.raises(dw.InvalidArgument, match="needs a PEFT model, and got LlamaForCausalLM"):
@@ -155,6 +197,17 @@ def test_what_is_no_adapter_is_refused(model, tmp_path):
     other = peft.get_peft_model(tiny(), peft.IA3Config(target_modules=["k_proj"], feedforward_modules=[]))
     with pytest.raises(dw.Unsupported, match="engines serve LORA"):
         dw.Publisher(store, other, adapter=True)
+    with pytest.raises(dw.InvalidArgument, match="adapter and quantize: engines load LoRA in floating point"):
+        dw.Publisher(store, model, adapter=True, quantize="fp8-block")
+
+
+def test_an_adapter_that_was_deleted(model, tmp_path):
+    model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["k_proj"], task_type="CAUSAL_LM"))
+    with dw.Publisher(str(tmp_path / "store"), model, adapter="default") as publisher:
+        publisher.publish()
+        model.delete_adapter("default")
+        with pytest.raises(dw.InvalidArgument, match="adapter default: the model has it no more"):
+            publisher.publish()
 
 
 def test_the_command_line_publishes_and_pulls_an_adapter(model, tmp_path):
@@ -262,6 +315,16 @@ def no_lora(tensors: dict) -> None:
         tensors[name.replace("lora_", "other_")] = tensors.pop(name)
 
 
+def integers(tensors: dict) -> None:
+    for name, tensor in tensors.items():
+        tensors[name] = tensor.to(torch.int8)
+
+
+def eight_bits(tensors: dict) -> None:
+    for name, tensor in tensors.items():
+        tensors[name] = tensor.to(torch.float8_e4m3fn)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -269,6 +332,8 @@ def no_lora(tensors: dict) -> None:
         (other_rank, "has rank 2, and adapter_config.json says r = 4"),
         (ranks_that_differ, "their ranks differ"),
         (no_lora, "has no tensor of LoRA"),
+        (integers, "lora_A.weight: is I8, and engines load LoRA in F32, F16, BF16"),
+        (eight_bits, "is F8_E4M3, and"),
     ],
 )
 def test_weights_that_do_not_go_together(saved, change, words):
@@ -285,6 +350,7 @@ def test_weights_that_do_not_go_together(saved, change, words):
         ('{"peft_type": "IA3", "r": 1}', "peft_type is IA3"),
         ('{"peft_type": "LORA"}', "r is None"),
         ('{"r": -1}', "r is -1"),
+        ("[" * 100_000, "adapter_config.json: maximum recursion depth"),
     ],
 )
 def test_configurations_that_are_none(saved, text, words):
@@ -297,7 +363,7 @@ def test_a_file_that_is_cut_short(saved, tmp_path):
     weights = saved / "adapter_model.safetensors"
     os.truncate(weights, weights.stat().st_size - 40)
     stage = Stage(tmp_path / "local")
-    with pytest.raises(dw.Corruption, match="adapter_model.safetensors"):
+    with pytest.raises(dw.Corruption, match=f": {weights}: "):  # not the copy, which is gone
         stage.take(saved, "v1")
     assert [path.name for path in stage.folder.iterdir()] == ["lock"]
     stage.close()
@@ -348,7 +414,7 @@ def test_an_adapter_that_is_published_in_the_background(model, tmp_path):
     store = str(tmp_path / "store")
     with dw.Publisher(store, model, adapter=True) as publisher:
         future = publisher.publish(wait=False)
-        before = {name: tensor.clone() for name, tensor in Adapter(model).tensors().items()}
+        before = {name: tensor.clone() for name, tensor in Adapter(model).tensors()}
         step(model)
         future.result()
     got = load_file(pulled(store, tmp_path / "local") / "adapter_model.safetensors")
@@ -363,6 +429,7 @@ class Shelf:
         self.names: dict[str, str] = {}
         self.requests: dict[str, int] = {}
         self.refuses: str | None = None
+        self.serves_nothing = self.keeps_all = False
 
     async def load(self, label: str, folder: Path) -> str:
         if self.refuses is not None:
@@ -372,9 +439,13 @@ class Shelf:
         return label
 
     async def unload(self, handle: str) -> None:
+        if self.keeps_all:
+            raise RuntimeError("a worker does not answer")
         assert self.held.pop(handle).exists()
 
     def serve(self, name: str, handle: str) -> None:
+        if self.serves_nothing:
+            raise dw.InvalidArgument("the server has a model policy of its own")
         self.names[name] = handle
 
     def is_served(self, name: str, handle: str) -> bool:
@@ -452,6 +523,53 @@ def test_what_the_engine_refuses_is_not_served(model, followed):
         shelf.refuses = None
         await come_to(follower, 1)
         assert (await follower.prove("all"))["num_tensors"] == 8
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_cannot_be_served_is_unloaded(model, followed, first):
+    publisher, shelf, follower = followed
+
+    async def scene() -> None:
+        if not first:
+            await come_to(follower, 0)
+            step(model)
+            publisher.publish()
+        before, newest = shelf.held.copy(), int(not first)
+        shelf.serves_nothing = True
+        for keeps in False, True:  # does the engine let go of it?
+            shelf.keeps_all = keeps
+            with pytest.raises(dw.InvalidArgument, match="a model policy of its own"):
+                await come_to(follower, newest)
+            assert shelf.held.keys() == before.keys() | ({f"policy@{newest}"} if keeps else set())
+            assert len(list(follower._stage.folder.iterdir())) == len(shelf.held) + 1
+        shelf.keeps_all = False
+        await follower._is_behind()
+        assert shelf.held == before
+        shelf.serves_nothing = False
+        await come_to(follower, newest)
+
+    asyncio.run(scene())
+
+
+def test_a_version_that_the_engine_does_not_let_go_of_is_unloaded_later(model, followed):
+    publisher, shelf, follower = followed
+
+    async def scene() -> None:
+        await come_to(follower, 0)
+        shelf.keeps_all = True
+        for version in 1, 2:
+            step(model)
+            publisher.publish()
+            await come_to(follower, version)
+        await follower._is_behind()
+        assert (await follower.status())["workers"][0]["loaded"].keys() == {"policy@0", "policy@1", "policy@2"}
+        assert all(folder.exists() for folder in shelf.held.values())
+        shelf.keeps_all = False
+        await follower._is_behind()
+        assert shelf.held.keys() == {"policy@2"}
+        assert len(list(follower._stage.folder.iterdir())) == 2
 
     asyncio.run(scene())
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
+import weakref
+from concurrent.futures import wait
 
 import numpy as np
 import pytest
@@ -155,3 +158,43 @@ def test_a_callback_may_close(store: str, weights: dict[str, np.ndarray]) -> Non
     future.add_done_callback(lambda _: (publisher.close(), closed.set()))
     assert closed.wait(20)
     assert future.result().number == 0
+
+
+def test_a_failure_does_not_keep_the_tensors() -> None:
+    store = DictStore()
+    publisher = dw.Publisher(store)
+    tensors = {"w": np.zeros(50_000, np.float32)}
+    publisher.publish(tensors)
+    break_commits(store)
+    tensors["w"][:10] = 1
+    held, future = weakref.ref(tensors["w"]), publisher.publish(tensors, wait=False)
+    wait([future])
+    del tensors
+    gc.collect()
+    assert held() is None
+    with pytest.raises(dw.IoError, match="not today"):
+        publisher.close()
+
+
+def test_threads_take_turns(weights: dict[str, np.ndarray]) -> None:
+    store = GatedStore()
+    with dw.Publisher(store, weights) as publisher:
+        publisher.publish()
+        store.gate.clear()
+        captured, futures = threading.Event(), []
+
+        def other() -> None:
+            futures.append(publisher.publish({"w": weights["w"] + 2}, wait=False))
+            captured.set()
+
+        thread = threading.Thread(target=other)
+
+        def slowly() -> dict[str, np.ndarray]:
+            thread.start()
+            captured.wait(0.3)  # it would come in between
+            store.gate.set()
+            return {"w": weights["w"] + 1}
+
+        assert publisher.publish(slowly).number == 1
+        thread.join()
+        assert futures[0].result().number == 2

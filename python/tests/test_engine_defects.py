@@ -226,6 +226,63 @@ def test_a_reload_takes_the_version_that_is_written(tmp_path, monkeypatch):
     assert_same(engine, packed(chain.tensors))
 
 
+def test_a_loader_that_takes_all_tensors_makes_no_mix_of_versions(tmp_path):
+    """SGLang, quantised: what it loads is read in the pause, in which the host's replica may go on."""
+    chain = Chain(tmp_path)
+    engine, given, between = packed(chain.tensors), [], []
+
+    def watched(weights):
+        for name, tensor in weights:
+            yield name, tensor
+            given.append(name)
+            if len(given) == 3 and between:
+                between.pop()()
+
+    worker = Worker(engine, chain.local, name="w", reload=lambda weights: engine.reload(watched(weights)))
+    worker.reloads_all = True
+    worker.attach()
+    before = chain.tensors
+    chain.step(1)
+    worker.stage()
+    assert worker._staged.reload == [], "no copy of the model in host memory"
+    between.append(lambda: chain.step(2))
+    given.clear()
+    with pytest.raises(dw.errors.Unavailable, match="went on"):
+        worker.update()
+    assert set(given) == set(before)
+    assert_same(engine, packed(before))
+    assert worker.version == 0
+    # It went on before the pause: nothing is begun.
+    given.clear()
+    with pytest.raises(dw.errors.Unavailable, match="went on"):
+        worker.update(1)
+    assert given == []
+    assert worker.update() == 2
+    assert_same(engine, packed(chain.tensors))
+
+
+def test_a_member_says_that_its_loader_takes_all_tensors(tmp_path):
+    chain = Chain(tmp_path)
+    chain.replica.close()
+    engine, given = packed(chain.tensors), []
+
+    def reload(weights):
+        weights = list(weights)
+        given.append({name for name, _ in weights})
+        engine.reload(weights)
+
+    settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
+    member = Member(settings, engine, engine="test", reload=reload, reloads_all=True)
+    try:
+        assert member.call("attach") == {"ok": 0}
+        chain.step(1, pull=False)
+        assert member.call("update", version=1) == {"ok": 1}
+        assert_same(engine, packed(chain.tensors))
+        assert all(names == set(chain.tensors) for names in given)
+    finally:
+        member.close()
+
+
 def test_what_is_staged_for_another_version_is_not_written(tmp_path):
     chain = Chain(tmp_path)
     engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]

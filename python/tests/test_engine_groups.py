@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,40 @@ def test_undo_sees_all_ways_to_change_a_model():
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(model.note, torch.ones(4))
     assert not hasattr(model, "extra")
+
+
+def test_undo_restores_a_dtype_and_what_was_resized():
+    model = nn.Linear(8, 8).requires_grad_(False)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    undo = Undo([model])
+    with undo, torch.no_grad():
+        model.weight.data = model.weight.data.view(torch.int32)  # the same memory, shape and strides
+        model.weight.zero_()
+        model.bias.resize_(100).zero_()
+    undo.put_back()
+    assert model.weight.dtype == torch.float32
+    assert model.bias.untyped_storage().nbytes() == 8 * 4
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_undo_looks_into_containers_of_containers():
+    model = nn.Module()
+    model.tables = {"deep": [{"er": (torch.ones(2), [torch.ones(3)])}], "other": OrderedDict(a=torch.ones(4))}
+    model.tables["itself"] = model.tables
+    tables, inner = model.tables, model.tables["deep"][0]["er"]
+    undo = Undo([model])
+    with undo:
+        inner[0].zero_()
+        inner[1][0].zero_()
+        tables["other"]["a"].zero_()
+    inner[1].append("more")
+    tables["deep"].clear()
+    tables["other"] = None
+    undo.put_back()
+    assert model.tables is tables
+    assert tables["deep"][0]["er"] is inner
+    assert len(inner[1]) == 1
+    assert all(bool((tensor == 1).all()) for tensor in (inner[0], inner[1][0], tables["other"]["a"]))
 
 
 # ---- versions

@@ -35,7 +35,7 @@ class Loaded:
     """The engine's name for it: `NAME@VERSION`."""
     handle: Any
     """What the engine calls it by."""
-    replaced: float | None = None  # time.monotonic()
+    replaced: float = 0.0  # time.monotonic()
 
 
 class AdapterDoor(Protocol):
@@ -63,7 +63,8 @@ class AdapterFollower(Follower):
     def __init__(self, settings: Settings, door: AdapterDoor, *, alive: Callable[[], bool] = lambda: True) -> None:
         super().__init__(settings, door, alive=alive)  # type: ignore[arg-type]  # nothing here pauses the engine
         self._adapters = door
-        self._loaded: list[Loaded] = []  # the last one is served
+        self._served: Loaded | None = None
+        self._leaving: list[Loaded] = []  # still on the workers
         self._staged: int | None = None
         self._swept = 0.0
         self._stage = Stage(settings.local)
@@ -81,12 +82,17 @@ class AdapterFollower(Follower):
             began = time.perf_counter()
             try:
                 loaded = await self._load(held)
-                self._adapters.serve(self._settings.adapter, loaded.handle)
+                try:
+                    self._adapters.serve(self._settings.adapter, loaded.handle)
+                except Exception:
+                    self._leave(loaded)
+                    await self._unload(loaded)
+                    raise
             finally:
                 self.seen.state = "starting" if self.seen.version is None else "serving"
-            if self._loaded:
-                self._loaded[-1].replaced = time.monotonic()
-            self._loaded.append(loaded)
+            if self._served is not None:
+                self._leave(self._served)
+            self._served = loaded
             self.seen.version, self.seen.error, self.seen.updated = held, None, time.time()
             self.seen.updates += 1
             self._host.look()
@@ -96,9 +102,9 @@ class AdapterFollower(Follower):
     async def prove(self, mode: str) -> dict[str, Any]:
         """What the workers have loaded from, against what the version says."""
         async with self._busy:
-            if not self._loaded:
+            served = self._served
+            if served is None:
                 raise RuntimeError("no version is served yet")
-            served = self._loaded[-1]
             store, wrong, count = self._settings.store, [], 0
             try:
                 if store:
@@ -122,7 +128,7 @@ class AdapterFollower(Follower):
         return self.seen.local is not None and not self._is_current(self.seen.local)
 
     def _is_current(self, version: int) -> bool:
-        last = self._loaded[-1] if self._loaded else None
+        last = self._served
         return last is not None and last.version == version and self._adapters.is_served(self._settings.adapter, last.handle)
 
     async def _load(self, version: int) -> Loaded:
@@ -153,22 +159,38 @@ class AdapterFollower(Follower):
 
     def _drop(self, folder: Path) -> None:
         """Unless a version that is loaded is in it: it may have been loaded twice."""
-        if all(folder != known.folder for known in self._loaded):
+        if all(folder != known.folder for known in self._known):
             self._stage.drop(folder)
 
     async def _sweep(self) -> None:
         """Unload what no request runs with any more."""
         now = time.monotonic()
-        if now - self._swept < _SWEEP_SECONDS or len(self._loaded) < 2:
+        if now - self._swept < _SWEEP_SECONDS or not self._leaving:
             return
         self._swept = now
         running = self._adapters.running()
-        for old in self._loaded[:-1]:
-            if old.replaced is None or now - old.replaced < _GRACE_SECONDS or running.get(old.label):
-                continue
-            self._loaded.remove(old)
+        for old in list(self._leaving):
+            if now - old.replaced >= _GRACE_SECONDS and not running.get(old.label):
+                await self._unload(old)
+
+    @property
+    def _known(self) -> list[Loaded]:
+        """What the workers hold, the one that is served at the end."""
+        return self._leaving if self._served is None else [*self._leaving, self._served]
+
+    def _leave(self, old: Loaded) -> None:
+        old.replaced = time.monotonic()
+        self._leaving.append(old)
+
+    async def _unload(self, old: Loaded) -> None:
+        """What an engine does not let go of is tried again; newer versions do not wait for it."""
+        try:
             await self._adapters.unload(old.handle)
-            await asyncio.to_thread(self._drop, old.folder)
+        except Exception as error:
+            log.warning("deltawire: %s is not unloaded yet: %s", old.label, error)
+            return
+        self._leaving.remove(old)
+        await asyncio.to_thread(self._drop, old.folder)
 
     async def _held(self, workers: list[dict[str, Any]]) -> int | None:
         return await asyncio.to_thread(local_version, self._settings.local)
@@ -180,6 +202,6 @@ class AdapterFollower(Follower):
                 "version": self.seen.version,
                 "staged": self._staged,
                 "host_error": self._host.error,
-                "loaded": {loaded.label: running.get(loaded.label, 0) for loaded in self._loaded},
+                "loaded": {loaded.label: running.get(loaded.label, 0) for loaded in self._known},
             }
         ]

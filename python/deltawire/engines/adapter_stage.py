@@ -21,6 +21,7 @@ from deltawire.proof import Proof
 from deltawire.stores import StoreLike
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_DTYPES = ("F32", "F16", "BF16")
 
 
 class Stage:
@@ -51,7 +52,7 @@ class Stage:
                 raise InvalidArgument(f"{source}: has no {CONFIG}: the chain is not one of an adapter, as PEFT saves it")
             shutil.copyfile(source / CONFIG, unfinished / CONFIG)
             shutil.copyfile(_weights_of(source), unfinished / WEIGHTS)
-            check_adapter(unfinished)
+            check_adapter(unfinished, source)
             unfinished.rename(target)
         except OSError as error:
             raise IoError(f"{source}: {error}") from error
@@ -69,20 +70,27 @@ class Stage:
         self._lock.close()
 
 
-def check_adapter(folder: Path) -> dict[str, Any]:
-    """The configuration of an adapter whose files go together: pairs of matrices, of the rank that it says."""
-    config = _config_of(folder)
+def check_adapter(folder: Path, source: Path | None = None) -> dict[str, Any]:
+    """The configuration of an adapter whose files go together: pairs of matrices, of the rank that it says.
+
+    `source`: where it was copied from. Errors name that, as the copy goes.
+    """
+    source = source or folder
+    config = _config_of(folder, source)
     pairs: dict[str, dict[str, list[int]]] = {}
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
                 module, half = half_of(name)
                 if half is not None:
-                    pairs.setdefault(module, {})[half] = list(file.get_slice(name).get_shape())
+                    found = file.get_slice(name)
+                    if found.get_dtype() not in _DTYPES:
+                        raise InvalidArgument(f"{name}: is {found.get_dtype()}, and engines load LoRA in {', '.join(_DTYPES)}")
+                    pairs.setdefault(module, {})[half] = list(found.get_shape())
     except (SafetensorError, OSError) as error:
-        raise Corruption(f"{folder / WEIGHTS}: {error}") from error
+        raise Corruption(f"{source / WEIGHTS}: {error}") from error
     if not pairs:
-        raise InvalidArgument(f"{folder / WEIGHTS}: has no tensor of LoRA: its names are not those that PEFT saves")
+        raise InvalidArgument(f"{source / WEIGHTS}: has no tensor of LoRA: its names are not those that PEFT saves")
     for module, halves in pairs.items():
         _check_pair(module, halves, config)
     return config
@@ -112,11 +120,11 @@ def _weights_of(folder: Path) -> Path:
     return found[0]
 
 
-def _config_of(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
+def _config_of(folder: Path, source: Path) -> dict[str, Any]:
+    path = source / CONFIG
     try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise Corruption(f"{path}: {error}") from error
     if not isinstance(config, dict) or config.get("peft_type", "LORA") != "LORA":
         kind = config.get("peft_type") if isinstance(config, dict) else type(config).__name__

@@ -74,8 +74,7 @@ class Member:
         """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
         if self.settings.shards:
             if self.worker is None:
-                found = self.worker = self._new_worker(ShardWorker)
-                found.reloads_all = self._reloads_all
+                self.worker = self._new_worker(ShardWorker)
             return self.worker.attach()
         if self.worker is None or self.worker.version is None:
             worker = self._new_worker(Worker)
@@ -112,7 +111,7 @@ class Member:
         return self.worker.version if staged is None else staged
 
     def _new_worker(self, kind: type[AnyWorker]) -> AnyWorker:
-        return kind(
+        worker = kind(
             self.model,
             self.settings.local,
             name=self._name,
@@ -121,6 +120,8 @@ class Member:
             drafts=self._drafts(),
             device_bytes=self.settings.device_bytes,
         )
+        worker.reloads_all = self._reloads_all
+        return worker
 
     def _shard_link(self) -> ShardLink:
         offset, size = self.settings.rank_offset, self.settings.world_size

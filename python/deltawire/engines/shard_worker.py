@@ -16,7 +16,6 @@ from deltawire.engines.group import agree
 from deltawire.engines.proof import Boxes, Pieces, boxes_of_all, uncovered
 from deltawire.engines.shard_copies import HostCopies
 from deltawire.engines.shard_map import ShardMap
-from deltawire.engines.undo import Undo
 from deltawire.engines.worker import Staged, Worker
 from deltawire.errors import Error, InternalError, Unavailable
 from deltawire.exchange import Exchange
@@ -42,8 +41,6 @@ class ShardWorker(Worker):
     A thread of `ShardLink` calls `adopt`, `begin`, `receive`, `take` and `drop`; the engine's own calls are the others.
     """
 
-    reloads_all = False
-    """Whether the engine's loader takes all tensors or none."""
     outcome: Outcome | None = None
     """Of the version that was taken last."""
     server = ""
@@ -109,10 +106,9 @@ class ShardWorker(Worker):
         self._pieces = Pieces(self._map)
         return boxes_of_all(self._map)
 
-    def _engine_reload(self, tensors: Iterable[tuple[str, torch.Tensor]], undo: Undo) -> None:
-        if self.reloads_all and self._shards is None:  # what the server was started from is what it serves
-            tensors = LocalCheckpoint(Path(self.local)).items()
-        super()._engine_reload(tensors, undo)
+    @property
+    def _reads_local(self) -> bool:
+        return self.reloads_all and self._shards is None  # what the server was started from is what it serves
 
     def _update(self, version: int | None, verify: str, began: float) -> int:
         staged = self._staged

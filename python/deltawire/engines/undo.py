@@ -63,24 +63,31 @@ class Undo(TorchDispatchMode):
             for state in self._states:
                 state.put_back()
             for address, copy in self._copies.items():
-                _bytes_of(self._live[address]).copy_(copy)
+                storage = self._live[address]
+                if storage.nbytes() != copy.numel():  # a loader may `resize_` it
+                    storage.resize_(copy.numel())
+                _bytes_of(storage).copy_(copy)
 
 
 class _State:
-    """The attributes of an object, and where its tensors lie."""
+    """The attributes of an object, what is in its containers, and where its tensors lie."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
-        self._values = _copied(vars(owner))
-        self.tensors = list(_tensors(self._values.values()))
+        self._values = dict(vars(owner))
+        containers, self.tensors = _found(self._values.values())
+        self._contents = [(container, container.copy()) for container in containers]
         self._data = [(tensor, tensor.data, dict(vars(tensor))) for tensor in self.tensors]
 
     def put_back(self) -> None:
         values = vars(self._owner)
         values.clear()
-        values.update(_copied(self._values))
+        values.update(self._values)
+        for container, contents in self._contents:  # a loader changes `_parameters`, `_buffers` and the like in place
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(contents)
         for tensor, data, attributes in self._data:
-            if tensor.data_ptr() != data.data_ptr() or tensor.shape != data.shape or tensor.stride() != data.stride():
+            if _form(tensor) != _form(data):
                 tensor.data = data
             vars(tensor).clear()
             vars(tensor).update(attributes)
@@ -110,18 +117,25 @@ def _helpers(owner: Any, depth: int, package: str) -> Iterator[Any]:
             yield from _helpers(value, depth - 1, package)
 
 
-def _copied(values: dict[str, Any]) -> dict[str, Any]:
-    """A loader changes `_parameters`, `_buffers` and the like in place."""
-    return {name: value.copy() if type(value) in (dict, OrderedDict, set, list) else value for name, value in values.items()}
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
+def _found(values: Iterable[Any]) -> tuple[list[Any], list[torch.Tensor]]:
+    """The containers that can be changed and the tensors among these, and in containers of any depth."""
+    containers: list[Any] = []
+    tensors: list[torch.Tensor] = []
+    left, seen = list(values), set[int]()
+    while left:
+        value = left.pop()
         if isinstance(value, torch.Tensor):
-            yield value
-        elif type(value) in (dict, OrderedDict, list, tuple):
-            members = value.values() if isinstance(value, dict) else value
-            yield from (member for member in members if isinstance(member, torch.Tensor))
+            tensors.append(value)
+        elif type(value) in (dict, OrderedDict, set, list, tuple) and id(value) not in seen:
+            seen.add(id(value))  # they may be in each other
+            if type(value) is not tuple:
+                containers.append(value)
+            left += value.values() if isinstance(value, dict) else value
+    return containers, tensors
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

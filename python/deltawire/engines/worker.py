@@ -41,10 +41,16 @@ class Staged:
     exchange: Exchange
     reload: list[tuple[str, torch.Tensor]]  # what the engine has to load itself: the local checkpoint may go on meanwhile
     from_feed: bool
+    from_local: bool = False  # the engine has to load the whole local checkpoint
     # What was done with it.
     swapping: bool = False
     swapped: bool = False
     undo: Undo | None = None  # of what the engine loaded
+
+    @property
+    def reloads(self) -> bool:
+        """Whether the engine's own loader has something to do."""
+        return self.from_local or bool(self.reload)
 
     @property
     def is_lost(self) -> bool:
@@ -97,6 +103,10 @@ class Worker:
     engine serves. `update`, between two steps of the engine, writes and proves it, or leaves everything as it was. Workers of an
     engine call `attach`, `update` and `prove` together; `stage` each by itself.
     """
+
+    reloads_all = False
+    """Whether the engine's loader takes all tensors or none. They are not staged, which would be the model in each worker's host
+    memory: the loader gets them from the local checkpoint, in the pause."""
 
     def __init__(
         self,
@@ -230,8 +240,14 @@ class Worker:
             raise BaseMismatch(
                 f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: {', '.join(names[:5])}"
             )
+        if self._reads_local:
+            tensors = LocalCheckpoint(Path(self.local)).items()
         with undo, without_threads():
             self._reload(iter(tensors))
+
+    @property
+    def _reads_local(self) -> bool:
+        return self.reloads_all
 
     # ---- staging
 
@@ -262,9 +278,10 @@ class Worker:
             lists, reload, changed = self._compare(goal), the_map.odd, set(the_map.forms)
         self._check_scales(goal, changed)
         self._digests_of(goal)
-        tensors = self._read(goal, reload) if reload else []
+        from_local = bool(reload) and self._reads_local
+        tensors = self._read(goal, () if from_local else reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
-        return Staged(goal, self.version, exchange, tensors, from_feed)
+        return Staged(goal, self.version, exchange, tensors, from_feed, from_local)
 
     def _stage_for(self, goal: int) -> None:
         if self.version is None:
@@ -358,22 +375,26 @@ class Worker:
     def _local_or_staged(self) -> int | None:
         """The local version; while the next one is being patched in, the one before, if it is ready here."""
         version = local_version(self.local)
-        if version is None and self._staged is not None and not self._staged.reload:
+        if version is None and self._staged is not None and not self._staged.reloads:
             return self._staged.version
         return version
 
     def _write(self, staged: Staged | None, pause: Pause) -> None:
         if staged is None:
             return
+        if staged.from_local:
+            self._check_still(staged.version)
         clock = time.perf_counter()
         staged.swapping = True
         staged.exchange.swap()
         staged.swapped = True
         pause.swap = time.perf_counter() - clock
-        if staged.reload:
+        if staged.reloads:
             clock = time.perf_counter()
             staged.undo = self._undo()
             self._engine_reload(staged.reload, staged.undo)
+            if staged.from_local:  # the host's replica does not wait for a pause to end
+                self._check_still(staged.version)
             if moved := self._the_map.moved(self._models):
                 names = [name for array in moved for name in self._the_map.names[array]]
                 raise InternalError(f"the engine gave other memory to weights that it did not load: {', '.join(names[:5])}")

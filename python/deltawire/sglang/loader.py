@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.group import Alone, Group, TorchGroup
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
@@ -66,14 +64,12 @@ def member_of(model: torch.nn.Module) -> Member:
         settings = Settings.from_environment()
         if settings is None:
             raise InvalidArgument("DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set in the server's environment")
-        # With shards the folder has no versions: all tensors that are to be loaded are given.
-        local = None if settings.shards else settings.local
         _member = Member(
             settings,
             model,
             engine="sglang",
             group=_group(),
-            reload=lambda tensors: reload(model, local, tensors),
+            reload=lambda tensors: reload(model, tensors),
             reloads_all=not _is_plain(model),
         )
         _places = _places_of(model)
@@ -99,11 +95,11 @@ def _places_of(model: torch.nn.Module) -> dict[str, int]:
     return {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
 
 
-def reload(model: torch.nn.Module, local: str | None, tensors: Any) -> None:
+def reload(model: torch.nn.Module, tensors: Any) -> None:
     """SGLang's own way to load tensors into a model that is served.
 
-    Where nothing is packed or quantised after loading, the tensors alone. Else all weights, as `/update_weights_from_disk` does:
-    what SGLang does after loading is done to all modules, and not all of them bear it twice. Without `local`, `tensors` are all.
+    Where something is packed or quantised after loading, `tensors` are all weights, as `/update_weights_from_disk` has them:
+    what SGLang does after loading is done to all modules, and not all of them bear it twice.
     """
     from sglang.srt.model_loader.loader import DefaultModelLoader
 
@@ -112,7 +108,7 @@ def reload(model: torch.nn.Module, local: str | None, tensors: Any) -> None:
         return
     device = next(model.parameters()).device
     DefaultModelLoader.restore_weights_before_loading(model, device)
-    model.load_weights(tensors if local is None else LocalCheckpoint(Path(local)).items())
+    model.load_weights(tensors)
     DefaultModelLoader.postprocess_weights(model, device)
 
 

@@ -38,7 +38,7 @@ class VllmAdapters:
     async def unload(self, handle: LoRARequest) -> None:
         """On all workers."""
         self._gone.add(handle.lora_int_id)
-        await self._call("unload", number=handle.lora_int_id)
+        _same(await self._call("unload", number=handle.lora_int_id))
 
     def serve(self, name: str, handle: LoRARequest) -> None:
         """One assignment: a request has the old one or the new one."""
