@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -125,7 +125,7 @@ class Publisher:
         self._reader = reader_for(
             tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
         )
-        self._turn = Lock()  # the reader knows of one version at a time
+        self._turn = RLock()  # the reader knows of one version at a time; a callback that publishes is told so
         self._flight = Flight()
         weakref.finalize(self, self._flight.report)
         self._core = _core.Publisher(
@@ -253,19 +253,24 @@ class Publisher:
         weights are known, `Version.warnings` says where quantising them does not give these bytes, with counts. One that has
         codes without their scales is refused.
         """
+        self._core.check_process()
+        with self._turn:
+            return self._publish_checkpoint(os.fspath(checkpoint))
+
+    def _publish_checkpoint(self, checkpoint: str) -> Version:
         self._land()
         if self._quantizer is not None:
             from deltawire.quantize.whole import check_whole
 
             check_whole(Path(checkpoint), self._quantizer.scheme_of)
         self._reader.failed()  # the last version is not the model's
-        version = Version.of(self._core.publish_checkpoint(os.fspath(checkpoint)))
+        version = Version.of(self._core.publish_checkpoint(checkpoint))
         if self._quantizer is None or self._tensors is None:
             return version
         try:
-            unlike = self._reader.compare(self._tensors, os.fspath(checkpoint))
+            unlike = self._reader.compare(self._tensors, checkpoint)
         except Exception as error:  # the version is committed all the same
-            unlike = f"{os.fspath(checkpoint)} could not be compared with what the trainer's weights are quantised to: {error}"
+            unlike = f"{checkpoint} could not be compared with what the trainer's weights are quantised to: {error}"
         return replace(version, warnings=(*version.warnings, unlike)) if unlike else version
 
     def close(self) -> None:
