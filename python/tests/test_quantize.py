@@ -240,6 +240,18 @@ def test_what_is_carried_is_what_it_was(tmp_path: Path) -> None:
             publisher.publish()
 
 
+def test_a_head_that_would_stay_behind_its_embedding_is_refused(tmp_path: Path) -> None:
+    weights = model()
+    engine = save(tmp_path / "engine", dict(quantize(weights, "fp8-block")), FORMATS["fp8-block"])
+    del weights["lm_head.weight"]  # tied: the embedding is the head
+    with dw.Publisher("memory:tied-head", weights, quantize=engine) as publisher:
+        with pytest.raises(dw.InvalidArgument, match=r'"lm_head.weight": .* tie_word_embeddings'):
+            publisher.publish()
+        config = json.loads((engine / "config.json").read_text())
+        (engine / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+        assert "lm_head.weight" in publisher.publish().warnings[0]
+
+
 def test_a_part_that_quantising_does_not_make_is_refused(tmp_path: Path) -> None:
     name = "model.layers.0.mlp.up_proj.weight_zero_point"  # the configuration says symmetric
     engine = save(tmp_path / "engine", dict(quantize(model(), "int4-g32")) | {name: torch.ones(2).int()}, FORMATS["int4-g32"])

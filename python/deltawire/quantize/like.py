@@ -61,6 +61,14 @@ class Like:
             calibrated |= read_tensors(file, [name for name in found if name.endswith(_CALIBRATED)])
         return Like(path, quantization_config(path), tensors, dict(sorted(calibrated.items())), stamps)
 
+    @property
+    def is_head_tied(self) -> bool:
+        """Whether engines take the embedding for the head, whatever the checkpoint has beside it."""
+        config = read_json(self.folder / "config.json")
+        inner = config.get("text_config")
+        inner = inner if isinstance(inner, Mapping) else {}
+        return bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings")))
+
     def read(self, name: str) -> Any:
         """A tensor's bytes, as torch has them. A file that is gone, or another by now, is refused: the run has that of before."""
         file = self.tensors[name].file

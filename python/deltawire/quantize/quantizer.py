@@ -46,6 +46,7 @@ _DTYPES = {
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SHOWN = 8
+_HEAD = "lm_head.weight"
 _FLOATS = ("F64", "F32", "F16", "BF16")
 # What names of a quantised module's tensors end with, after the module's own, in any format.
 _PARTS = (
@@ -274,6 +275,11 @@ class Quantizer:
                 continue
             if name in ours:
                 raise InvalidArgument(f'tensor "{name}": {like.folder} has it, and quantising "{ours[name]}" does not make it')
+            if name == _HEAD and not like.is_head_tied:  # a head that stays while its embedding is trained is drift
+                raise InvalidArgument(
+                    f'tensor "{name}": {like.folder} has a head of its own, and the model has none; if it is tied, say so '
+                    "in that config.json: tie_word_embeddings"
+                )
             spec = like.tensors[name]
             if spec.dtype not in _DTYPES:
                 raise Unsupported(f'tensor "{name}": is {spec.dtype} in {like.folder}, and the model lacks it')
