@@ -180,6 +180,15 @@ def begin(trainer: Trainer, served: Served) -> None:
     served.assert_serves(trainer.tensors)
 
 
+def go_on(trainer: Trainer, served: Served, version: int) -> None:
+    """The next version, with changes, on all workers."""
+    trainer.step(version)
+    assert [(one.version, one.errors) for one in trainer.publish()] == [(version, {})] * 2
+    served.wait_for(version)
+    assert served.call("update") == [{"ok": version}] * 2
+    served.assert_serves(trainer.tensors)
+
+
 @pytest.mark.parametrize(
     ("backend", "form"), [("tcp", {}), ("gloo", {}), ("tcp", {"transposed": True}), ("tcp", {"tied": True})], ids=str
 )
@@ -338,11 +347,7 @@ def test_a_trainer_rank_that_loses_its_connection_joins_again(tmp_path: Path, mo
 
         monkeypatch.setattr(rank, "_enter", enter_and_lose)
         begin(trainer, served)
-        trainer.step(1)
-        assert [(one.version, one.errors) for one in trainer.publish()] == [(1, {})] * 2
-        served.wait_for(1)
-        assert served.call("update") == [{"ok": 1}] * 2
-        served.assert_serves(trainer.tensors)
+        go_on(trainer, served, 1)
 
 
 def test_a_worker_that_leaves_while_the_group_is_made_is_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -715,11 +720,7 @@ class Secretive(Engine):
 def test_an_engine_that_repacks_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with running(tmp_path, kind=Secretive) as (trainer, served):
         begin(trainer, served)
-        trainer.step(1)
-        assert [(one.version, one.errors) for one in trainer.publish()] == [(1, {})] * 2
-        served.wait_for(1)
-        assert served.call("update") == [{"ok": 1}] * 2
-        served.assert_serves(trainer.tensors)
+        go_on(trainer, served, 1)
         assert fallback_of(caplog)
 
 

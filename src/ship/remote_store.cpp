@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ship/object_service.h"
+#include "store/bodies.h"
 #include "store/names.h"
 
 namespace deltawire {
@@ -39,8 +40,7 @@ Status RemoteStore::put(std::string_view name, const Body& body) {
     return unsupported(url() + "/" + std::string(name) +
                        ": only the publisher writes to its store; replicas put heartbeats alone");
   }
-  std::string text(size_t(body.size()), '\0');
-  DW_RETURN_IF_ERROR(body.read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
+  DW_ASSIGN_OR_RETURN(std::string text, text_of_body(body));
   return receiver_->beat(std::string(name), std::move(text));
 }
 

@@ -157,8 +157,8 @@ bool Sender::try_to_form(Roster::Ids* ids) {
 }
 
 void Sender::drop_group() {
-  std::unique_ptr<Carrier>
-      old;  // ends without the mutex: one that is Python's wants the GIL for it
+  // It ends without the mutex: one that is Python's wants the GIL for it.
+  std::unique_ptr<Carrier> old;
   {
     const std::lock_guard lock(carrier_mutex_);
     old = std::move(carrier_);

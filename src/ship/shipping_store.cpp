@@ -4,6 +4,7 @@
 #include "chain/names.h"
 #include "deltawire/chain.h"
 #include "format/manifest.h"
+#include "store/bodies.h"
 #include "store/names.h"
 
 namespace deltawire {
@@ -72,16 +73,11 @@ Status ShippingStore::put(std::string_view name, const Body& body) {
 Status ShippingStore::put_if_absent(std::string_view name, const Body& body) {
   Status status = inner().put_if_absent(name, body);
   const std::optional<uint64_t> version = version_of_manifest(name);
-  if (version && (status.ok() || is_there(name, body))) commit(*version, body);
+  if (!version) return status;
+  // An answer may be lost, and the version be there: the publisher looks too, and goes on then.
+  const Result<bool> there = status.ok() ? Result<bool>(true) : holds_body(inner(), name, body);
+  if (there.ok() && *there) commit(*version, body);
   return status;
-}
-
-// An answer may be lost, and the object be there: the publisher looks too, and goes on then.
-bool ShippingStore::is_there(std::string_view name, const Body& body) {
-  std::string wanted(size_t(body.size()), '\0');
-  if (!body.read(0, {reinterpret_cast<uint8_t*>(wanted.data()), wanted.size()}).ok()) return false;
-  const Result<std::string> there = inner().get(name, wanted.size());
-  return there.ok() && *there == wanted;
 }
 
 void ShippingStore::commit(uint64_t version, const Body& manifest) {
@@ -89,9 +85,9 @@ void ShippingStore::commit(uint64_t version, const Body& manifest) {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
   }
-  std::string text(size_t(manifest.size()), '\0');
-  if (!manifest.read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}).ok()) return;
-  const Result<Manifest> parsed = parse_manifest(text, {});
+  const Result<std::string> text = text_of_body(manifest);
+  if (!text.ok()) return;
+  const Result<Manifest> parsed = parse_manifest(*text, {});
   if (!parsed.ok()) return;
   CommitWord word{parsed->run, version, parsed->parts};
   for (const SideFile& file : parsed->files) {

@@ -34,7 +34,6 @@ class ShippingStore final : public ForwardingStore {
  private:
   void send(std::string_view name, const Body& body);
   void commit(uint64_t version, const Body& manifest);
-  bool is_there(std::string_view name, const Body& body);
 
   const std::shared_ptr<BucketQueue> queue_;
   const Watcher watcher_;

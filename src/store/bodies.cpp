@@ -86,4 +86,18 @@ Result<Digest> digest_of_body(DigestKind kind, const Body& body) {
   return hasher.finish();
 }
 
+Result<std::string> text_of_body(const Body& body) {
+  std::string text(size_t(body.size()), '\0');
+  DW_RETURN_IF_ERROR(body.read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
+  return text;
+}
+
+Result<bool> holds_body(Store& store, std::string_view name, const Body& body) {
+  DW_ASSIGN_OR_RETURN(const ObjectInfo info, store.stat(name));
+  if (info.size_bytes != body.size()) return false;
+  DW_ASSIGN_OR_RETURN(const std::string stored, store.get(name, body.size()));
+  DW_ASSIGN_OR_RETURN(const std::string ours, text_of_body(body));
+  return stored == ours;
+}
+
 }  // namespace deltawire

@@ -82,4 +82,9 @@ class HashingBody final : public Body {
 // Of a whole body, read in small pieces.
 Result<Digest> digest_of_body(DigestKind kind, const Body& body);
 
+// All of a small one.
+Result<std::string> text_of_body(const Body& body);
+// Whether an object is what was to be put: the answer to a put may be lost.
+Result<bool> holds_body(Store& store, std::string_view name, const Body& body);
+
 }  // namespace deltawire

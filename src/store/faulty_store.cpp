@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "store/bodies.h"
 #include "store/names.h"
 
 namespace deltawire {
@@ -176,9 +177,7 @@ Status FaultyStore::write(Operation operation, std::string_view name, const Body
   };
   if (fate.late_calls != 0) {
     LateWrite late{fate.call + fate.late_calls, operation, std::string(name), {}};
-    late.bytes.resize(size_t(body.size()));
-    DW_RETURN_IF_ERROR(
-        body.read(0, {reinterpret_cast<uint8_t*>(late.bytes.data()), late.bytes.size()}));
+    DW_ASSIGN_OR_RETURN(late.bytes, text_of_body(body));
     const std::lock_guard lock(mutex_);
     late_.push_back(std::move(late));
     return answer_lost();

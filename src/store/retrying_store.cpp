@@ -1,5 +1,7 @@
 #include "store/retrying_store.h"
 
+#include "store/bodies.h"
+
 namespace deltawire {
 
 RetryingStore::RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy,
@@ -25,15 +27,6 @@ Status RetryingStore::put(std::string_view name, const Body& body) {
   return retry(StoreOperation::kPut, [&] { return inner().put(name, body); });
 }
 
-Result<bool> RetryingStore::holds(std::string_view name, const Body& body) {
-  DW_ASSIGN_OR_RETURN(const ObjectInfo info, stat(name));
-  if (info.size_bytes != body.size()) return false;
-  DW_ASSIGN_OR_RETURN(const std::string stored, get(name, body.size()));
-  std::string ours(size_t(body.size()), '\0');
-  DW_RETURN_IF_ERROR(body.read(0, {reinterpret_cast<uint8_t*>(ours.data()), ours.size()}));
-  return stored == ours;
-}
-
 Status RetryingStore::put_if_absent(std::string_view name, const Body& body) {
   unsigned tries = 0;
   Status status = retry(StoreOperation::kPutIfAbsent, [&] {
@@ -41,7 +34,7 @@ Status RetryingStore::put_if_absent(std::string_view name, const Body& body) {
     return inner().put_if_absent(name, body);
   });
   if (status.code() != Code::kConflict || tries == 1) return status;
-  Result<bool> ours = holds(name, body);
+  Result<bool> ours = holds_body(*this, name, body);
   if (ours.ok()) return *ours ? Status() : status;
   // Removed since: it is not for us to say by whom it was put.
   if (ours.status().code() == Code::kNotFound) return status;

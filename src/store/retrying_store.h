@@ -30,7 +30,6 @@ class RetryingStore final : public ForwardingStore {
  private:
   template <class Call>
   auto retry(StoreOperation operation, const Call& call);
-  Result<bool> holds(std::string_view name, const Body& body);
 
   const RetryPolicy policy_;
   const std::shared_ptr<StoreMetrics> metrics_;

@@ -265,16 +265,19 @@ class Quantizer:
         like = self._like
         if like is None:
             return
-        ours = {_module(name) + part: name for name in context.known for part in _PARTS}
-        theirs = {_module(name) + part for name in elsewhere or () for part in _PARTS}.union(elsewhere or ())
+        ours = {_module(name): name for name in context.known}
+        theirs = {_module(name) for name in elsewhere or ()}.union(elsewhere or ())
         for name in sorted(like.tensors):
             if name in context.made or name in context.known or name in theirs:
+                continue
+            module = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
+            if module in theirs:
                 continue
             calibrated = name in like.calibrated
             if elsewhere is None and not calibrated:
                 continue
-            if name in ours:
-                raise InvalidArgument(f'tensor "{name}": {like.folder} has it, and quantising "{ours[name]}" does not make it')
+            if module != name and module in ours:
+                raise InvalidArgument(f'tensor "{name}": {like.folder} has it, and quantising "{ours[module]}" does not make it')
             if name == _HEAD and not like.is_head_tied:  # a head that stays while its embedding is trained is drift
                 raise InvalidArgument(
                     f'tensor "{name}": {like.folder} has a head of its own, and the model has none; if it is tied, say so '
