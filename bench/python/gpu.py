@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Publish and pull from Python with weights on a GPU, through a store in memory: where the time of a step goes, and of the seed.
 
-    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--exchange SHARE] [--json]
+    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--quantize FORMAT] [--exchange SHARE] [--json]
 
 Weights are N tensors of side x side bf16 that torch holds. Each round adds noise to all of them, which changes about 1.2 % of their
 bits, publishes, pulls into another set of tensors on the same GPU, and compares both bit for bit. The best and the median round count.
+With --quantize the publisher quantises, and the other tensors are those of a quantised checkpoint.
 Then a share of the elements of all tensors, each cut in three, is exchanged with staged values and back: what an engine's worker does in its
 pause. The same in host memory, of every tenth array, is compared with numpy's `array[offsets] = values`.
 """
@@ -14,11 +15,13 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 import deltawire as dw
+from deltawire.quantize import quantize
 
 
 def step(tensors: dict[str, torch.Tensor], noise: float) -> None:
@@ -31,6 +34,15 @@ def step(tensors: dict[str, torch.Tensor], noise: float) -> None:
 
 def changed_share(before: torch.Tensor, after: torch.Tensor) -> float:
     return (before.view(torch.int16) != after.view(torch.int16)).float().mean().item()
+
+
+def served(trainer: dict[str, torch.Tensor], quantised: str | None) -> Iterator[tuple[str, torch.Tensor]]:
+    """What engines hold of the trainer's tensors."""
+    return iter(trainer.items()) if quantised is None else quantize(trainer, quantised)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
 
 
 def timed(call):
@@ -113,6 +125,7 @@ def main() -> int:
     parser.add_argument("--noise", type=float, default=1e-6)
     parser.add_argument("--codec", default="auto")
     parser.add_argument("--digest", default="sum128")
+    parser.add_argument("--quantize", metavar="FORMAT", help="quantise first; then no exchange")
     parser.add_argument("--exchange", type=float, default=0.012, help="share of elements to exchange; 0: none")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
@@ -121,19 +134,26 @@ def main() -> int:
         return 0
     torch.manual_seed(1)
     shape = (options.side, options.side)
-    trainer = {f"w{i:04}": torch.randn(shape, device="cuda").mul_(0.02).bfloat16() for i in range(options.tensors)}
-    engine = {name: torch.zeros_like(tensor) for name, tensor in trainer.items()}
+    trainer = {f"w{i:04}.weight": torch.randn(shape, device="cuda").mul_(0.02).bfloat16() for i in range(options.tensors)}
+    engine = {name: torch.zeros_like(tensor) for name, tensor in served(trainer, options.quantize)}
     store = "memory:bench"
-    publisher = dw.Publisher(store, trainer, codec=options.codec, digest=options.digest, anchors=dw.Anchors(by_bytes=False))
+    publisher = dw.Publisher(
+        store,
+        trainer,
+        codec=options.codec,
+        digest=options.digest,
+        quantize=options.quantize,
+        anchors=dw.Anchors(by_bytes=False),
+    )
     seed, seed_ms = timed(publisher.publish)
     replica = dw.TensorReplica(store, engine)
     whole_ms = timed(replica.pull)[1]
     publish, pull, prepare, pause, size, share = [], [], [], [], 0, 0.0
     phases: dict[str, list[str]] = {}
     for number in range(options.rounds):
-        before = trainer["w0000"].clone()
+        before = trainer["w0000.weight"].clone()
         step(trainer, options.noise)
-        share = changed_share(before, trainer["w0000"])
+        share = changed_share(before, trainer["w0000.weight"])
         done, took = timed(publisher.publish)
         size = done.bytes
         publish.append(took)
@@ -145,14 +165,15 @@ def main() -> int:
         else:
             prepare.append(timed(replica.prepare)[1])
             pause.append(timed(replica.commit)[1])
-        if not all(torch.equal(trainer[name].view(torch.int16), engine[name].view(torch.int16)) for name in trainer):
+        if not all(same(tensor, engine[name]) for name, tensor in served(trainer, options.quantize)):
             print("the replica differs from the trainer", file=sys.stderr)
             return 1
     rows = [row("publish() of all, a seed", [seed_ms]), row("pull() of all", [whole_ms])]
     rows += [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
-    rows += [row(name, own) for name, own in proofs(engine, store, options.rounds).items()]
+    if options.quantize is None:
+        rows += [row(name, own) for name, own in proofs(engine, store, options.rounds).items()]
     sizes: dict[str, int] = {}
-    if options.exchange != 0:
+    if options.exchange != 0 and options.quantize is None:
         times, sizes = exchanged(engine, options.exchange, options.rounds)
         rows += [row(name, own) for name, own in times.items()]
     elements = options.tensors * options.side * options.side
@@ -164,6 +185,7 @@ def main() -> int:
         "bytes": size,
         "seed_bytes": seed.bytes,
         "codec": options.codec,
+        "quantize": options.quantize,
         "digest": options.digest,
         "rows": rows,
         "phases": phases,
@@ -174,7 +196,7 @@ def main() -> int:
         return 0
     print(
         f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
-        f"{options.codec}, {options.digest}; the seed {seed.bytes / 1e9:.2f} GB"
+        f"{options.quantize or 'not quantised'}, {options.codec}, {options.digest}; the seed {seed.bytes / 1e9:.2f} GB"
     )
     for one in rows:
         print(f"  {one['what']:<24} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")

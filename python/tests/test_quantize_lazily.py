@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ torch = pytest.importorskip("torch")
 import deltawire as dw  # noqa: E402
 from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
 from deltawire.quantize.blocks import Fp8Blocks  # noqa: E402
+from deltawire.quantize.config import rules_of  # noqa: E402
 from deltawire.quantize.fp8 import Fp8Block  # noqa: E402
 from deltawire.quantize.hysteresis import Keep  # noqa: E402
 from deltawire.quantize.quantizer import Shard  # noqa: E402
@@ -97,6 +100,32 @@ def test_forms_are_known_before_anything_is_made(name: str) -> None:
     assert [(f.shard.name, f.shard.tensor.shape, f.dtype, f.sources) for f in forms] == [
         (m.shard.name, m.shard.tensor.shape, m.dtype, m.sources) for m in made
     ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_forms_are_those_of_what_is_made(name: str, dtype: Any) -> None:
+    scheme = rules_of(FORMATS[name]).groups[0][1]
+    experts = name == "gpt-oss-mxfp4"
+    for shape in [(2, 64, 3), (1, 32, 256)] if experts else [(129, 384), (3, 128), (256, 1280)]:
+        weight = torch.randn(shape).to(dtype)
+        amax = weight.float().abs().amax() if scheme.amax_of != "row" else weight.float().abs().amax(dim=1, keepdim=True)
+        made, forms = scheme.made(weight, amax, shape, Keep()), scheme.forms(shape, dtype)
+        assert [(key, one.tensor.shape, one.tensor.dtype, one.per) for key, one in forms.items()] == [
+            (key, one.tensor.shape, one.tensor.dtype, one.per) for key, one in made.items()
+        ], (name, shape)
+
+
+def test_the_first_publish_does_not_wait_for_torch(store: str) -> None:
+    """What torch does to compute without contents loads sympy, which takes many seconds."""
+    script = (
+        "import sys, torch, deltawire as dw\n"
+        "model = {'up_proj.weight': torch.ones(256, 256, dtype=torch.bfloat16)}\n"
+        "before = 'sympy' in sys.modules\n"
+        f"dw.Publisher({store!r}, model, quantize='int4-g128').publish()\n"
+        "assert before or 'sympy' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 class Alive:

@@ -88,6 +88,12 @@ class ExpertsMxFp4(Scheme):
         blocks = packed.unflatten(-1, (-1, GROUP // 2))
         return {"_blocks": Made(blocks, (0, 0)), "_scales": Made(exponents[..., 0].to(torch.uint8), (0, 0))}
 
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+        """Of any dtype the same."""
+        experts, columns, rows = extent
+        scales = torch.empty((experts, rows, columns // GROUP), dtype=torch.uint8, device="meta")
+        return {"_blocks": Made(scales.new_empty((*scales.shape, GROUP // 2)), (0, 0)), "_scales": Made(scales, (0, 0))}
+
     @property
     def keeps_scales(self) -> bool:
         """Powers of two."""

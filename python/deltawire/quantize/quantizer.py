@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from deltawire.quantize.hysteresis import Keep, Keeping, Old, checked_band
 from deltawire.quantize.integers import Int4, PackedInt8
 from deltawire.quantize.like import Like
 from deltawire.quantize.mx import ExpertsMxFp4
-from deltawire.quantize.scheme import SCALES, Made, Scheme, refuse_unbounded
+from deltawire.quantize.scheme import SCALES, Made, Scheme, parts_of, refuse_unbounded
 
 _DTYPES = {
     "F64": torch.float64,
@@ -244,13 +243,8 @@ class Quantizer:
             blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
             if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
-            sharing: tuple[str, ...] = (shard.name,)
-            if blocks is not None:
-                largest = torch.empty(())
-            else:
-                largest, sharing = self._largest(shard, scheme, context)
-            weight = torch.empty(shard.tensor.shape, dtype=_DTYPES[self.rounded], device="meta")
-            forms = scheme.made(weight, largest.to("meta"), shard.shape, Keep())
+            sharing = (shard.name,) if blocks is not None else self._largest(shard, scheme, context)[1]
+            forms = scheme.forms(tuple(shard.tensor.shape), _DTYPES[self.rounded])
             yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)
         if constants:
             _refuse_nothing(context, elsewhere)
@@ -526,12 +520,9 @@ def _placed(shard: Shard, suffix: str, made: Made) -> tuple[Shard, bool]:
         return Shard.whole(name, tensor), True
     if made.per is None:
         return Shard.whole(name, tensor), not any(shard.offset)
-    shape, offset = [], []
-    for size, begin, per in zip(shard.shape, shard.offset, made.per, strict=True):
-        shape.append(1 if per == 0 else math.ceil(size / per))
-        offset.append(0 if per == 0 else begin // per)
+    offset = tuple(0 if per == 0 else begin // per for begin, per in zip(shard.offset, made.per, strict=True))
     brings = not any(begin and per == 0 for begin, per in zip(shard.offset, made.per, strict=True))
-    return Shard(name, tensor, tuple(shape), tuple(offset)), brings
+    return Shard(name, tensor, parts_of(shard.shape, made.per), offset), brings
 
 
 def _is_cut(shard: Shard, scheme: Scheme) -> bool:

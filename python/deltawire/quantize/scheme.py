@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +15,7 @@ from deltawire.quantize.hysteresis import Keep
 
 SCALES = ("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_global_scale")
 """What names of scales end with."""
+_WHOLE_SAMPLE = 128  # for a dimension of which a tile has all
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,17 @@ class Scheme:
         """
         raise NotImplementedError
 
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+        """What `made` gives of a weight of this extent and dtype, without contents, on torch's device "meta".
+
+        One tile is quantised, once, and tells the rest: torch's own way, to quantise on "meta", takes milliseconds for a weight,
+        and many seconds for the first.
+        """
+        return {
+            suffix: Made(_empty(one.tensor.shape if one.per is None else parts_of(extent, one.per), one.tensor.dtype), one.per)
+            for suffix, one in _tile_of(self, dtype).items()
+        }
+
     def tile(self) -> tuple[int, ...]:
         """Rows and columns that shards may not cut through; 0: all of them."""
         raise NotImplementedError
@@ -70,6 +84,23 @@ class Scheme:
                 f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}; to leave it as it is, give '
                 "a quantization_config, such as one of deltawire.quantize.FORMATS, that names its module among those to ignore"
             )
+
+
+def parts_of(extent: tuple[int, ...], per: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what has an element for so many of each dimension; 0: for all of them."""
+    return tuple(1 if one == 0 else math.ceil(size / one) for size, one in zip(extent, per, strict=True))
+
+
+def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@lru_cache(maxsize=64)
+def _tile_of(scheme: Scheme, dtype: Any) -> Mapping[str, Made]:
+    rows, columns = (size or _WHOLE_SAMPLE for size in scheme.tile())
+    weight = torch.ones(rows, columns, dtype=dtype)
+    amax = torch.ones((rows, 1) if scheme.amax_of == "row" else ())
+    return scheme.made(weight, amax, (rows, columns), Keep())
 
 
 def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:
