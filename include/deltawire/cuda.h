@@ -27,6 +27,8 @@ namespace deltawire::cuda {
 
 using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
 
+struct MarkedFp8;  // of the library's own: src/kernels/cuda/marked.h
+
 // OK where a GPU can be used; else why not: Unsupported (not built in), Device (driver, no device).
 Status available();
 
@@ -233,6 +235,7 @@ class DeviceSnapshot {
   struct Change {
     Slot slot = 0;
     NewArray after;
+    const MarkedFp8* marked = nullptr;  // of encode(), in place of `after`: the library's own
   };
   // A snapshot in host memory crosses the bus once, in pieces that are worked on side by side, by
   // several threads and streams, after what `stream` has been given. Waits.
@@ -254,6 +257,9 @@ class DeviceSnapshot {
                                       Stream stream) const;
   // Copies a slot's bytes out. Waits.
   Status read(Slot slot, uint64_t offset, std::span<uint8_t> out, Stream stream) const;
+
+  // Where a slot is; null in host memory, and of a slot that holds nothing.
+  uint8_t* data(Slot slot) const noexcept;
 
   uint64_t device_bytes() const noexcept;
   uint64_t host_bytes() const noexcept;

@@ -188,45 +188,10 @@ Tensor publishable(nb::object self, std::string name, const std::optional<Shape>
   return tensor;
 }
 
-// The same on a GPU: scales are in a tensor of the caller's, elements are made whole.
-class Fp8DeviceBody final : public Body {
- public:
-  Fp8DeviceBody(const fp8::Matrix& matrix, const Tensor& weights, const Tensor& scales,
-                cuda::Stream stream)
-      : matrix_(matrix),
-        scales_(reinterpret_cast<float*>(scales.bytes.data())),
-        place_("tensor " + quote(weights.name)),
-        stream_(stream),
-        arrays_(std::make_unique<Arrays>(Arrays{weights.array, scales.array})) {}
-  ~Fp8DeviceBody() override { drop(&arrays_); }
-  uint64_t size() const noexcept override { return matrix_.rows * matrix_.columns; }
-  Status read(uint64_t offset, MutableBytes out) const override {
-    if (offset != 0 || out.size() != size()) return internal_error(place_ + ": is made whole");
-    return make(out.data());
-  }
-  // Scales alone if `elements` is null.
-  Status make(uint8_t* elements) const {
-    DW_ASSIGN_OR_RETURN(const bool bounded,
-                        cuda::quantise_fp8(matrix_, scales_, elements, stream_));
-    if (bounded) return {};
-    return invalid_argument(place_ + ": holds NaN or an infinity, and cannot be quantised");
-  }
-
- private:
-  struct Arrays {
-    nb::ndarray<nb::ro> weights, scales;
-  };
-  const fp8::Matrix matrix_;
-  float* const scales_;
-  const std::string place_;
-  const cuda::Stream stream_;
-  std::unique_ptr<Arrays> arrays_;
-};
-
+// The same on a GPU: scales are in a tensor of the caller's. Nothing is looked at yet.
 Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
                   const std::optional<Shape>& shape, const std::optional<Shape>& offset,
-                  uint64_t block_rows, uint64_t block_columns, bool power_of_two, bool round,
-                  uintptr_t stream) {
+                  uint64_t block_rows, uint64_t block_columns, bool power_of_two, bool round) {
   const fp8::Matrix matrix{
       weights.bytes.data(), kind_of(weights, round), weights.shape[0], weights.shape[1],
       block_rows,           block_columns,           power_of_two};
@@ -238,12 +203,41 @@ Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
   }
   Tensor tensor =
       made_tensor(std::move(name), DType::kF8_E4M3, {matrix.rows, matrix.columns}, shape, offset);
-  const auto body = std::make_shared<Fp8DeviceBody>(matrix, weights, scales,
-                                                    reinterpret_cast<cuda::Stream>(stream));
-  check(without_gil([&] { return body->make(nullptr); }));
+  struct Arrays {
+    nb::ndarray<nb::ro> weights, scales;
+  };
+  auto arrays = std::make_unique<Arrays>(Arrays{weights.array, scales.array});
+  std::shared_ptr<const void> owner(arrays.get(), [](Arrays* gone) {
+    std::unique_ptr<Arrays> own(gone);
+    drop(&own);
+  });
+  (void)arrays.release();
   tensor.memory = Memory::kCuda;
-  tensor.made = body;
+  tensor.made = std::make_shared<cuda::Fp8Made>(
+      cuda::Fp8Weights{matrix, reinterpret_cast<float*>(scales.bytes.data())}, std::move(owner));
   return tensor;
+}
+
+// Fills the scales of all tensors that fp8_on_gpu() gave. Refuses NaN by name.
+void look_at_fp8(const std::vector<Tensor>& tensors, uintptr_t stream) {
+  std::vector<cuda::Fp8Task> tasks;
+  std::vector<const std::string*> names;
+  for (const Tensor& tensor : tensors) {
+    const auto* const made = dynamic_cast<const cuda::Fp8Made*>(tensor.made.get());
+    if (made == nullptr) continue;
+    tasks.push_back({made->weights()});
+    names.push_back(&tensor.name);
+  }
+  if (tasks.empty()) return;
+  const std::vector<cuda::Fp8Outcome> found = unwrap(without_gil([&] {
+    return cuda::quantise_fp8(tasks, cuda::Fp8Digests::kNone,
+                              reinterpret_cast<cuda::Stream>(stream));
+  }));
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i].bounded) continue;
+    throw StatusError(invalid_argument("tensor " + quote(*names[i]) +
+                                       ": holds NaN or an infinity, and cannot be quantised"));
+  }
 }
 
 }  // namespace
@@ -252,7 +246,8 @@ void bind_made(nb::module_& module) {
   module.def("fp8_on_gpu", &fp8_on_gpu, nb::arg("weights"), nb::arg("scales"), nb::arg("name"),
              nb::arg("shape").none(), nb::arg("offset").none(), nb::kw_only(),
              nb::arg("block_rows"), nb::arg("block_columns"), nb::arg("power_of_two"),
-             nb::arg("round"), nb::arg("stream"));
+             nb::arg("round"));
+  module.def("look_at_fp8", &look_at_fp8, nb::arg("tensors"), nb::arg("stream"));
   module.def("made", &make_by_python, nb::arg("name"), nb::arg("dtype"), nb::arg("extent"),
              nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none(), nb::kw_only(),
              nb::arg("on_gpu"), nb::arg("make"));

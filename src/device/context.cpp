@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "device/arrays.h"
-#include "kernels/cuda/round.h"
+#include "kernels/cuda/convert.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -55,16 +55,22 @@ Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
     DW_RETURN_IF_ERROR(copy(out.data(), data + offset, out.size(), stream));
     return wait(stream);
   }
-  // Rounded on the device, in pieces of whole elements.
-  const uint64_t end = offset + out.size();
-  const uint64_t piece_bytes = std::min<uint64_t>(lane.scratch_bytes / 2, out.size() + 2) / 2 * 2;
+  return fetch_converted(lane, contents.array.data, kind, offset, out, stream);
+}
+
+// On the device, in pieces of whole elements.
+Status fetch_converted(const Lane& lane, const void* data, NewKind kind, uint64_t offset,
+                       std::span<uint8_t> out, Stream stream) {
+  const uint64_t end = offset + out.size(), width = converted_width(kind);
+  const uint64_t piece_bytes =
+      std::min<uint64_t>(lane.scratch_bytes / 2, out.size() + 2) / width * width;
   DW_ASSIGN_OR_RETURN(uint8_t* const piece, lane.workspace->get(Workspace::kSlots, piece_bytes));
   for (uint64_t at = offset; at < end;) {
-    const uint64_t first = at / 2;
-    const uint64_t stop = std::min(end, first * 2 + piece_bytes);
-    DW_RETURN_IF_ERROR(round_to_bf16(contents.array.data, kind, first, (stop + 1) / 2 - first,
-                                     reinterpret_cast<uint16_t*>(piece), stream));
-    DW_RETURN_IF_ERROR(copy(out.data() + (at - offset), piece + at % 2, stop - at, stream));
+    const uint64_t first = at / width;
+    const uint64_t stop = std::min(end, first * width + piece_bytes);
+    DW_RETURN_IF_ERROR(
+        convert(data, kind, first, (stop + width - 1) / width - first, piece, stream));
+    DW_RETURN_IF_ERROR(copy(out.data() + (at - offset), piece + at % width, stop - at, stream));
     at = stop;
   }
   return wait(stream);

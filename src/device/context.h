@@ -70,5 +70,8 @@ Result<std::vector<Digest>> copy_summed(Context::Impl& impl, std::span<const Con
 // From the device in use.
 Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
                    std::span<uint8_t> out, Stream stream);
+// The same of what is not kSame.
+Status fetch_converted(const Lane& lane, const void* data, NewKind kind, uint64_t offset,
+                       std::span<uint8_t> out, Stream stream);
 
 }  // namespace deltawire::cuda

@@ -78,14 +78,14 @@ class Encoder {
   // As elements of the old array's type.
   Result<std::vector<uint8_t>> fetch_new(size_t i) {
     const DevicePair& pair = pairs_[i];
-    const DType given = pair.kind == NewKind::kF32AsBf16   ? DType::kF32
-                        : pair.kind == NewKind::kF16AsBf16 ? DType::kF16
-                                                           : DType::kU8;
-    const DType as = pair.kind == NewKind::kSame ? DType::kU8 : DType::kBF16;
     return guard_memory("encoding", [&]() -> Result<std::vector<uint8_t>> {
       std::vector<uint8_t> bytes(size_bytes(i));
-      const Contents contents{{given, pair.new_data}, as, bytes.size()};
-      DW_RETURN_IF_ERROR(fetch_bytes(lane_, contents, 0, bytes, stream_));
+      if (pair.kind != NewKind::kSame) {
+        DW_RETURN_IF_ERROR(fetch_converted(lane_, pair.new_data, pair.kind, 0, bytes, stream_));
+        return bytes;
+      }
+      DW_RETURN_IF_ERROR(copy(bytes.data(), pair.new_data, bytes.size(), stream_));
+      DW_RETURN_IF_ERROR(wait(stream_));
       return bytes;
     });
   }

@@ -53,7 +53,13 @@ Status code_whole_array(const Context&, const Contents&, size_t,
 }
 Status DeviceRoom::reserve(const Context&, uint64_t) { return absent(); }
 Status copy_there(void*, const void*, uint64_t, Stream) { return absent(); }
-Result<bool> quantise_fp8(const fp8::Matrix&, float*, uint8_t*, Stream) { return absent(); }
+Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task>, Fp8Digests, Stream) {
+  return absent();
+}
+Status mark_fp8(std::span<const Fp8Task>, MarkedFp8*, Stream) { return absent(); }
+bool has_marks(const Fp8Weights&) noexcept { return false; }
+uint64_t marked_bytes(size_t) noexcept { return 0; }
+Status Fp8Made::read(uint64_t, MutableBytes) const { return absent(); }
 Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }
 
 DiffPlan::DiffPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -84,6 +90,7 @@ Result<std::vector<Digest>> DeviceSnapshot::digests(DigestKind, std::span<const 
   return absent();
 }
 Status DeviceSnapshot::read(Slot, uint64_t, std::span<uint8_t>, Stream) const { return absent(); }
+uint8_t* DeviceSnapshot::data(Slot) const noexcept { return nullptr; }
 uint64_t DeviceSnapshot::device_bytes() const noexcept { return 0; }
 uint64_t DeviceSnapshot::host_bytes() const noexcept { return 0; }
 

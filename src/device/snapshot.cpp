@@ -5,7 +5,7 @@
 #include "device/context.h"
 #include "device/slot_memory.h"
 #include "format/layout.h"
-#include "kernels/cuda/round.h"
+#include "kernels/cuda/convert.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -106,8 +106,8 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(const Contents& contents, Strea
     if (kind == NewKind::kSame) {
       DW_RETURN_IF_ERROR(copy(to, contents.array.data, contents.size_bytes, stream));
     } else if (impl_->placement == Placement::kDevice) {
-      DW_RETURN_IF_ERROR(round_to_bf16(contents.array.data, kind, 0, contents.size_bytes / 2,
-                                       reinterpret_cast<uint16_t*>(to), stream));
+      DW_RETURN_IF_ERROR(convert(contents.array.data, kind, 0,
+                                 contents.size_bytes / converted_width(kind), to, stream));
     } else {
       return fetch_bytes(impl_->context.lane(), contents, 0, {to, contents.size_bytes}, stream);
     }
@@ -142,6 +142,11 @@ Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
     const std::string place = "change " + std::to_string(i);
     DW_RETURN_IF_ERROR(impl_->check(changes[i].slot).at(place));
     const HeldArray& array = *impl_->slots[changes[i].slot];
+    if (changes[i].marked != nullptr) {
+      pairs.push_back({layout_of(array.dtype), array.data, changes[i].marked, array.size_bytes,
+                       NewKind::kMarkedFp8});
+      continue;
+    }
     Result<DevicePair> pair =
         device_pair({{array.dtype, array.data, array.size_bytes}, changes[i].after});
     if (!pair.ok()) return std::move(pair).status().at(place);
@@ -203,6 +208,11 @@ Status DeviceSnapshot::read(Slot slot, uint64_t offset, std::span<uint8_t> out,
   return fetch_bytes(impl_->context.lane(),
                      {{array.dtype, array.data}, array.dtype, array.size_bytes}, offset, out,
                      stream);
+}
+
+uint8_t* DeviceSnapshot::data(Slot slot) const noexcept {
+  const bool there = impl_->placement == Placement::kDevice && impl_->holds(slot);
+  return there ? impl_->slots[slot]->data : nullptr;
 }
 
 uint64_t DeviceSnapshot::device_bytes() const noexcept {

@@ -23,6 +23,8 @@ struct Matrix {
     return size / block + (size % block != 0);
   }
   uint64_t width() const { return from == WideFloat::kBf16 ? 2 : 4; }
+  // Whether eight elements, which a digest takes for a word, are always of one block.
+  bool has_whole_words() const { return columns % 8 == 0 && block_columns % 8 == 0; }
 };
 
 // The scales of one row of blocks, columns_of_blocks() of them. False if some weight is a NaN or

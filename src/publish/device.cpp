@@ -12,18 +12,9 @@ namespace {
 
 constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
 
-// Of quantised tensors and others that are made: on the device at a time, unless one is larger.
-constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
-
-// What a tensor takes of it. All begin where kernels load fastest.
-uint64_t room_of(const PublishTensor& tensor) {
-  constexpr uint64_t kAlignment = 256;
-  return tensor.made ? (published_bytes(tensor) + kAlignment - 1) / kAlignment * kAlignment : 0;
-}
-
-std::vector<const PublishTensor*> afters_of(std::span<const PublishDevice::Comparison> items) {
-  std::vector<const PublishTensor*> all;
-  for (const PublishDevice::Comparison& item : items) all.push_back(item.after);
+std::vector<MadeRoom::Wanted> wanted_of(std::span<const PublishTensor* const> tensors) {
+  std::vector<MadeRoom::Wanted> all;
+  for (const PublishTensor* tensor : tensors) all.push_back({tensor});
   return all;
 }
 
@@ -80,15 +71,11 @@ bool can_be_coded(const PublishTensor& tensor) {
 
 }  // namespace
 
-uint64_t published_bytes(const PublishTensor& tensor) {
-  // Sizes were checked with the tensor.
-  return tensor_size_bytes(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)).value();
-}
-
 PublishDevice::PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned)
     : context_(std::move(context)),
       snapshot_(&context_, pinned ? cuda::DeviceSnapshot::Placement::kPinned
                                   : cuda::DeviceSnapshot::Placement::kDevice),
+      room_(context_, stream),
       stream_(stream),
       pinned_(pinned) {}
 
@@ -107,56 +94,14 @@ Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions&
       std::move(context), options.cuda.stream, in_memory != nullptr && in_memory->pinned));
 }
 
-Result<std::vector<PublishTensor>> PublishDevice::make(
-    std::span<const PublishTensor* const> tensors) {
-  uint64_t bytes = 0;
-  for (const PublishTensor* tensor : tensors) bytes += room_of(*tensor);
-  if (bytes != 0) DW_RETURN_IF_ERROR(room_.reserve(context_, bytes));
-  std::vector<PublishTensor> out;
-  uint64_t at = 0;
-  for (const PublishTensor* tensor : tensors) {
-    out.push_back(*tensor);
-    if (!tensor->made) continue;
-    const MutableBytes there(room_.data() + at, size_t(published_bytes(*tensor)));
-    DW_RETURN_IF_ERROR(tensor->made->read(0, there));
-    out.back().made = nullptr;
-    out.back().view.bytes = there;
-    at += room_of(*tensor);
-  }
-  return out;
-}
-
-template <class Body>
-Status PublishDevice::for_windows(std::span<const PublishTensor* const> tensors, const Body& body) {
-  for (size_t begin = 0; begin < tensors.size();) {
-    size_t end = begin;
-    for (uint64_t bytes = 0; end < tensors.size(); ++end) {
-      bytes += room_of(*tensors[end]);
-      if (bytes > kWindowBytes && end != begin) break;
-    }
-    DW_ASSIGN_OR_RETURN(const std::vector<PublishTensor> made,
-                        make(tensors.subspan(begin, end - begin)));
-    DW_RETURN_IF_ERROR(body(begin, made));
-    begin = end;
-  }
-  return {};
-}
-
-template <class Body>
-auto PublishDevice::with_one(const PublishTensor& tensor, const Body& body)
-    -> decltype(body(tensor)) {
-  const PublishTensor* const one = &tensor;
-  DW_ASSIGN_OR_RETURN(const std::vector<PublishTensor> made, make({&one, 1}));
-  return body(made[0]);
-}
-
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(
     const PublishTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  return with_one(tensor, [&](const PublishTensor& own) -> Result<std::shared_ptr<const Held>> {
-    DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents_of(own), stream_));
-    return std::make_shared<const Held>(shared_from_this(), slot, published_bytes(own));
-  });
+  return room_.with_one(
+      tensor, [&](const PublishTensor& own) -> Result<std::shared_ptr<const Held>> {
+        DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents_of(own), stream_));
+        return std::make_shared<const Held>(shared_from_this(), slot, published_bytes(own));
+      });
 }
 
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes contents,
@@ -166,24 +111,23 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes con
   return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
 }
 
-std::vector<cuda::DeviceSnapshot::Change> PublishDevice::changes_of(
-    std::span<const Comparison> items, std::span<const PublishTensor> made) {
-  std::vector<cuda::DeviceSnapshot::Change> changes;
-  for (size_t i = 0; i < made.size(); ++i) {
-    changes.push_back({items[i].before->slot_, array_of(made[i])});
-  }
-  return changes;
-}
-
 Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec, DigestKind kind,
                                                        std::span<const Comparison> items) {
   const auto digests =
       kind == DigestKind::kSum128 ? cuda::NewDigests::kSum128 : cuda::NewDigests::kNone;
+  std::vector<MadeRoom::Wanted> wanted;
   std::vector<cuda::Coded> all;
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(for_windows(
-      afters_of(items), [&](size_t first, const std::vector<PublishTensor>& made) -> Status {
-        const auto changes = changes_of(items.subspan(first), made);
+  for (const Comparison& item : items) {
+    wanted.push_back({item.after, snapshot_.data(item.before->slot_)});
+  }
+  DW_RETURN_IF_ERROR(room_.for_windows(
+      wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
+        std::vector<cuda::DeviceSnapshot::Change> changes;
+        for (size_t i = 0; i < there.size(); ++i) {
+          changes.push_back(
+              {items[first + i].before->slot_, array_of(there[i].tensor), there[i].marked});
+        }
         DW_ASSIGN_OR_RETURN(std::vector<cuda::Coded> some,
                             snapshot_.encode(codec, changes, stream_, digests));
         std::move(some.begin(), some.end(), std::back_inserter(all));
@@ -212,14 +156,52 @@ Status PublishDevice::advance(std::span<const Step> steps) {
   return snapshot_.advance(all, stream_);
 }
 
+// FP8 blocks are never made whole: what is wanted of them, one look gives.
+Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
+                                  std::span<uint8_t* const> elements, std::vector<Digest>* out,
+                                  std::vector<size_t>* others) {
+  std::vector<cuda::Fp8Task> tasks;
+  std::vector<size_t> at;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const cuda::Fp8Weights* const fp8 = fp8_of(*tensors[i]);
+    if (fp8 == nullptr || !fp8->matrix.has_whole_words()) {
+      others->push_back(i);
+      continue;
+    }
+    tasks.push_back({*fp8, nullptr, nullptr, elements.empty() ? nullptr : elements[i]});
+    at.push_back(i);
+  }
+  DW_ASSIGN_OR_RETURN(const std::vector<cuda::Fp8Outcome> found,
+                      cuda::quantise_fp8(tasks, cuda::Fp8Digests::kSum128, stream_));
+  for (size_t k = 0; k < found.size(); ++k) {
+    if (!found[k].bounded) return unbounded_weights(*tensors[at[k]]);
+    (*out)[at[k]] = *found[k].digest;
+  }
+  return {};
+}
+
 Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> items) {
-  std::vector<Digest> all;
+  std::vector<Digest> all(items.size());
+  std::vector<const PublishTensor*> tensors;
+  std::vector<uint8_t*> slots;
+  std::vector<size_t> others;
+  if (pinned_) return unsupported("a snapshot in host memory");
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(for_windows(
-      afters_of(items), [&](size_t first, const std::vector<PublishTensor>& made) -> Status {
-        const auto changes = changes_of(items.subspan(first), made);
+  for (const Comparison& item : items) {
+    tensors.push_back(item.after);
+    slots.push_back(snapshot_.data(item.before->slot_));
+  }
+  DW_RETURN_IF_ERROR(look_at_fp8(tensors, slots, &all, &others));
+  std::vector<MadeRoom::Wanted> wanted;
+  for (const size_t i : others) wanted.push_back({tensors[i]});
+  DW_RETURN_IF_ERROR(room_.for_windows(
+      wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
+        std::vector<cuda::DeviceSnapshot::Change> changes;
+        for (size_t k = 0; k < there.size(); ++k) {
+          changes.push_back({items[others[first + k]].before->slot_, array_of(there[k].tensor)});
+        }
         DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, snapshot_.replace(changes, stream_));
-        all.insert(all.end(), some.begin(), some.end());
+        for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
         return {};
       }));
   return all;
@@ -227,15 +209,23 @@ Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> i
 
 Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
                                                    std::span<const PublishTensor* const> tensors) {
-  std::vector<Digest> all;
+  std::vector<Digest> all(tensors.size());
+  std::vector<size_t> others;
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(
-      for_windows(tensors, [&](size_t, const std::vector<PublishTensor>& made) -> Status {
+  if (kind == DigestKind::kSum128) {
+    DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
+  } else {
+    for (size_t i = 0; i < tensors.size(); ++i) others.push_back(i);
+  }
+  std::vector<MadeRoom::Wanted> wanted;
+  for (const size_t i : others) wanted.push_back({tensors[i]});
+  DW_RETURN_IF_ERROR(room_.for_windows(
+      wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
         std::vector<cuda::Contents> contents;
-        for (const PublishTensor& tensor : made) contents.push_back(contents_of(tensor));
+        for (const MadeRoom::There& one : there) contents.push_back(contents_of(one.tensor));
         DW_ASSIGN_OR_RETURN(const std::vector<Digest> some,
                             context_.digests(kind, contents, stream_));
-        all.insert(all.end(), some.begin(), some.end());
+        for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
         return {};
       }));
   return all;
@@ -252,11 +242,11 @@ Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
 Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
   std::vector<Sums> all;
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(
-      for_windows(tensors, [&](size_t, const std::vector<PublishTensor>& made) -> Status {
+  DW_RETURN_IF_ERROR(room_.for_windows(
+      wanted_of(tensors), [&](size_t, const std::vector<MadeRoom::There>& there) -> Status {
         std::vector<cuda::BoxContents> boxes;
-        for (const PublishTensor& tensor : made) {
-          boxes.push_back({contents_of(tensor), tensor.view.shape, tensor.box});
+        for (const MadeRoom::There& one : there) {
+          boxes.push_back({contents_of(one.tensor), one.tensor.view.shape, one.tensor.box});
         }
         DW_ASSIGN_OR_RETURN(std::vector<Sums> some, context_.sums(boxes, stream_));
         std::move(some.begin(), some.end(), std::back_inserter(all));
@@ -267,7 +257,7 @@ Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* con
 
 Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
   const std::lock_guard lock(mutex_);
-  return with_one(tensor, [&](const PublishTensor& own) {
+  return room_.with_one(tensor, [&](const PublishTensor& own) {
     return context_.fetch(contents_of(own), offset, out, stream_);
   });
 }
@@ -308,7 +298,7 @@ Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tens
 
 Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  return with_one(tensor, [&](const PublishTensor& own) {
+  return room_.with_one(tensor, [&](const PublishTensor& own) {
     return cuda::plan_whole_array(context_, contents_of(own), stream_);
   });
 }
@@ -316,7 +306,7 @@ Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTenso
 Status PublishDevice::code(const PublishTensor& tensor, size_t first,
                            std::span<const exponents::BlockPlan> plans, MutableBytes out) {
   const std::lock_guard lock(mutex_);
-  return with_one(tensor, [&](const PublishTensor& own) {
+  return room_.with_one(tensor, [&](const PublishTensor& own) {
     return cuda::code_whole_array(context_, contents_of(own), first, plans, out, stream_);
   });
 }

@@ -10,9 +10,9 @@
 #include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/store.h"
-#include "device/made.h"
 #include "publish/array_coder.h"
 #include "publish/kept_changes.h"
+#include "publish/made_room.h"
 
 namespace deltawire {
 
@@ -82,29 +82,22 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
  private:
   PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);
-  // Of the first items, whose tensors were made.
-  static std::vector<cuda::DeviceSnapshot::Change> changes_of(std::span<const Comparison> items,
-                                                              std::span<const PublishTensor> made);
-  // The tensors, those that are made with their bytes in the room: until the next call of this.
-  Result<std::vector<PublishTensor>> make(std::span<const PublishTensor* const> tensors);
-  // Calls body(first, tensors) for windows of them whose made bytes fit together.
-  template <class Body>
-  Status for_windows(std::span<const PublishTensor* const> tensors, const Body& body);
-  template <class Body>
-  auto with_one(const PublishTensor& tensor, const Body& body) -> decltype(body(tensor));
+  // sum128 of those of FP8 blocks, to their places in `out`, and unless `elements` is empty the
+  // elements, each to its place; `others` gets the numbers of the rest.
+  Status look_at_fp8(std::span<const PublishTensor* const> tensors,
+                     std::span<uint8_t* const> elements, std::vector<Digest>* out,
+                     std::vector<size_t>* others);
   Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
   void release(cuda::DeviceSnapshot::Slot slot) noexcept;
 
   std::mutex mutex_;
   cuda::Context context_;
   cuda::DeviceSnapshot snapshot_;
-  cuda::DeviceRoom room_;  // of tensors that are made
+  MadeRoom room_;
   const cuda::Stream stream_;
   const bool pinned_;
 };
 
-// Bytes of a tensor, or of its box, in the dtype that it is published as.
-uint64_t published_bytes(const PublishTensor& tensor);
 inline bool on_device(const PublishTensor& tensor) { return tensor.memory == Memory::kCuda; }
 
 }  // namespace deltawire

@@ -57,14 +57,16 @@ class Fp8Blocks:
 
 
 class Fp8BlocksOnGpu:
-    """The same of a matrix on a GPU, for a publisher there. Elements are made in its memory, as they are needed."""
+    """The same of a matrix on a GPU, for a publisher there, which makes elements as they are needed.
+
+    Scales are there after `look_at` of all that are published together: one launch for all of them.
+    """
 
     def __init__(self, name: str, weight: Any, scheme: Fp8Block, rounded: str) -> None:
         self._weight, self._name, self._scheme, self._rounded = weight, name, scheme, rounded
         rows, columns = scheme.block
         blocks = -(-weight.shape[0] // rows), -(-weight.shape[1] // columns)
         self._scales = torch.empty(blocks, dtype=torch.float32, device=weight.device)
-        self.publishable(name, None, None)  # fills the scales, and refuses NaN
 
     @staticmethod
     def fits(weight: Any, rounded: str) -> bool:
@@ -89,5 +91,9 @@ class Fp8BlocksOnGpu:
             block_columns=columns,
             power_of_two=self._scheme.power_of_two,
             round=self._rounded == "BF16",
-            stream=torch.cuda.current_stream(self._weight.device).cuda_stream,
         )
+
+    @staticmethod
+    def look_at(tensors: list[_core.Tensor], device: Any) -> None:
+        """Fill the scales of those that `publishable` gave, all on this device; NaN is refused by name."""
+        _core.look_at_fp8(tensors, torch.cuda.current_stream(device).cuda_stream)

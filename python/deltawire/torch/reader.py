@@ -130,6 +130,7 @@ class TorchReader(Reader):
         self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece], agreed: Agreed | None
     ) -> list[_core.Tensor]:
         """The tensors of the quantised checkpoint, made as the library reads them; at once where old scales matter."""
+        from deltawire.quantize.blocks import Fp8BlocksOnGpu
         from deltawire.torch.quantised import Window, planned, publishable, quantised
 
         tensors: list[_core.Tensor] = []
@@ -146,6 +147,8 @@ class TorchReader(Reader):
                     tensors += self._there(plan.forms)
                 else:
                     tensors += publishable(plan, key, window, self._reachable, self._stays(plan.device))
+            if self._home is not None:
+                Fp8BlocksOnGpu.look_at(tensors, self._home)
         if self._home is not None:  # they are made by other threads, and on other streams
             torch.cuda.current_stream(self._home).synchronize()
         untouched = self._untouched.find(held)

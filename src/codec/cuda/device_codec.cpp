@@ -26,10 +26,22 @@ Status check_patch_codec(CodecId codec) {
 
 Status check_layout(Layout layout, NewKind kind) {
   DW_RETURN_IF_ERROR(check_array(layout, 0));
-  if (kind != NewKind::kSame && layout.width != 2) {
+  if (kind == NewKind::kMarkedFp8 && layout.width != 1) {
+    return invalid_argument("marked elements have one byte");
+  }
+  if ((kind == NewKind::kF32AsBf16 || kind == NewKind::kF16AsBf16) && layout.width != 2) {
     return invalid_argument("wider floats are compared with bf16 arrays only");
   }
   return {};
+}
+
+// Arrays of a single block go to the host, which has no marks.
+Status check_pair(CodecId codec, const DevicePair& pair) {
+  if (codec == CodecId::kTight && pair.kind == NewKind::kMarkedFp8 &&
+      pair.num_elements <= uint64_t{1} << tight::kBlockLog2) {
+    return invalid_argument("marked elements of a single block");
+  }
+  return check_layout(pair.layout, pair.kind);
 }
 
 // Counts and tables of an array that is encoded with `tight`, roughly.
@@ -94,7 +106,7 @@ Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DeviceP
   if (options.workspace == nullptr) options.workspace = &own;
   std::map<std::pair<uint8_t, NewKind>, std::vector<size_t>> groups;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    DW_RETURN_IF_ERROR(check_layout(pairs[i].layout, pairs[i].kind));
+    DW_RETURN_IF_ERROR(check_pair(codec, pairs[i]));
     if (pairs[i].num_elements != 0) groups[{pairs[i].layout.width, pairs[i].kind}].push_back(i);
   }
   std::vector<DeviceEncoded> out(pairs.size());

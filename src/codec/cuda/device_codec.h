@@ -20,7 +20,9 @@ struct DevicePair {
   const void* old_data = nullptr;
   const void* new_data = nullptr;
   uint64_t num_elements = 0;
-  NewKind kind = NewKind::kSame;  // else the layout is bf16's, and new_data is read as wider floats
+  // kMarkedFp8: new_data is a MarkedFp8, and `tight` wants more elements than a block has. Others:
+  // the layout is bf16's, and new_data is read as wider floats.
+  NewKind kind = NewKind::kSame;
 };
 
 struct DevicePatch {

@@ -72,7 +72,8 @@ __device__ void scan_aligned(const PairArray& array, uint64_t tile_start, Slab<T
     }
 #pragma unroll
     for (unsigned k = 0; k < kInFlight; ++k) {
-      const uint4 now = new_bits[k].rounded();
+      const uint64_t i = start + (round + k) * kWarp * kPer;
+      const uint4 now = new_bits[k].beside(old_bits[k], array.new_data, i);
       sums->add(now, round + k);
       note_changes<T>(old_bits[k], now, slab->first + ((round + k) * kWarp + lane_id()) * kPer,
                       slab);

@@ -8,8 +8,8 @@
 namespace deltawire::cuda {
 
 // What the new arrays hold. Wider floats are compared as the bf16 they round to, to nearest even,
-// as they are read: no rounded copy exists. A NaN becomes 0x7fc0.
-enum class NewKind : uint8_t { kSame, kF32AsBf16, kF16AsBf16 };
+// as they are read: no rounded copy exists. A NaN becomes 0x7fc0. kMarkedFp8: see marked.h.
+enum class NewKind : uint8_t { kSame, kF32AsBf16, kF16AsBf16, kMarkedFp8 };
 
 // The changes of a tile: `count` of them from `first` on. A tile that found no more room has a
 // first of kNoRoom and a count that is right.

@@ -3,12 +3,13 @@
 // twice, element by element.
 #include "kernels/cuda/fp8_block.h"
 
-#include <cuda_fp8.h>
+#include <cuda_bf16.h>
 
 #include <vector>
 
 #include "kernels/cuda/check.cuh"
-#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/fp8_values.cuh"
+#include "kernels/cuda/sum_key_table.cuh"
 
 namespace deltawire::cuda {
 namespace {
@@ -24,10 +25,6 @@ struct Work {
   uint64_t first_block, rows_of_blocks, columns_of_blocks;
   bool in_registers;  // rows begin where sixteen bytes can be loaded
 };
-
-__device__ uint32_t rounded_bits(WideFloat from, uint32_t bits) {
-  return from == WideFloat::kF32AsBf16 ? bf16_of_f32(bits) << 16 : bits;
-}
 
 __device__ uint32_t block_max(uint32_t own) {
   __shared__ uint32_t of_warp[kWarps];
@@ -65,14 +62,36 @@ __device__ void add_changed(uint32_t own, Fp8Found* found) {
   }
 }
 
-__device__ uint32_t two_elements(float low, float high, float inverse) {
-  const float2 both = {__fmul_rn(low, inverse), __fmul_rn(high, inverse)};
-  return __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E4M3);
-}
+// What a thread has seen of the new elements. Words must not lie in two blocks.
+template <bool kSums>
+struct ElementSums {
+  SumLanes lanes;
+  // Eight bytes, from `byte` of the array on.
+  __device__ void add(uint64_t byte, uint64_t word) {
+    if constexpr (kSums) {
+#pragma unroll
+      for (unsigned lane = 0; lane < sum128::kLanes; ++lane) {
+        const uint64_t key = kWordKeys.keys[lane][byte / 8 % sum128::kSegmentWords];
+        lanes.sums[lane] +=
+            sum128::segment_key(lane, byte / sum128::kSegmentBytes) * sum128::product(word, key);
+      }
+    }
+  }
+  // All threads of the block.
+  __device__ void finish(Fp8Found* found) {
+    if constexpr (kSums) {
+      __shared__ uint64_t total[sum128::kLanes];
+      if (threadIdx.x < sum128::kLanes) total[threadIdx.x] = 0;
+      __syncthreads();
+      lanes.add_warp_to(total);
+      __syncthreads();
+      if (threadIdx.x < sum128::kLanes) atomicAdd(&found->sums[threadIdx.x], total[threadIdx.x]);
+    }
+  }
+};
 
-// Eight weights of a thread.
-template <WideFloat kFrom>
-struct Eight {
+// Eight weights of a thread, as F32.
+struct WideEight {
   uint4 words[2];
   __device__ void load(const void* data, uint64_t i) {
     const auto* const at = reinterpret_cast<const uint4*>(static_cast<const float*>(data) + i);
@@ -83,22 +102,19 @@ struct Eight {
     uint32_t all = 0;
 #pragma unroll
     for (unsigned j = 0; j < kPer; ++j) all = max(all, (&words[0].x)[j] & 0x7fffffffU);
-    return all;  // rounding keeps the order: it is done once, at the end
+    return all;
   }
   __device__ uint2 quantised(float inverse) const {
     uint32_t pairs[4];
 #pragma unroll
-    for (unsigned j = 0; j < 4; ++j) {
-      pairs[j] =
-          two_elements(__uint_as_float(rounded_bits(kFrom, (&words[0].x)[2 * j])),
-                       __uint_as_float(rounded_bits(kFrom, (&words[0].x)[2 * j + 1])), inverse);
-    }
+    for (unsigned j = 0; j < 4; ++j) pairs[j] = two_elements(at(2 * j), at(2 * j + 1), inverse);
     return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
   }
+  __device__ float at(unsigned j) const { return __uint_as_float((&words[0].x)[j]); }
 };
 
-template <>
-struct Eight<WideFloat::kBf16> {
+// As BF16.
+struct NarrowEight {
   uint4 words;
   __device__ void load(const void* data, uint64_t i) {
     words = __ldcs(reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(data) + i));
@@ -116,6 +132,46 @@ struct Eight<WideFloat::kBf16> {
     };
     return {pair(words.x) | pair(words.y) << 16, pair(words.z) | pair(words.w) << 16};
   }
+  // By one instruction for two of them: with integers, that is what would be waited for. Of a NaN
+  // it makes another NaN, and the block is refused all the same.
+  static __device__ NarrowEight rounded(const WideEight& wide) {
+    const auto two = [&](unsigned j) {
+      const __nv_bfloat162 both = __floats2bfloat162_rn(wide.at(j), wide.at(j + 1));
+      return reinterpret_cast<const uint32_t&>(both);
+    };
+    return {{two(0), two(2), two(4), two(6)}};
+  }
+};
+
+// A thread's part of a block of weights, `step` elements from one eight to the next.
+template <WideFloat kFrom>
+struct Held {
+  std::conditional_t<kFrom == WideFloat::kF32, WideEight, NarrowEight> eights[kRounds];
+
+  __device__ void load(const void* data, uint64_t first, uint64_t step) {
+    if constexpr (kFrom != WideFloat::kF32AsBf16) {
+#pragma unroll
+      for (unsigned k = 0; k < kRounds; ++k) eights[k].load(data, first + k * step);
+    } else {
+      constexpr unsigned kInFlight = 4;  // wide ones, which take twice the registers
+#pragma unroll
+      for (unsigned begin = 0; begin < kRounds; begin += kInFlight) {
+        WideEight wide[kInFlight];
+#pragma unroll
+        for (unsigned k = 0; k < kInFlight; ++k) wide[k].load(data, first + (begin + k) * step);
+#pragma unroll
+        for (unsigned k = 0; k < kInFlight; ++k) {
+          eights[begin + k] = NarrowEight::rounded(wide[k]);
+        }
+      }
+    }
+  }
+  __device__ uint32_t largest() const {
+    uint32_t all = 0;
+#pragma unroll
+    for (unsigned k = 0; k < kRounds; ++k) all = max(all, eights[k].largest());
+    return all;
+  }
 };
 
 // Bit j: byte j differs.
@@ -125,30 +181,28 @@ __device__ uint32_t changed_bytes(uint2 a, uint2 b) {
   return (low * 0x01010101U) >> 24 | (high * 0x01010101U) >> 24 << 4;
 }
 
-template <WideFloat kFrom>
+template <WideFloat kFrom, bool kSums>
 __device__ void quantise_in_registers(const Work& work, uint64_t block, Fp8Found* found) {
   const Fp8Job job = work.job;  // kept: what is written might be it
   const uint64_t row = block / work.columns_of_blocks * kSide + threadIdx.x / kAcross;
   const uint64_t column = block % work.columns_of_blocks * kSide + threadIdx.x % kAcross * kPer;
   const uint64_t first = row * job.matrix.columns + column, step = kDown * job.matrix.columns;
-  Eight<kFrom> weights[kRounds];
+  Held<kFrom> weights;
   uint2 before[kRounds];
-#pragma unroll
-  for (unsigned k = 0; k < kRounds; ++k) weights[k].load(job.matrix.weights, first + k * step);
+  weights.load(job.matrix.weights, first, step);
   if (job.before != nullptr) {
 #pragma unroll
     for (unsigned k = 0; k < kRounds; ++k) {
       before[k] = __ldcs(reinterpret_cast<const uint2*>(job.before + first + k * step));
     }
   }
-  uint32_t own = 0;
-#pragma unroll
-  for (unsigned k = 0; k < kRounds; ++k) own = max(own, weights[k].largest());
-  const float inverse = settle(work, block, rounded_bits(kFrom, block_max(own)), found);
+  const float inverse = settle(work, block, block_max(weights.largest()), found);
   uint32_t count = 0;
+  ElementSums<kSums> sums;
 #pragma unroll
   for (unsigned k = 0; k < kRounds; ++k) {
-    const uint2 now = weights[k].quantised(inverse);
+    const uint2 now = weights.eights[k].quantised(inverse);
+    sums.add(first + k * step, uint64_t{now.y} << 32 | now.x);
     if (job.before != nullptr) {
       uint32_t mask = changed_bytes(now, before[k]);
       count += __popc(mask);
@@ -164,16 +218,19 @@ __device__ void quantise_in_registers(const Work& work, uint64_t block, Fp8Found
     }
   }
   if (job.before != nullptr) add_changed(count, found);
+  sums.finish(found);
 }
 
-template <WideFloat kFrom>
-__device__ uint32_t load_bits(const void* data, uint64_t i) {
-  if constexpr (kFrom == WideFloat::kBf16) return uint32_t(load_element<uint16_t>(data, i)) << 16;
-  return rounded_bits(kFrom, load_element<uint32_t>(data, i));
+// What eight neighbours have, the first in the lowest byte.
+__device__ uint64_t join_eight(uint8_t own) {
+  uint64_t word = uint64_t{own} << (8 * (lane_id() % 8));
+#pragma unroll
+  for (unsigned step = 1; step < 8; step *= 2) word |= __shfl_xor_sync(kAllLanes, word, step);
+  return word;
 }
 
 // A warp takes a row, 32 columns at a time: those of one word of the mask.
-template <WideFloat kFrom>
+template <WideFloat kFrom, bool kSums>
 __device__ void quantise_any(const Work& work, uint64_t block, Fp8Found* found) {
   const Fp8Job job = work.job;  // kept: what is written might be it
   const fp8::Matrix& matrix = job.matrix;
@@ -186,20 +243,27 @@ __device__ void quantise_any(const Work& work, uint64_t block, Fp8Found* found) 
   for (uint64_t row = top + threadIdx.x / kWarp; row < bottom; row += kWarps) {
     for (uint64_t column = left + lane_id(); column < right; column += kWarp) {
       const uint64_t i = row * matrix.columns + column;
-      own = max(own, load_bits<kFrom>(matrix.weights, i) & 0x7fffffffU);
+      own = max(own, load_bits(kFrom, matrix.weights, i) & 0x7fffffffU);
     }
   }
   const float inverse = settle(work, block, block_max(own), found);
   uint32_t count = 0;
+  ElementSums<kSums> sums;
   for (uint64_t row = top + threadIdx.x / kWarp; row < bottom; row += kWarps) {
     for (uint64_t word = left / 32; word * 32 < right; ++word) {
       const uint64_t column = word * 32 + lane_id(), i = row * matrix.columns + column;
       bool differs = false;
-      if (column >= left && column < right) {
-        const float weight = __uint_as_float(load_bits<kFrom>(matrix.weights, i));
-        const auto now = uint8_t(two_elements(weight, 0, inverse));
+      const bool inside = column >= left && column < right;
+      uint8_t now = 0;
+      if (inside) {
+        const float weight = __uint_as_float(load_bits(kFrom, matrix.weights, i));
+        now = uint8_t(two_elements(weight, 0, inverse));
         differs = job.before != nullptr && job.before[i] != now;
         if (job.elements != nullptr) job.elements[i] = now;
+      }
+      if constexpr (kSums) {
+        const uint64_t eight = join_eight(now);
+        if (inside && lane_id() % 8 == 0) sums.add(i, eight);
       }
       if (job.before == nullptr) continue;
       const uint32_t mask = __ballot_sync(kAllLanes, differs);
@@ -211,10 +275,16 @@ __device__ void quantise_any(const Work& work, uint64_t block, Fp8Found* found) 
     }
   }
   if (job.before != nullptr) add_changed(count, found);
+  sums.finish(found);
 }
 
-template <WideFloat kFrom>
-__global__ void __launch_bounds__(kThreads, kFrom == WideFloat::kBf16 ? 4 : 2)
+// Thread blocks that a multiprocessor has registers for.
+constexpr unsigned resident(WideFloat from, bool sums) {
+  return from == WideFloat::kF32 ? 2 : from == WideFloat::kF32AsBf16 || sums ? 3 : 4;
+}
+
+template <WideFloat kFrom, bool kSums>
+__global__ void __launch_bounds__(kThreads, resident(kFrom, kSums))
     quantise_blocks(const Work* works, uint32_t num_works, Fp8Found* found) {
   uint32_t low = 0, high = num_works;  // the last whose first block is not after this one
   while (high - low > 1) {
@@ -227,9 +297,9 @@ __global__ void __launch_bounds__(kThreads, kFrom == WideFloat::kBf16 ? 4 : 2)
   const bool whole = (block / work.columns_of_blocks + 1) * kSide <= matrix.rows &&
                      (block % work.columns_of_blocks + 1) * kSide <= matrix.columns;
   if (work.in_registers && whole) {
-    quantise_in_registers<kFrom>(work, block, found + low);
+    quantise_in_registers<kFrom, kSums>(work, block, found + low);
   } else {
-    quantise_any<kFrom>(work, block, found + low);
+    quantise_any<kFrom, kSums>(work, block, found + low);
   }
 }
 
@@ -242,9 +312,10 @@ bool fits_registers(const Fp8Job& job) {
 }
 
 template <WideFloat kFrom>
-Status launch(const Work* works, uint32_t num_works, uint64_t blocks, Fp8Found* found,
-              Stream stream) {
-  quantise_blocks<kFrom><<<unsigned(blocks), kThreads, 0, stream>>>(works, num_works, found);
+Status launch(const Work* works, uint32_t num_works, uint64_t blocks, bool with_sums,
+              Fp8Found* found, Stream stream) {
+  const auto kernel = with_sums ? quantise_blocks<kFrom, true> : quantise_blocks<kFrom, false>;
+  kernel<<<unsigned(blocks), kThreads, 0, stream>>>(works, num_works, found);
   return launched("quantise_blocks");
 }
 
@@ -252,12 +323,14 @@ Status launch(const Work* works, uint32_t num_works, uint64_t blocks, Fp8Found* 
 
 size_t fp8_job_bytes(std::span<const Fp8Job> jobs) noexcept { return jobs.size() * sizeof(Work); }
 
-Status fp8_blocks(std::span<const Fp8Job> jobs, void* room, Fp8Found* found, Stream stream) {
+Status fp8_blocks(std::span<const Fp8Job> jobs, void* room, Fp8Found* found, Stream stream,
+                  bool with_sums) {
   std::vector<Work> works;
   uint64_t blocks = 0;
   for (const Fp8Job& job : jobs) {
     const fp8::Matrix& matrix = job.matrix;
     if (matrix.from != jobs[0].matrix.from) return invalid_argument("weights of several dtypes");
+    if (with_sums && !matrix.has_whole_words()) return invalid_argument("sums of cut words");
     works.push_back(
         {job, blocks, matrix.rows_of_blocks(), matrix.columns_of_blocks(), fits_registers(job)});
     blocks += works.back().rows_of_blocks * works.back().columns_of_blocks;
@@ -272,11 +345,11 @@ Status fp8_blocks(std::span<const Fp8Job> jobs, void* room, Fp8Found* found, Str
   const auto count = uint32_t(works.size());
   switch (jobs[0].matrix.from) {
     case WideFloat::kBf16:
-      return launch<WideFloat::kBf16>(there, count, blocks, found, stream);
+      return launch<WideFloat::kBf16>(there, count, blocks, with_sums, found, stream);
     case WideFloat::kF32:
-      return launch<WideFloat::kF32>(there, count, blocks, found, stream);
+      return launch<WideFloat::kF32>(there, count, blocks, with_sums, found, stream);
     default:
-      return launch<WideFloat::kF32AsBf16>(there, count, blocks, found, stream);
+      return launch<WideFloat::kF32AsBf16>(there, count, blocks, with_sums, found, stream);
   }
 }
 

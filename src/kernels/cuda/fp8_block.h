@@ -27,11 +27,14 @@ struct Fp8Job {
 struct Fp8Found {
   unsigned long long changed;    // elements
   unsigned long long unbounded;  // blocks with a NaN or an infinity: nothing of them is to be used
+  unsigned long long sums[2];    // lanes of sum128 of the new elements, if they are asked for
 };
 
 // Device memory that a call needs until its stream has done the work.
 size_t fp8_job_bytes(std::span<const Fp8Job> jobs) noexcept;
 
-Status fp8_blocks(std::span<const Fp8Job> jobs, void* room, Fp8Found* found, Stream stream);
+// Sums are of matrices that have whole words.
+Status fp8_blocks(std::span<const Fp8Job> jobs, void* room, Fp8Found* found, Stream stream,
+                  bool with_sums = false);
 
 }  // namespace deltawire::cuda

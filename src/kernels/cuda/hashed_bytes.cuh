@@ -23,7 +23,8 @@ __device__ uint32_t owner_of(const Array* arrays, uint32_t num_arrays, uint64_t 
 // Elements count as bytes unless they are rounded.
 template <NewKind kKind>
 struct HashedBytes {
-  using Element = std::conditional_t<kKind == NewKind::kSame, uint8_t, uint16_t>;
+  using Element = std::conditional_t<kKind == NewKind::kSame || kKind == NewKind::kMarkedFp8,
+                                     uint8_t, uint16_t>;
   using Bits = NewBits<Element, kKind>;  // sixteen of them, at aligned addresses
 
   // Sixteen of them at any alignment.

@@ -4,6 +4,8 @@
 
 #include <cuda_pipeline.h>
 
+#include <utility>
+
 #include "kernels/cuda/elements.cuh"
 
 namespace deltawire::cuda {
@@ -42,8 +44,14 @@ struct StagedRows {
     const unsigned turn = row * kRowBytes / 128 & (kChunks - 1);
     return chunks[row * kChunks + (i ^ turn)];
   }
+  __device__ uint4& chunk(unsigned row, unsigned i) {
+    return const_cast<uint4&>(std::as_const(*this).chunk(row, i));
+  }
   __device__ Element element(unsigned i) const {
     return *reinterpret_cast<const Element*>(bytes() + shuffled(i * sizeof(Element)));
+  }
+  __device__ void set(unsigned i, Element value) {
+    *reinterpret_cast<Element*>(bytes() + shuffled(i * sizeof(Element))) = value;
   }
 
  private:

@@ -25,7 +25,10 @@ using EncodeStep = StepOf<sizeof(T) == 8                                   ? 8
                                                                            : 32,
                           kThreads>;
 
-// New elements as they lie in memory.
+// New elements as they are staged: those that are made of marks are whole there.
+constexpr NewKind staged_as(NewKind kind) {
+  return kind == NewKind::kMarkedFp8 ? NewKind::kSame : kind;
+}
 template <class T, NewKind kKind>
 struct NewElement {
   using Type = T;
@@ -52,7 +55,7 @@ struct CollectMemory {
 
   __device__ T new_element(unsigned i) const {
     const New bits = new_rows.element(i);
-    if constexpr (kKind == NewKind::kSame) {
+    if constexpr (staged_as(kKind) == NewKind::kSame) {
       return bits;
     } else if constexpr (kKind == NewKind::kF32AsBf16) {
       return T(bf16_of_f32(bits));
@@ -67,16 +70,16 @@ template <class T, NewKind kKind>
 __device__ uint32_t look_at_row(CollectMemory<T, kKind>* memory, KeyBits keys, RowCounts* counts) {
   using Step = EncodeStep<T, kKind>;
   constexpr unsigned kPer = 16 / sizeof(T), kChunks = Step::kLaneElements / kPer;
-  constexpr unsigned kVectors = NewBits<T, kKind>::kVectors;
+  using Bits = NewBits<T, staged_as(kKind)>;
   uint4 old_bits[kChunks];
   uint32_t mask = 0;
 #pragma unroll
   for (unsigned i = 0; i < kChunks; ++i) {
     old_bits[i] = memory->old_rows.chunk(threadIdx.x, i);
-    NewBits<T, kKind> now;
+    Bits now;
 #pragma unroll
-    for (unsigned v = 0; v < kVectors; ++v) {
-      now.bits[v] = memory->new_rows.chunk(threadIdx.x, i * kVectors + v);
+    for (unsigned v = 0; v < Bits::kVectors; ++v) {
+      now.bits[v] = memory->new_rows.chunk(threadIdx.x, i * Bits::kVectors + v);
     }
     mask |= changed_mask<T>(old_bits[i], now.rounded()) << (i * kPer);
   }
@@ -126,7 +129,7 @@ __device__ void add_step(const CollectMemory<T, kKind>& memory, uint64_t first_b
   constexpr uint32_t kStepBytes = Memory::Step::kElements * sizeof(T);
   constexpr unsigned kSegments = kStepBytes / sum128::kSegmentBytes / Memory::Step::kWarps;
   static_assert(kSegments > 0 && kSegments <= SegmentKeys::kCount);
-  constexpr unsigned kVectors = NewBits<T, kKind>::kVectors;
+  using Bits = NewBits<T, staged_as(kKind)>;
   constexpr unsigned kRowChunks = decltype(memory.new_rows)::kChunks;
   const unsigned first_segment = threadIdx.x / kWarp * kSegments;
   const ThreadWordKeys words = load_word_keys();
@@ -134,10 +137,10 @@ __device__ void add_step(const CollectMemory<T, kKind>& memory, uint64_t first_b
 #pragma unroll
   for (unsigned s = 0; s < kSegments; ++s) {
     const unsigned chunk = (first_segment + s) * kWarp + lane_id();
-    NewBits<T, kKind> now;
+    Bits now;
 #pragma unroll
-    for (unsigned v = 0; v < kVectors; ++v) {
-      const unsigned at = chunk * kVectors + v;
+    for (unsigned v = 0; v < Bits::kVectors; ++v) {
+      const unsigned at = chunk * Bits::kVectors + v;
       now.bits[v] = memory.new_rows.chunk(at / kRowChunks, at % kRowChunks);
     }
     if (num_bytes == kStepBytes) {
@@ -146,6 +149,21 @@ __device__ void add_step(const CollectMemory<T, kKind>& memory, uint64_t first_b
       const uint32_t left = num_bytes - min(num_bytes, chunk * 16);
       lanes->add_some(now.rounded(), left, words, segments, s);
     }
+  }
+}
+
+// A thread's row of new elements: the old ones, but for those that `marks` says have changed.
+template <class Memory>
+__device__ void make_row(Memory* memory, const MarkedFp8& array, uint64_t step, uint32_t marks) {
+  using Rows = decltype(memory->new_rows);
+  static_assert(Rows::kLaneElements == 32);  // a word of marks
+#pragma unroll
+  for (unsigned i = 0; i < Rows::kChunks; ++i) {
+    memory->new_rows.chunk(threadIdx.x, i) = memory->old_rows.chunk(threadIdx.x, i);
+  }
+  for (; marks != 0; marks &= marks - 1) {
+    const unsigned i = threadIdx.x * 32 + __ffs(int(marks)) - 1;
+    memory->new_rows.set(i, make_marked(array, step + i));
   }
 }
 
@@ -171,7 +189,9 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
     const bool whole = aligned && step + Step::kElements <= end;
     const uint32_t count = uint32_t(min(end - step, uint64_t{Step::kElements}));
     memory.old_rows.fetch(old_data, step, count, whole);
-    memory.new_rows.fetch(new_data, step, count, whole);
+    if constexpr (kKind != NewKind::kMarkedFp8) {
+      memory.new_rows.fetch(new_data, step, count, whole);
+    }
   };
   bool no_room = false;
   uint32_t other_steps = 0;  // a bit for each class with a step other than +1 and -1
@@ -180,8 +200,17 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   [[maybe_unused]] SumLanes lanes;
   for (uint64_t step = begin; step < end; step += Step::kElements) {
     fetch(step);
+    [[maybe_unused]] uint32_t marks = 0;
+    if constexpr (kKind == NewKind::kMarkedFp8) {
+      const uint64_t own = step + thread * 32;
+      if (own < end) marks = static_cast<const MarkedFp8*>(new_data)->changed[own / 32];
+    }
     await_fetch();
     __syncthreads();
+    if constexpr (kKind == NewKind::kMarkedFp8) {
+      make_row(&memory, *static_cast<const MarkedFp8*>(new_data), step, marks);
+      __syncthreads();
+    }
     const uint32_t there = uint32_t(min(end - step, uint64_t{Step::kElements}));
     if constexpr (kSums) {
       add_step<T, kKind>(memory, step * sizeof(T), there * sizeof(T), &lanes);

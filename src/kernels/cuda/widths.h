@@ -17,6 +17,9 @@ Status with_kind(unsigned width, NewKind kind, const Body& body) {
   if (kind == NewKind::kF16AsBf16) {
     return body.template operator()<uint16_t, NewKind::kF16AsBf16>();
   }
+  if (kind == NewKind::kMarkedFp8) {
+    return body.template operator()<uint8_t, NewKind::kMarkedFp8>();
+  }
   switch (width) {
     case 1:
       return body.template operator()<uint8_t, NewKind::kSame>();

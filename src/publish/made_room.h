@@ -1,0 +1,63 @@
+// Tensors of a GPU that are made for a while: those of a quantised checkpoint, some at a time.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "deltawire/publisher.h"
+#include "device/made.h"
+
+namespace deltawire {
+
+// Bytes of a tensor, or of its box, in the dtype that it is published as.
+uint64_t published_bytes(const PublishTensor& tensor);
+
+// Null: it is not made of FP8 blocks.
+const cuda::Fp8Weights* fp8_of(const PublishTensor& tensor);
+Status unbounded_weights(const PublishTensor& tensor);
+
+class MadeRoom {
+ public:
+  MadeRoom(const cuda::Context& context, cuda::Stream stream)
+      : context_(context), stream_(stream) {}
+
+  struct Wanted {
+    const PublishTensor* tensor;
+    // Unless null: its old elements. What has changed of them is enough then, where the tensor is
+    // made of FP8 blocks and encoders take marks: it is not made.
+    const uint8_t* before = nullptr;
+  };
+  struct There {
+    PublishTensor tensor;  // with bytes, unless:
+    const cuda::MarkedFp8* marked = nullptr;
+  };
+
+  // Calls body(first, there) for windows of them that fit together. They are there until it
+  // returns.
+  template <class Body>
+  Status for_windows(std::span<const Wanted> wanted, const Body& body) {
+    for (size_t begin = 0; begin < wanted.size();) {
+      const size_t end = end_of_window(wanted, begin);
+      DW_ASSIGN_OR_RETURN(const std::vector<There> there, make(wanted.subspan(begin, end - begin)));
+      DW_RETURN_IF_ERROR(body(begin, there));
+      begin = end;
+    }
+    return {};
+  }
+  template <class Body>
+  auto with_one(const PublishTensor& tensor, const Body& body) -> decltype(body(tensor)) {
+    const Wanted one{&tensor};
+    DW_ASSIGN_OR_RETURN(const std::vector<There> there, make({&one, 1}));
+    return body(there[0].tensor);
+  }
+
+ private:
+  static size_t end_of_window(std::span<const Wanted> wanted, size_t begin);
+  Result<std::vector<There>> make(std::span<const Wanted> wanted);
+
+  const cuda::Context& context_;
+  const cuda::Stream stream_;
+  cuda::DeviceRoom room_;
+};
+
+}  // namespace deltawire
