@@ -32,9 +32,10 @@ struct MarkedFp8;  // of the library's own: src/kernels/cuda/marked.h
 // OK where a GPU can be used; else why not: Unsupported (not built in), Device (driver, no device).
 Status available();
 
-// Codecs that Context::encode() runs on the device.
+// Codecs whose changes Context::encode() finds on the device: arrays need not come to the host.
 inline bool has_codec(std::string_view codec) noexcept {
-  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "indices";
+  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "indices" ||
+         codec == "adaptive";
 }
 
 // Contiguous, of any alignment, on the device in use. Not owned.
@@ -148,8 +149,9 @@ class Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
-  // `tight`, `gaps`, `indices`, or `auto`: the smallest of what the device can tell, `raw` where
-  // none pays. Arrays of other codecs are fetched and coded by the host. Waits.
+  // `tight`, `gaps`, `indices`, `adaptive` (the host codes what the device has found), or `auto`:
+  // the smallest of these as the CPU chooses it, `raw` where none pays. Arrays of other codecs are
+  // fetched and coded by the host. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Pair> pairs,
                                     Stream stream, NewDigests digests = NewDigests::kNone);
   // Takes payloads of encode() that are done with: their memory is used for later ones, which then
@@ -157,17 +159,18 @@ class Context {
   std::function<void(std::vector<uint8_t>)> recycler() const;
 
   // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
-  // kernels are decoded into host memory first. Waits.
+  // kernels are decoded by the host first, which fetches their old arrays. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
   // The same without a write. What it finds out is kept for apply_checked(): of `tight` what it has
-  // decoded, on the device, as far as there is room; else the payloads, in pinned memory. Waits.
+  // decoded, on the device, as far as there is room; else the payloads, in pinned memory. Of codecs
+  // without kernels what the host has decoded, up to 2 GiB of its memory. Waits.
   Status check(std::span<const Patch> patches, Stream stream);
   // apply() of what check() has passed, with payloads as they were: what was kept is written, the
   // rest decoded and written on the way. The host reads payloads only if other patches were checked
-  // since. After a failure, which is
-  // then somebody else's write to the arrays, they hold anything. `digests` get sum128 of what each
-  // array holds then where that is known from what was written: of `tight`, if each of its blocks
-  // has changes. They are of the bytes in memory, all of them. Waits.
+  // or applied since. After a failure, which is then somebody else's write to the arrays, they hold
+  // anything. `digests` get sum128 of what each array holds then where that is known from what was
+  // written: of `tight`, if each of its blocks has changes. They are of the bytes in memory, all of
+  // them. Waits.
   Status apply_checked(std::span<const Patch> patches, Stream stream,
                        std::vector<std::optional<Digest>>* digests = nullptr);
   // What is held of device memory beside the scratch: see ContextOptions::kept_bytes.

@@ -4,78 +4,14 @@
 //
 //   payload = view:u8 | count:leb128 | range coder's bytes
 #include "base/guard.h"
-#include "codec/adaptive_model.h"
+#include "codec/adaptive_encode.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
-#include "codec/elements.h"
-#include "codec/leb128.h"
 
 namespace deltawire {
 namespace adaptive {
 namespace {
-
-enum class View : uint8_t { kElements = 0, kNibbles = 1 };
-
-unsigned codes_per_element(View view, unsigned width) {
-  return view == View::kNibbles ? 2 * width : 1;
-}
-
-// Calls body(Values{}) with the model of what the view shows.
-template <class Body>
-auto with_view(View view, unsigned width, Body&& body) {
-  if (view == View::kNibbles) return body(Nibbles{});
-  return with_element(width, [&](auto element) { return body(Elements<8 * sizeof(element)>{}); });
-}
-
-uint64_t load_element(const uint8_t* data, unsigned width) {
-  return with_element(width,
-                      [&](auto element) -> uint64_t { return load_le<decltype(element)>(data); });
-}
-
-// Calls visit(position, old, new) for each change that the view shows, in order.
-template <class Visit>
-void for_each_change(View view, unsigned width, const uint8_t* old_data,
-                     const std::vector<ChunkChanges>& chunks, const Visit& visit) {
-  for (const ChunkChanges& chunk : chunks) {
-    for (size_t i = 0; i < chunk.positions.size(); ++i) {
-      const uint64_t position = chunk.base + chunk.positions[i];
-      const uint64_t before = load_element(old_data + position * width, width);
-      const uint64_t after = load_element(chunk.values.data() + i * width, width);
-      if (view == View::kElements) {
-        visit(position, before, after);
-        continue;
-      }
-      for (unsigned k = 0; k < 2 * width; ++k) {
-        const uint64_t old_code = before >> 4 * k & 15, new_code = after >> 4 * k & 15;
-        if (old_code != new_code) visit(2 * width * position + k, old_code, new_code);
-      }
-    }
-  }
-}
-
-std::vector<uint8_t> encode_view(View view, unsigned width, Bytes old_bytes,
-                                 const std::vector<ChunkChanges>& chunks) {
-  const uint8_t* const old_data = old_bytes.data();
-  const uint64_t num_elements = old_bytes.size() / width;
-  uint64_t count = 0;
-  for_each_change(view, width, old_data, chunks, [&](auto...) { ++count; });
-  std::vector<uint8_t> payload = {uint8_t(view)};
-  put_leb128(count, &payload);
-  RangeEncoder coder(&payload);
-  Gaps gaps(num_elements * codes_per_element(view, width), count);
-  with_view(view, width, [&](auto values) {
-    uint64_t next = 0;
-    for_each_change(view, width, old_data, chunks,
-                    [&](uint64_t position, uint64_t before, uint64_t after) {
-                      gaps.code(&coder, position - next);
-                      values.code(&coder, before, after);
-                      next = position + 1;
-                    });
-  });
-  coder.finish();
-  return payload;
-}
 
 // Calls visit(element, new value) for each changed element of `data`, in order; it may write.
 template <class Visit>
@@ -148,11 +84,18 @@ class AdaptiveCodec final : public Codec {
       Encoded encoded;
       encoded.num_changed = count_changes(chunks);
       if (encoded.num_changed == 0) return encoded;
-      using adaptive::View;
-      encoded.payload = adaptive::encode_view(View::kElements, layout.width, old_bytes, chunks);
-      std::vector<uint8_t> nibbles =
-          adaptive::encode_view(View::kNibbles, layout.width, old_bytes, chunks);
-      if (nibbles.size() < encoded.payload.size()) encoded.payload = std::move(nibbles);
+      const auto for_each = [&](const auto& visit) {
+        for (const ChunkChanges& chunk : chunks) {
+          for (size_t i = 0; i < chunk.positions.size(); ++i) {
+            const uint64_t position = chunk.base + chunk.positions[i];
+            visit(position,
+                  adaptive::load_element(old_bytes.data() + position * layout.width, layout.width),
+                  adaptive::load_element(chunk.values.data() + i * layout.width, layout.width));
+          }
+        }
+      };
+      encoded.payload =
+          adaptive::encode_changes(layout.width, old_bytes.size() / layout.width, for_each);
       return encoded;
     });
   }

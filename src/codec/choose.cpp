@@ -7,22 +7,22 @@
 
 namespace deltawire {
 
-namespace {
-
 // The least that gaps could take: two bytes and a value each.
-bool gaps_may_be_smaller(const Encoded& tight, Layout layout) {
-  return tight.num_changed * (2 + layout.width) < tight.payload.size();
+bool gaps_may_be_smaller(uint64_t num_changed, uint64_t tight_bytes, Layout layout) noexcept {
+  return num_changed * (2 + uint64_t{layout.width}) < tight_bytes;
 }
 
 // Integers may be packed codes, which only `adaptive` tells from each other. For few changes of one
 // byte, tables and states of `tight` weigh too much. It is not parallel: beyond a million changes
 // it would take too long.
-bool adaptive_may_be_smaller(const Encoded& tight, Layout layout) {
+bool adaptive_may_be_smaller(uint64_t num_changed, Layout layout) noexcept {
   constexpr uint64_t kMostChanges = uint64_t{1} << 20, kFewChanges = 2048;
   const bool integers = layout.key_shift == 8 * (layout.width - 1);
   const uint64_t limit = integers ? kMostChanges : layout.width == 1 ? kFewChanges : 0;
-  return tight.num_changed < limit;
+  return num_changed != 0 && num_changed < limit;
 }
+
+namespace {
 
 bool saves_little(const Encoded& encoded, Bytes new_bytes) {
   return encoded.payload.size() > new_bytes.size() / 4;
@@ -40,10 +40,10 @@ Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_
     if (other.payload.size() < best.encoded.payload.size()) best = {codec.id(), std::move(other)};
     return {};
   };
-  if (gaps_may_be_smaller(best.encoded, layout)) {
+  if (gaps_may_be_smaller(num_changed, best.encoded.payload.size(), layout)) {
     DW_RETURN_IF_ERROR(try_codec(gaps_codec()));
   }
-  if (adaptive_may_be_smaller(best.encoded, layout)) {
+  if (adaptive_may_be_smaller(num_changed, layout)) {
     DW_RETURN_IF_ERROR(try_codec(adaptive_codec()));
   }
   if (saves_little(best.encoded, new_bytes)) {
@@ -92,8 +92,9 @@ Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, B
   if (new_bytes.size() / layout.width <= size_t{1} << tight::kBlockLog2) return made;
   DW_ASSIGN_OR_RETURN(made,
                       encode_tight_unsteady(layout, old_bytes, new_bytes, hashers, unsteady, pool));
-  if (!only_tight && (gaps_may_be_smaller(*made, layout) ||
-                      adaptive_may_be_smaller(*made, layout) || saves_little(*made, new_bytes))) {
+  if (!only_tight &&
+      (gaps_may_be_smaller(made->num_changed, made->payload.size(), layout) ||
+       adaptive_may_be_smaller(made->num_changed, layout) || saves_little(*made, new_bytes))) {
     made.reset();
   }
   return made;

@@ -12,6 +12,11 @@ struct Choice {
   Encoded encoded;
 };
 
+// Whether another codec could make less of an array than `tight` has: here and on a GPU, so that
+// both choose alike.
+bool gaps_may_be_smaller(uint64_t num_changed, uint64_t tight_bytes, Layout layout) noexcept;
+bool adaptive_may_be_smaller(uint64_t num_changed, Layout layout) noexcept;
+
 // `tight` nearly always wins. The others are tried only where counts say that they could: plain
 // gaps for a handful of changes, `adaptive` for few of them or packed codes, zstd where `tight`
 // saves little, `raw` when a delta would not pay.

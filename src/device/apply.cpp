@@ -1,5 +1,5 @@
 // Payloads onto arrays. All checks come before the first write: `raw` has its size, codecs without
-// kernels are decoded into host memory, the device checks the rest before it writes it.
+// kernels are decoded by the host, the device checks the rest before it writes it.
 #include "base/guard.h"
 #include "codec/checks.h"
 #include "codec/codec.h"
@@ -14,15 +14,16 @@ namespace {
 struct Replacement {
   void* to = nullptr;
   Bytes bytes;
-  std::vector<uint8_t> own;  // where the bytes are, unless they are the payload's
 };
 
 class Applier {
  public:
   Applier(Context::Impl& impl, Stream stream) : impl_(impl), stream_(stream) {}
 
+  // The patch must stay.
   Status add(const Patch& patch) {
     // On the device a patch without a payload is passed over, but keeps its number.
+    const size_t number = on_device_.size();
     on_device_.emplace_back();
     const Codec* const codec = find_codec(patch.codec);
     if (codec == nullptr) return unsupported("no codec \"" + patch.codec + "\"");
@@ -41,11 +42,44 @@ class Applier {
         if (patch.payload.size() != array.size_bytes) {
           return bad_payload("payload size", array.size_bytes, patch.payload.size());
         }
-        replacements_.push_back({array.data, patch.payload, {}});
+        replacements_.push_back({array.data, patch.payload});
         return {};
-      default:
-        return decode_on_host(*codec, layout, patch);
+      default:  // without a payload nothing changes
+        if (!patch.payload.empty()) on_host_.push_back({codec, &patch, number});
+        return {};
     }
+  }
+
+  // What the host has to. To check, that is enough: the outcome waits for the apply that follows.
+  Status decode(ApplyMode mode) {
+    return guard_memory("patching", [&]() -> Status {
+      std::vector<HostPatch> rest;
+      for (const HostPatch& one : on_host_) {
+        std::optional<DecodedPatch> known;
+        if (mode == ApplyMode::kChecked) known = impl_.checked.take(*one.patch);
+        if (known) {
+          use(one, std::move(*known));
+        } else {
+          rest.push_back(one);
+        }
+      }
+      // Of other patches, or of arrays that are about to be written: of no more use.
+      impl_.checked.clear();
+      HostDecoder decoder(&impl_.workspace, &impl_.pool, stream_);
+      for (size_t begin = 0; begin < rest.size();) {
+        DW_ASSIGN_OR_RETURN(std::vector<DecodedPatch> some,
+                            decoder.decode_some(std::span(rest).subspan(begin)));
+        for (DecodedPatch& decoded : some) {
+          const HostPatch& one = rest[begin++];
+          if (mode == ApplyMode::kCheck) {
+            impl_.checked.keep(*one.patch, std::move(decoded));
+          } else {
+            use(one, std::move(decoded));
+          }
+        }
+      }
+      return {};
+    });
   }
 
   Status run(ApplyMode mode, PatchedDigests* digests) {
@@ -64,22 +98,24 @@ class Applier {
   }
 
  private:
-  Status decode_on_host(const Codec& codec, Layout layout, const Patch& patch) {
-    return guard_memory("patching", [&]() -> Status {
-      std::vector<uint8_t> bytes(patch.array.size_bytes);
-      DW_RETURN_IF_ERROR(copy(bytes.data(), patch.array.data, bytes.size(), stream_));
-      DW_RETURN_IF_ERROR(wait(stream_));
-      DW_RETURN_IF_ERROR(codec.apply(layout, patch.payload, bytes, &impl_.pool));
-      Replacement made{patch.array.data, {}, std::move(bytes)};
-      made.bytes = made.own;
-      replacements_.push_back(std::move(made));
-      return {};
-    });
+  void use(const HostPatch& one, DecodedPatch decoded) {
+    const DeviceArray& array = one.patch->array;
+    if (decoded.bytes.empty()) return;
+    decoded_.push_back(std::move(decoded.bytes));
+    if (decoded.whole) {
+      replacements_.push_back({array.data, decoded_.back()});
+    } else {
+      const Layout layout = layout_of(array.dtype);
+      on_device_[one.number] = {layout, array.data, array.size_bytes / layout.width,
+                                CodecId::kIndices, decoded_.back()};
+    }
   }
 
   Context::Impl& impl_;
   const Stream stream_;
   std::vector<DevicePatch> on_device_;
+  std::vector<HostPatch> on_host_;
+  std::vector<std::vector<uint8_t>> decoded_;  // where their bytes are
   std::vector<Replacement> replacements_;
 };
 
@@ -88,12 +124,18 @@ class Applier {
 Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
                      Stream stream, PatchedDigests* digests) {
   const UseDevice use(impl.device);
-  Applier applier(impl, stream);
-  for (size_t i = 0; i < patches.size(); ++i) {
-    DW_RETURN_IF_ERROR(applier.add(patches[i]).at("patch " + std::to_string(i)));
-  }
-  if (digests != nullptr) digests->assign(patches.size(), {});
-  return applier.run(mode, digests);
+  const auto apply = [&]() -> Status {
+    Applier applier(impl, stream);
+    for (size_t i = 0; i < patches.size(); ++i) {
+      DW_RETURN_IF_ERROR(applier.add(patches[i]).at("patch " + std::to_string(i)));
+    }
+    if (digests != nullptr) digests->assign(patches.size(), {});
+    DW_RETURN_IF_ERROR(applier.decode(mode));
+    return applier.run(mode, digests);
+  };
+  Status status = apply();
+  if (!status.ok()) impl.checked.clear();  // of a check that has not passed
+  return status;
 }
 
 Status Context::apply(std::span<const Patch> patches, Stream stream) {

@@ -8,6 +8,7 @@
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
 #include "deltawire/cuda.h"
+#include "device/host_decode.h"
 #include "device/lanes.h"
 
 namespace deltawire::cuda {
@@ -22,6 +23,7 @@ struct Context::Impl {
   Workspace workspace;
   const std::shared_ptr<SpareVectors> spare = std::make_shared<SpareVectors>(options.spare_bytes);
   std::unique_ptr<Lanes> lanes;  // once a snapshot in host memory is compared
+  CheckedPatches checked;        // that the host has decoded
 
   uint64_t scratch_bytes() const noexcept { return options.scratch_bytes; }
   // Beside the tables that codecs have made.

@@ -1,6 +1,7 @@
 // Pairs of arrays to payloads: on the device where it has the codec, else on the host.
 #include "base/bytes.h"
 #include "base/guard.h"
+#include "codec/choose.h"
 #include "codec/codec.h"
 #include "device/arrays.h"
 #include "device/context.h"
@@ -8,17 +9,13 @@
 namespace deltawire::cuda {
 namespace {
 
-bool runs_on_device(CodecId codec) {
-  return codec == CodecId::kIndices || codec == CodecId::kGaps || codec == CodecId::kTight;
-}
-
 class Encoder {
  public:
   Encoder(const Lane& lane, NewDigests digests, std::span<const DevicePair> pairs, Stream stream)
       : lane_(lane), digests_(digests), pairs_(pairs), stream_(stream) {}
 
   Result<std::vector<Coded>> encode(const Codec& codec) {
-    if (!runs_on_device(codec.id())) return encode_on_host(codec);
+    if (!has_codec(codec.name())) return encode_on_host(codec);
     DeviceOptions options = lane_.codec_options();
     options.new_digests = digests_ == NewDigests::kSum128;
     Result<std::vector<DeviceEncoded>> encoded = cuda::encode(codec.id(), pairs_, options, stream_);
@@ -34,26 +31,18 @@ class Encoder {
     return out;
   }
 
-  // `tight` nearly always wins: as encode_smallest() does it, with what the device can tell.
+  // `tight` nearly always wins: as encode_smallest() of the CPU does it, but for zstd.
   Result<std::vector<Coded>> encode_smallest() {
     DW_ASSIGN_OR_RETURN(std::vector<Coded> best, encode(*find_codec(CodecId::kTight)));
-    std::vector<size_t> could_be_smaller;
+    std::vector<size_t> gaps, adaptive;
     for (size_t i = 0; i < best.size(); ++i) {
-      // The least that gaps could take: two bytes and a value each.
-      const uint64_t least = best[i].num_changed * (2 + uint64_t{pairs_[i].layout.width});
-      if (least < best[i].payload.size()) could_be_smaller.push_back(i);
+      const Layout layout = pairs_[i].layout;
+      const uint64_t num_changed = best[i].num_changed;
+      if (gaps_may_be_smaller(num_changed, best[i].payload.size(), layout)) gaps.push_back(i);
+      if (adaptive_may_be_smaller(num_changed, layout)) adaptive.push_back(i);
     }
-    if (!could_be_smaller.empty()) {
-      std::vector<DevicePair> some;
-      for (const size_t i : could_be_smaller) some.push_back(pairs_[i]);
-      DW_ASSIGN_OR_RETURN(
-          std::vector<Coded> gaps,
-          Encoder(lane_, digests_, some, stream_).encode(*find_codec(CodecId::kGaps)));
-      for (size_t k = 0; k < gaps.size(); ++k) {
-        Coded& to_beat = best[could_be_smaller[k]];
-        if (gaps[k].payload.size() < to_beat.payload.size()) to_beat = std::move(gaps[k]);
-      }
-    }
+    DW_RETURN_IF_ERROR(try_codec(CodecId::kGaps, gaps, &best));
+    DW_RETURN_IF_ERROR(try_codec(CodecId::kAdaptive, adaptive, &best));
     for (size_t i = 0; i < best.size(); ++i) {
       if (best[i].num_changed == 0 || best[i].payload.size() < size_bytes(i)) continue;
       best[i].codec = find_codec(CodecId::kRaw)->name();
@@ -64,6 +53,20 @@ class Encoder {
   }
 
  private:
+  // Takes what it makes of these pairs where that is smaller.
+  Status try_codec(CodecId codec, std::span<const size_t> which, std::vector<Coded>* best) {
+    if (which.empty()) return {};
+    std::vector<DevicePair> some;
+    for (const size_t i : which) some.push_back(pairs_[i]);
+    DW_ASSIGN_OR_RETURN(std::vector<Coded> made,
+                        Encoder(lane_, digests_, some, stream_).encode(*find_codec(codec)));
+    for (size_t k = 0; k < made.size(); ++k) {
+      Coded& to_beat = (*best)[which[k]];
+      if (made[k].payload.size() < to_beat.payload.size()) to_beat = std::move(made[k]);
+    }
+    return {};
+  }
+
   static Coded coded(const Codec& codec, Encoded encoded, const std::optional<Digest>& digest) {
     return {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed, digest};
   }

@@ -124,6 +124,35 @@ TEST(Adaptive, FewChangesHaveNoTables) {
   EXPECT_LT(encoded->payload.size(), packed.least_bits / 8 + 12);
 }
 
+// The rule that a CPU and a GPU share.
+TEST(Adaptive, IsTriedForIntegersAndForFewBytes) {
+  const uint64_t million = uint64_t{1} << 20;
+  for (const uint8_t width : {1, 2, 4, 8}) {
+    const Layout integers{width, uint8_t(8 * (width - 1)), 0xff};
+    EXPECT_FALSE(adaptive_may_be_smaller(0, integers));
+    EXPECT_TRUE(adaptive_may_be_smaller(1, integers));
+    EXPECT_TRUE(adaptive_may_be_smaller(million - 1, integers));
+    EXPECT_FALSE(adaptive_may_be_smaller(million, integers));
+    EXPECT_EQ(adaptive_may_be_smaller(2047, layout_of(width)), width == 1);  // floats
+    EXPECT_FALSE(adaptive_may_be_smaller(2048, layout_of(width)));
+    EXPECT_TRUE(gaps_may_be_smaller(10, 10 * (2 + width) + 1, integers));
+    EXPECT_FALSE(gaps_may_be_smaller(10, 10 * (2 + width), integers));
+  }
+}
+
+// Nobody does better than no payload: an array that stays needs no other look.
+TEST(Adaptive, IsNotTriedWhereNothingChanges) {
+  const std::vector<uint8_t> array(size_t{4} * 300'000, 0x37);
+  Hasher before(DigestKind::kSum128), after(DigestKind::kSum128);
+  const auto made = encode_unsteady({4, 24, 0xff}, array, array, {&before, &after},
+                                    {.new_bytes = true}, false, nullptr);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  ASSERT_TRUE(made->has_value());
+  EXPECT_EQ((*made)->num_changed, 0);
+  EXPECT_TRUE((*made)->payload.empty());
+  EXPECT_EQ(after.finish(), digest_of(DigestKind::kSum128, array));
+}
+
 std::string failure(const std::vector<uint8_t>& payload) {
   WalledBuffer data(10);
   std::fill(data.span().begin(), data.span().end(), 0);

@@ -129,7 +129,8 @@ TEST_F(LiveModelTest, PublishesWithASnapshotInPinnedMemory) {
 
 TEST_F(LiveModelTest, PublishesWithEveryCodec) {
   SKIP_WITHOUT_GPU();
-  for (const char* codec : {"tight", "gaps", "indices", "gaps-zstd", "xor-zstd", "raw"}) {
+  for (const char* codec :
+       {"tight", "gaps", "indices", "adaptive", "gaps-zstd", "xor-zstd", "raw"}) {
     SCOPED_TRACE(codec);
     store = std::make_shared<HookedStore>();
     PublishOptions options;
@@ -242,7 +243,7 @@ TEST_F(LiveModelTest, AFailedPublishLeavesTheSnapshotAsItWas) {
 TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
   SKIP_WITHOUT_GPU();
   for (const bool pinned : {false, true}) {
-    for (const char* codec : {"tight", "gaps", "indices", "auto"}) {
+    for (const char* codec : {"tight", "gaps", "indices", "adaptive", "auto"}) {
       SCOPED_TRACE(codec);
       store = std::make_shared<HookedStore>();
       std::function<void()> meddle;

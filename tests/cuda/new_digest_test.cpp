@@ -149,7 +149,8 @@ TEST_P(NewDigestTest, OfPatchedArraysFromWhatWasWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, NewDigestTest,
-                         ::testing::Values("tight", "gaps", "indices", "auto", "raw", "xor-zstd"),
+                         ::testing::Values("tight", "gaps", "indices", "adaptive", "auto", "raw",
+                                           "xor-zstd"),
                          [](const auto& codec) {
                            std::string name = codec.param;
                            std::erase(name, '-');

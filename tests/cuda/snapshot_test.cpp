@@ -62,7 +62,7 @@ TEST_P(SnapshotTest, EncodesAndAdvances) {
       }
     }
     for (size_t i = 0; i < 20; ++i) held.add(snapshot, make_pair(i, 2, 290'000 + i, 0.02));
-    for (const char* codec : {"auto", "tight", "gaps", "indices", "raw", "xor-zstd"}) {
+    for (const char* codec : {"auto", "tight", "gaps", "indices", "adaptive", "raw", "xor-zstd"}) {
       const auto coded = snapshot.encode(codec, held.changes, nullptr);
       ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
       held.expect_coded(*coded);
@@ -132,7 +132,7 @@ TEST_P(SnapshotTest, ManySlotsOfAllWidthsAndSizes) {
     copies.add(snapshot, make_pair(width, width, 1'100'000, 0.005), 10);
     copies.add(snapshot, make_pair(width, width, 600'000, 0.9), 3);  // more than a lane's room
   }
-  for (const char* codec : {"tight", "gaps", "indices", "gaps"}) {
+  for (const char* codec : {"tight", "gaps", "indices", "adaptive", "gaps"}) {
     const auto coded = snapshot.encode(codec, copies.changes, nullptr);
     ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
     copies.expect_coded(codec, *coded);

@@ -11,17 +11,18 @@
 namespace deltawire::cuda {
 namespace {
 
-Status check_codec(CodecId codec) {
-  if (codec == CodecId::kIndices || codec == CodecId::kGaps || codec == CodecId::kTight) return {};
+// Besides those that go both ways there is one that is only encoded here, and one that is only
+// decoded: whole arrays are encoded elsewhere (exponents_encode.h).
+Status check_codec(CodecId codec, CodecId one_way) {
+  if (codec == CodecId::kIndices || codec == CodecId::kGaps || codec == CodecId::kTight ||
+      codec == one_way) {
+    return {};
+  }
   const Codec* known = find_codec(codec);
   return unsupported("codec " +
                      std::string(known == nullptr ? "of a newer version" : known->name()) +
-                     " on a GPU; indices, gaps and tight run there");
-}
-
-// Whole arrays are encoded elsewhere (exponents_encode.h), and decoded here.
-Status check_patch_codec(CodecId codec) {
-  return codec == CodecId::kExponents ? Status() : check_codec(codec);
+                     " on a GPU; indices, gaps, tight and " +
+                     std::string(find_codec(one_way)->name()) + " run there");
 }
 
 Status check_layout(Layout layout, NewKind kind) {
@@ -54,7 +55,8 @@ Result<PatchGroups> group_patches(std::span<const DevicePatch> patches) {
   PatchGroups groups;
   for (size_t i = 0; i < patches.size(); ++i) {
     const DevicePatch& patch = patches[i];
-    DW_RETURN_IF_ERROR(check_patch_codec(patch.codec).at("patch " + std::to_string(i)));
+    DW_RETURN_IF_ERROR(
+        check_codec(patch.codec, CodecId::kExponents).at("patch " + std::to_string(i)));
     DW_RETURN_IF_ERROR(check_layout(patch.layout, NewKind::kSame));
     if (patch.codec != CodecId::kExponents) {
       if (patch.payload.empty()) continue;  // nothing changed
@@ -100,7 +102,7 @@ DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes) {
 Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
                                           const DeviceOptions& given, Stream stream,
                                           DeviceTimes* times) {
-  DW_RETURN_IF_ERROR(check_codec(codec));
+  DW_RETURN_IF_ERROR(check_codec(codec, CodecId::kAdaptive));
   Workspace own;
   DeviceOptions options = given;
   if (options.workspace == nullptr) options.workspace = &own;

@@ -12,10 +12,12 @@ namespace {
 
 constexpr uint64_t kRounding = 13 * 256;  // of all pieces together
 
-// What a change takes: a position in its tile and a value as found, an entry and a value as
-// written.
+// Of a change, as written: the new one, in `adaptive` the old one too.
+unsigned num_values(CodecId codec) { return codec == CodecId::kAdaptive ? 2 : 1; }
+
+// What a change takes: a position in its tile and a value as found, an entry and values as written.
 uint64_t change_bytes(CodecId codec, unsigned width) {
-  return 2 + width + (codec == CodecId::kIndices ? 4 : 2) + width;
+  return 2 + width + (codec == CodecId::kGaps ? 2 : 4) + num_values(codec) * width;
 }
 
 }  // namespace
@@ -100,9 +102,9 @@ Status ListsBatch::start(uint8_t* device, uint8_t* host) {
 
 ListsBatch::Head ListsBatch::make_head(uint64_t num_elements, const ArrayChanges& changes) const {
   Head head;
-  if (pass_.codec == CodecId::kIndices) {
+  if (pass_.codec != CodecId::kGaps) {
     head.entry_bytes = position_width(num_elements);
-    put_leb128(changes.count, &head.bytes);
+    if (pass_.codec == CodecId::kIndices) put_leb128(changes.count, &head.bytes);
   } else {
     GapsHeader header;
     header.gap_width = gap_width_for(changes.largest_gap);
@@ -122,7 +124,8 @@ Status ListsBatch::count() {
   for (size_t i = 0; i < arrays_.size(); ++i) {
     const ArrayChanges& own = counts_.of_arrays[i];
     heads_.push_back(make_head(pass_.pairs[i].num_elements, own));
-    bodies_.push_back({size, size + own.count * (heads_[i].entry_bytes + pass_.width())});
+    const unsigned change = heads_[i].entry_bytes + num_values(pass_.codec) * pass_.width();
+    bodies_.push_back({size, size + own.count * change});
     size = (bodies_[i].end + 15) / 16 * 16;
   }
   return {};
@@ -134,8 +137,11 @@ Status ListsBatch::write(uint8_t* lists) {
   for (size_t i = 0; i < arrays_.size(); ++i) {
     uint8_t* const at = lists_ + bodies_[i].begin;
     const unsigned entry_bytes = heads_[i].entry_bytes;
-    places.push_back({at, at + counts_.of_arrays[i].count * entry_bytes, entry_bytes,
-                      pass_.codec == CodecId::kIndices ? 1U : 0U});
+    const uint64_t count = counts_.of_arrays[i].count;
+    uint8_t* const values = at + count * entry_bytes;
+    places.push_back({at, values,
+                      pass_.codec == CodecId::kAdaptive ? values + count * pass_.width() : nullptr,
+                      entry_bytes, pass_.codec == CodecId::kGaps ? 0U : 1U});
   }
   const Stream stream = pass_.stream;
   DW_RETURN_IF_ERROR(write_watch_->start(stream));

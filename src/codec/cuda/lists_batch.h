@@ -1,4 +1,5 @@
-// Some arrays of a call, from their differences to lists of `indices` or `gaps` on the device.
+// Some arrays of a call, from their differences to lists on the device: those of `indices` or
+// `gaps`, or for `adaptive` positions, new values and old ones, of which the host makes payloads.
 #pragma once
 
 #include <array>
@@ -52,9 +53,11 @@ class ListsBatch {
   // To `lists` on the device, or if it is null to the memory of start(). Does not wait.
   Status write(uint8_t* lists);
 
+  const ListsPass& pass() const noexcept { return pass_; }
   const uint8_t* lists() const noexcept { return lists_; }
   const std::vector<ListsBody>& bodies() const noexcept { return bodies_; }
-  // What stands before the lists, as payloads, and the rest of what is known.
+  // What stands before the lists, as payloads (nothing in `adaptive`), and the rest of what is
+  // known.
   std::vector<DeviceEncoded> take_heads();
   // Of the device's time, when write() is through.
   Status add_times(DeviceTimes* times) const;

@@ -1,11 +1,12 @@
-// `indices` and `gaps` from a device: diff, look at the counts, write, fetch. Where it takes
-// several batches, differences of one are found while lists of the one before cross the bus, and
-// those before that are copied to where they stay.
+// `indices` and `gaps` from a device: diff, look at the counts, write, fetch; in `adaptive` the
+// host codes what was fetched. Where it takes several batches, differences of one are found while
+// lists of the one before cross the bus, and those before that are copied to where they stay.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "base/guard.h"
+#include "codec/cuda/adaptive_payloads.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/lists_batch.h"
 #include "codec/cuda/workspace.h"
@@ -65,10 +66,16 @@ void copy_out(const DeviceOptions& options, const std::vector<ListsBody>& bodies
   });
 }
 
+// Lists have become payloads, or are what those are made of.
+Status finish_payloads(CodecId codec, std::span<const DevicePair> pairs,
+                       const DeviceOptions& options, std::span<DeviceEncoded> out) {
+  return codec == CodecId::kAdaptive ? code_adaptive(pairs, options, out) : Status();
+}
+
 // Lists of a batch, each to the end of its payload. They come through pinned memory: one half is
 // filled while the other is copied to where it stays.
-Status fetch_lists(const DeviceOptions& options, const ListsBatch& batch, Stream stream,
-                   std::span<DeviceEncoded> out) {
+Status fetch_lists(const ListsBatch& batch, Stream stream, std::span<DeviceEncoded> out) {
+  const DeviceOptions& options = batch.pass().options;
   const uint64_t size = batch.list_bytes(), half = std::min(kListFetchBytes, size);
   DW_ASSIGN_OR_RETURN(uint8_t* const host, options.workspace->get(Workspace::kHostBytes, 2 * half));
   const auto fetch = [&](uint64_t begin, uint64_t turn) {
@@ -83,7 +90,7 @@ Status fetch_lists(const DeviceOptions& options, const ListsBatch& batch, Stream
     if (end < size) DW_RETURN_IF_ERROR(fetch(end, turn + 1));
     copy_out(options, batch.bodies(), host + turn % 2 * half, begin, end, out);
   }
-  return {};
+  return finish_payloads(batch.pass().codec, batch.pass().pairs, options, out);
 }
 
 // One batch by itself, with room for `capacity` changes. `*needed` says how many there are; where
@@ -112,7 +119,7 @@ Result<std::vector<DeviceEncoded>> encode_alone(const ListsPass& pass, uint64_t 
   DW_RETURN_IF_ERROR(batch.write(lists));
   std::vector<DeviceEncoded> out = batch.take_heads();
   if (batch.list_bytes() != 0) {
-    DW_RETURN_IF_ERROR(fetch_lists(pass.options, batch, pass.stream, out));
+    DW_RETURN_IF_ERROR(fetch_lists(batch, pass.stream, out));
   }
   DW_RETURN_IF_ERROR(batch.add_times(times));
   return out;
@@ -218,6 +225,7 @@ class ListsPipeline {
   struct Arriving {
     std::vector<ListsBody> bodies;
     const uint8_t* lists;
+    std::span<const DevicePair> pairs;
     std::span<DeviceEncoded> out;
   };
 
@@ -251,14 +259,14 @@ class ListsPipeline {
     const uint64_t size = batch.list_bytes();
     if (size > piece_bytes_) {
       DW_RETURN_IF_ERROR(settle());
-      return fetch_lists(pass_.options, batch, copies_, out);
+      return fetch_lists(batch, copies_, out);
     }
     DW_ASSIGN_OR_RETURN(uint8_t* const host,
                         pass_.options.workspace->get(Workspace::kHostBytes, 2 * piece_bytes_));
     uint8_t* const to = host + k % 2 * piece_bytes_;
     DW_RETURN_IF_ERROR(copy(to, batch.lists(), size, copies_));
     DW_RETURN_IF_ERROR(settle());
-    if (size != 0) arriving_ = Arriving{batch.bodies(), to, out};
+    if (size != 0) arriving_ = Arriving{batch.bodies(), to, batch.pass().pairs, out};
     return {};
   }
 
@@ -269,7 +277,7 @@ class ListsPipeline {
     arriving_.reset();
     DW_RETURN_IF_ERROR(make_room(pass_.options, here.bodies, here.out));
     copy_out(pass_.options, here.bodies, here.lists, 0, here.bodies.back().end, here.out);
-    return {};
+    return finish_payloads(pass_.codec, here.pairs, pass_.options, here.out);
   }
 
   Status encode_again(size_t k) {

@@ -1,5 +1,6 @@
 // `indices` and `gaps` on the device: from the changes that diff() found to the bytes of a payload,
-// and from such bytes onto weights. The bytes are those that the CPU writes.
+// and from such bytes onto weights. The bytes are those that the CPU writes. With old values too,
+// lists are what the host makes payloads of `adaptive` of.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ Status place_changes(const PairBatch& batch, const DiffOutput& changes, TilePlac
 struct ListPlace {
   uint8_t* positions;
   uint8_t* values;
+  uint8_t* old_values;  // of the same elements, read from the old array; null: not wanted
   uint32_t entry_bytes;
   uint32_t absolute;
 };

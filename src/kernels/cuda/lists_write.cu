@@ -109,7 +109,8 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t array = owners[tile];
   const ListPlace place = places[array];
   const TilePlace at = tiles[tile];
-  const uint64_t start = (tile - arrays[array].first_tile) * tile_elements(sizeof(T));
+  const PairArray& pair = arrays[array];
+  const uint64_t start = (tile - pair.first_tile) * tile_elements(sizeof(T));
   const uint16_t* positions = changes.positions + own.first;
   for (uint32_t i = lane_id(); i < own.count; i += kWarp) {
     const uint64_t position = start + positions[i];
@@ -117,6 +118,12 @@ __global__ void __launch_bounds__(kThreads)
     store_entry(place, at.first_change + i, place.absolute != 0 ? position : position - resume);
     store_element<T>(place.values, at.first_change + i,
                      static_cast<const T*>(changes.values)[own.first + i]);
+    if (place.old_values != nullptr) {
+      // Somebody who writes to a new array while it is compared may leave positions of anything.
+      const uint64_t last = pair.num_elements - 1;
+      store_element<T>(place.old_values, at.first_change + i,
+                       load_element<T>(pair.old_data, position < last ? position : last));
+    }
   }
 }
 
