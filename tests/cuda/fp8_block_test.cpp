@@ -2,6 +2,7 @@
 #include "kernels/cuda/fp8_block.h"
 
 #include "cuda/device_arrays.h"
+#include "digest/finish_sums.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -97,6 +98,36 @@ void expect_same(const std::vector<const Case*>& cases) {
   }
 }
 
+// Digests of elements that nobody writes.
+void expect_sums(const std::vector<const Case*>& cases) {
+  std::vector<Fp8Job> jobs;
+  std::vector<OnDevice> scales;
+  std::vector<const Case*> summed;
+  for (const Case* one : cases) {
+    if (!one->matrix.has_whole_words() || one->unbounded_rows != 0) continue;
+    Fp8Job job;
+    job.matrix = one->matrix;
+    scales.emplace_back(std::vector<uint8_t>(one->scales.size() * 4));
+    job.scales = reinterpret_cast<float*>(scales.back().data());
+    jobs.push_back(job);
+    summed.push_back(one);
+  }
+  ASSERT_FALSE(jobs.empty());
+  const Buffer room = good(Buffer::allocate(Place::kDevice, fp8_job_bytes(jobs)));
+  const OnDevice found(std::vector<uint8_t>(jobs.size() * sizeof(Fp8Found)));
+  ASSERT_GOOD(
+      fp8_blocks(jobs, room.data(), reinterpret_cast<Fp8Found*>(found.data()), nullptr, true));
+  const std::vector<uint8_t> totals = found.fetch();
+  for (size_t n = 0; n < summed.size(); ++n) {
+    const std::vector<uint8_t>& expected = summed[n]->expected;
+    Fp8Found total;
+    std::memcpy(&total, totals.data() + n * sizeof total, sizeof total);
+    ASSERT_EQ(finish_sums({total.sums[0], total.sums[1]}, expected.size()),
+              digest_of(DigestKind::kSum128, expected))
+        << "case " << n << ", " << summed[n]->matrix.rows << " x " << summed[n]->matrix.columns;
+  }
+}
+
 TEST_F(Fp8BlockTest, IsTheCpus) {
   Random random(11);
   const uint64_t shapes[][2] = {{128, 128}, {256, 384},  {1, 1},   {130, 257},
@@ -118,6 +149,7 @@ TEST_F(Fp8BlockTest, IsTheCpus) {
       std::vector<const Case*> all;
       for (const Case& one : cases) all.push_back(&one);
       expect_same(all);
+      expect_sums(all);
     }
   }
 }
@@ -129,6 +161,7 @@ TEST_F(Fp8BlockTest, TakesManyBlocks) {
     const Case large(random, Kind::kOrdinary, from, 2048, 4096, 128, 128, false, 0);
     const Case ragged(random, Kind::kOrdinary, from, 2000, 4112, 128, 128, false, 0);
     expect_same({&large, &ragged, &large});
+    expect_sums({&large, &ragged, &large});
   }
 }
 
