@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "device/made.h"
 #include "kernels/fp8_block.h"
+#include "publish/fp8_made.h"
 #include "tensor/text.h"
 #include "tensors.h"
 
@@ -213,7 +214,7 @@ Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
   });
   (void)arrays.release();
   tensor.memory = Memory::kCuda;
-  tensor.made = std::make_shared<cuda::Fp8Made>(
+  tensor.made = std::make_shared<Fp8Made>(
       cuda::Fp8Weights{matrix, reinterpret_cast<float*>(scales.bytes.data())}, std::move(owner));
   return tensor;
 }
@@ -223,9 +224,9 @@ void look_at_fp8(const std::vector<Tensor>& tensors, uintptr_t stream) {
   std::vector<cuda::Fp8Task> tasks;
   std::vector<const std::string*> names;
   for (const Tensor& tensor : tensors) {
-    const auto* const made = dynamic_cast<const cuda::Fp8Made*>(tensor.made.get());
-    if (made == nullptr) continue;
-    tasks.push_back({made->weights()});
+    const cuda::Fp8Weights* const weights = fp8_of(tensor.made.get());
+    if (weights == nullptr) continue;
+    tasks.push_back({*weights});
     names.push_back(&tensor.name);
   }
   if (tasks.empty()) return;
@@ -234,9 +235,7 @@ void look_at_fp8(const std::vector<Tensor>& tensors, uintptr_t stream) {
                               reinterpret_cast<cuda::Stream>(stream));
   }));
   for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i].bounded) continue;
-    throw StatusError(invalid_argument("tensor " + quote(*names[i]) +
-                                       ": holds NaN or an infinity, and cannot be quantised"));
+    if (!found[i].bounded) throw StatusError(unbounded_weights(*names[i]));
   }
 }
 

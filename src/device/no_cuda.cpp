@@ -2,6 +2,7 @@
 #include "deltawire/cuda.h"
 
 #include "device/exchange_lists.h"
+#include "device/fp8.h"
 #include "device/made.h"
 #include "device/whole.h"
 
@@ -59,7 +60,6 @@ Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task>, Fp8Digest
 Status mark_fp8(std::span<const Fp8Task>, MarkedFp8*, Stream) { return absent(); }
 bool has_marks(const Fp8Weights&) noexcept { return false; }
 uint64_t marked_bytes(size_t) noexcept { return 0; }
-Status Fp8Made::read(uint64_t, MutableBytes) const { return absent(); }
 Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }
 
 DiffPlan::DiffPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -5,6 +5,8 @@
 
 #include "device/whole.h"
 #include "format/layout.h"
+#include "publish/device_bodies.h"
+#include "publish/fp8_made.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -25,43 +27,6 @@ cuda::NewArray array_of(const PublishTensor& tensor) {
 cuda::Contents contents_of(const PublishTensor& tensor) {
   return {array_of(tensor), tensor.view.dtype, published_bytes(tensor)};
 }
-
-class DeviceBody final : public Body {
- public:
-  DeviceBody(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
-      : device_(std::move(device)), tensor_(tensor), size_(published_bytes(tensor)) {}
-  uint64_t size() const noexcept override { return size_; }
-  Status read(uint64_t offset, MutableBytes out) const override {
-    return device_->fetch(tensor_, offset, out).at("tensor \"" + tensor_.view.name + "\"");
-  }
-
- private:
-  const std::shared_ptr<PublishDevice> device_;
-  const PublishTensor tensor_;
-  const uint64_t size_;
-};
-
-Status changed_on_device(const PublishTensor& tensor) {
-  return io_error("tensor " + quote(tensor.view.name) +
-                  ": changed while it was read; nothing was committed, publish again when " +
-                  "nobody writes to it");
-}
-
-class DeviceCoder final : public ArrayCoder {
- public:
-  DeviceCoder(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
-      : device_(std::move(device)), tensor_(tensor) {}
-  Result<std::vector<exponents::BlockPlan>> plan() const override { return device_->plan(tensor_); }
-  Status code(size_t first, std::span<const exponents::BlockPlan> plans,
-              MutableBytes out) const override {
-    Status status = device_->code(tensor_, first, plans, out);
-    return status.code() == Code::kIo ? changed_on_device(tensor_) : status;
-  }
-
- private:
-  const std::shared_ptr<PublishDevice> device_;
-  const PublishTensor tensor_;
-};
 
 // All of a tensor, with a codec for its elements.
 bool can_be_coded(const PublishTensor& tensor) {
@@ -163,7 +128,7 @@ Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
   std::vector<cuda::Fp8Task> tasks;
   std::vector<size_t> at;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const cuda::Fp8Weights* const fp8 = fp8_of(*tensors[i]);
+    const cuda::Fp8Weights* const fp8 = fp8_of(tensors[i]->made.get());
     if (fp8 == nullptr || !fp8->matrix.has_whole_words()) {
       others->push_back(i);
       continue;
@@ -174,7 +139,7 @@ Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
   DW_ASSIGN_OR_RETURN(const std::vector<cuda::Fp8Outcome> found,
                       cuda::quantise_fp8(tasks, cuda::Fp8Digests::kSum128, stream_));
   for (size_t k = 0; k < found.size(); ++k) {
-    if (!found[k].bounded) return unbounded_weights(*tensors[at[k]]);
+    if (!found[k].bounded) return unbounded_weights(tensors[at[k]]->view.name);
     (*out)[at[k]] = *found[k].digest;
   }
   return {};
@@ -263,7 +228,7 @@ Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, Mutabl
 }
 
 std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
-  return std::make_shared<DeviceBody>(shared_from_this(), tensor);
+  return device_body(shared_from_this(), tensor);
 }
 
 Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tensors,
@@ -283,7 +248,7 @@ Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tens
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> first, look(chosen));
   for (size_t i = 0; i < chosen.size(); ++i) {
     const std::string& name = chosen[i].view.name;
-    there.coders[name] = std::make_shared<DeviceCoder>(shared_from_this(), chosen[i]);
+    there.coders[name] = device_coder(shared_from_this(), chosen[i]);
     there.digests[name] = first[i];
   }
   there.check_unchanged = [look, chosen = std::move(chosen), first]() -> Status {

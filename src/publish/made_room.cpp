@@ -1,6 +1,6 @@
 #include "publish/made_room.h"
 
-#include "tensor/text.h"
+#include "publish/fp8_made.h"
 
 namespace deltawire {
 namespace {
@@ -15,7 +15,8 @@ constexpr uint64_t aligned(uint64_t num_bytes) {
 }
 
 bool is_marked(const MadeRoom::Wanted& one) {
-  const cuda::Fp8Weights* const fp8 = one.before == nullptr ? nullptr : fp8_of(*one.tensor);
+  const cuda::Fp8Weights* const fp8 =
+      one.before == nullptr ? nullptr : fp8_of(one.tensor->made.get());
   return fp8 != nullptr && cuda::has_marks(*fp8);
 }
 
@@ -30,16 +31,6 @@ uint64_t room_of(const MadeRoom::Wanted& one) {
 uint64_t published_bytes(const PublishTensor& tensor) {
   // Sizes were checked with the tensor.
   return tensor_size_bytes(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)).value();
-}
-
-const cuda::Fp8Weights* fp8_of(const PublishTensor& tensor) {
-  const auto* const made = dynamic_cast<const cuda::Fp8Made*>(tensor.made.get());
-  return made == nullptr ? nullptr : &made->weights();
-}
-
-Status unbounded_weights(const PublishTensor& tensor) {
-  return invalid_argument("tensor " + quote(tensor.view.name) +
-                          ": holds NaN or an infinity, and cannot be quantised");
 }
 
 size_t MadeRoom::end_of_window(std::span<const Wanted> wanted, size_t begin) {
@@ -68,7 +59,7 @@ Result<std::vector<MadeRoom::There>> MadeRoom::make(std::span<const Wanted> want
     uint8_t* const to = room_.data() + at;
     at += room_of(wanted[i]);
     const MutableBytes contents(to, size_t(published_bytes(tensor)));
-    const cuda::Fp8Weights* const fp8 = fp8_of(tensor);
+    const cuda::Fp8Weights* const fp8 = fp8_of(tensor.made.get());
     if (fp8 == nullptr) {
       DW_RETURN_IF_ERROR(tensor.made->read(0, contents));
     } else if (is_marked(wanted[i])) {
@@ -85,7 +76,7 @@ Result<std::vector<MadeRoom::There>> MadeRoom::make(std::span<const Wanted> want
   DW_ASSIGN_OR_RETURN(const std::vector<cuda::Fp8Outcome> done,
                       cuda::quantise_fp8(tasks, cuda::Fp8Digests::kNone, stream_));
   for (size_t k = 0; k < done.size(); ++k) {
-    if (!done[k].bounded) return unbounded_weights(*wanted[task_of[k]].tensor);
+    if (!done[k].bounded) return unbounded_weights(wanted[task_of[k]].tensor->view.name);
   }
   auto* const marks = reinterpret_cast<cuda::MarkedFp8*>(room_.data() + marks_at);
   DW_RETURN_IF_ERROR(cuda::mark_fp8(marked, marks, stream_));

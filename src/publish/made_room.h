@@ -12,10 +12,6 @@ namespace deltawire {
 // Bytes of a tensor, or of its box, in the dtype that it is published as.
 uint64_t published_bytes(const PublishTensor& tensor);
 
-// Null: it is not made of FP8 blocks.
-const cuda::Fp8Weights* fp8_of(const PublishTensor& tensor);
-Status unbounded_weights(const PublishTensor& tensor);
-
 class MadeRoom {
  public:
   MadeRoom(const cuda::Context& context, cuda::Stream stream)

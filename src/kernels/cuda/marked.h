@@ -8,8 +8,8 @@
 
 namespace deltawire::cuda {
 
-// All on the device, this too. Aligned to sixteen bytes.
-struct alignas(16) MarkedFp8 {
+// All on the device, this too. Kernels want it to lie at a multiple of sixteen bytes, as arrays do.
+struct MarkedFp8 {
   const uint32_t* changed;  // a bit for each element, in the order of rows
   const void* weights;
   const float* scales;
@@ -17,5 +17,6 @@ struct alignas(16) MarkedFp8 {
   uint64_t block_rows, block_columns, columns_of_blocks;
   WideFloat from;
 };
+static_assert(sizeof(MarkedFp8) % 16 == 0);
 
 }  // namespace deltawire::cuda

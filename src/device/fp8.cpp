@@ -1,8 +1,9 @@
+#include "device/fp8.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "device/context.h"
-#include "device/made.h"
 #include "digest/finish_sums.h"
 #include "kernels/cuda/fp8_block.h"
 #include "kernels/cuda/marked.h"
@@ -87,14 +88,6 @@ Status mark_fp8(std::span<const Fp8Task> tasks, MarkedFp8* out, Stream stream) {
   }
   DW_RETURN_IF_ERROR(copy(out, marked.data(), marked_bytes(marked.size()), stream));
   return wait(stream);
-}
-
-Status Fp8Made::read(uint64_t offset, MutableBytes out) const {
-  if (offset != 0 || out.size() != size()) return internal_error("FP8 blocks are made whole");
-  const Fp8Task task{weights_, nullptr, nullptr, out.data()};
-  DW_ASSIGN_OR_RETURN(const std::vector<Fp8Outcome> done,
-                      quantise_fp8({&task, 1}, Fp8Digests::kNone, nullptr));
-  return done[0].bounded ? Status() : invalid_argument("NaN or an infinity cannot be quantised");
 }
 
 }  // namespace deltawire::cuda
