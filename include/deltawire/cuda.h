@@ -134,7 +134,7 @@ struct ContextOptions {
   // Of device memory, beside the scratch: what `tight` payloads were decoded to by check(), and by
   // apply() where the scratch is too small for it, waits there until it may be written. What finds
   // no room is decoded twice. None: a quarter of what is free then. Taken when it is needed, and
-  // used again by later calls.
+  // used again by later calls. As much of host memory, 2 GiB at most, is for what the host decodes.
   std::optional<uint64_t> kept_bytes = {};
 };
 
@@ -173,6 +173,9 @@ class Context {
   // them. Waits.
   Status apply_checked(std::span<const Patch> patches, Stream stream,
                        std::vector<std::optional<Digest>>* digests = nullptr);
+  // apply_checked() will not come: what check() keeps in host memory for it goes. Not of `tight`,
+  // whose memory is used again.
+  void forget_checked() noexcept;
   // What is held of device memory beside the scratch: see ContextOptions::kept_bytes.
   uint64_t kept_bytes() const noexcept;
   // Through a map; all positions are checked before the first write. Unsupported: other codecs,

@@ -208,11 +208,10 @@ Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
     nb::ndarray<nb::ro> weights, scales;
   };
   auto arrays = std::make_unique<Arrays>(Arrays{weights.array, scales.array});
-  std::shared_ptr<const void> owner(arrays.get(), [](Arrays* gone) {
+  std::shared_ptr<const void> owner(arrays.release(), [](Arrays* gone) {
     std::unique_ptr<Arrays> own(gone);
     drop(&own);
   });
-  (void)arrays.release();
   tensor.memory = Memory::kCuda;
   tensor.made = std::make_shared<Fp8Made>(
       cuda::Fp8Weights{matrix, reinterpret_cast<float*>(scales.bytes.data())}, std::move(owner));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ torch = pytest.importorskip("torch")
 
 import deltawire as dw  # noqa: E402
 from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
+from deltawire.quantize import scheme as scheme_module  # noqa: E402
 from deltawire.quantize.blocks import Fp8Blocks  # noqa: E402
 from deltawire.quantize.config import rules_of  # noqa: E402
-from deltawire.quantize.fp8 import Fp8Block  # noqa: E402
+from deltawire.quantize.fp8 import CompressedFp8, Fp8Block  # noqa: E402
 from deltawire.quantize.hysteresis import Keep  # noqa: E402
+from deltawire.quantize.integers import Int4, Int8, PackedInt8  # noqa: E402
 from deltawire.quantize.quantizer import Shard  # noqa: E402
 from deltawire.torch import quantised as lazily  # noqa: E402
 
@@ -102,18 +105,48 @@ def test_forms_are_known_before_anything_is_made(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+SCHEMES = {
+    **{name: rules_of(config).groups[0][1] for name, config in FORMATS.items()},
+    "fp8-odd-block": Fp8Block(block=(48, 80)),
+    "fp8-huge-block": Fp8Block(block=(1 << 30, 1 << 30)),
+    "compressed-huge-block": CompressedFp8(strategy="block", block=(1 << 30, 64)),
+    "int4-rows": Int4(group=0),
+    "int4-rows-asymmetric": Int4(group=0, symmetric=False, shape_dtype="I32"),
+    "int8-packed-asymmetric": PackedInt8(group=64, symmetric=False),
+    "int8-tensor": Int8(strategy="tensor"),
+}
+
+
+def forms_and_made(scheme: Any, dtype: Any, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+    weight = torch.ones(shape, dtype=dtype)
+    amax = weight.float().abs().amax() if scheme.amax_of != "row" else weight.float().abs().amax(dim=1, keepdim=True)
+    forms = scheme.forms(shape, dtype)
+    huge = isinstance(scheme, (Fp8Block, CompressedFp8)) and scheme.block is not None and max(scheme.block) > 4096
+    if huge:  # torch fills blocks up: one that is as large as the weight has the same form
+        scheme = replace(scheme, block=tuple(min(pair) for pair in zip(scheme.block, shape, strict=True)))
+    made = scheme.made(weight, amax, shape, Keep())
+    said = [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in forms.items()]
+    return said, [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in made.items()]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16])
 def test_forms_are_those_of_what_is_made(name: str, dtype: Any) -> None:
-    scheme = rules_of(FORMATS[name]).groups[0][1]
-    experts = name == "gpt-oss-mxfp4"
-    for shape in [(2, 64, 3), (1, 32, 256)] if experts else [(129, 384), (3, 128), (256, 1280)]:
-        weight = torch.randn(shape).to(dtype)
-        amax = weight.float().abs().amax() if scheme.amax_of != "row" else weight.float().abs().amax(dim=1, keepdim=True)
-        made, forms = scheme.made(weight, amax, shape, Keep()), scheme.forms(shape, dtype)
-        assert [(key, one.tensor.shape, one.tensor.dtype, one.per) for key, one in forms.items()] == [
-            (key, one.tensor.shape, one.tensor.dtype, one.per) for key, one in made.items()
-        ], (name, shape)
+    for shape in [(2, 64, 3), (1, 32, 256)] if name == "gpt-oss-mxfp4" else [(129, 384), (3, 128), (256, 1280)]:
+        forms, made = forms_and_made(SCHEMES[name], dtype, shape)
+        assert forms == made, shape
+
+
+def test_forms_do_not_depend_on_what_torch_makes_by_default() -> None:
+    scheme_module._tile_of.cache_clear()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        during = {name: forms_and_made(SCHEMES[name], torch.bfloat16, (256, 1280)) for name in DENSE}
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, (forms, made) in during.items():
+        assert forms == made, name
+        assert forms == forms_and_made(SCHEMES[name], torch.bfloat16, (256, 1280))[0], name
 
 
 def test_the_first_publish_does_not_wait_for_torch(store: str) -> None:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,15 @@ enum class View : uint8_t { kElements = 0, kNibbles = 1 };
 
 inline unsigned codes_per_element(View view, unsigned width) {
   return view == View::kNibbles ? 2 * width : 1;
+}
+
+// How many changes a payload says that it has, as its view shows them. None: it is too short.
+inline std::optional<uint64_t> num_changes(Bytes payload) {
+  uint64_t count = 0;
+  if (payload.empty()) return {};
+  payload = payload.subspan(1);
+  if (!take_leb128("number of changes", &payload, &count).ok()) return {};
+  return count;
 }
 
 // Calls body(Values{}) with the model of what the view shows.

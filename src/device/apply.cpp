@@ -147,6 +147,8 @@ Status Context::apply_checked(std::span<const Patch> patches, Stream stream,
   return apply_patches(*impl_, patches, ApplyMode::kChecked, stream, digests);
 }
 
+void Context::forget_checked() noexcept { impl_->checked.clear(); }
+
 uint64_t Context::kept_bytes() const noexcept { return impl_->workspace.kept_bytes(); }
 
 Status Context::check(std::span<const Patch> patches, Stream stream) {

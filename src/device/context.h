@@ -15,7 +15,11 @@ namespace deltawire::cuda {
 
 struct Context::Impl {
   Impl(const ContextOptions& given, int device_number)
-      : options(given), device(device_number), pool(given.threads) {}
+      : options(given),
+        device(device_number),
+        pool(given.threads),
+        checked(std::min(CheckedPatches::kMostBytes,
+                         given.kept_bytes.value_or(CheckedPatches::kMostBytes))) {}
 
   const ContextOptions options;
   const int device;

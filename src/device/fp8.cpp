@@ -36,7 +36,10 @@ Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task> tasks, Fp8
                                              Stream stream) {
   std::vector<Fp8Outcome> out(tasks.size());
   if (tasks.empty()) return out;
-  const std::optional<int> device = device_of(tasks[0].weights.matrix.weights);
+  std::optional<int> device;  // of the first that has weights
+  for (const Fp8Task& task : tasks) {
+    if (!device) device = device_of(task.weights.matrix.weights);
+  }
   if (!device) return invalid_argument("weights that are on no device");
   const UseDevice use(*device);
   // A launch has weights of one dtype.

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/guard.h"
-#include "codec/changes.h"
+#include "codec/adaptive_encode.h"
 #include "codec/indices_body.h"
 #include "codec/leb128.h"
 #include "format/layout.h"
@@ -16,10 +16,16 @@ namespace {
 constexpr uint64_t kPinnedBytes = uint64_t{64} << 20;  // of old arrays at a time
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;    // that a thread copies at a time
 
-// Payloads of this share of their array have so many changes that to list them takes too much.
-constexpr uint64_t kDenseShare = 4;
 // Lists of this share are not much smaller than the array.
 constexpr uint64_t kListShare = 2;
+
+// Whether changes are few enough to be listed, which is known before they are decoded in `adaptive`
+// alone: a small payload of zstd may change everything.
+bool can_be_listed(const HostPatch& one, uint64_t num_bytes, unsigned width) {
+  if (one.codec->id() != CodecId::kAdaptive) return false;
+  const std::optional<uint64_t> said = adaptive::num_changes(one.patch->payload);
+  return said && *said <= num_bytes / kListShare / (position_width(num_bytes / width) + width);
+}
 
 std::vector<uint8_t> indices_payload(unsigned width, uint64_t num_elements,
                                      const Changes& changes) {
@@ -46,18 +52,12 @@ Result<DecodedPatch> decode_one(const HostPatch& one, MutableBytes array, Thread
   const Layout layout = layout_of(one.patch->array.dtype);
   const Bytes payload = one.patch->payload;
   DecodedPatch decoded;
-  if (payload.size() > array.size() / kDenseShare) {
-    DW_RETURN_IF_ERROR(one.codec->apply(layout, payload, array, pool));
-  } else {
+  if (can_be_listed(one, array.size(), layout.width)) {
     DW_ASSIGN_OR_RETURN(const Changes changes, one.codec->decode(layout, payload, array, pool));
-    const uint64_t count = changes.positions.size(), num_elements = array.size() / layout.width;
-    if (count == 0) return decoded;
-    if (count * (position_width(num_elements) + layout.width) <= array.size() / kListShare) {
-      decoded.bytes = indices_payload(layout.width, num_elements, changes);
-      return decoded;
-    }
-    DW_RETURN_IF_ERROR(scatter_changes(layout.width, changes, array, pool));
+    decoded.bytes = indices_payload(layout.width, array.size() / layout.width, changes);
+    return decoded;
   }
+  DW_RETURN_IF_ERROR(one.codec->apply(layout, payload, array, pool));
   decoded.whole = true;
   decoded.bytes.assign(array.begin(), array.end());
   return decoded;

@@ -14,7 +14,8 @@
 
 namespace deltawire::cuda {
 
-// A payload of `indices`, which is a scatter; or the new array, where that is not much larger.
+// A payload of `indices`, which is a scatter; or the new array, where that is not much larger, or
+// nobody knows how many changes there are.
 struct DecodedPatch {
   bool whole = false;
   std::vector<uint8_t> bytes;  // empty: nothing changes
@@ -31,7 +32,8 @@ struct HostPatch {
 // what finds no room is decoded again.
 class CheckedPatches {
  public:
-  explicit CheckedPatches(uint64_t most_bytes = uint64_t{2} << 30) : most_bytes_(most_bytes) {}
+  static constexpr uint64_t kMostBytes = uint64_t{2} << 30;
+  explicit CheckedPatches(uint64_t most_bytes) : most_bytes_(most_bytes) {}
 
   void keep(const Patch& patch, DecodedPatch decoded);
   // None: it was not kept, or has been taken.

@@ -36,6 +36,7 @@ Status Context::apply(std::span<const Patch>, Stream) { return absent(); }
 Status Context::apply_checked(std::span<const Patch>, Stream, std::vector<std::optional<Digest>>*) {
   return absent();
 }
+void Context::forget_checked() noexcept {}
 uint64_t Context::kept_bytes() const noexcept { return 0; }
 Status Context::check(std::span<const Patch>, Stream) { return absent(); }
 Status Context::apply_mapped(std::span<const MappedPatch>, Stream) { return absent(); }

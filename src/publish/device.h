@@ -11,6 +11,7 @@
 #include "deltawire/publisher.h"
 #include "deltawire/store.h"
 #include "publish/array_coder.h"
+#include "publish/fetched_pieces.h"
 #include "publish/kept_changes.h"
 #include "publish/made_room.h"
 
@@ -71,6 +72,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   Result<std::vector<Sums>> sums(std::span<const PublishTensor* const> tensors);
   // The tensor's bytes as they are published, from `offset` on.
   Status fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
+  FetchedPieces& pieces() noexcept { return pieces_; }
   // The same as something to put into a store.
   std::shared_ptr<const Body> body(const PublishTensor& tensor);
   // Those that can be packed here, and their digests of this moment. None if the device does not
@@ -94,6 +96,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   cuda::Context context_;
   cuda::DeviceSnapshot snapshot_;
   MadeRoom room_;
+  FetchedPieces pieces_;
   const cuda::Stream stream_;
   const bool pinned_;
 };

@@ -2,50 +2,31 @@
 
 #include <algorithm>
 
-#include "base/guard.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-// Fetched in pieces that are worth a trip to the device, however few bytes are asked for: to fetch
-// some of a tensor that is made, all of it is made.
 class DeviceBody final : public Body {
  public:
   DeviceBody(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
       : device_(std::move(device)), tensor_(tensor), size_(published_bytes(tensor)) {}
+  ~DeviceBody() override { device_->pieces().forget(this); }
   uint64_t size() const noexcept override { return size_; }
   Status read(uint64_t offset, MutableBytes out) const override {
-    const std::lock_guard lock(mutex_);
-    return guard_memory("fetching", [&]() -> Status {
-      while (!out.empty()) {
-        if (offset < begin_ || offset >= begin_ + piece_.size()) {
-          piece_.resize(size_t(std::min(kFetchedBytes, size_ - offset)));
-          begin_ = offset;
-          if (Status fetched = device_->fetch(tensor_, offset, piece_); !fetched.ok()) {
-            piece_.clear();
-            return std::move(fetched).at("tensor " + quote(tensor_.view.name));
-          }
-        }
-        const size_t skip = size_t(offset - begin_),
-                     count = std::min(out.size(), piece_.size() - skip);
-        std::copy_n(piece_.begin() + ptrdiff_t(skip), count, out.begin());
-        offset += count;
-        out = out.subspan(count);
-      }
-      if (offset == size_) piece_ = {};  // there are as many of these as tensors
-      return {};
-    });
+    if (offset > size_ || out.size() > size_ - offset) {
+      return invalid_argument("tensor " + quote(tensor_.view.name) + ": is read beyond its end");
+    }
+    return device_->pieces().read(
+        this, size_, offset, out, [&](uint64_t begin, MutableBytes piece) {
+          return device_->fetch(tensor_, begin, piece).at("tensor " + quote(tensor_.view.name));
+        });
   }
 
  private:
-  static constexpr uint64_t kFetchedBytes = uint64_t{16} << 20;
   const std::shared_ptr<PublishDevice> device_;
   const PublishTensor tensor_;
   const uint64_t size_;
-  mutable std::mutex mutex_;
-  mutable uint64_t begin_ = 0;  // of the piece that was fetched last
-  mutable std::vector<uint8_t> piece_;
 };
 
 class DeviceCoder final : public ArrayCoder {

@@ -277,6 +277,7 @@ void DeviceTensors::drop() noexcept {
   wholes_ = {};
   written_ = {};
   num_staged_ = 0;
+  context_.forget_checked();
 }
 
 }  // namespace deltawire

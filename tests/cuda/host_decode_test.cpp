@@ -11,7 +11,7 @@ namespace {
 TEST(CheckedPatchesTest, AreFoundOnceAndOnlyByTheirOwnPatch) {
   std::vector<uint8_t> memory(64), payload(32);
   const Patch patch{{DType::kI32, memory.data(), 40}, "adaptive", Bytes(payload).first(9)};
-  CheckedPatches checked;
+  CheckedPatches checked(CheckedPatches::kMostBytes);
   const auto keep = [&] { checked.keep(patch, {true, std::vector<uint8_t>(100, 7)}); };
   keep();
   EXPECT_EQ(checked.size_bytes(), 100);

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+
 from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import (
+    E4M3,
     E4M3_HEADROOM,
     E4M3_MAX,
     ceil_power_of_two,
@@ -22,7 +25,7 @@ from deltawire.quantize.numbers import (
     power_of_two,
     to_e4m3,
 )
-from deltawire.quantize.scheme import Made, Scheme
+from deltawire.quantize.scheme import Made, Scheme, empty, parts_of
 
 _LEAST_AMAX = 1e-4  # of a block: as in DeepGEMM, vLLM and SGLang
 
@@ -48,6 +51,11 @@ class Fp8Block(Scheme):
         scale = keep("weight_scale_inv", scale, self.block)
         weight = out_of_blocks(to_e4m3(blocks * scale.reciprocal()), weight.shape)
         return {"weight": Made(weight, (1, 1)), "weight_scale_inv": Made(scale[:, 0, :, 0].contiguous(), self.block)}
+
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+        """Without a tile, which may be as large as a number can be."""
+        scales = Made(empty(parts_of(extent, self.block), torch.float32), self.block)
+        return {"weight": Made(empty(extent, E4M3), (1, 1)), "weight_scale_inv": scales}
 
     def tile(self) -> tuple[int, int]:
         """A block."""
@@ -124,6 +132,13 @@ class CompressedFp8(Scheme):
         scale = keep("weight_scale", scale, self.block)
         made = out_of_blocks(to_e4m3(blocks / scale), weight.shape)
         return {"weight": Made(made, (1, 1)), "weight_scale": Made(scale[:, 0, :, 0].contiguous(), self.block)}
+
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+        """Of blocks without a tile."""
+        if self.strategy != "block" or self.block is None:
+            return super().forms(extent, dtype)
+        scales = Made(empty(parts_of(extent, self.block), dtype), self.block)
+        return {"weight": Made(empty(extent, E4M3), (1, 1)), "weight_scale": scales}
 
     def tile(self) -> tuple[int, int]:
         """A block, or any element."""

@@ -24,7 +24,7 @@ from deltawire.quantize.numbers import (
     to_e2m1,
     to_e4m3,
 )
-from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
+from deltawire.quantize.scheme import Made, Scheme, empty, refuse_remainder
 
 GROUP = 32
 
@@ -91,8 +91,9 @@ class ExpertsMxFp4(Scheme):
     def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
         """Of any dtype the same."""
         experts, columns, rows = extent
-        scales = torch.empty((experts, rows, columns // GROUP), dtype=torch.uint8, device="meta")
-        return {"_blocks": Made(scales.new_empty((*scales.shape, GROUP // 2)), (0, 0)), "_scales": Made(scales, (0, 0))}
+        scales = (experts, rows, columns // GROUP)
+        blocks = empty((*scales, GROUP // 2), torch.uint8)
+        return {"_blocks": Made(blocks, (0, 0)), "_scales": Made(empty(scales, torch.uint8), (0, 0))}
 
     @property
     def keeps_scales(self) -> bool:

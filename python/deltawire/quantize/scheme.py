@@ -57,8 +57,8 @@ class Scheme:
         and many seconds for the first.
         """
         return {
-            suffix: Made(_empty(one.tensor.shape if one.per is None else parts_of(extent, one.per), one.tensor.dtype), one.per)
-            for suffix, one in _tile_of(self, dtype).items()
+            suffix: Made(empty(shape if per is None else parts_of(extent, per), made), per)
+            for suffix, shape, made, per in _tile_of(self, dtype)
         }
 
     def tile(self) -> tuple[int, ...]:
@@ -91,16 +91,20 @@ def parts_of(extent: tuple[int, ...], per: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(1 if one == 0 else math.ceil(size / one) for size, one in zip(extent, per, strict=True))
 
 
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Without contents."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
 @lru_cache(maxsize=64)
-def _tile_of(scheme: Scheme, dtype: Any) -> Mapping[str, Made]:
+def _tile_of(scheme: Scheme, dtype: Any) -> list[tuple[str, tuple[int, ...], Any, tuple[int, int] | None]]:
+    """What its tensors' names end with, their shapes, dtypes, and what an element stands for."""
     rows, columns = (size or _WHOLE_SAMPLE for size in scheme.tile())
-    weight = torch.ones(rows, columns, dtype=dtype)
-    amax = torch.ones((rows, 1) if scheme.amax_of == "row" else ())
-    return scheme.made(weight, amax, (rows, columns), Keep())
+    # Whatever torch makes by default: a cache must not depend on that.
+    weight = torch.ones(rows, columns, dtype=dtype, device="cpu")
+    amax = torch.ones((rows, 1) if scheme.amax_of == "row" else (), dtype=torch.float32, device="cpu")
+    made = scheme.made(weight, amax, (rows, columns), Keep())
+    return [(suffix, tuple(one.tensor.shape), one.tensor.dtype, one.per) for suffix, one in made.items()]
 
 
 def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:

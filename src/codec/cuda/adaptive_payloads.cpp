@@ -67,7 +67,11 @@ Status code_adaptive(std::span<const DevicePair> pairs, const DeviceOptions& opt
     if (one.num_changed == 0) return {};
     std::vector<uint8_t> fetched = std::move(one.payload);
     const FetchedLists lists(pair, one.num_changed, fetched.data());
-    if (!lists.sound()) return io_error("an array changed while it was read");
+    if (!lists.sound()) {
+      return io_error(
+          "a tensor changed while it was read; nothing was committed, publish again when nobody "
+          "writes to it");
+    }
     one.payload =
         adaptive::encode_changes(pair.layout.width, pair.num_elements,
                                  [&](const auto& visit) { return lists.for_each(visit); });

@@ -29,6 +29,7 @@ struct HashedBytes {
 
   // Sixteen of them at any alignment.
   static __device__ uint4 load_any(const void* data, uint64_t byte) {
+    static_assert(kKind != NewKind::kMarkedFp8);
     if constexpr (kKind == NewKind::kSame) {
       const uint8_t* const at = static_cast<const uint8_t*>(data) + byte;
       const uint64_t low = load_element<uint64_t>(at, 0), high = load_element<uint64_t>(at, 1);
