@@ -5,10 +5,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <map>
 
 #include "base/thread_pool.h"
 #include "bind.h"
 #include "calls.h"
+#include "device/group_codes.h"
 #include "device/made.h"
 #include "kernels/fp8_block.h"
 #include "publish/fp8_made.h"
@@ -238,6 +240,33 @@ void look_at_fp8(const std::vector<Tensor>& tensors, uintptr_t stream) {
   }
 }
 
+const std::map<std::string, GroupCodes, std::less<>> kGroupCodes = {
+    {"int4", GroupCodes::kInt4},
+    {"int4-asymmetric", GroupCodes::kInt4Asymmetric},
+    {"nvfp4", GroupCodes::kNvfp4},
+    {"compressed-nvfp4", GroupCodes::kCompressedNvfp4},
+    {"mxfp4-round", GroupCodes::kMxfp4},
+    {"mxfp8-ceil", GroupCodes::kMxfp8Ceil},
+    {"mxfp8-round", GroupCodes::kMxfp8Round},
+};
+
+// Addresses on the GPU that torch has given; it knows their sizes.
+void make_group_codes(const std::string& format, uintptr_t weights, bool narrow,
+                      uint64_t num_elements, uint64_t group, uintptr_t codes, uintptr_t scales,
+                      uintptr_t zero_points, uintptr_t of_tensor, uintptr_t stream) {
+  const auto found = kGroupCodes.find(format);
+  if (found == kGroupCodes.end() || !can_group(group) || num_elements % group != 0 ||
+      weights % 16 != 0) {
+    throw StatusError(
+        invalid_argument(format + ": groups of " + std::to_string(group) + " are not for a GPU"));
+  }
+  check(cuda::make_group_codes(
+      {found->second, reinterpret_cast<const void*>(weights), narrow, num_elements, uint32_t(group),
+       reinterpret_cast<const float*>(of_tensor), reinterpret_cast<void*>(codes),
+       reinterpret_cast<void*>(scales), reinterpret_cast<int8_t*>(zero_points)},
+      reinterpret_cast<cuda::Stream>(stream)));
+}
+
 }  // namespace
 
 void bind_made(nb::module_& module) {
@@ -245,6 +274,11 @@ void bind_made(nb::module_& module) {
              nb::arg("shape").none(), nb::arg("offset").none(), nb::kw_only(),
              nb::arg("block_rows"), nb::arg("block_columns"), nb::arg("power_of_two"),
              nb::arg("round"));
+  module.def("can_group", &can_group, nb::arg("group"));
+  module.def("make_group_codes", &make_group_codes, nb::arg("format"), nb::kw_only(),
+             nb::arg("weights"), nb::arg("narrow"), nb::arg("num_elements"), nb::arg("group"),
+             nb::arg("codes"), nb::arg("scales"), nb::arg("zero_points"), nb::arg("of_tensor"),
+             nb::arg("stream"));
   module.def("look_at_fp8", &look_at_fp8, nb::arg("tensors"), nb::arg("stream"));
   module.def("made", &make_by_python, nb::arg("name"), nb::arg("dtype"), nb::arg("extent"),
              nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none(), nb::kw_only(),

@@ -3,6 +3,7 @@
 
 #include "device/exchange_lists.h"
 #include "device/fp8.h"
+#include "device/group_codes.h"
 #include "device/made.h"
 #include "device/whole.h"
 
@@ -59,6 +60,7 @@ Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task>, Fp8Digest
   return absent();
 }
 Status mark_fp8(std::span<const Fp8Task>, MarkedFp8*, Stream) { return absent(); }
+Status make_group_codes(const GroupJob&, Stream) { return absent(); }
 bool has_marks(const Fp8Weights&) noexcept { return false; }
 uint64_t marked_bytes(size_t) noexcept { return 0; }
 Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }

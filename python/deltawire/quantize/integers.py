@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from deltawire.quantize.groups import codes_on_gpu
 from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import constant, or_eps, pack_nibbles
 from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
@@ -29,6 +30,11 @@ class _Packed(Scheme):
 
     def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight_packed`, I32 [M, N / 8 or 4]; `weight_scale`, [M, N / group]; `weight_shape`; `weight_zero_point`, by rows."""
+        format = "int4" if self.symmetric else "int4-asymmetric"
+        fast = codes_on_gpu(format, weight, self.group, keep, weight.dtype) if self.bits == 4 else None
+        if fast is not None:
+            codes, scale, zero_point = fast
+            return self._named(codes.view(torch.int32), scale, zero_point, shape)
         lowest, highest = _range(self.bits)
         groups = weight.unflatten(1, (-1, self.group or weight.shape[1]))
         low, high = groups.amin(dim=-1).clamp(max=0), groups.amax(dim=-1).clamp(min=0)
@@ -40,11 +46,14 @@ class _Packed(Scheme):
         if zero_point is not None:
             scaled += zero_point[..., None].to(scaled.dtype)
         codes = scaled.clamp(lowest, highest).round().to(torch.int8).flatten(1)
+        return self._named(_words(codes, self.bits), scale, zero_point, shape)
+
+    def _named(self, words: Any, scale: Any, zero_point: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
         dtype = torch.int32 if self.shape_dtype == "I32" else torch.int64
         made = {
-            "weight_packed": Made(_words(codes, self.bits), (1, self._in_word)),
+            "weight_packed": Made(words, (1, self._in_word)),
             "weight_scale": Made(scale, (1, self.group)),
-            "weight_shape": Made(torch.tensor(shape, dtype=dtype, device=weight.device), None),
+            "weight_shape": Made(torch.tensor(shape, dtype=dtype, device=words.device), None),
         }
         if zero_point is not None:
             packed = _words(zero_point.to(torch.int8).T, self.bits).T.contiguous()

@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
+from deltawire.quantize.groups import codes_on_gpu
 from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import (
     E2M1_MAX,
+    E4M3,
     E4M3_MAX,
     ceil_power_of_two,
     constant,
@@ -58,6 +60,9 @@ class MxFp8(_OfRows):
 
     def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight` in E4M3, and U8 exponents, [M, N / 32]."""
+        fast = codes_on_gpu(f"mxfp8-{self.rounding}", weight, GROUP, keep, torch.uint8, bits=8)
+        if fast is not None:
+            return {"weight": Made(fast[0].view(E4M3), (1, 1)), self.scale_name: Made(fast[1], (1, GROUP))}
         groups = weight.unflatten(1, (-1, GROUP)).float()
         exponents = _exponents(groups, self.rounding, E4M3_MAX, 8)
         made = to_e4m3(groups / power_of_two(exponents)).flatten(1)
@@ -72,6 +77,9 @@ class MxFp4(_OfRows):
 
     def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
+        fast = codes_on_gpu("mxfp4-round", weight, GROUP, keep, torch.uint8)
+        if fast is not None:
+            return {"weight_packed": Made(fast[0], (1, 2)), "weight_scale": Made(fast[1], (1, GROUP))}
         packed, exponents = mxfp4(weight, "round")
         return {"weight_packed": Made(packed, (1, 2)), "weight_scale": _scale(exponents)}
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
+from deltawire.quantize.groups import codes_on_gpu
 from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import E2M1_HEADROOM, E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
 from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
@@ -43,6 +44,14 @@ class Nvfp4(_OfTwoScales):
     def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
         """`weight`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_scale_2`, F32 []."""
         scale_2 = keep("weight_scale_2", amax / constant(E2M1_MAX * E4M3_MAX, amax), None)
+        fast = codes_on_gpu("nvfp4", weight, GROUP, keep, E4M3, scale_2)
+        if fast is not None:
+            codes, scale, _ = fast
+            return {
+                "weight": Made(codes, (1, 2)),
+                "weight_scale": Made(scale, (1, GROUP)),
+                "weight_scale_2": Made(scale_2, None),
+            }
         groups = weight.unflatten(1, (-1, GROUP)).float()
         scale = groups.abs().amax(dim=-1, keepdim=True) / (constant(E2M1_MAX, amax) * scale_2)
         scale = keep("weight_scale", torch.where(scale == 0, constant(1, scale), scale), (1, GROUP))
@@ -72,6 +81,14 @@ class CompressedNvfp4(_OfTwoScales):
         # Of zeros, or nearly so: no scale.
         inverse = torch.where(inverse.isinf(), constant(1, inverse), inverse).float().reshape(1)
         inverse = keep("weight_global_scale", inverse, None, inverse=True)
+        fast = codes_on_gpu("compressed-nvfp4", weight, GROUP, keep, E4M3, inverse)
+        if fast is not None:
+            codes, scale, _ = fast
+            return {
+                "weight_packed": Made(codes, (1, 2)),
+                "weight_scale": Made(scale, (1, GROUP)),
+                "weight_global_scale": Made(inverse, None),
+            }
         groups = weight.unflatten(1, (-1, GROUP))
         scale = groups.abs().amax(dim=-1, keepdim=True) / constant(E2M1_MAX, weight) * inverse
         scale = keep("weight_scale", scale, (1, GROUP)).clamp(max=E4M3_MAX).to(E4M3).float()

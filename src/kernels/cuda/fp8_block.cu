@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/check.cuh"
-#include "kernels/cuda/fp8_eights.cuh"
+#include "kernels/cuda/eights.cuh"
 #include "kernels/cuda/sum_key_table.cuh"
 
 namespace deltawire::cuda {

@@ -62,4 +62,23 @@ struct NarrowEight {
   }
 };
 
+// BF16 or F32, as F32.
+template <bool kNarrow>
+__device__ void load_eight(const void* data, uint64_t i, float* out) {
+  if constexpr (kNarrow) {
+    NarrowEight eight;
+    eight.load(data, i);
+#pragma unroll
+    for (unsigned j = 0; j < kEight; ++j) {
+      const uint32_t word = (&eight.words.x)[j / 2];
+      out[j] = __uint_as_float(j % 2 == 0 ? word << 16 : word & 0xffff0000U);
+    }
+  } else {
+    WideEight eight;
+    eight.load(data, i);
+#pragma unroll
+    for (unsigned j = 0; j < kEight; ++j) out[j] = eight.at(j);
+  }
+}
+
 }  // namespace deltawire::cuda
