@@ -13,8 +13,9 @@
 namespace deltawire::cuda {
 namespace {
 
-constexpr uint64_t kPinnedBytes = uint64_t{64} << 20;  // of old arrays at a time
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;    // that a thread copies at a time
+constexpr uint64_t kPinnedBytes = uint64_t{256} << 20;  // of old arrays that are decoded at a time
+constexpr uint64_t kLargePiece = uint64_t{32} << 20;    // of one that is larger, at a time
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;     // that a thread copies at a time
 
 // Lists of this share are not much smaller than the array.
 constexpr uint64_t kListShare = 2;
@@ -94,7 +95,7 @@ void CheckedPatches::clear() noexcept {
 
 // One half of the pinned memory is filled while the other is copied on.
 Status HostDecoder::fetch_large(const DeviceArray& array, uint8_t* to) {
-  const uint64_t size = array.size_bytes, half = kPinnedBytes / 2;
+  const uint64_t size = array.size_bytes, half = kLargePiece;
   DW_ASSIGN_OR_RETURN(uint8_t* const pinned, workspace_.get(Workspace::kHostBytes, 2 * half));
   const auto fetch = [&](uint64_t begin, uint64_t turn) {
     return copy(pinned + turn % 2 * half, static_cast<const uint8_t*>(array.data) + begin,

@@ -229,7 +229,7 @@ TEST_P(HostDecodeTest, AnArrayLargerThanThePinnedMemory) {
   arrays_.clear();
   coded_.clear();
   arrays_.push_back(packed_sides(1, 4, 10'000, 300));
-  arrays_.push_back(packed_sides(2, 4, (100 * kMiB + 4444) / 4, 20'000));
+  arrays_.push_back(packed_sides(2, 4, (260 * kMiB + 4444) / 4, 20'000));
   arrays_.push_back(packed_sides(3, 1, 10'000, 300));
   for (const BothSides& array : arrays_) {
     Encoded encoded = cpu_encode(GetParam(), array.dtype, array.host);
