@@ -58,31 +58,36 @@ def weights(kind: str, dtype: Any) -> Any:
     return weight
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def assert_same_bits(of_gpu: Any, of_cpu: Any, place: Any) -> None:
+    assert of_gpu.keys() == of_cpu.keys()
+    for suffix, one in of_cpu.items():
+        there = of_gpu[suffix].tensor.cpu()
+        assert (there.shape, there.dtype, of_gpu[suffix].per) == (one.tensor.shape, one.tensor.dtype, one.per)
+        differ = there.contiguous().reshape(-1).view(torch.uint8) != one.tensor.contiguous().reshape(-1).view(torch.uint8)
+        assert not differ.any(), (place, suffix, int(differ.sum()))
+
+
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: "-".join(str(part) for part in scheme.settings().values()))
-def test_the_kernels_bits_are_torchs(scheme: Any, dtype: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = weights(kind, dtype)
-    shape, amax = tuple(weight.shape), weight.float().abs().amax()
-    if isinstance(scheme, Nvfp4) and amax < 2.0**-115:
-        pytest.skip("refused")
-    of_cpu = scheme.made(weight, amax, shape, Keep())
+def test_the_kernels_bits_are_torchs(scheme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
 
     def counted(*given: Any, **named: Any) -> Any:
         used.append(groups.codes_on_gpu(*given, **named))
         return used[-1]
 
-    for module in "integers", "nvfp4", "mx":
-        monkeypatch.setattr(f"deltawire.quantize.{module}.codes_on_gpu", counted)
-    of_gpu = scheme.made(weight.cuda(), amax.cuda(), shape, Keep())
-    assert used[0] is not None
-    assert of_gpu.keys() == of_cpu.keys()
-    for suffix, one in of_cpu.items():
-        there = of_gpu[suffix].tensor.cpu()
-        assert (there.shape, there.dtype, of_gpu[suffix].per) == (one.tensor.shape, one.tensor.dtype, one.per)
-        differ = there.contiguous().reshape(-1).view(torch.uint8) != one.tensor.contiguous().reshape(-1).view(torch.uint8)
-        assert not differ.any(), (suffix, int(differ.sum()))
+    for kind in KINDS:
+        for dtype in torch.bfloat16, torch.float32:
+            weight = weights(kind, dtype)
+            shape, amax = tuple(weight.shape), weight.float().abs().amax()
+            if isinstance(scheme, Nvfp4) and amax < 2.0**-115:
+                continue  # refused
+            of_cpu = scheme.made(weight, amax, shape, Keep())
+            with monkeypatch.context() as patch:
+                for module in "integers", "nvfp4", "mx":
+                    patch.setattr(f"deltawire.quantize.{module}.codes_on_gpu", counted)
+                of_gpu = scheme.made(weight.cuda(), amax.cuda(), shape, Keep())
+            assert used[-1] is not None
+            assert_same_bits(of_gpu, of_cpu, (kind, dtype))
 
 
 def test_what_kernels_do_not_take_is_torchs() -> None:
@@ -96,8 +101,7 @@ def test_what_kernels_do_not_take_is_torchs() -> None:
     ]:
         of_cpu = scheme.made(given, amax, tuple(given.shape), Keep())
         of_gpu = scheme.made(given.cuda(), amax.cuda(), tuple(given.shape), Keep())
-        for suffix, one in of_cpu.items():
-            assert torch.equal(of_gpu[suffix].tensor.cpu(), one.tensor), (scheme, suffix)
+        assert_same_bits(of_gpu, of_cpu, scheme)
 
 
 @pytest.mark.parametrize("name", ["int4-g32", "int4-g32-asymmetric", "nvfp4", "compressed-nvfp4", "mxfp4", "mxfp8", "fp8-block"])

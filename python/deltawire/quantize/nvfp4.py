@@ -45,22 +45,20 @@ class Nvfp4(_OfTwoScales):
         """`weight`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_scale_2`, F32 []."""
         scale_2 = keep("weight_scale_2", amax / constant(E2M1_MAX * E4M3_MAX, amax), None)
         fast = codes_on_gpu("nvfp4", weight, GROUP, keep, E4M3, scale_2)
-        if fast is not None:
-            codes, scale, _ = fast
-            return {
-                "weight": Made(codes, (1, 2)),
-                "weight_scale": Made(scale, (1, GROUP)),
-                "weight_scale_2": Made(scale_2, None),
-            }
-        groups = weight.unflatten(1, (-1, GROUP)).float()
-        scale = groups.abs().amax(dim=-1, keepdim=True) / (constant(E2M1_MAX, amax) * scale_2)
-        scale = keep("weight_scale", torch.where(scale == 0, constant(1, scale), scale), (1, GROUP))
-        scale = scale.clamp(_LEAST_SCALE, E4M3_MAX).to(E4M3)
+        codes, scale, _ = fast or self._by_torch(weight, scale_2, keep)
         return {
-            "weight": Made(_packed(groups / (scale.float() * scale_2)), (1, 2)),
-            "weight_scale": Made(scale[..., 0], (1, GROUP)),
+            "weight": Made(codes, (1, 2)),
+            "weight_scale": Made(scale, (1, GROUP)),
             "weight_scale_2": Made(scale_2, None),
         }
+
+    @staticmethod
+    def _by_torch(weight: Any, scale_2: Any, keep: Keep) -> tuple[Any, Any, None]:
+        groups = weight.unflatten(1, (-1, GROUP)).float()
+        scale = groups.abs().amax(dim=-1, keepdim=True) / (constant(E2M1_MAX, scale_2) * scale_2)
+        scale = keep("weight_scale", torch.where(scale == 0, constant(1, scale), scale), (1, GROUP))
+        scale = scale.clamp(_LEAST_SCALE, E4M3_MAX).to(E4M3)
+        return _packed(groups / (scale.float() * scale_2)), scale[..., 0], None
 
     def check_amax(self, name: str, amax: Any) -> None:
         """Of zeros the scale of the tensor would be 0, and those of its groups 0 / 0: ModelOpt writes NaN."""
@@ -82,22 +80,20 @@ class CompressedNvfp4(_OfTwoScales):
         inverse = torch.where(inverse.isinf(), constant(1, inverse), inverse).float().reshape(1)
         inverse = keep("weight_global_scale", inverse, None, inverse=True)
         fast = codes_on_gpu("compressed-nvfp4", weight, GROUP, keep, E4M3, inverse)
-        if fast is not None:
-            codes, scale, _ = fast
-            return {
-                "weight_packed": Made(codes, (1, 2)),
-                "weight_scale": Made(scale, (1, GROUP)),
-                "weight_global_scale": Made(inverse, None),
-            }
+        codes, scale, _ = fast or self._by_torch(weight, inverse, keep)
+        return {
+            "weight_packed": Made(codes, (1, 2)),
+            "weight_scale": Made(scale, (1, GROUP)),
+            "weight_global_scale": Made(inverse, None),
+        }
+
+    @staticmethod
+    def _by_torch(weight: Any, inverse: Any, keep: Keep) -> tuple[Any, Any, None]:
         groups = weight.unflatten(1, (-1, GROUP))
         scale = groups.abs().amax(dim=-1, keepdim=True) / constant(E2M1_MAX, weight) * inverse
         scale = keep("weight_scale", scale, (1, GROUP)).clamp(max=E4M3_MAX).to(E4M3).float()
         scale = torch.where(scale == 0, constant(0.125, scale), scale)
-        return {
-            "weight_packed": Made(_packed(groups.float() / (scale / inverse)), (1, 2)),
-            "weight_scale": Made(scale[..., 0].to(E4M3), (1, GROUP)),
-            "weight_global_scale": Made(inverse, None),
-        }
+        return _packed(groups.float() / (scale / inverse)), scale[..., 0].to(E4M3), None
 
 
 def _packed(scaled: Any) -> Any:
