@@ -28,6 +28,8 @@ def codes_on_gpu(
     if weight.dtype not in (torch.bfloat16, torch.float32) or not weight.is_contiguous() or weight.data_ptr() % 16:
         return None
     rows, columns = weight.shape
+    if columns % group:
+        return None
     codes = weight.new_empty((rows, columns * bits // 8), dtype=torch.uint8)
     scales = weight.new_empty((rows, columns // group), dtype=scale_dtype)
     zero_points = weight.new_empty(scales.shape, dtype=torch.int8) if format.endswith("-asymmetric") else None
