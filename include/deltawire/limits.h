@@ -21,6 +21,9 @@ struct CudaOptions {
   // some 5 bytes for each element. What finds no room is decoded again in the pause. None: a
   // quarter of what is free when it is needed.
   std::optional<uint64_t> kept_bytes = {};
+  // Of weights that a publisher compares at a time: enough to keep the GPU busy, few enough for the
+  // network to have work early.
+  uint64_t wave_bytes = uint64_t{4} << 30;
 };
 
 }  // namespace deltawire

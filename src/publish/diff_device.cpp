@@ -12,9 +12,6 @@
 namespace deltawire {
 namespace {
 
-// Of weights: enough to keep the device busy, few enough for the network to have work early.
-constexpr uint64_t kWaveBytes = uint64_t{4} << 30;
-
 // A tensor that the device holds in its committed state too.
 struct Item {
   size_t piece;
@@ -88,9 +85,8 @@ Status changed_meanwhile(const std::string& tensor) {
                   "nobody writes to it");
 }
 
-// A trainer may go on too early: then payloads are of tensors that were half written. They are of a
-// state that was if the tensors are the same at the last look. A digest comes with the payloads, of
-// what they were made from; one of a kind that cannot is of a look of its own, before.
+// A digest comes with the payloads, of what they were made from; one of a kind that cannot is of a
+// look of its own, before.
 Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
                                const std::function<Status()>& half_done) {
   const DigestKind kind = out.job.parent.manifest->digest_kind;
@@ -110,24 +106,32 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
     for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
   }
   DW_RETURN_IF_ERROR(half_done());
-  std::vector<const PublishTensor*> changed, boxes;
+  std::vector<const PublishTensor*> boxes;
   std::vector<size_t> boxes_at;
   for (size_t i = 0; i < items.size(); ++i) {
     if (all.coded[i].num_changed == 0) continue;
-    changed.push_back(tensors[i]);
     if (!wants_sums(out.diff->record.pieces[items[i].piece], kind)) continue;
     boxes.push_back(tensors[i]);
     boxes_at.push_back(i);
   }
   DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, out.job.device->sums(boxes));
   for (size_t i = 0; i < sums.size(); ++i) all.sums[boxes_at[i]] = std::move(sums[i]);
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> again, out.job.device->digests(kind, changed));
-  size_t next = 0;
+  return all;
+}
+
+// A trainer may go on too early: then payloads are of tensors that were half written, and those of
+// one wave of another step than those of the next. They are of a state that was if all tensors are
+// the same at the last look.
+Status look_again(const DiffSink& out, std::span<const Item> items) {
+  const DigestKind kind = out.job.parent.manifest->digest_kind;
+  std::vector<const PublishTensor*> tensors;
+  for (const Item& item : items) tensors.push_back(&out.job.tensors[item.piece]);
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> now, out.job.device->digests(kind, tensors));
   for (size_t i = 0; i < items.size(); ++i) {
-    if (all.coded[i].num_changed == 0 || again[next++] == all.digests[i]) continue;
+    if (now[i] == out.diff->record.pieces[items[i].piece].digest) continue;
     return changed_meanwhile(tensors[i]->view.name);
   }
-  return all;
+  return {};
 }
 
 Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* pool,
@@ -158,10 +162,6 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
         const PublishTensor* const tensor = &out.job.tensors[piece];
         DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, out.job.device->sums({&tensor, 1}));
         record.sums = std::move(sums[0]);
-        // It was as the snapshot is when it was compared; and at the last look?
-        DW_ASSIGN_OR_RETURN(const std::vector<Digest> now,
-                            out.job.device->digests(kind, {&tensor, 1}));
-        if (now[0] != *entry.old_digest) return changed_meanwhile(tensor->view.name);
       }
       continue;
     }
@@ -199,7 +199,7 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
   for (size_t begin = 0; begin < items.size();) {
     size_t end = begin;
     uint64_t bytes = 0;
-    while (end < items.size() && (end == begin || bytes < kWaveBytes)) {
+    while (end < items.size() && (end == begin || bytes < job.options.cuda.wave_bytes)) {
       bytes += items[end++].before->size_bytes();
     }
     const auto report = [&](uint64_t so_far) -> Status {
@@ -212,7 +212,7 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
     begin = end;
     DW_RETURN_IF_ERROR(report(done));
   }
-  return {};
+  return look_again(out, items);
 }
 
 }  // namespace deltawire

@@ -275,6 +275,45 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
   }
 }
 
+// Each tensor is a wave: the first has had its turn when somebody writes to it. Its own looks were
+// of one state, and so were those of the others: of another.
+TEST_F(LiveModelTest, TensorsOfTwoStepsAreRefused) {
+  SKIP_WITHOUT_GPU();
+  for (const bool had_changed : {true, false}) {
+    for (const char* codec : {"auto", "xor-zstd"}) {
+      SCOPED_TRACE(std::string(codec) + (had_changed ? ", changed" : ", unchanged"));
+      store = std::make_shared<HookedStore>();
+      TestTensor& tensor = model.tensors[0];
+      std::function<void()> meddle;
+      PublishOptions options;
+      options.codec = codec;
+      options.cuda.wave_bytes = 1;
+      options.progress = [&](uint64_t done, uint64_t) {
+        if (done >= tensor.bytes.size() && meddle) std::exchange(meddle, nullptr)();
+        return true;
+      };
+      Publisher publisher = open(options);
+      DeviceModel device(model);
+      publish(&publisher, device.views(model));
+      const std::vector<uint8_t> before = tensor.bytes;
+      model.step();
+      if (!had_changed) tensor.bytes = before;
+      device.become(model);
+      const std::vector<LiveTensor> live = device.live(model);
+      meddle = [&] {
+        tensor.bytes[7] ^= 1;
+        ASSERT_GOOD(cuda::send(tensor.bytes, live[0].bytes.data(), nullptr));
+      };
+      const auto failed = publisher.publish(device.views(model));
+      EXPECT_FALSE(meddle);  // it was called
+      EXPECT_TRUE(
+          is_failure(failed.status(), Code::kIo, quote(tensor.name), "changed while it was read"));
+      EXPECT_EQ(head_of(store), 0);
+      EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
+    }
+  }
+}
+
 // A version that is stored whole is coded on the device, while it is put: no size of a block
 // changes with this bit, and the last look finds it.
 TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreStoredWholeAreRefused) {
