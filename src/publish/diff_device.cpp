@@ -5,6 +5,7 @@
 #include "codec/choose.h"
 #include "format/box_sums.h"
 #include "format/layout.h"
+#include "publish/device_bodies.h"
 #include "publish/diff.h"
 #include "publish/hash_state.h"
 #include "tensor/text.h"
@@ -79,12 +80,6 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
   return all;
 }
 
-Status changed_meanwhile(const std::string& tensor) {
-  return io_error("tensor " + quote(tensor) +
-                  ": changed while it was read; nothing was committed, publish again when " +
-                  "nobody writes to it");
-}
-
 // A digest comes with the payloads, of what they were made from; one of a kind that cannot is of a
 // look of its own, before.
 Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
@@ -130,7 +125,7 @@ Status look_again(const DiffSink& out, std::span<const Item> items) {
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> now, out.job.device->digests(kind, tensors));
   for (size_t i = 0; i < items.size(); ++i) {
     if (now[i] == out.diff->record.pieces[items[i].piece].digest) continue;
-    return changed_meanwhile(tensors[i]->view.name);
+    return changed_on_device(*tensors[i]);
   }
   return {};
 }

@@ -97,6 +97,13 @@ inline WideFloats make_wide(uint64_t seed, DType dtype, size_t n) {
   return made;
 }
 
+// For tests of each codec: names of tests have no dashes.
+inline std::string codec_in_name(const ::testing::TestParamInfo<const char*>& codec) {
+  std::string name = codec.param;
+  std::erase(name, '-');
+  return name;
+}
+
 inline bool mentions(const Status& status, std::string_view words) {
   return status.message().find(words) != std::string::npos;
 }

@@ -243,11 +243,7 @@ TEST_P(HostDecodeTest, AnArrayLargerThanThePinnedMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, HostDecodeTest,
                          ::testing::Values("adaptive", "gaps-zstd", "xor-zstd", "overwrite-zstd"),
-                         [](const auto& codec) {
-                           std::string name = codec.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         codec_in_name);
 
 }  // namespace
 }  // namespace deltawire::cuda

@@ -151,11 +151,7 @@ TEST_P(NewDigestTest, OfPatchedArraysFromWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(Codecs, NewDigestTest,
                          ::testing::Values("tight", "gaps", "indices", "adaptive", "auto", "raw",
                                            "xor-zstd"),
-                         [](const auto& codec) {
-                           std::string name = codec.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         codec_in_name);
 
 }  // namespace
 }  // namespace deltawire::cuda
