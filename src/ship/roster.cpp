@@ -219,13 +219,16 @@ void Roster::set_group(const Ids& ids) {
 void Roster::begin_version(uint64_t version) {
   const std::lock_guard lock(mutex_);
   if (begun_ == version) return;
-  begun_ = version;
-  begun_at_ = roster_now();
   notes_.clear();
   for (auto& [id, replica] : replicas_) {
     replica.bytes = 0;
-    if (replica.present) replica.error.clear();
+    if (replica.present) {
+      replica.error.clear();
+    } else if (begun_ && (!replica.held || *replica.held < *begun_)) {
+      replica.left_is_told = true;
+    }
   }
+  begun_ = version;
 }
 
 void Roster::commit_version() {
@@ -253,7 +256,7 @@ std::vector<Shipped> Roster::shipped(std::optional<uint64_t> version) const {
   const std::lock_guard lock(mutex_);
   std::vector<Shipped> all;
   for (const auto& [id, replica] : replicas_) {
-    if (!replica.follows || (!replica.present && replica.left_at < begun_at_)) continue;
+    if (!replica.follows || (!replica.present && replica.left_is_told)) continue;
     Shipped one{replica.name, replica.info.from, replica.rank, replica.held, replica.bytes, 0,
                 replica.error};
     const bool holds = version && replica.held && *replica.held >= *version;

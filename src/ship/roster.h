@@ -56,7 +56,7 @@ class Roster {
   // Until every replica holds it, has failed, or the time is over; those that are silent then are
   // said to be late.
   void wait_applied(uint64_t version, double timeout_seconds);
-  // By replica; none that left before the version began.
+  // By replica. One that left is named until a version has said that it did not come to it.
   std::vector<Shipped> shipped(std::optional<uint64_t> version) const;
   double last_applied() const;  // by the steady clock; 0: nobody did
   // The versions that replicas hold, present ones and those that left within the hour.
@@ -74,6 +74,7 @@ class Roster {
     uint64_t bytes = 0;
     double applied_at = 0;  // when it said that it holds `held`
     double left_at = 0;
+    bool left_is_told = false;
     uint64_t round = 0;
     std::string round_error = {};
     unsigned strikes = 0;
@@ -86,7 +87,7 @@ class Roster {
   std::condition_variable changed_;
   std::map<uint64_t, Replica> replicas_;
   uint64_t round_ = 0;
-  double begun_at_ = 0, committed_at_ = 0;
+  double committed_at_ = 0;
   std::vector<std::string> notes_;
   std::optional<uint64_t> begun_ = {};
 };

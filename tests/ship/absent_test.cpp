@@ -64,6 +64,25 @@ TEST(ShipAbsent, WhoSaysThatItEnteredAndDidNotIsAskedTwiceAndNotAgain) {
   while (absent.commits < 5) std::this_thread::yield();
 }
 
+TEST(ShipAbsent, WhoLeavesBetweenTwoVersionsIsNamedInTheNextAndNotAgain) {
+  Trainer trainer;
+  FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
+  {
+    JoinOptions how = joining(trainer.shipper->address());
+    how.name = "leaver";
+    FollowingReplica leaver(how, trainer.model);
+    ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
+    EXPECT_TRUE(trainer.step().warnings.empty());
+  }
+  while (trainer.shipper->wait_for(2, 0).ok()) std::this_thread::yield();
+  const ShipReport next = trainer.step();
+  ASSERT_EQ(next.warnings.size(), 1U);
+  EXPECT_NE(next.warnings[0].find("leaver: "), std::string::npos) << next.warnings[0];
+  const ShipReport after = trainer.step();
+  EXPECT_TRUE(after.warnings.empty()) << after.warnings[0];
+  EXPECT_EQ(after.replicas.size(), 1U);
+}
+
 TEST(ShipAbsent, WhoTakesLittleAtOnceIsToldAndReads) {
   Trainer trainer;
   JoinOptions small = joining(trainer.shipper->address());
