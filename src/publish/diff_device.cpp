@@ -117,14 +117,14 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
 // A trainer may go on too early: then payloads are of tensors that were half written, and those of
 // one wave of another step than those of the next. They are of a state that was if all tensors are
 // the same at the last look.
-Status look_again(const DiffSink& out, std::span<const Item> items) {
-  if (items.empty()) return {};  // there may be no device
+Status look_again(const DiffSink& out, std::span<const size_t> pieces) {
+  if (pieces.empty()) return {};  // there may be no device
   const DigestKind kind = out.job.parent.manifest->digest_kind;
   std::vector<const PublishTensor*> tensors;
-  for (const Item& item : items) tensors.push_back(&out.job.tensors[item.piece]);
+  for (const size_t piece : pieces) tensors.push_back(&out.job.tensors[piece]);
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> now, out.job.device->digests(kind, tensors));
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (now[i] == out.diff->record.pieces[items[i].piece].digest) continue;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (now[i] == out.diff->record.pieces[pieces[i]].digest) continue;
     return changed_on_device(*tensors[i]);
   }
   return {};
@@ -176,12 +176,14 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
 
 Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
   const DiffJob& job = out.job;
+  std::vector<size_t> pieces;
   std::vector<Item> items;
   uint64_t total = 0, done = 0;
   for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
     const PublishTensor& tensor = job.tensors[piece];
     if (!on_device(tensor) || taken_as_unchanged(job, tensor)) continue;
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(tensor.view, tensor.box));
+    pieces.push_back(piece);
     if (old) {
       items.push_back({piece, old->on_device});
       total += old->on_device->size_bytes();
@@ -208,7 +210,7 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
     begin = end;
     DW_RETURN_IF_ERROR(report(done));
   }
-  return look_again(out, items);
+  return look_again(out, pieces);
 }
 
 }  // namespace deltawire
