@@ -218,13 +218,12 @@ void Roster::set_group(const Ids& ids) {
 
 void Roster::begin_version(uint64_t version) {
   const std::lock_guard lock(mutex_);
-  if (begun_ == version) return;
   notes_.clear();
   for (auto& [id, replica] : replicas_) {
     replica.bytes = 0;
     if (replica.present) {
       replica.error.clear();
-    } else if (begun_ && (!replica.held || *replica.held < *begun_)) {
+    } else if (begun_ && *begun_ < version && (!replica.held || *replica.held < *begun_)) {
       replica.left_is_told = true;
     }
   }

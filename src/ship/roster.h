@@ -50,8 +50,8 @@ class Roster {
   // Did not manage to be in a group; the second time it is not asked again.
   void strike(uint64_t id);
 
-  void set_group(const Ids& ids);  // ranks 1, 2, ... of the carrier
-  void begin_version(uint64_t version);
+  void set_group(const Ids& ids);        // ranks 1, 2, ... of the carrier
+  void begin_version(uint64_t version);  // and again, where it is published again
   void commit_version();
   // Until every replica holds it, has failed, or the time is over; those that are silent then are
   // said to be late.

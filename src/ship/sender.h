@@ -41,7 +41,9 @@ class Sender {
     std::span<uint8_t> bytes;
     std::vector<BucketPiece> pieces;
   };
-  bool begin_version(uint64_t version);  // false: it has begun before
+  // False: this attempt to publish it has begun before. One that was not committed is followed by
+  // another of the same number.
+  bool begin_version(uint64_t version, std::string_view attempt);
   void send(Bucket& bucket);
   bool send_slice(const Slice& slice);
   void tell_commit(const CommitWord& word);
@@ -66,6 +68,7 @@ class Sender {
   std::atomic<bool> stopping_{false};
   Roster::Ids group_;
   std::optional<uint64_t> version_;
+  std::string attempt_;
   uint64_t bucket_number_ = 0;
 
   mutable std::mutex sent_mutex_;

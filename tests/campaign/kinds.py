@@ -158,10 +158,17 @@ def overwritten_source(world):
     shutil.copyfile(world.checkpoint(first), source)
     size = source.stat().st_size
     rate = f"{rng.choice((2, 3, 6))}MB"
+
+    def attempts():
+        return {path for kind in ("full", "parts") for path in (world.store / kind).glob("*")}
+
+    before = attempts()
     publish = subprocess.Popen(
         [world.binary, "publish", source, world.store, "--snapshot", world.root / "snapshot", "--part-size", "256KiB",
          "--rate-limit", rate], env=world.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(0.1 + rng.random() * 1.5)
+    while publish.poll() is None and attempts() == before:  # what it finds when it begins counts as saved
+        time.sleep(0.01)
     other = world.checkpoint(first + 1).read_bytes()
     how = rng.choice(("in place", "rename", "part", "cut", "same time", "grow"))
     stamp = source.stat()

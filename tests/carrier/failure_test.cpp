@@ -84,7 +84,7 @@ TEST(Failures, AGoneRankKeepsNobodyFromTheOthersBytes) {
 TEST(Failures, ALateRankIsLostAlone) {
   auto group = make_local_group(3).value();
   auto late = std::move(group[1]);
-  on_the_others(group, [](Carrier& carrier) { exchange_with_all(carrier, 1, 1); });
+  on_the_others(group, [](Carrier& carrier) { exchange_with_all(carrier, 1, 5); });
   EXPECT_TRUE(late->lost().empty());
   std::vector<uint8_t> bytes(10);
   const FromRank from{0, bytes};

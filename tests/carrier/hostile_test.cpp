@@ -65,7 +65,7 @@ TEST(Hostile, ManyWhoSayNothingOrHalfOfIt) {
 }
 
 TEST(Hostile, SilenceEndsWithTheHandshakesTime) {
-  const auto hub = guarded_hub(0.2);
+  const auto hub = guarded_hub(1);
   EXPECT_TRUE(is_closed(call(*hub, "")));
   EXPECT_TRUE(is_closed(call(*hub, "dwgroup1")));
   // Also after the handshake, before the hello.

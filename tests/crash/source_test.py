@@ -72,12 +72,12 @@ def publish_meddled(world, meddle, rate, expected_versions):
 
 def one_at_a_time(world):
     world.save(0)
-    publish_meddled(world, lambda: world.save(1), "3MB", 0)  # whole
+    publish_meddled(world, lambda: world.save(1), "500KB", 0)  # whole
     world.must("publish", world.file, world.store)
     world.check(1)
     world.save(2)
-    publish_meddled(world, lambda: world.save(3), "50KB", 1)  # a delta
-    publish_meddled(world, lambda: os.truncate(world.file, 1000), "50KB", 1)
+    publish_meddled(world, lambda: world.save(3), "10KB", 1)  # a delta
+    publish_meddled(world, lambda: os.truncate(world.file, 1000), "10KB", 1)
     world.save(3)
     world.must("publish", world.file, world.store)
     world.check(3)
@@ -85,7 +85,7 @@ def one_at_a_time(world):
 
 def watched(world):
     world.save(0)
-    process = world.start("publish", "--watch", world.file.parent, world.store, "--rate-limit", "3MB", "--settle", "0.2",
+    process = world.start("publish", "--watch", world.file.parent, world.store, "--rate-limit", "500KB", "--settle", "0.2",
                           "--interval", "0.1", "--log-format", "json")
     try:
         world.wait(world.attempts, "the upload")

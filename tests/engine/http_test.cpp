@@ -48,10 +48,10 @@ TEST(Http, GivesUpAfterTheLastAttemptAndSaysWhy) {
 
 TEST(Http, EndsWhenNobodyAnswers) {
   HttpScript server(Json{{"POST /x", steps(does("hang"))}});
-  const HttpClient client(server.url(), quick(1, 0.1));
+  const HttpClient client(server.url(), quick(1, 0.5));
   EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kUnavailable, "POST /x",
-                         "no answer in 0.1 s"));
-  EXPECT_EQ(num_calls(server), 2U);
+                         "no answer in 0.5 s"));
+  while (num_calls(server) < 2) std::this_thread::yield();  // it notes them on its own threads
 }
 
 // The server has the request, and would never answer.

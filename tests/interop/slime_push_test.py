@@ -59,7 +59,7 @@ class Engine:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
                 engine.calls.append(self.path)
                 if engine.hang == self.path:
-                    time.sleep(8)
+                    time.sleep(20)
                 status, answer = engine.do(self.path, body)
                 if engine.lose_answer == self.path:
                     engine.lose_answer = None
@@ -208,7 +208,7 @@ def test_an_engine_that_hangs_does_not_hold_up_the_others():
         assert w.publish().returncode == 0
         w.engines[0].hang = "/pull_weights"
         begin = time.time()
-        run = w.publish("--engine-timeout", "3", "--remove-acknowledged")
+        run = w.publish("--engine-timeout", "8", "--remove-acknowledged")
         assert run.returncode == 9, run  # unavailable
         assert time.time() - begin < 60
         assert w.engines[1].serving == "2"

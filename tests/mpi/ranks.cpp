@@ -136,7 +136,7 @@ Status all_to_all(Carrier& carrier, double timeout_seconds, unsigned without = 1
 
 // Rank 1 does not come to the second call. Nobody waits for ever, and all name it.
 void expect_rank_1_lost(Carrier& carrier) {
-  const Status status = all_to_all(carrier, 2);
+  const Status status = all_to_all(carrier, 6);
   REQUIRE(status.code() == Code::kUnavailable, "%s", status.to_string().c_str());
   std::fprintf(stderr, "%s\n", status.message().c_str());
   REQUIRE(carrier.lost() == std::vector<unsigned>{1}, "%zu lost", carrier.lost().size());
@@ -154,7 +154,7 @@ int hung() {
   auto carrier = make();
   require_ok(all_to_all(*carrier, 60));
   if (carrier->rank() == 1) {
-    ::sleep(4);
+    ::sleep(10);
   } else {
     expect_rank_1_lost(*carrier);
   }
@@ -262,11 +262,11 @@ int missing_member() {
   if (job->rank() == 0) gathering = (*backend)->open(options, 60).value();
   const std::string ticket = told(*job, gathering ? gathering->ticket() : "");
   if (job->rank() == 1) {
-    ::sleep(3);
+    ::sleep(6);
     std::_Exit(0);
   }
   const auto made =
-      job->rank() == 0 ? gathering->finish(1) : (*backend)->enter(ticket, job->rank(), options, 1);
+      job->rank() == 0 ? gathering->finish(4) : (*backend)->enter(ticket, job->rank(), options, 4);
   REQUIRE(made.status().code() == Code::kUnavailable, "%s", made.status().to_string().c_str());
   std::fprintf(stderr, "%s\n", made.status().message().c_str());
   return 0;
@@ -278,10 +278,10 @@ int mismatch() {
   Status status;
   if (carrier->rank() == 0) {
     const ToRank to{1, bytes};
-    status = carrier->exchange({&to, 1}, {}, 2);
+    status = carrier->exchange({&to, 1}, {}, 60);
   } else {
     const FromRank from{0, bytes};
-    status = carrier->exchange({}, {&from, 1}, 2);
+    status = carrier->exchange({}, {&from, 1}, 60);
     REQUIRE(status.code() == Code::kCorruption, "%s", status.to_string().c_str());
     std::fprintf(stderr, "%s\n", status.message().c_str());
   }

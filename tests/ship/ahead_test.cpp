@@ -191,5 +191,30 @@ TEST_F(ShipAhead, WhoFollowsDoesItWhileItWaits) {
   EXPECT_TRUE(replica.memory.is(trainer.model));
 }
 
+// The report is of the version alone, and whoever has come since gets it.
+TEST(ShipAgain, ANumberThatWasNotCommittedIsShippedAnew) {
+  const auto gate = std::make_shared<GatedStore>();
+  Trainer trainer(Trainer::quick(), {}, gate);
+  FollowingReplica first(joining(trainer.shipper->address()), trainer.model);
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  EXPECT_TRUE(trainer.step().warnings.empty());
+  gate->set(true, true);
+  trainer.model.step();
+  EXPECT_FALSE(trainer.publisher->publish(trainer.model.views()).ok());
+  gate->set(true);
+  FollowingReplica second(joining(trainer.shipper->address()), trainer.model);
+  ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
+  const ShipReport report = trainer.step();
+  EXPECT_EQ(report.version, 1U);
+  EXPECT_EQ(report.bytes, Chain::open(gate)->version(1)->manifest.part_bytes());
+  ASSERT_EQ(report.replicas.size(), 2U);
+  for (const Shipped& one : report.replicas) {
+    EXPECT_TRUE(one.rank.has_value()) << one.from;
+    EXPECT_EQ(one.version, 1U) << one.error;
+  }
+  ASSERT_TRUE(second.wait_for_version(1)) << second.error();
+  EXPECT_TRUE(second.memory.is(trainer.model));
+}
+
 }  // namespace
 }  // namespace deltawire::testing

@@ -85,16 +85,16 @@ TEST(ShipFailures, BitsThatFlipOnTheWireAreFoundNamedAndReadAgain) {
     if (rank == 2 && !bytes.empty()) bytes[bytes.size() / 2] ^= 0x10;
     return {};
   });
+  bool named = false;  // not where the replica has read a version before it looks at what came
   for (uint64_t version = 0; version < 3; ++version) {
     const ShipReport report = fleet.trainer->step();
     fleet.expect_all_hold(version);
-    EXPECT_TRUE(std::any_of(report.warnings.begin(), report.warnings.end(),
-                            [](const std::string& warning) {
-                              return warning.find("arrived damaged") != std::string::npos;
-                            }))
-        << version;
+    for (const std::string& warning : report.warnings) {
+      named |= warning.find("arrived damaged") != std::string::npos;
+    }
     for (const Shipped& one : report.replicas) EXPECT_EQ(one.version, version) << one.error;
   }
+  EXPECT_TRUE(named);
 }
 
 TEST(ShipFailures, ARankThatDropsOutOfTheGroupGetsEverythingAllTheSame) {

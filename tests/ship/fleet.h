@@ -37,7 +37,7 @@ class Trainer {
     ShipOptions options;
     options.secret = "between us";
     options.timeout_seconds = 20;
-    options.answer_seconds = 2;
+    options.answer_seconds = 20;
     options.merge_after = 0;
     return options;
   }

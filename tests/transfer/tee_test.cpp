@@ -85,7 +85,7 @@ TEST(Tee, DropsWhatWaitsWhenItGoes) {
     tee.write(tee_bytes(3'000'000));  // several chunks, less than the most
     began.wait();
     opener = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
       go_on.count_down();
     });
   }

@@ -1,5 +1,7 @@
 #include "carrier/tcp/mesh.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "carrier/net/call.h"
 
@@ -37,10 +39,14 @@ class Arrivals {
   Arrivals(Acceptor& acceptor, unsigned first, std::vector<RankSocket>* sockets)
       : acceptor_(acceptor), first_(first), sockets_(*sockets) {}
 
-  Status wait(const Deadline& deadline) {
-    while (num_missing() > 0) {
+  // After a failure `at_fault` has those who did not come in time, or the one that left again.
+  Status wait(const Deadline& deadline, std::vector<unsigned>* at_fault) {
+    while (!missing().empty()) {
       if (stop_requested()) return cancelled("tcp: stopped");
-      if (deadline.over()) return unavailable("tcp: " + missing() + " did not come in time");
+      if (deadline.over()) {
+        *at_fault = missing();
+        return unavailable("tcp: " + names_of(*at_fault) + " did not come in time");
+      }
       std::vector<pollfd> polled;
       acceptor_.poll_for(&polled);
       const size_t first = polled.size();
@@ -52,6 +58,7 @@ class Arrivals {
       for (Caller& caller : acceptor_.advance(polled.data())) take(std::move(caller));
       for (unsigned rank = 0; rank < sockets_.size(); ++rank) {
         if (polled[first + rank].revents != 0) {
+          *at_fault = {rank};
           return unavailable(rank_place(rank) + " (" + sockets_[rank].place + ") has left again");
         }
       }
@@ -67,23 +74,21 @@ class Arrivals {
     sockets_[rank] = {std::move(caller.socket), std::move(caller.from)};
   }
 
-  unsigned num_missing() const {
-    unsigned count = 0;
+  std::vector<unsigned> missing() const {
+    std::vector<unsigned> ranks;
     for (unsigned rank = first_; rank < sockets_.size(); ++rank) {
-      count += sockets_[rank].socket.ok() ? 0 : 1;
+      if (!sockets_[rank].socket.ok()) ranks.push_back(rank);
     }
-    return count;
+    return ranks;
   }
 
-  std::string missing() const {
-    std::string names;
-    unsigned count = 0;
-    for (unsigned rank = first_; rank < sockets_.size(); ++rank) {
-      if (sockets_[rank].socket.ok()) continue;
-      if (++count <= 16) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  static std::string names_of(const std::vector<unsigned>& ranks) {
+    constexpr size_t kMostNamed = 16;
+    std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+    for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+      names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
     }
-    if (count > 16) names += ", …";
-    return (count == 1 ? "rank " : "ranks ") + names;
+    return ranks.size() > kMostNamed ? names + ", …" : names;
   }
 
   Acceptor& acceptor_;
@@ -111,13 +116,7 @@ Result<MeshGate> open_gate(const std::string& host, unsigned rank, double timeou
 Result<std::vector<RankSocket>> gather_mesh(MeshGate& gate, unsigned size, const Deadline& deadline,
                                             std::vector<unsigned>* missing) {
   std::vector<RankSocket> sockets(size);
-  Status came = Arrivals(*gate.acceptor, 1, &sockets).wait(deadline);
-  if (!came.ok()) {
-    for (unsigned rank = 1; rank < size; ++rank) {
-      if (!sockets[rank].socket.ok()) missing->push_back(rank);
-    }
-    return came;
-  }
+  DW_RETURN_IF_ERROR(Arrivals(*gate.acceptor, 1, &sockets).wait(deadline, missing));
   const auto each = [&](const auto& body) -> Status {
     for (unsigned rank = 1; rank < size; ++rank) {
       Status status = body(sockets[rank], rank_place(rank) + " (" + sockets[rank].place + ")");
@@ -169,7 +168,8 @@ Result<std::vector<RankSocket>> enter_mesh(const std::string& address, unsigned 
                         call_rank(table.substr(at, end - at), other, rank, secret, deadline));
     at = end + 1;
   }
-  DW_RETURN_IF_ERROR(Arrivals(*gate.acceptor, rank + 1, &sockets).wait(deadline));
+  std::vector<unsigned> at_fault;  // rank 0 will know by itself
+  DW_RETURN_IF_ERROR(Arrivals(*gate.acceptor, rank + 1, &sockets).wait(deadline, &at_fault));
   DW_RETURN_IF_ERROR(send_all(sockets[0].socket.get(), {&kReady, 1}, deadline, place));
   DW_ASSIGN_OR_RETURN(const std::string word,
                       receive_exactly(sockets[0].socket.get(), 1, deadline, place));
