@@ -95,6 +95,7 @@ def train(store: str, folders: list[Path], steps: int, short: bool) -> tuple[Tra
             print(f"step {step:>3}  loss {loss:.3f}  {versions[-1]!r}", flush=True)
             if step == steps // 3:
                 replicas[1].kill()
+                replicas[1].wait()
                 print(f"step {step:>3}  {folders[1].name} is killed")
             if step == steps * 2 // 3:
                 replicas[1] = stack.enter_context(start_replica(store, folders[1], steps))

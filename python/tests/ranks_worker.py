@@ -307,7 +307,7 @@ def failure_before_the_store() -> None:
     failure = failure_of(publisher.publish)
     assert isinstance(failure, RuntimeError if LAST else dw.Cancelled)
     assert str(failure).endswith("no names today" if LAST else f"rank {WORLD - 1}: RuntimeError: no names today")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15  # nobody waited for the end of the time
     failing = False
     assert publisher.publish().number == 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from interrupted import interrupted
 
 import deltawire as dw
 from deltawire import _core, carriers
@@ -178,11 +178,8 @@ def test_room_must_be_writable() -> None:
 
 def test_ctrl_c_ends_a_call() -> None:
     first, _second = carriers.local_group(2)
-    timer = threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.2):
         first.exchange([], [(1, bytearray(1))], 60)
-    timer.join()
 
 
 def test_hub_and_member() -> None:
@@ -221,9 +218,5 @@ def test_a_hub_that_closes_is_noticed() -> None:
 
 
 def test_ctrl_c_ends_a_wait() -> None:
-    with Hub() as hub:
-        timer = threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            hub.wait_for(1, 600)
-        timer.join()
+    with Hub() as hub, interrupted(0.2):
+        hub.wait_for(1, 600)

@@ -371,7 +371,10 @@ def test_an_array_that_is_too_large_is_reloaded(tmp_path):
     tensors = {"weight": torch.arange(4.0), "scale": torch.ones(1)}
     publisher, replica, local = published(tmp_path, tensors)
     model = Scalar()
-    model.weight = nn.Parameter(torch.empty((1 << 32) + 8)[-4:])  # memory that nobody touches
+    try:
+        model.weight = nn.Parameter(torch.empty((1 << 32) + 8)[-4:])  # memory that nobody touches
+    except RuntimeError:
+        pytest.skip("this machine does not give addresses for 16 GiB")
     model.load_weights(tensors.items())
     worker = Worker(model, local, name="w", reload=model.load_weights)
     worker.attach()

@@ -30,7 +30,7 @@ from deltawire.engines.settings import Settings  # noqa: E402
 from deltawire.torch import ShardPublisher  # noqa: E402
 
 SECRET = "of this test"
-WAIT = 60.0
+WAIT = 240.0
 
 
 class Rank:
@@ -86,7 +86,7 @@ class Trainer:
         address = f"127.0.0.1:{port}"
         for rank in range(2):
             options = {"engine_workers": workers, "rank": rank, "ranks": 2, "secret": SECRET, "backend": backend}
-            options |= {"timeout": timeout, "patience": 2, "history_bytes": 1 << 20}
+            options |= {"timeout": timeout, "patience": 10, "history_bytes": 1 << 20}
             self.ranks.append(ShardPublisher(self._held[rank], address, **options))
             address = self.ranks[0].address
         self.port = int(address.rpartition(":")[2])
@@ -365,7 +365,7 @@ def test_a_worker_that_leaves_while_the_group_is_made_is_in_the_next(tmp_path: P
 
 
 def test_workers_that_do_not_come_are_named(tmp_path: Path) -> None:
-    trainer = Trainer(checkpoint(), "tcp", timeout=1)
+    trainer = Trainer(checkpoint(), "tcp", timeout=5)
     try:
         first, second = trainer.publish()
         assert isinstance(first, dw.Unavailable)

@@ -23,10 +23,10 @@ SECRET = "of this test"
 class Trainer:
     """Publishes to whoever joins, and to a folder if one is given."""
 
-    def __init__(self, store: Path | str = "", port: int = 0) -> None:
+    def __init__(self, store: Path | str = "", port: int = 0, begin: int = 0) -> None:
         self.shipper = serve("tcp", str(store), port=port, secret=SECRET)
         self.port = int(self.shipper.address.rpartition(":")[2])
-        self._weights = {"w": np.zeros((64, 64), np.float32)}
+        self._weights = {"w": np.full((64, 64), begin, np.float32)}
         self._publisher = dw.Publisher(self.shipper.store, self._weights)
 
     def step(self) -> int:
@@ -81,9 +81,9 @@ def test_a_host_outlives_its_publisher(tmp_path: Path) -> None:
     with pytest.raises(dw.Unavailable, match="version 9 did not come"):
         host.wait_for(9, 0.2)
     assert local_version(str(local)) == 0
-    trainer = Trainer(chain, port)
+    trainer = Trainer(chain, port, begin=1)
     version = trainer.step()
-    assert host.wait_for(version, 60) == version
+    assert host.wait_for(version, 60) == version == 1
     host.close()
     trainer.close()
 
@@ -96,9 +96,9 @@ def test_a_store_is_read_while_nobody_ships(tmp_path: Path) -> None:
     trainer.close()
     host = Host(settings(port, local, store=str(chain)))  # which can join nobody
     assert host.wait_for(first, 60) == first
-    trainer = Trainer(chain, port)
+    trainer = Trainer(chain, port, begin=1)
     version = trainer.step()
-    assert host.wait_for(version, 60) == version
+    assert host.wait_for(version, 60) == version == 1
     trainer.shipper.wait_for(1, 60)
     host.close()
     trainer.close()

@@ -18,7 +18,7 @@ NEEDS = {"train_and_follow": ("torch", "safetensors"), "lora": ("torch",), "mega
 def test_it_runs(name: str) -> None:
     for module in NEEDS[name]:
         pytest.importorskip(module)
-    done = subprocess.run([sys.executable, FOLDER / f"{name}.py", "--short"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, FOLDER / f"{name}.py", "--short"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bit for bit" in done.stdout
     assert done.stderr == ""

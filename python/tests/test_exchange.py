@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import deltawire as dw
@@ -18,7 +18,7 @@ import deltawire as dw
 WIDTHS = {1: np.uint8, 2: np.float16, 4: np.float32, 8: np.float64}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_swap_writes_and_the_next_undoes_it(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 1000)))

@@ -312,7 +312,7 @@ def test_several_processes(tmp_path: Path) -> None:
         pytest.skip("this torch has no gloo")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*launch, __file__, tmp_path], capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [*launch, __file__, tmp_path], capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for case in "ddp", "fsdp":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupted import interrupted
 from test_stores import DictStore
 
 import deltawire as dw
@@ -62,10 +63,6 @@ def test_the_gil_is_let_go_of(store: str, tmp_path: Path) -> None:
         assert ticks_during(call) >= 3, name
 
 
-def interrupt_soon(seconds: float) -> None:
-    threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-
-
 def test_ctrl_c_ends_a_publish_and_the_next_carries_everything() -> None:
     store = DictStore()
     weights = {f"w{i}": large(4) for i in range(8)}
@@ -77,9 +74,8 @@ def test_ctrl_c_ends_a_publish_and_the_next_carries_everything() -> None:
             time.sleep(0.3)
 
     store.before = wait
-    interrupt_soon(0.2)
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.2):
         publisher.publish()
     assert time.monotonic() - start < 5
     slow.set()
@@ -114,16 +110,14 @@ def test_hooks_are_heard_where_sigchld_is_ignored(store: str) -> None:
 def test_ctrl_c_ends_a_diff() -> None:
     old = {f"w{i}": large(16) for i in range(12)}
     new = {name: ~array for name, array in old.items()}
-    interrupt_soon(0.1)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.1):
         dw.diff(old, new, codec="xor-zstd", threads=1)
 
 
 def test_ctrl_c_ends_a_follower(store: str) -> None:
     dw.Publisher(store, {"w": np.zeros(3)}).publish()
-    interrupt_soon(0.1)
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.1):
         for _ in dw.TensorReplica(store, {"w": np.zeros(3)}).follow(interval=60):
             pass
     assert time.monotonic() - start < 5

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import deltawire as dw
@@ -27,7 +27,7 @@ def held(array: np.ndarray[Any, Any], box: tuple[slice, ...]) -> dw.Tensor:
     return dw.Tensor(np.ascontiguousarray(array[box]), shape=array.shape, offset=[part.start for part in box])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_sharding_is_the_version(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([np.uint8, np.float16, np.float32, np.float64]))

@@ -168,10 +168,10 @@ def _wrong_sizes(rank: Rank) -> list[str]:
     if rank.rank == 0:
         gathering = backend.open(3, "127.0.0.1", 60)
         rank.told(gathering.ticket)
-        return [error_of(lambda: gathering.finish(8))]
+        return [error_of(lambda: gathering.finish(30))]
     ticket = rank.told()
     refused = [error_of(lambda: backend.enter(ticket, 1, 2, 8)), error_of(lambda: backend.enter(ticket, 3, 3, 8))]
-    return [*refused, error_of(lambda: backend.enter(ticket, 1, 3, 8))]
+    return [*refused, error_of(lambda: backend.enter(ticket, 1, 3, 30))]
 
 
 def test_a_wrong_number_of_ranks() -> None:

@@ -35,7 +35,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [*launch, WORKER, folder, *cases], capture_output=True, text=True, timeout=120, env=environment, check=False
+            [*launch, WORKER, folder, *cases], capture_output=True, text=True, timeout=600, env=environment, check=False
         )
         said[world] = done.stdout + done.stderr
     return said

@@ -11,6 +11,7 @@
 #include "chain/head.h"
 #include "chain/heartbeat.h"
 #include "deltawire/ship.h"
+#include "ship/asks.h"
 #include "ship/buckets.h"
 #include "ship/object_service.h"
 #include "ship/roster.h"
@@ -128,7 +129,7 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
   // Members that came get a thread that answers them; those of members that left are joined.
   void greet() {
     while (!stopping_) {
-      (void)hub_->wait_for(hub_->members().size() + 1, kLookSeconds);
+      (void)hub_->wait_for(serving_.size() + 1, kLookSeconds);
       for (const MemberInfo& member : hub_->members()) {
         if (serving_.contains(member.id) || stopping_) continue;
         const Result<Message> hello = Message::parse(member.hello);
@@ -156,18 +157,23 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
   }
 
   void serve(const MemberInfo& member) {
+    Asks asks([this, id = member.id](const Message& ask) {
+      if (!stopping_) answer(id, ask);
+    });
     while (!stopping_) {
       Result<std::string> heard = hub_->hear(member.id, kListenSeconds);
       if (heard.ok()) {
-        if (take(member.id, *heard)) continue;
+        if (take(member.id, *heard, &asks)) continue;
         hub_->dismiss(member.id, "sent what is no message");
         roster_.left(member.id, "sent what is no message");
         break;
       }
       if (is_present(member.id)) continue;
+      asks.finish();  // its last heartbeat may be among them
       roster_.left(member.id, heard.status().message());
       break;
     }
+    asks.finish();
     const std::lock_guard lock(mutex_);
     ended_.push_back(member.id);
   }
@@ -178,11 +184,11 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
                        [&](const MemberInfo& member) { return member.id == id; });
   }
 
-  bool take(uint64_t id, std::string_view bytes) {
-    const Result<Message> message = Message::parse(bytes);
+  bool take(uint64_t id, std::string_view bytes, Asks* asks) {
+    Result<Message> message = Message::parse(bytes);
     if (!message.ok()) return false;
     if (message->has("ask")) {
-      answer(id, *message);
+      asks->add(std::move(*message));
     } else if (const auto buffer = message->number("follow")) {
       roster_.follows(id, *buffer < options_.least_buffer_bytes ? 0 : *buffer);
     } else if (const auto ready = message->number("ready")) {

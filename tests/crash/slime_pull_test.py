@@ -287,7 +287,7 @@ def test_time_limit():
             assert server.call("GET", "/health")[0] == 200
         w.check(1, "after the time limit")
         assert server.pull(w, 2)[0] == 200
-    with World(500, "xor") as w, Server("--root", w.dir, "--base", w.base, "--timeout", "8") as server:
+    with World(500, "xor") as w, Server("--root", w.dir, "--base", w.base, "--timeout", "60") as server:
         assert server.pull(w, 1)[0] == 200
         answers = []
         with open(w.local / ".weight_sync/lock") as lock:
@@ -299,7 +299,7 @@ def test_time_limit():
                 time.sleep(0.01)
             begin = time.time()
             assert server.call("GET", "/health")[0] == 200
-            assert time.time() - begin < 4, "waited for those who wait"
+            assert time.time() - begin < 30, "waited for those who wait"
         for thread in threads:
             thread.join()
         assert sorted(answers) == [200] * 24 + [503] * 16, answers

@@ -269,7 +269,7 @@ def test_a_reload_from_disk_changes_nothing(server: SglangServer, trainer: Train
 def test_a_server_that_somebody_paused_stays_paused(server: SglangServer, trainer: Trainer) -> None:
     assert server.call("POST", "/pause_generation", {"mode": "in_place"})[0] == 200
     results: list[dict[str, Any]] = []
-    thread = threading.Thread(target=_stream, args=(server, 4, results))
+    thread = threading.Thread(target=_stream, args=(server, 4, results, threading.Event()))
     thread.start()
     try:
         version = _publish(trainer, server)

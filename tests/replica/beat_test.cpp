@@ -7,7 +7,9 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "chain/names.h"
 #include "chain/retention.h"
+#include "store/directory_store.h"
 #include "store/memory_store.h"
 #include "support/published_model.h"
 #include "test_files.h"
@@ -45,6 +47,23 @@ class HeartbeatWriterTest : public ::testing::Test {
   std::vector<std::string> events;
   int64_t now = 1'800'000'000;
 };
+
+TEST_F(HeartbeatWriterTest, AFolderThatIsGoneIsNotMadeAgain) {
+  const TempFolder folder;
+  const std::filesystem::path path = folder.path() / "store";
+  const auto disk = std::make_shared<DirectoryStore>(path);
+  ASSERT_TRUE(disk->put(kRunName, MemoryBody("{}")).ok());
+  HeartbeatWriter writer(disk, "rollout", "id-a");
+  EXPECT_TRUE(writer.write(fetching(1), now).ok());
+  std::filesystem::rename(path, folder.path() / "away");
+  EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::filesystem::create_directory(path);  // where it was mounted
+  EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
+  EXPECT_TRUE(std::filesystem::is_empty(path));
+  std::filesystem::rename(folder.path() / "away", path);
+  EXPECT_TRUE(writer.write(fetching(2), now).ok());
+}
 
 TEST_F(HeartbeatWriterTest, TwoLiveReplicasOfOneNameKeepBothLeases) {
   HeartbeatWriter a(store, "rollout", "id-a"), b(store, "rollout", "id-b");

@@ -20,7 +20,7 @@ free_port() {
 wait_for() {
   local what=$1
   shift
-  until "$@" >/dev/null 2>&1; do
+  until "$@" >/dev/null 2>&1 && servers_alive; do # another's may answer at the port of one that has ended
     servers_alive || { echo "a server ended before: $what" >&2; return 1; }
     ((SECONDS < deadline_seconds)) || { echo "not within $deadline_seconds s: $what" >&2; return 1; }
     sleep 0.05

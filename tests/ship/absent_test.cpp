@@ -1,7 +1,10 @@
 // Members that say one thing and do another.
+#include <latch>
+
 #include "carrier/hub.h"
 #include "fleet.h"
 #include "ship/messages.h"
+#include "store/forwarding_store.h"
 
 namespace deltawire::testing {
 namespace {
@@ -23,6 +26,7 @@ class AbsentMember {
     stop_ = true;
     thread_.join();
   }
+  void ask_for(const std::string& name) { tell({{"ask", 1}, {"op", "get"}, {"name", name}}); }
   std::atomic<int> groups = 0, commits = 0;  // that it was asked into, and was told of
 
  private:
@@ -62,6 +66,34 @@ TEST(ShipAbsent, WhoSaysThatItEnteredAndDidNotIsAskedTwiceAndNotAgain) {
   }
   while (absent.commits < 5) std::this_thread::yield();
   EXPECT_EQ(absent.groups, 2);
+}
+
+// Gives one object when it is let go.
+class StuckStore final : public ForwardingStore {
+ public:
+  StuckStore() : ForwardingStore(std::make_shared<MemoryStore>("stuck")) {}
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
+    if (name == "stuck") {
+      asked.count_down();
+      let_go.wait();
+    }
+    return ForwardingStore::get(name, max_bytes);
+  }
+  std::latch asked{1}, let_go{1};
+};
+
+TEST(ShipAbsent, WhoseQuestionTakesLongIsInTheGroupAllTheSame) {
+  const auto store = std::make_shared<StuckStore>();
+  ShipOptions how = Trainer::quick();
+  how.timeout_seconds = 3;
+  Trainer trainer(how, {}, store);
+  AbsentMember member(trainer.shipper->address());
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  member.ask_for("stuck");
+  store->asked.wait();
+  trainer.step();
+  EXPECT_GT(member.groups, 0);
+  store->let_go.count_down();
 }
 
 TEST(ShipAbsent, WhoLeavesBetweenTwoVersionsIsNamedInTheNextAndNotAgain) {

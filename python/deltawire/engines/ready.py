@@ -13,7 +13,7 @@ from urllib.request import urlopen
 from deltawire.errors import InvalidArgument, Unavailable
 
 _LOOK_SECONDS = 0.02, 0.25  # between questions, first and at most: servers log each
-_ANSWER_SECONDS = 5.0  # for one answer
+_ANSWER_SECONDS = 1.0, 5.0  # for one answer, least and most: the last question comes at the end of the time
 
 
 def wait_until_served(servers: Sequence[str], version: int | None, timeout: float) -> list[int]:
@@ -25,11 +25,12 @@ def wait_until_served(servers: Sequence[str], version: int | None, timeout: floa
     end = time.monotonic() + timeout
     served: dict[str, int] = {}
     pause, longest = _LOOK_SECONDS
+    least, most = _ANSWER_SECONDS
     while True:
         words = {}
         for server in servers:
             if server not in served:
-                answer = _ask(server, version, max(0.1, min(_ANSWER_SECONDS, end - time.monotonic())))
+                answer = _ask(server, version, min(max(least, end - time.monotonic()), most))
                 if isinstance(answer, int):
                     served[server] = answer
                 else:

@@ -23,6 +23,7 @@ END
 soon 'python3 metrics.py deltawire_version | grep -q 2'
 python3 metrics.py deltawire_head_version deltawire_version deltawire_lag_versions deltawire_repairs_total
 python3 metrics.py deltawire_pulls_total deltawire_failures_total | sed 's/ [0-9]*$/ <n>/'
+soon 'deltawire status store | grep -qE "one +2 +0"' # the heartbeat comes after it
 deltawire status replica | sed -E 's/[0-9a-f]{32}/<run>/'
 deltawire status store | sed -E 's/[0-9a-f]{32}/<run>/'
 
