@@ -13,8 +13,12 @@ import pytest
 
 @contextmanager
 def _soon(seconds: float) -> Iterator[None]:
-    threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    yield
+    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -25,6 +25,11 @@ class Rank:
             self._pipe.send(("told", words))
         return self._pipe.recv()
 
+    def meet(self) -> None:
+        """Until all of them have come here."""
+        self._pipe.send(("came", None))
+        self._pipe.recv()
+
     def carrier(self, backend: str = "gloo") -> Any:
         """A group of all of them."""
         from deltawire.torch.groups import TorchBackend
@@ -48,7 +53,7 @@ def run_ranks(size: int, call: Callable[..., Any], *args: Any) -> list[Any]:
         pipes.append(ours)
         processes.append(process)
     try:
-        results = [_Pending] * size
+        results, num_came = [_Pending] * size, 0
         while _Pending in results:
             for ready in multiprocessing.connection.wait([p for p, r in zip(pipes, results, strict=True) if r is _Pending], 240):
                 rank = pipes.index(ready)
@@ -59,6 +64,10 @@ def run_ranks(size: int, call: Callable[..., Any], *args: Any) -> list[Any]:
                 if kind == "told":
                     for pipe in pipes:
                         pipe.send(words)
+                elif kind == "came":
+                    num_came += 1
+                    for pipe in pipes if num_came % size == 0 else []:
+                        pipe.send(None)
                 elif kind == "raised":
                     raise AssertionError(f"rank {rank}:\n{words}")
                 else:

@@ -91,7 +91,7 @@ def _publish(rank: Rank, transport: str, url: str, environment: dict[str, str], 
                     if name not in ("run", "seconds", "phases", "codec_reason")
                 }
             )
-        rank.told()
+        rank.meet()
     return seen
 
 
@@ -112,7 +112,7 @@ def _pull(rank: Rank, transport: str, url: str, environment: dict[str, str], fol
             state = replica.state
             assert state is not None
             seen.append({name: getattr(pulled, name) for name in names} | {"state": state.state, **dw.Proof(tensors).digests})
-        rank.told()
+        rank.meet()
         del watch
     return seen
 

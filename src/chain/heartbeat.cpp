@@ -81,6 +81,12 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   return heartbeat;
 }
 
+Status check_place_of_heartbeats(Store& store) {
+  const std::string url = store.url();
+  const bool is_folder = url.find("://") == url.npos && !url.starts_with("memory:");
+  return is_folder ? store.stat(kRunName).status() : Status();
+}
+
 Status write_heartbeat(Store& store, const Heartbeat& heartbeat) {
   return write_heartbeat(store, heartbeat_object(heartbeat.name), heartbeat);
 }

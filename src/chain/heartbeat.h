@@ -27,6 +27,9 @@ std::string heartbeat_object(std::string_view name);
 std::string serialise_heartbeat(const Heartbeat& heartbeat);
 Result<Heartbeat> parse_heartbeat(std::string_view json);
 
+// A failure where the store is a folder and its chain is gone, or not mounted: whoever only reads
+// it does not make it again.
+Status check_place_of_heartbeats(Store& store);
 Status write_heartbeat(Store& store, const Heartbeat& heartbeat);
 // The same to an object of another name, for a replica whose name is another's, too.
 Status write_heartbeat(Store& store, const std::string& object, const Heartbeat& heartbeat);

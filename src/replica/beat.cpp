@@ -46,8 +46,7 @@ HeartbeatWriter::HeartbeatWriter(std::shared_ptr<Store> store, std::string name,
       object_beside_(heartbeat_object(name_ + "#" + session_)) {}
 
 Status HeartbeatWriter::write(Heartbeat beat, int64_t now) {
-  // Whoever only reads a folder does not make it again where it is gone, or is not mounted.
-  if (!store_->local_folder().empty()) DW_RETURN_IF_ERROR(store_->stat(kRunName).status());
+  DW_RETURN_IF_ERROR(check_place_of_heartbeats(*store_));
   beat.name = name_;
   beat.id = id_;
   beat.session = session_;

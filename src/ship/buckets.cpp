@@ -20,28 +20,31 @@ void make_room(std::vector<uint8_t>* bytes, uint64_t more, uint64_t limit) {
 
 }  // namespace
 
-Status BucketQueue::add(const std::string& name, const Body& body) {
+Status BucketQueue::add(const ShipAttempt& of, const std::string& name, const Body& body) {
   return guard_memory("shipping", [&]() -> Status {
     std::vector<uint8_t> copy;
     for (uint64_t at = 0; at < body.size() || at == 0; at += copy.size()) {
       copy.resize(size_t(std::min(kBucketCopyBytes, body.size() - at)));
       DW_RETURN_IF_ERROR(body.read(at, copy));
-      DW_RETURN_IF_ERROR(append(name, body.size(), at, copy));
+      DW_RETURN_IF_ERROR(append(of, name, body.size(), at, copy));
       if (copy.empty()) break;
     }
     return {};
   });
 }
 
-Status BucketQueue::append(const std::string& name, uint64_t object_bytes, uint64_t offset,
-                           std::span<const uint8_t> bytes) {
+Status BucketQueue::append(const ShipAttempt& of, const std::string& name, uint64_t object_bytes,
+                           uint64_t offset, std::span<const uint8_t> bytes) {
   std::unique_lock lock(mutex_);
   do {
     // Nothing of the next version rides before the word that this one is committed.
     changed_.wait(lock, [&] {
-      return closed_ || (filling_.commits.empty() && filling_.bytes.size() < limit_bytes_);
+      return closed_ || filling_.empty() ||
+             (filling_.commits.empty() && filling_.of == of &&
+              filling_.bytes.size() < limit_bytes_);
     });
     if (closed_) return {};
+    filling_.of = of;
     const uint64_t count = std::min<uint64_t>(bytes.size(), limit_bytes_ - filling_.bytes.size());
     make_room(&filling_.bytes, count, limit_bytes_);
     filling_.bytes.insert(filling_.bytes.end(), bytes.begin(), bytes.begin() + ptrdiff_t(count));

@@ -20,6 +20,13 @@ struct BucketPiece {
   uint64_t offset = 0, length = 0;
 };
 
+// A publish of a version, as far as is known. One that is given up is followed by another, often of
+// the same version.
+struct ShipAttempt {
+  uint64_t version = 0, number = 0;
+  bool operator==(const ShipAttempt&) const = default;
+};
+
 // A version that is committed: said behind the bytes that were gathered before it.
 struct CommitWord {
   std::string run;
@@ -28,6 +35,7 @@ struct CommitWord {
 };
 
 struct Bucket {
+  ShipAttempt of;  // all pieces
   std::vector<uint8_t> bytes;
   std::vector<BucketPiece> pieces;
   std::vector<CommitWord> commits;
@@ -42,7 +50,7 @@ class BucketQueue {
   explicit BucketQueue(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   // Copies the object. Does nothing once the queue is closed.
-  Status add(const std::string& name, const Body& body);
+  Status add(const ShipAttempt& of, const std::string& name, const Body& body);
   void commit(CommitWord word);
 
   // The next bucket into `out`, whose memory is used again; false: closed, and nothing is left.
@@ -55,8 +63,8 @@ class BucketQueue {
   bool wait_idle(double timeout_seconds);
 
  private:
-  Status append(const std::string& name, uint64_t object_bytes, uint64_t offset,
-                std::span<const uint8_t> bytes);
+  Status append(const ShipAttempt& of, const std::string& name, uint64_t object_bytes,
+                uint64_t offset, std::span<const uint8_t> bytes);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chain/heartbeat.h"
 #include "chain/names.h"
 
 namespace deltawire {
@@ -46,6 +47,7 @@ bool ReceivingStore::was_read_behind(std::string_view name) {
 Status ReceivingStore::put(std::string_view name, const Body& body) {
   Status status = remote_.put(name, body);
   if (status.code() != Code::kUnavailable || !behind_) return status;
+  DW_RETURN_IF_ERROR(check_place_of_heartbeats(*behind_));  // nothing else is put
   return behind_->put(name, body);
 }
 

@@ -86,7 +86,7 @@ void Roster::beats(uint64_t id, const Heartbeat& beat) {
   if (replica == nullptr) return;
   if (!beat.name.empty()) replica->name = beat.name;
   for (auto at = replicas_.begin(); at != replicas_.end();) {
-    const bool earlier = !at->second.present && at->second.name == replica->name;
+    const bool earlier = at->first != id && !at->second.present && at->second.name == replica->name;
     at = earlier ? replicas_.erase(at) : std::next(at);
   }
   if (replica->held != beat.version) replica->applied_at = roster_now();
@@ -216,18 +216,13 @@ void Roster::set_group(const Ids& ids) {
   }
 }
 
-void Roster::begin_version(uint64_t version) {
+void Roster::begin_version() {
   const std::lock_guard lock(mutex_);
   notes_.clear();
   for (auto& [id, replica] : replicas_) {
     replica.bytes = 0;
-    if (replica.present) {
-      replica.error.clear();
-    } else if (begun_ && *begun_ < version && (!replica.held || *replica.held < *begun_)) {
-      replica.left_is_told = true;
-    }
+    if (replica.present) replica.error.clear();
   }
-  begun_ = version;
 }
 
 void Roster::commit_version() {
@@ -255,7 +250,7 @@ std::vector<Shipped> Roster::shipped(std::optional<uint64_t> version) const {
   const std::lock_guard lock(mutex_);
   std::vector<Shipped> all;
   for (const auto& [id, replica] : replicas_) {
-    if (!replica.follows || (!replica.present && replica.left_is_told)) continue;
+    if (!replica.follows || (replica.told_in && version && *replica.told_in < *version)) continue;
     Shipped one{replica.name, replica.info.from, replica.rank, replica.held, replica.bytes, 0,
                 replica.error};
     const bool holds = version && replica.held && *replica.held >= *version;
@@ -266,6 +261,7 @@ std::vector<Shipped> Roster::shipped(std::optional<uint64_t> version) const {
       one.error = replica.held ? "is at version " + std::to_string(*replica.held)
                                : "has not said which version it holds";
     }
+    if (!holds && !replica.present && version) replica.told_in = version;
     all.push_back(std::move(one));
   }
   return all;

@@ -50,13 +50,13 @@ class Roster {
   // Did not manage to be in a group; the second time it is not asked again.
   void strike(uint64_t id);
 
-  void set_group(const Ids& ids);        // ranks 1, 2, ... of the carrier
-  void begin_version(uint64_t version);  // and again, where it is published again
+  void set_group(const Ids& ids);  // ranks 1, 2, ... of the carrier
+  void begin_version();
   void commit_version();
   // Until every replica holds it, has failed, or the time is over; those that are silent then are
   // said to be late.
   void wait_applied(uint64_t version, double timeout_seconds);
-  // By replica. One that left is named until a version has said that it did not come to it.
+  // By replica. One that left is in the reports of one version that it does not hold.
   std::vector<Shipped> shipped(std::optional<uint64_t> version) const;
   double last_applied() const;  // by the steady clock; 0: nobody did
   // The versions that replicas hold, present ones and those that left within the hour.
@@ -74,7 +74,7 @@ class Roster {
     uint64_t bytes = 0;
     double applied_at = 0;  // when it said that it holds `held`
     double left_at = 0;
-    bool left_is_told = false;
+    mutable std::optional<uint64_t> told_in = {};  // the version whose report said that it left
     uint64_t round = 0;
     std::string round_error = {};
     unsigned strikes = 0;
@@ -89,7 +89,6 @@ class Roster {
   uint64_t round_ = 0;
   double committed_at_ = 0;
   std::vector<std::string> notes_;
-  std::optional<uint64_t> begun_ = {};
 };
 
 }  // namespace deltawire

@@ -60,16 +60,15 @@ void Sender::stop() {
   if (carrier_) carrier_->abort();
 }
 
-bool Sender::begin_version(uint64_t version, std::string_view attempt) {
-  if (version_ == version && attempt_ == attempt) return false;
-  version_ = version;
-  attempt_ = attempt;
+bool Sender::begin_version(const ShipAttempt& attempt) {
+  if (begun_ == attempt) return false;
+  begun_ = attempt;
   {
     const std::lock_guard lock(sent_mutex_);
     sent_.bytes = 0;
     sent_.begin.reset();
   }
-  roster_.begin_version(version);
+  roster_.begin_version();
   return true;
 }
 
@@ -189,8 +188,7 @@ void Sender::lose_group(const Status& status) {
 }
 
 void Sender::send(Bucket& bucket) {
-  const auto folder = attempt_folder(bucket.pieces.front().name);
-  if (folder && begin_version(folder->version, folder->folder)) ensure_group(roster_.pushed());
+  if (begin_version(bucket.of)) ensure_group(roster_.pushed());
   if (!carrier_) return;
   // The bucket was filled before the group was known: some may take less at once.
   const uint64_t limit = std::min(options_.buffer_bytes, roster_.least_buffer(group_));
@@ -244,7 +242,7 @@ bool Sender::send_slice(const Slice& slice) {
 }
 
 void Sender::tell_commit(const CommitWord& word) {
-  if (version_ != word.version) (void)begin_version(word.version, {});
+  if (!begun_ || begun_->version != word.version) (void)begin_version({word.version});
   auto parts = nlohmann::json::array();
   for (const PartRef& part : word.parts) {
     parts.push_back({part.name, part.size_bytes, part.sha256.hex()});

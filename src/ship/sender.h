@@ -41,9 +41,7 @@ class Sender {
     std::span<uint8_t> bytes;
     std::vector<BucketPiece> pieces;
   };
-  // False: this attempt to publish it has begun before. One that was not committed is followed by
-  // another of the same number.
-  bool begin_version(uint64_t version, std::string_view attempt);
+  bool begin_version(const ShipAttempt& attempt);  // false: it has begun before
   void send(Bucket& bucket);
   bool send_slice(const Slice& slice);
   void tell_commit(const CommitWord& word);
@@ -67,8 +65,7 @@ class Sender {
   std::unique_ptr<Carrier> carrier_;
   std::atomic<bool> stopping_{false};
   Roster::Ids group_;
-  std::optional<uint64_t> version_;
-  std::string attempt_;
+  std::optional<ShipAttempt> begun_;
   uint64_t bucket_number_ = 0;
 
   mutable std::mutex sent_mutex_;

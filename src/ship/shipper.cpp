@@ -157,23 +157,28 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
   }
 
   void serve(const MemberInfo& member) {
-    Asks asks([this, id = member.id](const Message& ask) {
-      if (!stopping_) answer(id, ask);
+    std::atomic<bool> gone{false};
+    Asks asks([this, &gone, id = member.id](const Message& ask) {
+      // Of one that is gone only what it says of itself matters.
+      const bool matters = !gone || ask.text("op") == "put" || ask.text("op") == "remove";
+      if (!stopping_ && matters) answer(id, ask);
     });
     while (!stopping_) {
       Result<std::string> heard = hub_->hear(member.id, kListenSeconds);
       if (heard.ok()) {
         if (take(member.id, *heard, &asks)) continue;
         hub_->dismiss(member.id, "sent what is no message");
+        gone = true;
+        asks.finish();
         roster_.left(member.id, "sent what is no message");
         break;
       }
       if (is_present(member.id)) continue;
-      asks.finish();  // its last heartbeat may be among them
+      gone = true;
+      asks.finish();
       roster_.left(member.id, heard.status().message());
       break;
     }
-    asks.finish();
     const std::lock_guard lock(mutex_);
     ended_.push_back(member.id);
   }

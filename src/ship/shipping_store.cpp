@@ -42,18 +42,21 @@ void ShippingStore::close() {
 void ShippingStore::send(std::string_view name, const Body& body) {
   const std::optional<AttemptFolder> folder = attempt_folder(name);
   if (!folder) return;
+  ShipAttempt attempt{folder->version};
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || (head_ && folder->version <= *head_)) return;
     if (begun_ != folder->version) {
       begun_ = folder->version;
+      ++num_attempts_;
       sent_.clear();
       watcher_.first_part(folder->version);
     }
+    attempt.number = num_attempts_;
   }
   if (!watcher_.anybody()) return;
   // Not sent is not lost: replicas can read it.
-  const Status status = queue_->add(std::string(name), body);
+  const Status status = queue_->add(attempt, std::string(name), body);
   if (!status.ok()) {
     log_event(LogLevel::kWarning, "ship.not_sent", {{"object", name}, {"error", status}});
     return;
@@ -76,8 +79,21 @@ Status ShippingStore::put_if_absent(std::string_view name, const Body& body) {
   if (!version) return status;
   // An answer may be lost, and the version be there: the publisher looks too, and goes on then.
   const Result<bool> there = status.ok() ? Result<bool>(true) : holds_body(inner(), name, body);
-  if (there.ok() && *there) commit(*version, body);
+  if (there.ok() && *there) {
+    commit(*version, body);
+  } else {
+    const std::lock_guard lock(mutex_);
+    begun_.reset();
+  }
   return status;
+}
+
+Status ShippingStore::remove(std::string_view name) {
+  if (!name.starts_with(kPendingPrefix)) {
+    const std::lock_guard lock(mutex_);
+    if (sent_.contains(name)) begun_.reset();
+  }
+  return inner().remove(name);
 }
 
 void ShippingStore::commit(uint64_t version, const Body& manifest) {

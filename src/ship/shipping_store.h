@@ -27,6 +27,8 @@ class ShippingStore final : public ForwardingStore {
 
   Status put(std::string_view name, const Body& body) override;
   Status put_if_absent(std::string_view name, const Body& body) override;
+  // Whoever takes back what was sent gives up that publish, as one whose manifest is refused.
+  Status remove(std::string_view name) override;
 
   // Nothing is sent any more; what is put goes to the store inside alone.
   void close();
@@ -40,7 +42,8 @@ class ShippingStore final : public ForwardingStore {
   std::mutex mutex_;
   bool closed_ = false;
   std::optional<uint64_t> head_;
-  std::optional<uint64_t> begun_;            // the version whose parts came last
+  std::optional<uint64_t> begun_;            // the version whose parts came last, if not given up
+  uint64_t num_attempts_ = 0;                // so far
   std::set<std::string, std::less<>> sent_;  // of it
 };
 

@@ -52,6 +52,7 @@ TEST(Http, EndsWhenNobodyAnswers) {
   EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kUnavailable, "POST /x",
                          "no answer in 0.5 s"));
   while (num_calls(server) < 2) std::this_thread::yield();  // it notes them on its own threads
+  EXPECT_EQ(num_calls(server), 2U);
 }
 
 // The server has the request, and would never answer.

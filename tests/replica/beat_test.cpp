@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "chain/names.h"
 #include "chain/retention.h"
-#include "store/directory_store.h"
 #include "store/memory_store.h"
 #include "support/published_model.h"
 #include "test_files.h"
@@ -49,20 +48,24 @@ class HeartbeatWriterTest : public ::testing::Test {
 };
 
 TEST_F(HeartbeatWriterTest, AFolderThatIsGoneIsNotMadeAgain) {
-  const TempFolder folder;
-  const std::filesystem::path path = folder.path() / "store";
-  const auto disk = std::make_shared<DirectoryStore>(path);
-  ASSERT_TRUE(disk->put(kRunName, MemoryBody("{}")).ok());
-  HeartbeatWriter writer(disk, "rollout", "id-a");
-  EXPECT_TRUE(writer.write(fetching(1), now).ok());
-  std::filesystem::rename(path, folder.path() / "away");
-  EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
-  EXPECT_FALSE(std::filesystem::exists(path));
-  std::filesystem::create_directory(path);  // where it was mounted
-  EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
-  EXPECT_TRUE(std::filesystem::is_empty(path));
-  std::filesystem::rename(folder.path() / "away", path);
-  EXPECT_TRUE(writer.write(fetching(2), now).ok());
+  for (const double rate : {0.0, 1e9}) {
+    const TempFolder folder;
+    const std::filesystem::path path = folder.path() / "store";
+    StoreOptions options;
+    options.max_bytes_per_second = rate;
+    const std::shared_ptr<Store> disk = open_store(path.string(), options).value();
+    ASSERT_TRUE(disk->put(kRunName, MemoryBody("{}")).ok());
+    HeartbeatWriter writer(disk, "rollout", "id-a");
+    EXPECT_TRUE(writer.write(fetching(1), now).ok());
+    std::filesystem::rename(path, folder.path() / "away");
+    EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
+    EXPECT_FALSE(std::filesystem::exists(path));
+    std::filesystem::create_directory(path);  // where it was mounted
+    EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
+    EXPECT_TRUE(std::filesystem::is_empty(path));
+    std::filesystem::rename(folder.path() / "away", path);
+    EXPECT_TRUE(writer.write(fetching(2), now).ok());
+  }
 }
 
 TEST_F(HeartbeatWriterTest, TwoLiveReplicasOfOneNameKeepBothLeases) {

@@ -2,6 +2,7 @@
 #include <latch>
 
 #include "carrier/hub.h"
+#include "chain/heartbeat.h"
 #include "fleet.h"
 #include "ship/messages.h"
 #include "store/forwarding_store.h"
@@ -27,11 +28,16 @@ class AbsentMember {
     thread_.join();
   }
   void ask_for(const std::string& name) { tell({{"ask", 1}, {"op", "get"}, {"name", name}}); }
+  void put(const std::string& name, const std::string& text) {
+    tell({{"ask", 2}, {"op", "put"}, {"name", name}}, text);
+  }
+  void say_nonsense() { EXPECT_TRUE(member_->tell("nonsense", kPatience).ok()); }
   std::atomic<int> groups = 0, commits = 0;  // that it was asked into, and was told of
 
  private:
-  void tell(nlohmann::json words) {
-    EXPECT_TRUE(member_->tell(Message(std::move(words)).serialise(), kPatience).ok());
+  void tell(nlohmann::json words, std::string body = {}) {
+    const Message message(std::move(words), std::move(body));
+    EXPECT_TRUE(member_->tell(message.serialise(), kPatience).ok());
   }
   void run() {
     while (!stop_) {
@@ -96,6 +102,28 @@ TEST(ShipAbsent, WhoseQuestionTakesLongIsInTheGroupAllTheSame) {
   store->let_go.count_down();
 }
 
+// Its heartbeat is still on its way to the store when it has left.
+TEST(ShipAbsent, AHeartbeatOfOneThatHasLeftDoesNoHarm) {
+  const auto store = std::make_shared<StuckStore>();
+  Trainer trainer(Trainer::quick(), {}, store);
+  {
+    AbsentMember member(trainer.shipper->address());
+    ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+    member.ask_for("stuck");
+    store->asked.wait();
+    Heartbeat beat;
+    beat.name = "absent";
+    member.put(heartbeat_object(beat.name), serialise_heartbeat(beat));
+    member.say_nonsense();
+  }
+  store->let_go.count_down();
+  while (trainer.shipper->wait_for(1, 0).ok()) std::this_thread::yield();
+  const ShipReport report = trainer.step();
+  ASSERT_EQ(report.replicas.size(), 1U);
+  EXPECT_EQ(report.replicas[0].name, "absent");
+  EXPECT_FALSE(report.replicas[0].error.empty());
+}
+
 TEST(ShipAbsent, WhoLeavesBetweenTwoVersionsIsNamedInTheNextAndNotAgain) {
   Trainer trainer;
   FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
@@ -113,6 +141,19 @@ TEST(ShipAbsent, WhoLeavesBetweenTwoVersionsIsNamedInTheNextAndNotAgain) {
   const ShipReport after = trainer.step();
   EXPECT_TRUE(after.warnings.empty()) << after.warnings[0];
   EXPECT_EQ(after.replicas.size(), 1U);
+}
+
+TEST(ShipAbsent, WhoLeavesWithoutAWordIsNamedOnce) {
+  Trainer trainer;
+  EXPECT_TRUE(trainer.step().warnings.empty());
+  {
+    AbsentMember member(trainer.shipper->address());  // says nothing of what it holds
+    ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  }
+  while (trainer.shipper->wait_for(1, 0).ok()) std::this_thread::yield();
+  EXPECT_EQ(trainer.step().warnings.size(), 1U);
+  EXPECT_EQ(trainer.shipper->report().warnings.size(), 1U);  // the same version
+  EXPECT_TRUE(trainer.step().warnings.empty());
 }
 
 TEST(ShipAbsent, WhoTakesLittleAtOnceIsToldAndReads) {

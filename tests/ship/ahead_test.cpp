@@ -1,4 +1,6 @@
 // What is decoded before a version is committed: nothing of it is seen, and nothing wrong is used.
+#include <fstream>
+
 #include "chain/names.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
@@ -214,6 +216,23 @@ TEST(ShipAgain, ANumberThatWasNotCommittedIsShippedAnew) {
   }
   ASSERT_TRUE(second.wait_for_version(1)) << second.error();
   EXPECT_TRUE(second.memory.is(trainer.model));
+}
+
+// They are put first, in a folder of their own.
+TEST(ShipAgain, FilesBesideTheWeightsAreOfTheSamePublish) {
+  const TempFolder folder;
+  const std::filesystem::path file = folder.path() / "config.json";
+  std::ofstream(file) << std::string(12'345, 'x');
+  Trainer trainer;
+  FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  ASSERT_TRUE(trainer.publisher->publish(trainer.model.views(), {{file}}).ok());
+  const ShipReport report = trainer.shipper->settle();
+  EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
+  const auto version = Chain::open(trainer.inner)->version(0);
+  EXPECT_EQ(report.bytes, version->manifest.part_bytes() + 12'345);
+  ASSERT_EQ(report.replicas.size(), 1U);
+  EXPECT_GE(report.replicas[0].bytes, report.bytes);
 }
 
 }  // namespace

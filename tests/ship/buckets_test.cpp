@@ -20,7 +20,7 @@ TEST(Buckets, ObjectsComeOutWholeWhateverTheSizeOfABucket) {
     std::vector<std::thread> threads;
     for (const auto& [name, text] : sent) {
       threads.emplace_back([&queue, n = name, t = text] {
-        EXPECT_TRUE(queue.add(n, MemoryBody(std::string_view(t))).ok());
+        EXPECT_TRUE(queue.add({}, n, MemoryBody(std::string_view(t))).ok());
       });
     }
     std::thread closer([&] {
@@ -55,7 +55,7 @@ TEST(Buckets, ObjectsComeOutWholeWhateverTheSizeOfABucket) {
 TEST(Buckets, ClosedOnesLetEverybodyGo) {
   BucketQueue queue(4);
   std::thread adder(
-      [&] { EXPECT_TRUE(queue.add("o", MemoryBody(std::string_view("too much"))).ok()); });
+      [&] { EXPECT_TRUE(queue.add({}, "o", MemoryBody(std::string_view("too much"))).ok()); });
   queue.close();
   adder.join();
   EXPECT_TRUE(queue.wait_idle(0));

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 from deltawire.errors import InvalidArgument, Unavailable
 
 _LOOK_SECONDS = 0.02, 0.25  # between questions, first and at most: servers log each
-_ANSWER_SECONDS = 1.0, 5.0  # for one answer, least and most: the last question comes at the end of the time
+_ANSWER_SECONDS = 1.0, 5.0  # of all servers together, when the time is over, and of one, at most
 
 
 def wait_until_served(servers: Sequence[str], version: int | None, timeout: float) -> list[int]:
@@ -30,7 +30,7 @@ def wait_until_served(servers: Sequence[str], version: int | None, timeout: floa
         words = {}
         for server in servers:
             if server not in served:
-                answer = _ask(server, version, min(max(least, end - time.monotonic()), most))
+                answer = _ask(server, version, min(max(least / len(servers), end - time.monotonic()), most))
                 if isinstance(answer, int):
                     served[server] = answer
                 else:

@@ -41,10 +41,9 @@ class Arrivals {
 
   // After a failure `at_fault` has those who did not come in time, or the one that left again.
   Status wait(const Deadline& deadline, std::vector<unsigned>* at_fault) {
-    while (!missing().empty()) {
+    while (*at_fault = missing(), !at_fault->empty()) {
       if (stop_requested()) return cancelled("tcp: stopped");
       if (deadline.over()) {
-        *at_fault = missing();
         return unavailable("tcp: " + names_of(*at_fault) + " did not come in time");
       }
       std::vector<pollfd> polled;

@@ -1,7 +1,7 @@
 # A replica that keeps up by itself, what it says, and how it ends.
 export XDG_CACHE_HOME=$PWD/cache
 deltawire simulate --params 200k --steps 4 --seed 7 -o sim -q
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 at() { deltawire status replica --json 2>/dev/null | grep -q "\"version\":$1,"; }
 
 # Started before there is anything: it waits.

@@ -3,7 +3,7 @@ export XDG_CACHE_HOME=$PWD/cache
 deltawire simulate --params 10k --steps 2 --seed 7 -o sim -q
 deltawire publish sim/v0.safetensors store -q
 ended() { ! grep -qs "^State:.[^Z]" /proc/$1/status; }
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 
 # A hook: its whole process group is ended, and nothing is committed.
 deltawire publish sim/v1.safetensors store -q --hook-before-commit 'sleep 600 & echo $! >child; wait' 2>said & publisher=$!

@@ -3,7 +3,7 @@ export XDG_CACHE_HOME=$PWD/cache
 deltawire simulate --params 200k --steps 6 --seed 7 -o sim -q
 for i in 0 1 2 3; do deltawire publish sim/v$i.safetensors source -q; done
 deltawire anchor source 2 -q
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 same() { for kind in run.json manifests parts full schemas hops; do diff -r $1/$kind $2/$kind; done; }
 
 # It begins at the newest anchor, or at the oldest version.

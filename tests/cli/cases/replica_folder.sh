@@ -2,7 +2,7 @@
 export XDG_CACHE_HOME=$PWD/cache
 names='s/[0-9a-f]{32}/<hex>/g; s/, [0-9]+ s ago//; s/^[0-9:]{8} //'
 pull() { deltawire pull store "$@" --no-heartbeat --log-level off 2>&1 | sed -E "$names" | grep -vE '^(fetched|patched|time)'; }
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 edit() { printf '\1' | dd of=$1 bs=1 seek=5000 conv=notrunc status=none; }
 deltawire simulate --params 30k --steps 3 --seed 7 -o sim -q
 for i in 0 1; do deltawire publish sim/v$i.safetensors store -q; done

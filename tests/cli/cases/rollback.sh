@@ -2,7 +2,7 @@
 export XDG_CACHE_HOME=$PWD/cache
 names='s/[0-9a-f]{64}/<sha>/g; s/[0-9a-f]{32}/<run>/g; s/^[0-9:]{8} //'
 pull() { deltawire pull "$@" --no-heartbeat --log-level off 2>&1 | sed -E "$names"; }
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 deltawire simulate --params 30k --steps 6 --seed 7 -o sim -q
 deltawire keygen -o trainer -q
 for i in 0 1 2 3 4 5; do deltawire publish sim/v$i.safetensors store --sign-key trainer -q; done

@@ -1,7 +1,7 @@
 # Versions straight from a publisher to replicas.
 export XDG_CACHE_HOME=$PWD/cache
 deltawire simulate --params 200k --steps 3 --seed 7 -o sim -q
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 here() { sed -E "s/:$port\b/:PORT/g; s/[0-9a-f]{32}/<run>/g"; }
 echo "between us" > secret

@@ -1,7 +1,7 @@
 # For trainers that just save: every checkpoint that is complete, in the order they were written.
 export XDG_CACHE_HOME=$PWD/cache
 deltawire simulate --params 200k --steps 4 --seed 7 -o sim -q
-soon() { for _ in {1..300}; do eval "$1" && return; sleep 0.1; done; echo "never: $1"; return 1; }
+soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 deltawire publish --watch saves store
 mkdir saves
 deltawire publish --watch saves store --once --settle 0 && ls
