@@ -82,7 +82,8 @@ class Server:
 
     def metrics(self) -> dict[str, float]:
         lines = self.http.get("/deltawire/metrics").text.splitlines()
-        return {line.split()[0].partition("{")[0][len("deltawire_engine_") :]: float(line.split()[-1]) for line in lines if line[0] != "#"}
+        pairs = (line.removeprefix("deltawire_engine_").rsplit(maxsplit=1) for line in lines if not line.startswith("#"))
+        return {name.partition("{")[0]: float(value) for name, value in pairs}
 
     def close(self) -> None:
         for member in self.members:
@@ -135,7 +136,7 @@ def test_a_run_that_replaced_another_is_not_served(world, tmp_path):
         return world.server.ready(version=1)[0] == 503
 
     wait_until(is_not_ready)
-    status, words = world.server.ready(version=1)
+    _, words = world.server.ready(version=1)
     assert (words["run"], words["version"]) == (held.run, 4)
     there = dw.Chain(world.chain.store).run
     assert f"holds run {there[:8]} now" in words["error"] or there in words["error"]
@@ -495,7 +496,8 @@ def test_routes_ask_for_the_engines_key(world):
 def test_callers_name_only_stores_and_folders_that_the_operator_allows(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "link").symlink_to(tmp_path / "home")
-    allowed = Allowed.of({"allow_stores": ["s3://bucket/runs", str(tmp_path / "stores")], "allow_locals": str(tmp_path / "models")})
+    stores = ["s3://bucket/runs", str(tmp_path / "stores")]
+    allowed = Allowed.of({"allow_stores": stores, "allow_locals": str(tmp_path / "models")})
     good = {"store": "s3://bucket/runs/7", "local": str(tmp_path / "models" / "a")}
     allowed.check(Settings.of(good))
     allowed.check(Settings.of(good | {"store": str(tmp_path / "stores" / "b")}))

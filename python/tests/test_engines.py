@@ -407,7 +407,9 @@ def test_a_map_is_checked(chain):
 
     def mapped(**other):
         window = {"extent": [32], "first": 0, "strides": [1], "array": 0, "array_first": 0, "array_strides": [1]} | other
-        return _core.map_feed(chain.local, identity(chain, 0), identity(chain, 1), [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1)
+        return _core.map_feed(
+            chain.local, identity(chain, 0), identity(chain, 1), [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1
+        )
 
     (((offsets, values),), names) = mapped()
     assert name in names

@@ -148,10 +148,11 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
     assert chain.replicas == []
     replica = dw.TensorReplica(place, {"w": np.zeros(100_000, np.uint8)}, name="engine-1")
     replica.pull()
-    while not (found := [one for one in chain.replicas if one.version is not None]):
+    while not (found := [one for one in chain.replicas if one.held is not None]):
         time.sleep(0.01)  # heartbeats are written in the background
     [seen] = found
-    assert (seen.name, seen.version, seen.serving, seen.error) == ("engine-1", 1, None, "")
+    assert (seen.name, seen.held, seen.serving, seen.error) == ("engine-1", chain[1].identity, None, "")
+    assert seen.interval_seconds > 0
     dw_store = place if isinstance(place, dw.Store) else dw.open_store(place)
     dw_store.put("replicas/broken.json", b"{")
     assert [bool(one.error) for one in chain.replicas] == [True, False]

@@ -48,8 +48,8 @@ class Copies:
         """Some are made by the first requests. What was known before is not compared again: weights may have changed since."""
         sources = {name: tensor for name, tensor in self._own_tensors() if has_memory(tensor)}
         by_size: dict[int, list[_Name]] = {}
-        for name, tensor in sources.items():
-            by_size.setdefault(tensor.numel(), []).append(name)
+        for own, tensor in sources.items():
+            by_size.setdefault(tensor.numel(), []).append(own)
         known, self._known, self._copied, self.unknown = self._known, {}, [], set()
         for name, tensor in self._foreign({address(tensor) for tensor in sources.values()}):
             _, source = known.get(address(tensor), (None, None))
@@ -94,7 +94,7 @@ class Copies:
 
 def _is_copy(copy: torch.Tensor, source: torch.Tensor) -> bool:
     wanted = source.detach().reshape(copy.shape).to(copy.device, copy.dtype)
-    return torch.equal(bits(copy.detach().contiguous()), bits(wanted.contiguous()))
+    return bool(torch.equal(bits(copy.detach().contiguous()), bits(wanted.contiguous())))
 
 
 def _nearest(name: str, others: list[_Name]) -> _Name | None:

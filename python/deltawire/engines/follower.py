@@ -25,8 +25,9 @@ _STAGE_SECONDS = 0.02  # the same while they stage a version
 class Door(Protocol):
     """How the follower speaks with an engine's workers. Answers are one for each worker, of all engines of the server."""
 
-    num_engines: int
-    """Engines that answer requests side by side (data parallel); each has workers of its own."""
+    @property
+    def num_engines(self) -> int:
+        """Engines that answer requests side by side (data parallel); each has workers of its own."""
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
         """`attach`, `stage`, `status`, `update`, `revert` or `prove` on all workers, between two steps."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from deltawire import _core
@@ -86,7 +87,7 @@ def prove(
     whole = own if group.size == 1 else Proof()
     for _, theirs, not_theirs, other in heard:
         unproven |= not_theirs
-        differing |= theirs | _add(whole, lambda text=other: whole._core.merge(Proof.parse(text)._core))
+        differing |= theirs | _add(whole, partial(whole._core.merge, Proof.parse(other)._core))
     digests = whole.digests
     wrong = differing | {name for name, digest in digests.items() if digest != known[name]}
     return Proven(*version, mode, len(digests.keys() | differing), tuple(sorted(wrong)), tuple(sorted(unproven)))

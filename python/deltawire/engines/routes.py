@@ -51,9 +51,7 @@ async def _status(request: Request) -> Any:
 _VERSION = Query(default=None, ge=0)
 
 
-async def _ready(
-    request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None
-) -> Any:
+async def _ready(request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None) -> Any:
     """Whether what is served is that version of that run, or a later one."""
     follower = _follower(request)
     if follower is None:

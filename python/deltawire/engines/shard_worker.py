@@ -140,7 +140,7 @@ class ShardWorker(Worker):
         return self.served if staged is None else staged.version
 
     def _nothing_to_offer(self, wanted: Wanted) -> str:
-        return f"{wanted} has not come from the trainer yet"
+        return f"no version has come from the trainer yet{'' if wanted.version is None else f' that is {wanted}'}"
 
     def _offered(self, wanted: Wanted) -> Identity | None:
         return self.newest if wanted.is_met_by(self.newest) else None

@@ -297,8 +297,8 @@ class Worker:
             if version is not None and not self._has_come(version):
                 return False
             staged = self._staged
-            is_staged = staged is not None and (staged.base, staged.version) == (self.served, goal)
-            if is_staged and not (self._suspect and staged.from_feed):
+            is_trusted = staged is not None and not (self._suspect and staged.from_feed)
+            if is_trusted and staged is not None and (staged.base, staged.version) == (self.served, goal):
                 return False
             self._staged = self._kept = None  # their memory is free before the next one takes some
             self._staged = self._stage(goal)

@@ -88,7 +88,7 @@ def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
         )
     wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
     before = member.served
-    outcome = member.call("update", wanted=Wanted(*wanted[:1]), timeout=min(_MAX_WAIT, member.settings.timeout))
+    outcome = member.call("update", wanted=Wanted(next(iter(wanted), None)), timeout=min(_MAX_WAIT, member.settings.timeout))
     if member.served != before and on_version is not None:
         on_version()
     return outcome
