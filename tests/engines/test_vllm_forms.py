@@ -39,9 +39,14 @@ def fresh_answers(folder: Path, log: Path, tp: int = 1) -> list[dict]:
 def test_the_standard_calls(tmp_path, kind, tied, tp):
     """The server knows no store until a trainer names it; the trainer pauses, updates and resumes."""
     trainer = new_trainer(tmp_path, kind, tied=tied)
-    with VllmServer(trainer.folder, tmp_path / "server.log", deltawire={}, tp=tp) as server:
-        status, answer = server.call("POST", "/init_weight_transfer_engine", {"init_info": {"store": trainer.store}})
-        assert status != 200 and server.call("GET", "/health")[0] == 200, answer
+    allowed = {"allow_stores": [trainer.store], "allow_locals": [str(tmp_path / "local")]}
+    with VllmServer(trainer.folder, tmp_path / "server.log", deltawire=allowed, tp=tp) as server:
+        for bad in ({}, {"local": str(tmp_path / "home" / ".ssh")}, {"local": str(tmp_path / "local"), "store": str(tmp_path)}):
+            init = {"store": trainer.store} | bad
+            status, answer = server.call("POST", "/init_weight_transfer_engine", {"init_info": init})
+            assert status != 200 and server.call("GET", "/health")[0] == 200, answer
+        assert "this server was not started to be told that" in server.tail(20000)
+        assert not (tmp_path / "home").exists()
         init = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1, "timeout": 60}
         server.post("/init_weight_transfer_engine", {"init_info": init})
         server.post("/init_weight_transfer_engine", {"init_info": init})
@@ -59,8 +64,6 @@ def test_the_standard_calls(tmp_path, kind, tied, tp):
         assert status != 200, answer
         assert "version 99 did not come" in server.tail(20000)
         server.call("POST", "/finish_weight_update", {})
-        # The cache may hold prefixes of the versions before: the trainer's pause has kept it.
-        server.call("POST", "/reset_prefix_cache")
         ours = answers(server)
         proven = server.post("/collective_rpc", {"method": "deltawire", "args": ["prove"]})["results"]
         assert len(proven) == tp
