@@ -71,6 +71,27 @@ def test_the_standard_calls(tmp_path, kind, tied, tp):
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log", tp))
 
 
+def test_engines_side_by_side_and_an_api_key(tmp_path):
+    """Data parallel: each engine has weights of its own. The server's key guards what it says of them."""
+    trainer = new_trainer(tmp_path)
+    settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
+    server = VllmServer(tmp_path / "local", tmp_path / "server.log", "--api-key", "sesame", deltawire=settings, dp=2)
+    with server:
+        for method, path in (("GET", "status"), ("GET", "ready"), ("GET", "metrics"), ("POST", "prove"), ("POST", "update")):
+            assert server.call(method, f"/deltawire/{path}")[0] == 401
+        server.headers = {"Authorization": "Bearer sesame"}
+        server.wait_for(0)
+        status = server.wait_for(trainer.step())
+        assert [worker["served"]["version"] for worker in status["workers"]] == [1, 1]
+        assert len({worker["pid"] for worker in status["workers"]}) == 2
+        assert (server.get("/weight_info")["weight_version"], status["updates"]) == ("1", 1)
+        ours = [answers(server) for _ in range(2)]  # of both
+        assert server.post("/deltawire/prove")["wrong"] == []
+    theirs = fresh_answers(trainer.folder, tmp_path / "fresh.log")
+    for each in ours:
+        assert_equal(each, theirs)
+
+
 def test_experts_that_the_engine_repacks(tmp_path):
     """On a CPU vLLM packs the experts of a mixture: they go through its own reload, the others by a scatter."""
     trainer = new_trainer(tmp_path, "moe")

@@ -113,7 +113,9 @@ def test_outputs_say_which_versions_they_are_of(loop, server):
     begun = int(server.get("/weight_info")["weight_version"])
 
     def generated() -> float:
-        return sum(float(number) for number in re.findall(r"^vllm:generation_tokens_total\{.*\} (.*)$", server.get("/metrics"), re.M))
+        return sum(
+            float(number) for number in re.findall(r"^vllm:generation_tokens_total\{.*\} (.*)$", server.get("/metrics"), re.M)
+        )
 
     while True:  # until a request is stopped in the midst of its tokens, however fast they come
         before = generated()
