@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from deltawire.engines.map import bits
 from deltawire.engines.reach import address, found_in, has_memory, objects_of
 
 _OWN = ("_parameters", "_buffers", "_modules")  # of a module
+_CONTAINERS = (dict, list, tuple)
 
 _Name = tuple[int, str]
 """Of a parameter or buffer: the model's number, and the name in it."""
@@ -38,20 +40,30 @@ class Copies:
         self._models = models
         self.reloaded: Collection[str] = ()
         """Modules that go through the engine's own loader, which makes anew what it keeps of them."""
+        self._owners: list[tuple[str, Any]] = []
         self._known: dict[int, tuple[torch.Tensor, _Name | None]] = {}  # by the copy's memory, which is held: what it is of
+        self._own: set[int] = set()  # memory of parameters and buffers
         self._copied: list[Copied] = []
         self.unknown: set[str] = set()
-        """Tensors outside parameters and buffers of which it is not known what they are made of."""
+        """Tensors outside parameters and buffers of which it is not known what they are made of. Caches of keys are left out."""
         self.look()
 
+    def look_again(self) -> None:
+        """While the engine serves: some are made by the first requests."""
+        if any(address(tensor) not in self._known for _, tensor in self._foreign()):
+            self.look()
+
     def look(self) -> None:
-        """Some are made by the first requests. What was known before is not compared again: weights may have changed since."""
+        """What was known before is not compared again: weights may have changed since."""
         sources = {name: tensor for name, tensor in self._own_tensors() if has_memory(tensor)}
+        reloaded = tuple(f"{module}." for module in self.reloaded)
+        self._owners = [(name, owner) for name, owner in objects_of(self._models) if not f"{name}.".startswith(reloaded)]
+        self._own = {address(tensor) for tensor in sources.values()}
         by_size: dict[int, list[_Name]] = {}
         for own, tensor in sources.items():
             by_size.setdefault(tensor.numel(), []).append(own)
         known, self._known, self._copied, self.unknown = self._known, {}, [], set()
-        for name, tensor in self._foreign({address(tensor) for tensor in sources.values()}):
+        for name, tensor in self._foreign():
             _, source = known.get(address(tensor), (None, None))
             if source not in sources:
                 same = [other for other in by_size.get(tensor.numel(), ()) if _is_copy(tensor, sources[other])]
@@ -80,15 +92,14 @@ class Copies:
             for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
                 yield (number, name), tensor
 
-    def _foreign(self, own: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, owner in objects_of(self._models):
-            if any(name == module or name.startswith(f"{module}.") for module in self.reloaded):
-                continue
+    def _foreign(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, owner in self._owners:
             for key, value in list(vars(owner).items()):
-                if key in _OWN or "cache" in key:  # of keys and values: no weights
+                is_tensor = isinstance(value, torch.Tensor)
+                if not (is_tensor or (isinstance(value, _CONTAINERS) and value)) or key in _OWN or "cache" in key:
                     continue
                 for tensor in found_in([value])[1]:
-                    if has_memory(tensor) and tensor.dtype.is_floating_point and address(tensor) not in own:
+                    if has_memory(tensor) and tensor.dtype.is_floating_point and address(tensor) not in self._own:
                         yield f"{name}.{key}" if name else key, tensor
 
 

@@ -319,7 +319,7 @@ class Worker:
         self._check_scales(goal, changed)
         self._digests_of(goal)
         if self._derived is not None:
-            self._derived.look()  # some are made by the first requests
+            self._derived.look_again()
         from_local = bool(reload) and self._reads_local
         tensors = self._read(goal, () if from_local else reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
