@@ -288,6 +288,23 @@ def test_engines_that_serve_different_versions_are_not_ready(tmp_path):
         world.server.close()
 
 
+def test_engines_that_attached_at_different_versions_go_to_one(tmp_path):
+    world = World(tmp_path, engines=2)
+    try:
+        wanted = world.step(1)
+        wait_until(lambda: local_identity(world.chain.local) == wanted)
+        assert world.server.members[1].call("update", wanted=[1])["ok"] == wanted
+        world.server.follower = Follower(world.settings, world.server)  # the API server has come anew
+        world.server.http.app.state.deltawire = world.server.follower
+        world.server.go_on()
+        assert "workers serve different versions" in world.server.ready()[1]["error"]
+        world.server.serve(wanted)
+        wait_until(lambda: world.server.go_on() or world.server.ready(version=1)[0] == 200)
+        assert world.server.labels[-1] == 1
+    finally:
+        world.server.close()
+
+
 # ---- reads of one version
 
 

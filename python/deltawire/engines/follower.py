@@ -105,17 +105,22 @@ class Follower:
             await self._resume()
         elif self.seen.served is None:
             await self._attach()
-        elif "proof" in self.seen.problems or (await self._is_behind() and self._settings.follow):
+        elif self._must_update or (await self._is_behind() and self._settings.follow):
             await self.update()
         elif time.monotonic() - self._checked >= self._settings.interval:
             await self.check()
+
+    @property
+    def _must_update(self) -> bool:
+        """Weights are to be compared, or workers to be brought to one version."""
+        return bool(self.seen.problems.keys() & {"proof", "workers"})
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
         """To what all workers have staged: pause, write, prove, resume. One at a time. Returns what is served then."""
         async with self._busy:
             goal = await self._staged_goal(wanted)
             suspect = self.seen.problems.get("proof")
-            if goal == self.seen.served and not suspect:
+            if goal == self.seen.served and not self._must_update:
                 return goal
             self.seen.state = "updating"
             began = time.perf_counter()
@@ -191,12 +196,14 @@ class Follower:
         return told | named | known | {"held": None if held is None else held._asdict(), "ready": is_ready, "error": error}
 
     async def _attach(self) -> None:
-        served = Identity(*_same(await self._door.call("attach")))
-        await self._door.set_version(served)
-        await self.check()
-        self.seen.state = "serving"
+        answers = await self._door.call("attach")
+        served = Identity(*_first(answers))
         self._serve(served)
-        log.info("deltawire: %s is served, compared with %s", served, self._settings.local)
+        self.seen.state = "serving"
+        await self.check()
+        if "workers" not in self.seen.problems:  # else they go to one version first
+            await self._door.set_version(served)
+            log.info("deltawire: %s is served, compared with %s", served, self._settings.local)
 
     def _serve(self, served: Identity) -> None:
         self.seen.served, self.seen.error, self.seen.updated = served, None, time.time()
@@ -328,12 +335,17 @@ def _without(words: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in words.items() if key not in keys}
 
 
-def _same(answers: list[dict[str, Any]]) -> Any:
-    """The one answer of all workers; the first failure, if there is one."""
+def _first(answers: list[dict[str, Any]]) -> Any:
+    """The answer of the first worker; the first failure, if there is one."""
     for rank, answer in enumerate(answers):
         if "error" in answer:
             raise RuntimeError(f"worker {rank}: {answer['error']}" if len(answers) > 1 else answer["error"])
-    found = [answer["ok"] for answer in answers]
-    if any(other != found[0] for other in found):
-        raise RuntimeError(f"workers answer differently: {', '.join(map(str, found))}")
-    return found[0]
+    return answers[0]["ok"]
+
+
+def _same(answers: list[dict[str, Any]]) -> Any:
+    """The one answer of all workers."""
+    first = _first(answers)
+    if any(answer["ok"] != first for answer in answers):
+        raise RuntimeError(f"workers answer differently: {', '.join(str(answer['ok']) for answer in answers)}")
+    return first
