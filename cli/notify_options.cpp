@@ -75,8 +75,9 @@ nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines) {
 
 void say_engines(const Context& context, const std::vector<EngineOutcome>& engines) {
   for (const EngineOutcome& engine : engines) {
-    const std::string serves = engine.serving ? fmt::format("serves version {}", engine.serving->version)
-                                              : "which version it serves is not known";
+    const std::string serves = engine.serving
+                                   ? fmt::format("serves version {}", engine.serving->version)
+                                   : "which version it serves is not known";
     context.say(fmt::format("engine    {}: {}{}", engine.engine, serves,
                             engine.resumed ? "" : "; it may still be paused"));
     for (const std::string& warning : engine.warnings) context.say("          " + warning);

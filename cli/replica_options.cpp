@@ -75,7 +75,8 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
   }
   outcome.resumed = prepared->recovered;
   const std::optional<ReplicaState>& state = replica->state();
-  const bool behind = !notifier->empty() && state && state->serving != std::optional<Identity>(*state);
+  const bool behind =
+      !notifier->empty() && state && state->serving != std::optional<Identity>(*state);
   if (!prepared->changed && !behind) {
     outcome.report = *prepared;
     return outcome;

@@ -63,7 +63,8 @@ Json show_local(const Context& context, const std::string& place, const ReplicaS
                                       "pull finishes it)",
                                       *state.patching_to)
                         : "",
-      state.serving ? std::to_string(state.serving->version) : "not known", state.run, ago(updated)));
+      state.serving ? std::to_string(state.serving->version) : "not known", state.run,
+      ago(updated)));
   return {{"local", place},
           {"run", state.run},
           {"version", state.version},
@@ -126,8 +127,7 @@ Json show_heartbeat(const Context& context, const std::optional<Identity>& head,
   const std::optional<uint64_t> lag = lag_of(head, beat.held);
   context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", shown_name(beat), name_width,
                           or_dash(version_of(beat.held)), or_dash(lag),
-                          or_dash(version_of(beat.serving)),
-                          ago(beat.seen),
+                          or_dash(version_of(beat.serving)), ago(beat.seen),
                           beat.lease            ? fmt::format(", fetching {}", beat.lease->to)
                           : !beat.error.empty() ? ", failed: " + escape_controls(beat.error)
                                                 : ""));

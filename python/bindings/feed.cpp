@@ -136,8 +136,7 @@ void bind_feed(nb::module_& module) {
   module.def(
       "slowest_feed_worker",
       [](const std::filesystem::path& local, const IdentityTuple& held) {
-        return to_tuple(
-            without_gil([&] { return slowest_feed_worker(local, to_identity(held)); }));
+        return to_tuple(without_gil([&] { return slowest_feed_worker(local, to_identity(held)); }));
       },
       nb::arg("local"), nb::arg("held"));
   nb::class_<Worker>(module, "FeedWorker")

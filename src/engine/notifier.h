@@ -10,13 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "deltawire/manifest.h"
+#include "deltawire/identity.h"
 #include "deltawire/status.h"
 #include "engine/engine.h"
 
 namespace deltawire {
 
-struct Change : Identity {        // what the checkpoint will be
+struct Change : Identity {       // what the checkpoint will be
   std::optional<uint64_t> from;  // what it is now; none: there is no checkpoint yet
   // The patch changes files that engines may have open. False: it makes new ones (copy-on-write).
   bool in_place = true;

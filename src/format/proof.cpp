@@ -53,18 +53,19 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   ThreadPool pool(threads);
   std::vector<Sums> sums(pieces.size());
   DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kShared, &pool, {})
-      .run(
-          [&](size_t i, ThreadPool* inner) -> Status {
-            const HeldPiece& piece = pieces[i];
-            const BoxRows rows(piece.box, piece.dtype, piece.shape);
-            DW_ASSIGN_OR_RETURN(sums[i], sums_of_box(rows, piece.bytes, inner));
-            return {};
-          },
-          [&](size_t i) {
-            const HeldPiece& piece = pieces[i];
-            return add_piece(piece.tensor, piece.dtype, piece.shape,
-                             {normalise_box(piece.box, piece.shape), std::move(sums[i])});
-          }));
+                         .run(
+                             [&](size_t i, ThreadPool* inner) -> Status {
+                               const HeldPiece& piece = pieces[i];
+                               const BoxRows rows(piece.box, piece.dtype, piece.shape);
+                               DW_ASSIGN_OR_RETURN(sums[i], sums_of_box(rows, piece.bytes, inner));
+                               return {};
+                             },
+                             [&](size_t i) {
+                               const HeldPiece& piece = pieces[i];
+                               return add_piece(
+                                   piece.tensor, piece.dtype, piece.shape,
+                                   {normalise_box(piece.box, piece.shape), std::move(sums[i])});
+                             }));
   return check_same();
 }
 

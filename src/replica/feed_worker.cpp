@@ -87,8 +87,8 @@ std::vector<Identity> feed_workers(const fs::path& local) {
 
 std::optional<Identity> slowest_feed_worker(const fs::path& local, const Identity& held) {
   const std::vector<Identity> workers = feed_workers(local);
-  const auto slowest = std::min_element(
-      workers.begin(), workers.end(), [&](const Identity& a, const Identity& b) {
+  const auto slowest =
+      std::min_element(workers.begin(), workers.end(), [&](const Identity& a, const Identity& b) {
         return std::pair(a.run == held.run, a.version) < std::pair(b.run == held.run, b.version);
       });
   if (slowest == workers.end() || slowest->run.empty()) return {};

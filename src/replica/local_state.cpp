@@ -135,11 +135,10 @@ Result<LocalState> parse_local_state(std::string_view text) {
   ReplicaState& replica = state.replica;
   if (!read_identity(json, &replica) || !read_text(json, "state", &replica.state) ||
       !read_optional(json, "patching_to", &replica.patching_to) ||
-      !read_text(json, "updated", &replica.updated) ||
-      !read_serving(json, &replica.serving) || !json.contains("copy_on_write") ||
-      !json.at("copy_on_write").is_boolean() || !json.contains("weights") ||
-      !read_stamps(json.at("weights"), &state.weights) || !json.contains("sides") ||
-      !read_sides(json.at("sides"), &state.sides)) {
+      !read_text(json, "updated", &replica.updated) || !read_serving(json, &replica.serving) ||
+      !json.contains("copy_on_write") || !json.at("copy_on_write").is_boolean() ||
+      !json.contains("weights") || !read_stamps(json.at("weights"), &state.weights) ||
+      !json.contains("sides") || !read_sides(json.at("sides"), &state.sides)) {
     return corruption("not the state of a replica: a field is missing or of another type");
   }
   state.copy_on_write = json.at("copy_on_write").get<bool>();

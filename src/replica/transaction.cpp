@@ -128,7 +128,8 @@ Status ReplicaCore::commit_journal(const Pending& step) {
   if (options.feed) {
     add_to_feed(layout, step.record);
     // More than the model has is read faster from the checkpoint.
-    prune_feed(layout, step.record, {.max_bytes = std::max(step.report.weights_bytes, uint64_t{1} << 20)});
+    prune_feed(layout, step.record,
+               {.max_bytes = std::max(step.report.weights_bytes, uint64_t{1} << 20)});
   }
   if (!state || state->replica.patching_to == step.record.version) return {};
   LocalState patching = *state;

@@ -251,8 +251,9 @@ std::vector<Shipped> Roster::shipped(const std::optional<Identity>& version) con
   std::vector<Shipped> all;
   for (const auto& [id, replica] : replicas_) {
     if (!replica.follows || (replica.told_in && version && replica.told_in != version)) continue;
-    Shipped one{replica.name, replica.info.from, replica.rank, version_of(replica.held), replica.bytes, 0,
-                replica.error};
+    Shipped one{
+        replica.name, replica.info.from, replica.rank, version_of(replica.held), replica.bytes, 0,
+        replica.error};
     const bool holds = version && replica.held && reaches(*replica.held, *version);
     if (holds) one.seconds = std::max(0.0, replica.applied_at - committed_at_);
     if (holds) one.error.clear();  // and may have left since

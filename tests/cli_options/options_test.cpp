@@ -66,8 +66,8 @@ TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
   auto notifier = make_notifier(options);
   ::unsetenv("DELTAWIRE_ENGINE_API_KEY");
   ASSERT_TRUE(notifier.ok());
-  const NotifyOutcome outcome =
-      notifier->around({{"run", 2, ""}, 1, true, Identity{"run", 1, ""}}, [] { return io_error("no patch today"); });
+  const NotifyOutcome outcome = notifier->around({{"run", 2, ""}, 1, true, Identity{"run", 1, ""}},
+                                                 [] { return io_error("no patch today"); });
   EXPECT_EQ(server.requests()[0].headers["Authorization"], "Bearer s3cr3t");
   EXPECT_EQ(to_json(outcome.engines).dump().find("s3cr3t"), std::string::npos);
 }

@@ -147,8 +147,8 @@ TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
   for (const std::optional<Identity>& serving :
        {std::optional(Identity{"run-7", 9, ""}), std::optional<Identity>()}) {
     Patch patch(nullptr);
-    const NotifyOutcome outcome = notifier_of(engine_at("vllm", server))
-                                      .around({kNew, 12, false, serving}, patch.function());
+    const NotifyOutcome outcome =
+        notifier_of(engine_at("vllm", server)).around({kNew, 12, false, serving}, patch.function());
     EXPECT_FALSE(outcome.engines[0].reloaded);
     EXPECT_EQ(outcome.serving(), serving);
   }

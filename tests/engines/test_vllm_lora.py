@@ -147,7 +147,7 @@ def test_it_follows(scene, server):
     assert server.logprobs() == base  # the model is as it was
     assert_served(server, version)
     _, text = server.call("GET", "/deltawire/metrics")
-    assert f"deltawire_engine_weight_version {version}\n" in text
+    assert f'deltawire_engine_weight_version{{run="{status["run"]}"}} {version}\n' in text
 
 
 def test_a_cached_prefix_is_not_another_versions(scene, server):

@@ -99,8 +99,9 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
   a[3] ^= 128;
   const Proof other = proof_of({box});
   EXPECT_TRUE(all.add(same).ok());
-  EXPECT_TRUE(testing::is_failure(all.add(other), Code::kBaseMismatch,
-                                  "copies of the same weights differ: tensor \"w\", box 0,0+24,30"));
+  EXPECT_TRUE(
+      testing::is_failure(all.add(other), Code::kBaseMismatch,
+                          "copies of the same weights differ: tensor \"w\", box 0,0+24,30"));
 }
 
 TEST(Proof, RanksThatHoldNothingAreNoOverlap) {
