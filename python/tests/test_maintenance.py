@@ -81,6 +81,10 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     assert len(chain) == 10
     collected = chain.gc(2, grace_seconds=0)
     assert (collected.num_versions, collected.kept) == (5, ((0, 2), (8, 9)))
+    assert [(kept.why, kept.first, kept.last, kept.anchor) for kept in collected.reasons] == [
+        ("newest", 8, 9, 8),
+        ("pinned", 2, 2, 0),
+    ]
     chain.unpin(2)
     assert chain.gc(2, grace_seconds=0).num_versions == 3
     assert chain.versions == [8, 9]
