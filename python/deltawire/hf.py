@@ -22,18 +22,22 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from transformers import PreTrainedModel, TrainerCallback
-from transformers.utils import logging as transformers_logging
-
 from deltawire.choice import cast_name
-from deltawire.errors import Cancelled, InvalidArgument, IoError, Unavailable, Unsupported
+from deltawire.errors import Cancelled, InvalidArgument, IoError, Unavailable, Unsupported, missing_extra
 from deltawire.explain import check_options
 from deltawire.options import Ranks
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike
 from deltawire.tensors import Named
+
+try:
+    import torch
+    from transformers import PreTrainedModel, TrainerCallback
+    from transformers.utils import logging as transformers_logging
+except ImportError as error:
+    raise missing_extra(error, "hf") from None
+
 from deltawire.torch.shards import is_sharded
 from deltawire.torch.tied import without_ties
 
