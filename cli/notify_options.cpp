@@ -58,7 +58,7 @@ nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines) {
   auto list = nlohmann::ordered_json::array();
   for (const EngineOutcome& engine : engines) {
     nlohmann::ordered_json one = {{"engine", engine.engine}, {"serving", nullptr}};
-    if (engine.serving) one["serving"] = *engine.serving;
+    if (engine.serving) one["serving"] = engine.serving->version;
     one["paused"] = engine.paused;
     one["reloaded"] = engine.reloaded;
     one["resumed"] = engine.resumed;
@@ -75,7 +75,7 @@ nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines) {
 
 void say_engines(const Context& context, const std::vector<EngineOutcome>& engines) {
   for (const EngineOutcome& engine : engines) {
-    const std::string serves = engine.serving ? fmt::format("serves version {}", *engine.serving)
+    const std::string serves = engine.serving ? fmt::format("serves version {}", engine.serving->version)
                                               : "which version it serves is not known";
     context.say(fmt::format("engine    {}: {}{}", engine.engine, serves,
                             engine.resumed ? "" : "; it may still be paused"));

@@ -75,14 +75,13 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
   }
   outcome.resumed = prepared->recovered;
   const std::optional<ReplicaState>& state = replica->state();
-  const bool behind = !notifier->empty() && state && state->serving != state->version;
+  const bool behind = !notifier->empty() && state && state->serving != std::optional<Identity>(*state);
   if (!prepared->changed && !behind) {
     outcome.report = *prepared;
     return outcome;
   }
   Change change;
-  change.run = prepared->run;
-  change.version = prepared->version;
+  static_cast<Identity&>(change) = *prepared;
   if (state) change.from = state->version;
   if (state) change.serving = state->serving;
   change.in_place = prepared->changed && state && !copy_on_write;
@@ -182,7 +181,7 @@ nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
     json["engines"] = to_json(outcome.engines.engines);
     json["pause_seconds"] = outcome.engines.pause_seconds;
     json["serving"] = nullptr;
-    if (const auto serving = outcome.engines.serving()) json["serving"] = *serving;
+    if (const auto serving = outcome.engines.serving()) json["serving"] = serving->version;
   }
   return json;
 }

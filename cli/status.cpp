@@ -44,6 +44,11 @@ Json optional_json(const std::optional<uint64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json identity_json(const std::optional<Identity>& identity) {
+  if (!identity) return nullptr;
+  return {{"run", identity->run}, {"version", identity->version}, {"manifest", identity->manifest}};
+}
+
 std::string or_dash(const std::optional<uint64_t>& value) {
   return value ? std::to_string(*value) : "-";
 }
@@ -58,12 +63,12 @@ Json show_local(const Context& context, const std::string& place, const ReplicaS
                                       "pull finishes it)",
                                       *state.patching_to)
                         : "",
-      state.serving ? std::to_string(*state.serving) : "not known", state.run, ago(updated)));
+      state.serving ? std::to_string(state.serving->version) : "not known", state.run, ago(updated)));
   return {{"local", place},
           {"run", state.run},
           {"version", state.version},
           {"patching_to", optional_json(state.patching_to)},
-          {"serving", optional_json(state.serving)},
+          {"serving", identity_json(state.serving)},
           {"manifest", state.manifest},
           {"state", state.state},
           {"updated", state.updated},
@@ -95,11 +100,11 @@ Json show_unrecorded(const Context& context, const std::string& place) {
   return json;
 }
 
-// How far a replica is behind.
-std::optional<uint64_t> lag_of(const std::optional<uint64_t>& head,
-                               const std::optional<uint64_t>& version) {
-  if (!head || !version) return {};
-  return *head >= *version ? *head - *version : 0;
+// How far a replica is behind; none: it is not on the way to the head.
+std::optional<uint64_t> lag_of(const std::optional<Identity>& head,
+                               const std::optional<Identity>& held) {
+  if (!head || !held || head->run != held->run || head->version < held->version) return {};
+  return head->version - held->version;
 }
 
 // Whoever may write a heartbeat chooses its name.
@@ -110,7 +115,7 @@ std::string shown_name(const Heartbeat& beat) {
   return name;
 }
 
-Json show_heartbeat(const Context& context, const std::optional<uint64_t>& head,
+Json show_heartbeat(const Context& context, const std::optional<Identity>& head,
                     const ListedHeartbeat& listed, size_t name_width) {
   if (!listed.heartbeat.ok()) {
     const std::string why = listed.heartbeat.status().to_string();
@@ -118,17 +123,18 @@ Json show_heartbeat(const Context& context, const std::optional<uint64_t>& head,
     return {{"object", listed.object.name}, {"error", why}};
   }
   const Heartbeat& beat = *listed.heartbeat;
-  const std::optional<uint64_t> lag = lag_of(head, beat.version);
+  const std::optional<uint64_t> lag = lag_of(head, beat.held);
   context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", shown_name(beat), name_width,
-                          or_dash(beat.version), or_dash(lag), or_dash(beat.serving),
+                          or_dash(version_of(beat.held)), or_dash(lag),
+                          or_dash(version_of(beat.serving)),
                           ago(beat.seen),
                           beat.lease            ? fmt::format(", fetching {}", beat.lease->to)
                           : !beat.error.empty() ? ", failed: " + escape_controls(beat.error)
                                                 : ""));
   Json json = {
       {"name", beat.name},         {"host", beat.host},
-      {"pid", beat.pid},           {"version", optional_json(beat.version)},
-      {"lag", optional_json(lag)}, {"serving", optional_json(beat.serving)},
+      {"pid", beat.pid},           {"held", identity_json(beat.held)},
+      {"lag", optional_json(lag)}, {"serving", identity_json(beat.serving)},
       {"seen", beat.seen},         {"age_seconds", std::max<int64_t>(0, unix_now() - beat.seen)}};
   if (beat.lease) json["fetching"] = beat.lease->to;
   if (!beat.error.empty()) json["error"] = beat.error;
@@ -144,8 +150,10 @@ Result<Json> show_store(const Context& context, const std::string& place,
   Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", optional_json(head)}};
   std::string line = fmt::format("{}: head {}, run {}", store->url(),
                                  head ? std::to_string(*head) : "none", chain.run());
+  std::optional<Identity> newest;
   if (head) {
     DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(*head));
+    newest = record.identity();
     json["created"] = record.manifest.created;
     json["publisher"] = record.manifest.publisher;
     line += ", published " + ago(parse_utc(record.manifest.created));
@@ -161,7 +169,7 @@ Result<Json> show_store(const Context& context, const std::string& place,
   }
   Json replicas = Json::array();
   for (const ListedHeartbeat& listed : beats) {
-    replicas.push_back(show_heartbeat(context, head, listed, width));
+    replicas.push_back(show_heartbeat(context, newest, listed, width));
   }
   json["replicas"] = std::move(replicas);
   return json;

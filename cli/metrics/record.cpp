@@ -131,7 +131,7 @@ void record_engines(const NotifyOutcome& outcome, Metrics& to) {
   for (const EngineOutcome& engine : outcome.engines) {
     to.gauge("deltawire_engine_version", "The version that an engine serves; NaN: not known.",
              {{"engine", engine.engine}})
-        .set(or_nan(engine.serving));
+        .set(or_nan(version_of(engine.serving)));
     to.counter("deltawire_engine_reloads_total", "Times an engine was told about a version.",
                {{"engine", engine.engine}, {"result", engine.status.ok() ? "ok" : "failed"}})
         .add();

@@ -145,7 +145,7 @@ nlohmann::ordered_json push_json(const PushOutcome& outcome) {
 void say_push(const Context& context, const PushOutcome& outcome) {
   for (const EngineOutcome& engine : outcome.engines) {
     const std::string said = engine.status.ok()
-                                 ? fmt::format("serves version {}", engine.serving.value_or(0))
+                                 ? fmt::format("serves version {}", version_of(engine.serving).value_or(0))
                                  : shown_path(engine.status.to_string());
     context.say(fmt::format("engine    {}: {}", engine.engine, said));
   }

@@ -93,9 +93,10 @@ struct Heartbeat {
   std::string session = {};  // of the process that wrote this
   std::string host;
   uint64_t pid = 0;
-  std::optional<uint64_t> version = {};  // none: holds nothing yet
-  std::optional<uint64_t> serving = {};  // what its engine was last told to load, and took
+  std::optional<Identity> held = {};     // none: nothing yet
+  std::optional<Identity> serving = {};  // what its engine was last told to load, and took
   int64_t seen = 0;                      // when this was written, seconds since 1970
+  uint64_t interval_seconds = 0;         // the next one follows within that time
   std::optional<Lease> lease = {};
   // None: nothing since its process began, or a replica that does not say it.
   std::optional<Fetched> fetched = {};

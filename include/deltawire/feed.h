@@ -21,12 +21,10 @@ namespace deltawire {
 
 // A step of the replica, in the feed.
 struct FeedStep {
-  std::string run;
-  uint64_t version = 0;
-  // The version that it leads from; none: nothing is known but where it leads, and a worker has to
-  // read the checkpoint.
-  std::optional<uint64_t> from;
-  Manifest manifest;  // of `version`
+  Identity to;
+  // None: nothing is known but where it leads, and a worker has to read the checkpoint.
+  std::optional<Identity> from;
+  Manifest manifest;  // of `to`
   std::filesystem::path folder;
   std::vector<std::string> parts;  // in it
 };
@@ -35,9 +33,10 @@ struct FeedStep {
 // left out. NotFound when LOCAL has no feed.
 Result<std::vector<FeedStep>> read_feed(const std::filesystem::path& local);
 
-// The steps that lead from one version to another, in order; NotFound when they are not all there.
-Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, uint64_t from,
-                                         uint64_t to);
+// The steps that lead from one version to another, in order; NotFound when they are not all there,
+// or when they lead from other weights that only have the same number.
+Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, const Identity& from,
+                                         const Identity& to);
 
 // The digests of the tensors of the version that a step leads to, by name; `schema` is that of the
 // checkpoint. BaseMismatch when they are not its tensors; Unsupported when its digests do not add
@@ -50,12 +49,12 @@ class FeedWorker {
  public:
   // Conflict when a living process has that name.
   static Result<FeedWorker> join(const std::filesystem::path& local, const std::string& name,
-                                 uint64_t version);
+                                 const Identity& version);
   ~FeedWorker();
   FeedWorker(FeedWorker&& other) noexcept;
   FeedWorker& operator=(FeedWorker&&) = delete;
 
-  Status took(uint64_t version);
+  Status took(const Identity& version);
 
  private:
   FeedWorker(int fd, std::filesystem::path file) : fd_(fd), file_(std::move(file)) {}
@@ -63,9 +62,13 @@ class FeedWorker {
   std::filesystem::path file_;
 };
 
-// The oldest version that a living worker of the host has: what its engines serve, at least. None:
-// there are no workers. Removes the files of dead ones.
-std::optional<uint64_t> slowest_feed_worker(const std::filesystem::path& local);
+// What the living workers of the host have; a worker that has not said so yet has an empty run.
+// Removes the files of dead ones.
+std::vector<Identity> feed_workers(const std::filesystem::path& local);
+// The one that is furthest behind `held`, what the replica holds: another run's is behind all of
+// its own. None: there are no workers, or one has not said yet what it has.
+std::optional<Identity> slowest_feed_worker(const std::filesystem::path& local,
+                                            const Identity& held);
 
 // Where elements of a tensor are in an array of an engine: element (i, j, ...) of a window is
 // number first + i * strides[0] + j * strides[1] ... of the tensor, counted as checkpoints have it,

@@ -106,10 +106,34 @@ struct Manifest {
   uint64_t part_bytes() const;
 };
 
+// Which state of which run is held, served or asked for. A version number alone identifies nothing:
+// a store may be replaced by one of another run, and a publisher may reuse a number that the store
+// has lost.
+struct Identity {
+  std::string run;
+  uint64_t version = 0;
+  std::string manifest;  // sha-256 of the version's manifest, hex
+
+  bool operator==(const Identity&) const = default;
+};
+
+// "version 4 of run 1a2b3c4d"
+std::string to_string(const Identity& identity);
+
+// None of nothing.
+inline std::optional<uint64_t> version_of(const std::optional<Identity>& identity) {
+  return identity ? std::optional(identity->version) : std::nullopt;
+}
+
+// Whether who holds `held` is at `wanted` or past it: the same state, or a later one of that run.
+bool reaches(const Identity& held, const Identity& wanted);
+
 // One record and the digest that links to it carry.
 struct VersionRecord {
   Manifest manifest;
   Digest digest;  // sha-256
+
+  Identity identity() const { return {manifest.run, manifest.version, digest.hex()}; }
 };
 
 }  // namespace deltawire

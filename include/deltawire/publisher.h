@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "deltawire/box.h"
+#include "deltawire/manifest.h"
 #include "deltawire/progress.h"
 #include "deltawire/publish_options.h"
 #include "deltawire/status.h"
@@ -18,9 +19,7 @@
 
 namespace deltawire {
 
-struct PublishReport {
-  std::string run;
-  uint64_t version = 0;
+struct PublishReport : Identity {
   bool committed = true;  // false: nothing had changed, `version` is the head
   bool full = false;
   std::string reason;  // when full

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "deltawire/limits.h"
+#include "deltawire/manifest.h"
 #include "deltawire/progress.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
@@ -46,14 +47,11 @@ struct ReplicaOptions {
 };
 
 // LOCAL/.deltawire/state.json
-struct ReplicaState {
-  std::string run;
-  uint64_t version = 0;
-  std::string manifest;                 // sha-256 of the version's manifest, hex
-  std::string state;                    // state digest, hex
+struct ReplicaState : Identity {
+  std::string state = {};               // state digest, hex
   std::optional<uint64_t> patching_to;  // a patch is half-way: the files are not to be read
-  std::string updated;                  // UTC
-  std::optional<uint64_t> serving;      // what the engine was last told to load, and took
+  std::string updated = {};             // UTC
+  std::optional<Identity> serving;      // what the engine was last told to load, and took
 };
 
 // Where a replica is to go. By itself it goes forward only, along one history: what is held stays
@@ -71,9 +69,7 @@ struct PullGoal {
   std::optional<uint64_t> head;
 };
 
-struct PullReport {
-  std::string run;
-  uint64_t version = 0;
+struct PullReport : Identity {
   std::optional<uint64_t> from;  // none: from nothing
   bool changed = false;          // false: was there already
   bool repaired = false;
@@ -137,7 +133,7 @@ class Replica {
   Result<PullReport> pull(const PullGoal& goal = {});
 
   // Notes in state.json and heartbeat what an engine serves.
-  Status set_serving(std::optional<uint64_t> version);
+  Status set_serving(const std::optional<Identity>& serving);
 
  private:
   struct Impl;

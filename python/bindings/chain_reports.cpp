@@ -85,11 +85,12 @@ Report to_python(const ListedHeartbeat& listed) {
   out["name"] = readable ? beat.name : listed.object.name;
   out["host"] = beat.host;
   out["pid"] = beat.pid;
-  out["version"] = beat.version;
-  out["serving"] = beat.serving;
+  out["held"] = to_tuple(beat.held);
+  out["serving"] = to_tuple(beat.serving);
   out["fetching"] = beat.lease ? std::optional(beat.lease->to) : std::nullopt;
   out["seen"] = readable ? beat.seen : listed.object.modified;
-  out["error"] = readable ? "" : listed.heartbeat.status().to_string();
+  out["interval_seconds"] = beat.interval_seconds;
+  out["error"] = readable ? beat.error : listed.heartbeat.status().to_string();
   return out;
 }
 

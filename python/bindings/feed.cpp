@@ -53,9 +53,8 @@ LiveMap to_map(const std::vector<TensorTuple>& tensors, const std::vector<ArrayT
 
 nb::dict to_dict(const FeedStep& step) {
   nb::dict out;
-  out["run"] = step.run;
-  out["version"] = step.version;
-  out["from_version"] = nb::cast(step.from);
+  out["to"] = nb::cast(to_tuple(step.to));
+  out["from"] = nb::cast(to_tuple(step.from));
   return out;
 }
 
@@ -70,10 +69,10 @@ Schema schema_of(const Checkpoint& checkpoint) {
 // A worker that can leave before Python forgets it.
 class Worker {
  public:
-  Worker(const std::filesystem::path& local, const std::string& name, uint64_t version)
-      : worker_(unwrap(FeedWorker::join(local, name, version))) {}
-  void took(uint64_t version) {
-    if (worker_) check(worker_->took(version));
+  Worker(const std::filesystem::path& local, const std::string& name, const IdentityTuple& version)
+      : worker_(unwrap(FeedWorker::join(local, name, to_identity(version)))) {}
+  void took(const IdentityTuple& version) {
+    if (worker_) check(worker_->took(to_identity(version)));
   }
   void leave() { worker_.reset(); }
 
@@ -96,13 +95,14 @@ void bind_feed(nb::module_& module) {
       nb::arg("local"));
   module.def(
       "map_feed",
-      [](const std::filesystem::path& local, uint64_t from, uint64_t to,
+      [](const std::filesystem::path& local, const IdentityTuple& from, const IdentityTuple& to,
          const std::vector<TensorTuple>& tensors, const std::vector<ArrayTuple>& arrays,
          unsigned threads) {
         const LiveMap map = to_map(tensors, arrays);
         MappedChanges changes = unwrap(without_gil([&]() -> Result<MappedChanges> {
           DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
-          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> route, feed_route(steps, from, to));
+          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> route,
+                              feed_route(steps, to_identity(from), to_identity(to)));
           return map_feed(route, map, threads);
         }));
         nb::list out;
@@ -112,20 +112,20 @@ void bind_feed(nb::module_& module) {
         }
         return nb::make_tuple(out, changes.changed_tensors);
       },
-      nb::arg("local"), nb::arg("from_version"), nb::arg("to_version"), nb::arg("tensors"),
+      nb::arg("local"), nb::arg("from_identity"), nb::arg("to_identity"), nb::arg("tensors"),
       nb::arg("arrays"), nb::arg("threads"));
   module.def(
       "feed_digests",
-      [](const std::filesystem::path& local, uint64_t version) {
+      [](const std::filesystem::path& local, const IdentityTuple& wanted) {
+        const Identity version = to_identity(wanted);
         const auto digests = unwrap(without_gil([&]() -> Result<std::map<std::string, Digest>> {
           DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
           for (const FeedStep& step : steps) {
-            if (step.version != version) continue;
+            if (step.to != version) continue;
             DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(local));
             return feed_digests(step, schema_of(checkpoint));
           }
-          return not_found(local.string() + ": version " + std::to_string(version) +
-                           " is not in its feed");
+          return not_found(local.string() + ": " + to_string(version) + " is not in its feed");
         }));
         std::map<std::string, std::string> out;
         for (const auto& [name, digest] : digests) out[name] = digest.hex();
@@ -135,13 +135,14 @@ void bind_feed(nb::module_& module) {
 
   module.def(
       "slowest_feed_worker",
-      [](const std::filesystem::path& local) {
-        return without_gil([&] { return slowest_feed_worker(local); });
+      [](const std::filesystem::path& local, const IdentityTuple& held) {
+        return to_tuple(
+            without_gil([&] { return slowest_feed_worker(local, to_identity(held)); }));
       },
-      nb::arg("local"));
+      nb::arg("local"), nb::arg("held"));
   nb::class_<Worker>(module, "FeedWorker")
-      .def(nb::init<const std::filesystem::path&, const std::string&, uint64_t>(), nb::arg("local"),
-           nb::arg("name"), nb::arg("version"))
+      .def(nb::init<const std::filesystem::path&, const std::string&, const IdentityTuple&>(),
+           nb::arg("local"), nb::arg("name"), nb::arg("version"))
       .def("took", &Worker::took, nb::arg("version"))
       .def("leave", &Worker::leave);
 }

@@ -126,10 +126,12 @@ void bind_replica(nb::module_& module) {
           nb::arg("head").none() = nb::none())
       .def(
           "set_serving",
-          [](ReplicaHandle& self, MaybeVersion version) {
-            check(self.call([&](Replica& replica) { return replica.set_serving(version); }));
+          [](ReplicaHandle& self, const std::optional<IdentityTuple>& serving) {
+            const auto identity =
+                serving ? std::optional(to_identity(*serving)) : std::optional<Identity>();
+            check(self.call([&](Replica& replica) { return replica.set_serving(identity); }));
           },
-          nb::arg("version").none())
+          nb::arg("serving").none())
       .def("close", &ReplicaHandle::close)
       .def_prop_ro("closed", &ReplicaHandle::closed);
 

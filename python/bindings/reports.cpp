@@ -32,6 +32,7 @@ Report to_python(const PublishReport& report) {
   Report out;
   out["run"] = report.run;
   out["number"] = report.version;
+  out["manifest"] = report.manifest;
   out["committed"] = report.committed;
   out["full"] = report.full;
   out["reason"] = report.reason;
@@ -56,6 +57,7 @@ Report to_python(const PullReport& report) {
   Report out;
   out["run"] = report.run;
   out["version"] = report.version;
+  out["manifest"] = report.manifest;
   out["from_version"] = report.from;
   out["changed"] = report.changed;
   out["repaired"] = report.repaired;
@@ -86,7 +88,7 @@ Report to_python(const ReplicaState& state) {
   out["state"] = state.state;
   out["patching_to"] = state.patching_to;
   out["updated"] = state.updated;
-  out["serving"] = state.serving;
+  out["serving"] = to_tuple(state.serving);
   return out;
 }
 

@@ -4,6 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/typing.h>
 
+#include <optional>
+#include <string>
+#include <tuple>
+
 #include "deltawire/chain.h"
 #include "deltawire/delta.h"
 #include "deltawire/maintain.h"
@@ -14,6 +18,19 @@ namespace deltawire::python {
 
 namespace nb = nanobind;
 using Report = nb::typed<nb::dict, nb::str, nb::any>;
+
+// run, version, manifest: python/deltawire/identity.py
+using IdentityTuple = std::tuple<std::string, uint64_t, std::string>;
+
+inline IdentityTuple to_tuple(const Identity& identity) {
+  return {identity.run, identity.version, identity.manifest};
+}
+inline std::optional<IdentityTuple> to_tuple(const std::optional<Identity>& identity) {
+  return identity ? std::optional(to_tuple(*identity)) : std::nullopt;
+}
+inline Identity to_identity(const IdentityTuple& tuple) {
+  return {std::get<0>(tuple), std::get<1>(tuple), std::get<2>(tuple)};
+}
 
 Report to_python(const PublishReport& report);
 Report to_python(const PullReport& report);

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltawire import _core
 from deltawire.explain import explained
+from deltawire.identity import Identity
 from deltawire.maintenance import Anchored, Checked, Collected, Compacted, Part, Plan, ReplicaStatus
 from deltawire.options import Keys
 from deltawire.progress import Progress, callback_of
@@ -81,6 +82,11 @@ class Manifest:
         """From what the extension reports."""
         parts, files = report["parts"], report["files"]
         return cls(**{**report, "parts": tuple(Part(*part) for part in parts), "files": tuple(SideFile(*file) for file in files)})
+
+    @property
+    def identity(self) -> Identity:
+        """Which version of which run it is."""
+        return Identity(self.run, self.version, self.manifest)
 
     @property
     def density(self) -> float:
@@ -175,7 +181,7 @@ class Chain:
     @property
     def replicas(self) -> list[ReplicaStatus]:
         """What replicas have left in the store about themselves: what each holds, serves and is on its way to."""
-        return [ReplicaStatus(**report) for report in self._core.replicas()]
+        return [ReplicaStatus.of(report) for report in self._core.replicas()]
 
     @property
     def pins(self) -> list[int]:

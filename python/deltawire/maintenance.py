@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from deltawire.identity import Identity, identity_of
 from deltawire.units import human_bytes, plural
 
 
@@ -64,18 +65,25 @@ class ReplicaStatus:
     """What a replica has left in the store about itself. A hint: whoever may write to the store can write one."""
 
     name: str
-    version: int | None
-    """What it holds."""
-    serving: int | None
+    held: Identity | None
+    """What it holds; of another run than the chain's: it follows another one."""
+    serving: Identity | None
     """What its engine was last told to load, and took."""
     fetching: int | None
     """The version that it is on its way to."""
     seen: int
     """When it wrote this, in seconds since 1970."""
+    interval_seconds: int
+    """How often it writes: one that has been silent for several times as long is gone."""
     host: str
     pid: int
     error: str
-    """Why its note cannot be read; empty: it can."""
+    """Why its last pull failed, or why its note cannot be read; empty: neither."""
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> ReplicaStatus:
+        """From what the extension reports."""
+        return cls(**{**report, "held": identity_of(report["held"]), "serving": identity_of(report["serving"])})
 
 
 @dataclass(frozen=True)

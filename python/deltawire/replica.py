@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deltawire import _core
 from deltawire.explain import explained
+from deltawire.identity import Identity
 from deltawire.options import Accept, CopyOnWrite, Limits
 from deltawire.progress import Progress, callback_of
 from deltawire.pulling import Pulling
@@ -76,7 +77,7 @@ class Replica(Pulling[_core.Replica]):
         """What the folder holds; None: nothing yet."""
         core = self._try_open()
         report = None if core is None else core.state
-        return None if report is None else ReplicaState(**report)
+        return None if report is None else ReplicaState.of(report)
 
     @property
     def version(self) -> int | None:
@@ -91,11 +92,11 @@ class Replica(Pulling[_core.Replica]):
         """Wait until what `commit` did is on disk, and record the version. The next `prepare` would do it too."""
         self._opened().settle()
 
-    def set_serving(self, version: int | None) -> None:
+    def set_serving(self, serving: Identity | None) -> None:
         """Note in the state and the heartbeat what an engine serves."""
-        self._opened().set_serving(version)
+        self._opened().set_serving(serving)
 
 
 def read_replica_state(local: str | os.PathLike[str]) -> ReplicaState:
     """What a replica's folder holds, without touching anything. `NotFound` when it is none."""
-    return ReplicaState(**_core.read_replica_state(os.fspath(local)))
+    return ReplicaState.of(_core.read_replica_state(os.fspath(local)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deltawire.identity import Identity, identity_of
 from deltawire.units import human_bytes, percent, plural
 
 
@@ -37,6 +38,8 @@ class Version:
     """False: nothing had changed, and `number` is the version that was there."""
     anchored: bool
     run: str
+    manifest: str
+    """sha-256 of its manifest."""
     num_tensors: int
     num_changed_tensors: int
     num_elements: int
@@ -59,6 +62,11 @@ class Version:
     def of(cls, report: Mapping[str, Any]) -> Version:
         """From what the extension reports."""
         return cls(**{**_with_phases(report), "warnings": tuple(report["warnings"])})
+
+    @property
+    def identity(self) -> Identity:
+        """What engines must serve: hand this, rather than `number`, to whoever waits for it."""
+        return Identity(self.run, self.number, self.manifest)
 
     @property
     def density(self) -> float:
@@ -97,6 +105,8 @@ class Pull:
     bytes: int
     """Fetched."""
     run: str
+    manifest: str
+    """sha-256 of the version's manifest."""
     repaired: bool
     repair_reason: str
     recovered: bool
@@ -149,8 +159,18 @@ class ReplicaState:
     patching_to: int | None
     """A patch is half-way: the files are not to be read."""
     updated: str
-    serving: int | None
+    serving: Identity | None
     """What the engine was last told to load, and took."""
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> ReplicaState:
+        """From what the extension reports."""
+        return cls(**{**report, "serving": identity_of(report["serving"])})
+
+    @property
+    def identity(self) -> Identity:
+        """What is held."""
+        return Identity(self.run, self.version, self.manifest)
 
 
 @dataclass(frozen=True, repr=False)

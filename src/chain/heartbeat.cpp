@@ -17,10 +17,30 @@ bool allowed(char c) {
          c == '_' || c == '-';
 }
 
+std::string identity_json(const std::optional<Identity>& identity) {
+  if (!identity) return "null";
+  RecordWriter record;
+  record.text("run", identity->run);
+  record.number("version", identity->version);
+  record.text("manifest", identity->manifest);
+  return record.plain();
+}
+
+std::optional<Identity> read_identity(const char* key, RecordReader* record) {
+  if (!record->has(key)) return {};
+  RecordReader own = RecordReader::inside(record->json(key));
+  Identity identity{own.run(), own.number("version"),
+                    own.digest("manifest", DigestKind::kSha256).hex()};
+  record->fail(own.status());
+  return identity;
+}
+
 std::string lease_json(const Lease& lease) {
-  return "{\"expires\":" + std::to_string(std::max<int64_t>(0, lease.expires)) +
-         ",\"from\":" + (lease.from ? std::to_string(*lease.from) : "null") +
-         ",\"to\":" + std::to_string(lease.to) + "}";
+  RecordWriter record;
+  record.number("expires", uint64_t(std::max<int64_t>(0, lease.expires)));
+  record.number("from", lease.from);
+  record.number("to", lease.to);
+  return record.plain();
 }
 
 }  // namespace
@@ -43,9 +63,10 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat) {
   record.text("session", heartbeat.session);
   record.text("host", heartbeat.host);
   record.number("pid", heartbeat.pid);
-  record.number("version", heartbeat.version);
-  record.number("serving", heartbeat.serving);
+  record.json("held", identity_json(heartbeat.held));
+  record.json("serving", identity_json(heartbeat.serving));
   record.number("seen", uint64_t(std::max<int64_t>(0, heartbeat.seen)));
+  record.number("interval_seconds", heartbeat.interval_seconds);
   record.json("lease", heartbeat.lease ? lease_json(*heartbeat.lease) : "null");
   if (const auto& fetched = heartbeat.fetched) {
     record.json("fetched", "{\"bytes\":" + std::to_string(fetched->bytes) +
@@ -63,9 +84,10 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   heartbeat.session = record.text("session");
   heartbeat.host = record.text("host");
   heartbeat.pid = record.number("pid");
-  heartbeat.version = record.optional_number("version");
-  heartbeat.serving = record.optional_number("serving");
+  heartbeat.held = read_identity("held", &record);
+  heartbeat.serving = read_identity("serving", &record);
   heartbeat.seen = record.time("seen");
+  heartbeat.interval_seconds = record.number("interval_seconds");
   if (record.has("lease")) {
     RecordReader own = RecordReader::inside(record.json("lease"));
     heartbeat.lease = Lease{own.optional_number("from"), own.number("to"), own.time("expires")};

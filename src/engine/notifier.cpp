@@ -57,7 +57,7 @@ void reload(Engine& engine, const ReloadRequest& request, const Change& change,
   ReloadResult result = engine.reload(request);
   outcome->reload_seconds = seconds_since(start);
   outcome->reloaded = result.weights == Weights::kNew;
-  outcome->serving = result.weights == Weights::kNew   ? std::optional(change.version)
+  outcome->serving = result.weights == Weights::kNew   ? std::optional<Identity>(change)
                      : result.weights == Weights::kOld ? change.serving
                                                        : std::nullopt;
   for (const std::string& warning : result.warnings) {
@@ -73,7 +73,7 @@ void reload(Engine& engine, const ReloadRequest& request, const Change& change,
     log_event(LogLevel::kError, "engine.reload_failed",
               {{"engine", outcome->engine},
                {"version", change.version},
-               {"serving", outcome->serving},
+               {"serving", version_of(outcome->serving)},
                {"error", result.status}});
   }
   outcome->warnings = std::move(result.warnings);
@@ -102,7 +102,7 @@ Status NotifyOutcome::status() const {
   return {};
 }
 
-std::optional<uint64_t> NotifyOutcome::serving() const {
+std::optional<Identity> NotifyOutcome::serving() const {
   if (engines.empty()) return std::nullopt;
   const auto& first = engines.front().serving;
   const bool same = std::all_of(engines.begin(), engines.end(),

@@ -10,19 +10,18 @@
 #include <string_view>
 #include <vector>
 
+#include "deltawire/manifest.h"
 #include "deltawire/status.h"
 #include "engine/engine.h"
 
 namespace deltawire {
 
-struct Change {
-  std::string run;
-  uint64_t version = 0;          // what the checkpoint will be
+struct Change : Identity {        // what the checkpoint will be
   std::optional<uint64_t> from;  // what it is now; none: there is no checkpoint yet
   // The patch changes files that engines may have open. False: it makes new ones (copy-on-write).
   bool in_place = true;
   // What engines serve now, as far as is known: not always `from`, for one may have refused that.
-  std::optional<uint64_t> serving;
+  std::optional<Identity> serving;
 };
 
 struct EngineOutcome {
@@ -31,7 +30,7 @@ struct EngineOutcome {
   bool paused = false, reloaded = false;
   bool resumed = false;  // false: it may still be paused
   // The version it serves as far as is known; none: unknown, and so to be reloaded.
-  std::optional<uint64_t> serving;
+  std::optional<Identity> serving;
   std::vector<std::string> warnings;
   double reload_seconds = 0;
 };
@@ -46,7 +45,7 @@ struct NotifyOutcome {
   // The patch's failure, else the first engine's.
   Status status() const;
   // The version that every engine serves; none when they differ, one is unknown or there are none.
-  std::optional<uint64_t> serving() const;
+  std::optional<Identity> serving() const;
 };
 
 // What happens when something fails:

@@ -339,4 +339,15 @@ Result<std::vector<TensorState>> states_of(const Schema& schema, const Manifest&
   return states;
 }
 
+std::string to_string(const Identity& identity) {
+  constexpr size_t kShownDigits = 8;
+  return "version " + std::to_string(identity.version) + " of run " +
+         identity.run.substr(0, kShownDigits);
+}
+
+bool reaches(const Identity& held, const Identity& wanted) {
+  return held.run == wanted.run &&
+         (held.version > wanted.version || held.manifest == wanted.manifest);
+}
+
 }  // namespace deltawire

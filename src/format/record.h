@@ -37,6 +37,7 @@ Status bad_field(std::string_view field, std::string_view expected);
 // Members in any order; the text has them sorted.
 class RecordWriter {
  public:
+  RecordWriter() = default;  // an object inside a record
   explicit RecordWriter(std::string_view format) { text("format", format); }
 
   void text(const char* key, std::string_view value) { members_[key] = canonical_text(value); }

@@ -93,7 +93,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_version(const StartingPoint& 
   for (const PartRef& object : objects) last_names.insert(object.name);
   head = std::max(head.value_or(0), start.version);
   hops.look_again();
-  if (beat) beat->holds(last, {});
+  if (beat) beat->holds(held(), {});
   DW_ASSIGN_OR_RETURN(report.collected, collect());
   report.seconds = steady_seconds() - began;
   return std::optional(std::move(report));
@@ -173,7 +173,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_hop(const HopName& hop) {
   DW_RETURN_IF_ERROR(far->put_record(hop_name(hop), *text).status());
   DW_SYNC_POINT("mirror: hop added");
   hops.done(hop);
-  if (beat) beat->holds(last, {});
+  if (beat) beat->holds(held(), {});
   return std::optional(Mirrored{hop.base ? HopKind::kMerged : HopKind::kAnchor,
                                 hop.version,
                                 hop.base,

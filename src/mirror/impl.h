@@ -43,6 +43,10 @@ struct Mirror::Impl {
   Result<MirrorRepair> repair();
 
  private:
+  std::optional<Identity> held() const {
+    if (!last) return {};
+    return Identity{source.run(), *last, last_digest.hex()};
+  }
   Status begin();
   Status open_far();
   Status check_history();

@@ -132,7 +132,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::next() {
       continue;
     }
     make_beat();
-    if (beat && last) beat->holds(last, {});
+    if (beat && last) beat->holds(held(), {});
     while (true) {
       DW_ASSIGN_OR_RETURN(const auto hop, hops.next(source, far->chain()));
       if (!hop) return std::optional<Mirrored>();

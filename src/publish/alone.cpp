@@ -114,7 +114,7 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   report.num_changed = state.num_changed;
   report.committed = !state.unchanged || options.origin.commit_unchanged;
   if (!report.committed) {
-    report.version = head->manifest.version;
+    static_cast<Identity&>(report) = head->identity();
     return source ? source->check() : Status();
   }
   DW_RETURN_IF_ERROR(commit(&draft, source, attempt->clock, &report));
@@ -126,7 +126,6 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
 
 PublishReport Publisher::Impl::report_of(Attempt attempt) const {
   PublishReport report = std::move(attempt.report);
-  report.run = chain->run();
   report.weights_bytes = bytes_of(attempt.tensors);
   report.seconds = attempt.clock.now();
   return report;

@@ -135,7 +135,7 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
 
 void Publisher::Impl::describe_head(PublishReport* report) const {
   const Manifest& manifest = head->manifest;
-  report->version = manifest.version;
+  static_cast<Identity&>(*report) = head->identity();
   report->full = manifest.kind == VersionKind::kFull;
   report->reason = manifest.reason;
   report->codec = manifest.codec;

@@ -226,7 +226,7 @@ Result<PublishReport> Publisher::Impl::report_to_lead(const RankTask& task) {
       return this->report_to_lead(task);
     case Verdict::kUnchanged:
       report.committed = false;
-      report.version = head->manifest.version;
+      static_cast<Identity&>(report) = head->identity();
       break;
     case Verdict::kCommitted:
       DW_RETURN_IF_ERROR(reporting.exchange.check_manifest(*reporting.there));

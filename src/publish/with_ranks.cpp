@@ -317,7 +317,7 @@ Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
   describe_state_in(lead.draft.state, &report);
   report.committed = leader.verdict == ranks::Leader::Verdict::kCommitted;
   if (!report.committed) {
-    report.version = head->manifest.version;
+    static_cast<Identity&>(report) = head->identity();
     return report;
   }
   describe_head(&report);

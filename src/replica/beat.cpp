@@ -53,6 +53,7 @@ Status HeartbeatWriter::write(Heartbeat beat, int64_t now) {
   beat.host = host_;
   beat.pid = uint64_t(::getpid());
   beat.seen = now;
+  beat.interval_seconds = uint64_t(std::chrono::seconds(kPeriod).count());
   if (beat.lease) beat.lease->expires = now + kLeaseSeconds;
   DW_ASSIGN_OR_RETURN(const bool ours, is_ours(now));
   DW_RETURN_IF_ERROR(write_heartbeat(*store_, ours ? object_ : object_beside_, beat));
@@ -111,13 +112,14 @@ void ReplicaBeat::fetching(std::optional<uint64_t> from, uint64_t to) {
   changed_.notify_all();
 }
 
-void ReplicaBeat::holds(std::optional<uint64_t> version, std::optional<uint64_t> serving) {
+void ReplicaBeat::holds(const std::optional<Identity>& held,
+                        const std::optional<Identity>& serving) {
   const std::lock_guard lock(mutex_);
   // A look that found nothing new is nothing to tell: the store is asked all day.
   const bool is_news = !told_ || beat_.lease || !beat_.error.empty();
-  if (!is_news && beat_.version == version && beat_.serving == serving) return;
+  if (!is_news && beat_.held == held && beat_.serving == serving) return;
   told_ = true;
-  beat_.version = version;
+  beat_.held = held;
   beat_.serving = serving;
   beat_.error.clear();
   beat_.lease.reset();

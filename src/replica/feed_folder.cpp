@@ -92,9 +92,14 @@ void begin_feed(const LocalLayout& layout, const JournalRecord& record) {
   if (!status.ok()) say(layout, status);
 }
 
-void prune_feed(const LocalLayout& layout, const FeedLimits& limits) {
+void prune_feed(const LocalLayout& layout, const Identity& held, const FeedLimits& limits) {
   remove_unfinished(layout);
-  const std::optional<uint64_t> slowest = slowest_feed_worker(layout.root);
+  // A worker that has not said what it has may need all of it; one of another run needs nothing.
+  std::optional<uint64_t> slowest;
+  for (const Identity& worker : feed_workers(layout.root)) {
+    if (!worker.run.empty() && worker.run != held.run) continue;
+    slowest = std::min(slowest.value_or(worker.version), worker.version);
+  }
   std::vector<uint64_t> versions = version_folders(layout.feed());
   std::reverse(versions.begin(), versions.end());
   uint64_t bytes = 0;

@@ -27,7 +27,7 @@ void add_to_feed(const LocalLayout& layout, const JournalRecord& record);
 // begins. Best effort.
 void begin_feed(const LocalLayout& layout, const JournalRecord& record);
 
-// Removes what no worker needs any more, and what dead processes left. Best effort.
-void prune_feed(const LocalLayout& layout, const FeedLimits& limits);
+// Removes what no worker needs any more to reach `held`, and what dead processes left. Best effort.
+void prune_feed(const LocalLayout& layout, const Identity& held, const FeedLimits& limits);
 
 }  // namespace deltawire

@@ -29,8 +29,7 @@ FeedStep step_of(JournalRecord record, fs::path folder) {
     step.from = record.from;
     step.parts = std::move(record.redo);
   }
-  step.run = std::move(record.run);
-  step.version = record.version;
+  step.to = record;
   step.manifest = std::move(record.target);
   step.folder = std::move(folder);
   return step;
@@ -56,18 +55,17 @@ Result<std::vector<FeedStep>> read_feed(const fs::path& local) {
   });
 }
 
-Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, uint64_t from,
-                                         uint64_t to) {
+Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, const Identity& from,
+                                         const Identity& to) {
   // Back from the goal: the step to each version is the newest that led there.
   std::vector<FeedStep> route;
-  for (uint64_t at = to; at != from;) {
-    const auto step = std::find_if(steps.begin(), steps.end(),
-                                   [&](const FeedStep& s) { return s.version == at; });
+  for (Identity at = to; at != from;) {
+    const auto step =
+        std::find_if(steps.begin(), steps.end(), [&](const FeedStep& s) { return s.to == at; });
     if (step == steps.end() || !step->from || route.size() == steps.size()) {
-      return not_found("the feed does not lead from version " + std::to_string(from) + " to " +
-                       std::to_string(to) +
-                       (step == steps.end() ? ": version " + std::to_string(at) + " is not in it"
-                                            : ": version " + std::to_string(at) + " came whole"));
+      return not_found("the feed does not lead from " + to_string(from) + " to " + to_string(to) +
+                       ": " + to_string(at) +
+                       (step == steps.end() ? " is not in it" : " is not a delta there"));
     }
     route.push_back(*step);
     at = *step->from;
@@ -78,7 +76,7 @@ Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, uin
 
 Result<std::map<std::string, Digest>> feed_digests(const FeedStep& step, const Schema& schema) {
   const Manifest& manifest = step.manifest;
-  const std::string version = "version " + std::to_string(step.version);
+  const std::string version = to_string(step.to);
   const Result<std::vector<TensorState>> states = states_of(schema, manifest);
   if (!states.ok() || state_digest(*states) != manifest.state) {
     return base_mismatch("the tensors are not those of " + version);

@@ -37,21 +37,36 @@ bool is_still_at(int fd, const fs::path& file) {
   return ::fstat(fd, &own) == 0 && ::stat(file.c_str(), &there) == 0 && own.st_ino == there.st_ino;
 }
 
-// A worker that has not said yet which version it has needs all of them.
-uint64_t read_worker_version(int fd) {
-  char text[24];
+constexpr size_t kLineBytes = 128;  // one write of one length: a reader sees the old or the new
+
+std::string worker_line(const Identity& identity) {
+  std::string line =
+      std::to_string(identity.version) + " " + identity.run + " " + identity.manifest + " ";
+  line.resize(kLineBytes, ' ');
+  return line;
+}
+
+Identity read_worker(int fd) {
+  char text[kLineBytes];
   const ssize_t size = ::pread(fd, text, sizeof text, 0);
-  uint64_t version = 0;
-  std::string_view digits(text, size > 0 ? size_t(size) : 0);
-  digits = digits.substr(0, digits.find(' '));
-  return parse_number(digits, &version) ? version : 0;
+  std::string_view rest(text, size > 0 ? size_t(size) : 0);
+  const auto word = [&] {
+    const std::string_view found = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), found.size() + 1));
+    return found;
+  };
+  Identity identity;
+  if (!parse_number(word(), &identity.version)) return {};
+  identity.run = word();
+  identity.manifest = word();
+  return identity;
 }
 
 }  // namespace
 
-std::optional<uint64_t> slowest_feed_worker(const fs::path& local) {
+std::vector<Identity> feed_workers(const fs::path& local) {
   const LocalLayout layout{local};
-  std::optional<uint64_t> slowest;
+  std::vector<Identity> workers;
   std::error_code error;
   std::vector<fs::path> files;
   for (fs::directory_iterator it(layout.feed_workers(), error), end; !error && it != end;
@@ -65,14 +80,23 @@ std::optional<uint64_t> slowest_feed_worker(const fs::path& local) {
       ::unlink(file.c_str());
       continue;
     }
-    const uint64_t version = read_worker_version(fd.get());
-    slowest = std::min(slowest.value_or(version), version);
+    workers.push_back(read_worker(fd.get()));
   }
-  return slowest;
+  return workers;
+}
+
+std::optional<Identity> slowest_feed_worker(const fs::path& local, const Identity& held) {
+  const std::vector<Identity> workers = feed_workers(local);
+  const auto slowest = std::min_element(
+      workers.begin(), workers.end(), [&](const Identity& a, const Identity& b) {
+        return std::pair(a.run == held.run, a.version) < std::pair(b.run == held.run, b.version);
+      });
+  if (slowest == workers.end() || slowest->run.empty()) return {};
+  return *slowest;
 }
 
 Result<FeedWorker> FeedWorker::join(const fs::path& local, const std::string& name,
-                                    uint64_t version) {
+                                    const Identity& version) {
   if (name.empty() || name.find('/') != std::string::npos || name[0] == '.') {
     return invalid_argument(quote(name) + ": not a name for a worker");
   }
@@ -100,10 +124,9 @@ Result<FeedWorker> FeedWorker::join(const fs::path& local, const std::string& na
   }
 }
 
-Status FeedWorker::took(uint64_t version) {
-  std::string text = std::to_string(version);
-  text.resize(20, ' ');  // one write of one length: a reader sees the old one or the new one
-  const Bytes bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+Status FeedWorker::took(const Identity& version) {
+  const std::string line = worker_line(version);
+  const Bytes bytes(reinterpret_cast<const uint8_t*>(line.data()), line.size());
   return write_all(fd_, 0, bytes, file_);
 }
 

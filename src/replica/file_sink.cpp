@@ -158,7 +158,7 @@ Status FileSink::begin_redo() {
   info.target = manifest().state;
   redo_.emplace(redo_folder(), info, memory().slab_bytes);
   record_.kind = JournalKind::kPatch;
-  record_.from = replica_.state->replica.version;
+  record_.from = replica_.state->replica;
   for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
   return {};
 }

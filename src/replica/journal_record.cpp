@@ -66,7 +66,7 @@ Result<std::string> serialise_journal_record(const JournalRecord& record) {
             {"sides", record.sides},
             {"replaces", std::move(replaces)},
             {"target", target}};
-  if (record.from) json["from"] = *record.from;
+  if (record.from) json["from"] = identity_json(*record.from);
   return json_text(json);
 }
 
@@ -86,12 +86,10 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
   } else if (kind != kKindNames[0]) {
     return unsupported("journal of kind " + quote(kind));
   }
-  DW_ASSIGN_OR_RETURN(record.run, read_text(json, "run"));
-  DW_ASSIGN_OR_RETURN(record.version, read_number(json, "version"));
-  if (json.contains("from")) {
-    DW_ASSIGN_OR_RETURN(record.from, read_number(json, "from"));
+  if (!read_identity(json, &record) ||
+      (json.contains("from") && !read_identity(json.at("from"), &record.from.emplace()))) {
+    return corruption("not the record of a journal: run, version and manifest are missing");
   }
-  DW_ASSIGN_OR_RETURN(record.manifest, read_text(json, "manifest"));
   DW_ASSIGN_OR_RETURN(record.state, read_text(json, "state"));
   DW_ASSIGN_OR_RETURN(record.redo, read_names(json, "redo"));
   DW_ASSIGN_OR_RETURN(record.files, read_names(json, "files"));

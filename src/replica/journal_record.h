@@ -23,14 +23,12 @@ enum class JournalKind : uint8_t {
   kSwitch,  // files/: becomes a version's folder, and `current` points to it
 };
 
-struct JournalRecord {
+struct JournalRecord : Identity {  // of where it leads
   JournalKind kind = JournalKind::kPatch;
-  std::string run;
-  uint64_t version = 0;  // where it leads
   // kPatch: the version whose bytes the redo record is the difference to; none: it is not known,
   // and only the files that it was made for may be patched with it.
-  std::optional<uint64_t> from;
-  std::string manifest, state;      // of that version, hex
+  std::optional<Identity> from;
+  std::string state;                // state digest, hex
   std::vector<std::string> redo;    // kPatch: the parts, in order
   std::vector<std::string> files;   // kPatch, kFiles: renamed into place
   std::vector<std::string> remove;  // the same: files of the old version that the new one lacks

@@ -47,6 +47,11 @@ bool read_text(const Json& json, const char* key, std::string* out) {
   return true;
 }
 
+bool read_serving(const Json& json, std::optional<Identity>* out) {
+  if (!json.contains("serving") || json.at("serving").is_null()) return true;
+  return read_identity(json.at("serving"), &out->emplace());
+}
+
 bool read_stamps(const Json& json, FileStamps* out) {
   if (!json.is_object()) return false;
   for (const auto& [name, value] : json.items()) {
@@ -83,6 +88,16 @@ bool read_stamp(const nlohmann::json& json, FileStamp* stamp) {
          read_signed(json, "changed_ns", &stamp->changed_ns);
 }
 
+nlohmann::json identity_json(const Identity& identity) {
+  return {{"run", identity.run}, {"version", identity.version}, {"manifest", identity.manifest}};
+}
+
+bool read_identity(const nlohmann::json& json, Identity* identity) {
+  return json.is_object() && read_text(json, "run", &identity->run) &&
+         read_number(json, "version", &identity->version) &&
+         read_text(json, "manifest", &identity->manifest);
+}
+
 std::string serialise_local_state(const LocalState& state) {
   Json weights = Json::object();
   for (const auto& [name, stamp] : state.weights) weights[name] = stamp_json(stamp);
@@ -99,7 +114,7 @@ std::string serialise_local_state(const LocalState& state) {
                         {"state", replica.state},
                         {"patching_to", optional_json(replica.patching_to)},
                         {"updated", replica.updated},
-                        {"serving", optional_json(replica.serving)},
+                        {"serving", replica.serving ? identity_json(*replica.serving) : Json()},
                         {"copy_on_write", state.copy_on_write},
                         {"weights", std::move(weights)},
                         {"sides", std::move(sides)}},
@@ -118,12 +133,10 @@ Result<LocalState> parse_local_state(std::string_view text) {
   }
   LocalState state;
   ReplicaState& replica = state.replica;
-  if (!read_text(json, "run", &replica.run) || !read_number(json, "version", &replica.version) ||
-      !read_text(json, "manifest", &replica.manifest) ||
-      !read_text(json, "state", &replica.state) ||
+  if (!read_identity(json, &replica) || !read_text(json, "state", &replica.state) ||
       !read_optional(json, "patching_to", &replica.patching_to) ||
       !read_text(json, "updated", &replica.updated) ||
-      !read_optional(json, "serving", &replica.serving) || !json.contains("copy_on_write") ||
+      !read_serving(json, &replica.serving) || !json.contains("copy_on_write") ||
       !json.at("copy_on_write").is_boolean() || !json.contains("weights") ||
       !read_stamps(json.at("weights"), &state.weights) || !json.contains("sides") ||
       !read_sides(json.at("sides"), &state.sides)) {

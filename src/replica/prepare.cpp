@@ -27,9 +27,8 @@ Result<bool> ReplicaCore::resume(PullReport* report) {
     }
     step.patch.emplace(std::move(*patch));
   }
-  report->run = chain->run();
+  static_cast<Identity&>(*report) = step.record;
   if (state) report->from = state->replica.version;
-  report->version = step.record.version;
   report->num_tensors = step.record.target.digests.size();
   report->recovered = report->changed = true;
   report->path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report->version);
@@ -118,7 +117,7 @@ void ReplicaCore::abandon() {
   pending.reset();
   (void)remove_tree(layout.work());
   (void)remove_tree(layout.new_journal());
-  if (beat && state) beat->holds(state->replica.version, state->replica.serving);
+  if (beat && state) beat->holds(state->replica, state->replica.serving);
 }
 
 void ReplicaCore::keep_report(PullReport* report) {

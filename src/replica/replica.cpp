@@ -91,7 +91,7 @@ Status ReplicaCore::open() {
     DW_ASSIGN_OR_RETURN(const std::string id, replica_id(layout.own()));
     beat = std::make_unique<ReplicaBeat>(
         store, options.name.empty() ? default_name(resolved(layout.root), id) : options.name, id);
-    if (state) beat->holds(state->replica.version, state->replica.serving);
+    if (state) beat->holds(state->replica, state->replica.serving);
   }
   return {};
 }
@@ -118,7 +118,7 @@ Status ReplicaCore::keep_folder() {
   if (opened.ok() && state && state->replica.run != chain->run()) {
     return base_mismatch(layout.root.string() + ": belongs to run " + state->replica.run);
   }
-  if (beat) beat->holds(state ? std::optional(state->replica.version) : std::nullopt, {});
+  if (beat) beat->holds(state ? std::optional<Identity>(state->replica) : std::nullopt, {});
   return opened;
 }
 
@@ -214,13 +214,13 @@ Result<PullReport> Replica::pull(const PullGoal& goal) {
   }
 }
 
-Status Replica::set_serving(std::optional<uint64_t> version) {
+Status Replica::set_serving(const std::optional<Identity>& serving) {
   DW_RETURN_IF_ERROR(settle());
   if (!impl_->state) return invalid_argument("a replica that holds no version serves none");
   LocalState next = *impl_->state;
-  next.replica.serving = version;
+  next.replica.serving = serving;
   DW_RETURN_IF_ERROR(impl_->save(std::move(next)));
-  if (impl_->beat) impl_->beat->holds(impl_->state->replica.version, version);
+  if (impl_->beat) impl_->beat->holds(impl_->state->replica, serving);
   return {};
 }
 

@@ -19,6 +19,7 @@ Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
     return another_history(planned.status());
   }
   DW_ASSIGN_OR_RETURN(Plan plan, std::move(planned));
+  static_cast<Identity&>(*report) = plan.target.identity();
   Route route{std::move(plan.target), std::move(plan.schema), std::move(plan.hops)};
   DW_RETURN_IF_ERROR(check_target(route.target()));
   const auto whole = std::find_if(route.hops.rbegin(), route.hops.rend(),
@@ -28,7 +29,6 @@ Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
   if (!held && !route.from_whole) {
     return internal_error("a plan from nothing that begins with a delta");
   }
-  report->version = version;
   report->whole = route.from_whole;
   report->num_hops = route.hops.size();
   report->num_tensors = route.schema.tensors.size();

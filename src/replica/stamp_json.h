@@ -1,4 +1,4 @@
-// How a file was left, in state.json and in journals.
+// What state.json and journals share: how a file was left, and which version something is.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,5 +9,8 @@ namespace deltawire {
 
 nlohmann::json stamp_json(const FileStamp& stamp);
 bool read_stamp(const nlohmann::json& json, FileStamp* stamp);
+
+nlohmann::json identity_json(const Identity& identity);
+bool read_identity(const nlohmann::json& json, Identity* identity);
 
 }  // namespace deltawire

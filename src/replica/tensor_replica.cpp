@@ -235,17 +235,22 @@ std::unique_ptr<CatchUpSink> TensorReplicaCore::make_sink(Attempt* attempt) {
   return std::make_unique<TensorSink>(this, attempt);
 }
 
+std::optional<Identity> TensorReplicaCore::identity() const {
+  if (!held) return {};
+  return Identity{chain->run(), held->version, held->manifest.hex()};
+}
+
 void TensorReplicaCore::abandon() {
   drop();
   (void)remove_tree(parts_folder());
-  if (beat && held) beat->holds(held->version, {});
+  if (beat && held) beat->holds(identity(), {});
 }
 
 void TensorReplicaCore::keep_report(PullReport* report) {
   report->changed = pending.has_value();
   if (!pending) {
     // They may have held it from the start: nobody has been told yet.
-    if (beat && held) beat->holds(held->version, {});
+    if (beat && held) beat->holds(identity(), {});
     return;
   }
   for (const TensorSet* const set : sets) {
@@ -259,7 +264,8 @@ Result<PullReport> TensorReplicaCore::commit() {
   PullReport report;
   if (!pending) {
     report.run = chain->run();
-    if (held) report.version = *(report.from = held->version);
+    if (held) static_cast<Identity&>(report) = *identity();
+    if (held) report.from = held->version;
     return report;
   }
   const Pending step = std::move(*pending);
@@ -289,7 +295,7 @@ Result<PullReport> TensorReplicaCore::commit() {
   drop();
   if (!status.ok()) return status;
   proven = held = step.target;
-  if (beat) beat->holds(held->version, {});
+  if (beat) beat->holds(identity(), {});
   return report;
 }
 

@@ -65,6 +65,7 @@ struct TensorReplicaCore : ReplicaBase {
   Status recognise(const PullGoal& goal, PullReport* report, PhaseClock* clock) override;
   Result<std::optional<Held>> held_version() const override { return held; }
   Result<std::optional<Held>> bound_to() const override { return proven; }
+  std::optional<Identity> identity() const;  // of what is held
   Status check_usable(uint64_t wanted, PullReport* report) override;
   Result<HeldNow> held_now() const override { return now; }
   std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) override;

@@ -78,9 +78,7 @@ Status ReplicaCore::record_version(const JournalRecord& record, FileStamps weigh
                                    std::map<std::string, HeldSide> sides) {
   LocalState next;
   next.copy_on_write = record.kind == JournalKind::kSwitch;
-  next.replica.run = record.run;
-  next.replica.version = record.version;
-  next.replica.manifest = record.manifest;
+  static_cast<Identity&>(next.replica) = record;
   next.replica.state = record.state;
   if (state) next.replica.serving = state->replica.serving;
   next.weights = std::move(weights);
@@ -130,7 +128,7 @@ Status ReplicaCore::commit_journal(const Pending& step) {
   if (options.feed) {
     add_to_feed(layout, step.record);
     // More than the model has is read faster from the checkpoint.
-    prune_feed(layout, {.max_bytes = std::max(step.report.weights_bytes, uint64_t{1} << 20)});
+    prune_feed(layout, step.record, {.max_bytes = std::max(step.report.weights_bytes, uint64_t{1} << 20)});
   }
   if (!state || state->replica.patching_to == step.record.version) return {};
   LocalState patching = *state;
@@ -147,7 +145,7 @@ Result<PullReport> ReplicaCore::commit() {
     PullReport report;
     report.run = chain->run();
     if (state) {
-      report.version = state->replica.version;
+      static_cast<Identity&>(report) = state->replica;
       report.from = state->replica.version;
       report.path = layout.checkpoint(state->copy_on_write, report.version);
     }
@@ -186,8 +184,7 @@ Result<PullReport> ReplicaCore::commit() {
                                       step.record, step.resumed));
   report.patch_seconds = elapsed() - patch_begin;
   phase("patch", patch_begin);
-  ReplicaState now{
-      step.record.run, report.version, step.record.manifest, step.record.state, {}, utc_now(), {}};
+  ReplicaState now{step.record, step.record.state, {}, utc_now(), {}};
   if (state) now.serving = state->replica.serving;
   shown = std::move(now);
   report.path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report.version);
@@ -233,7 +230,7 @@ Status ReplicaCore::settle(PullReport* report) {
   }
   const double record_begin = now();
   DW_RETURN_IF_ERROR(record_version(record, std::move(*proven), std::move(step.sides)));
-  if (beat) beat->holds(state->replica.version, state->replica.serving);
+  if (beat) beat->holds(state->replica, state->replica.serving);
   if (step.resumed) {
     log_event(LogLevel::kWarning, "replica.recovered",
               {{"local", layout.root}, {"version", record.version}});

@@ -166,7 +166,7 @@ Status Receiver::beat(const std::string& name, std::string heartbeat) {
   std::optional<uint64_t> least;
   {
     const std::lock_guard lock(mutex_);
-    beats_.note(name, heartbeat, parsed->version, steady_seconds());
+    beats_.note(name, heartbeat, version_of(parsed->held), steady_seconds());
     least = beats_.least(steady_seconds());
   }
   if (least) held_.drop_up_to(*least);

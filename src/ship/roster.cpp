@@ -89,8 +89,8 @@ void Roster::beats(uint64_t id, const Heartbeat& beat) {
     const bool earlier = at->first != id && !at->second.present && at->second.name == replica->name;
     at = earlier ? replicas_.erase(at) : std::next(at);
   }
-  if (replica->held != beat.version) replica->applied_at = roster_now();
-  replica->held = beat.version;
+  if (replica->held != beat.held) replica->applied_at = roster_now();
+  replica->held = beat.held;
   replica->late = false;
   replica->error = beat.error;
   changed_.notify_all();
@@ -230,12 +230,12 @@ void Roster::commit_version() {
   committed_at_ = roster_now();
 }
 
-bool Roster::is_settled(const Replica& replica, uint64_t version) const {
+bool Roster::is_settled(const Replica& replica, const Identity& version) const {
   return !replica.follows || !replica.present || replica.late || !replica.error.empty() ||
-         (replica.held && *replica.held >= version);
+         (replica.held && reaches(*replica.held, version));
 }
 
-void Roster::wait_applied(uint64_t version, double timeout_seconds) {
+void Roster::wait_applied(const Identity& version, double timeout_seconds) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, roster_seconds(timeout_seconds), [&] {
     return std::all_of(replicas_.begin(), replicas_.end(),
@@ -246,19 +246,19 @@ void Roster::wait_applied(uint64_t version, double timeout_seconds) {
   }
 }
 
-std::vector<Shipped> Roster::shipped(std::optional<uint64_t> version) const {
+std::vector<Shipped> Roster::shipped(const std::optional<Identity>& version) const {
   const std::lock_guard lock(mutex_);
   std::vector<Shipped> all;
   for (const auto& [id, replica] : replicas_) {
-    if (!replica.follows || (replica.told_in && version && *replica.told_in < *version)) continue;
-    Shipped one{replica.name, replica.info.from, replica.rank, replica.held, replica.bytes, 0,
+    if (!replica.follows || (replica.told_in && version && replica.told_in != version)) continue;
+    Shipped one{replica.name, replica.info.from, replica.rank, version_of(replica.held), replica.bytes, 0,
                 replica.error};
-    const bool holds = version && replica.held && *replica.held >= *version;
+    const bool holds = version && replica.held && reaches(*replica.held, *version);
     if (holds) one.seconds = std::max(0.0, replica.applied_at - committed_at_);
     if (holds) one.error.clear();  // and may have left since
     if (!holds && !replica.present && one.error.empty()) one.error = "has left";
     if (version && !holds && one.error.empty()) {
-      one.error = replica.held ? "is at version " + std::to_string(*replica.held)
+      one.error = replica.held ? "is at " + to_string(*replica.held)
                                : "has not said which version it holds";
     }
     if (!holds && !replica.present && version) replica.told_in = version;
@@ -278,11 +278,13 @@ double Roster::last_applied() const {
   return last;
 }
 
-std::set<uint64_t> Roster::held_versions() const {
+std::set<uint64_t> Roster::held_versions(const std::string& run) const {
   const std::lock_guard lock(mutex_);
   std::set<uint64_t> versions;
   for (const auto& [id, replica] : replicas_) {
-    if (replica.follows && replica.held) versions.insert(*replica.held);
+    if (replica.follows && replica.held && replica.held->run == run) {
+      versions.insert(replica.held->version);
+    }
   }
   return versions;
 }

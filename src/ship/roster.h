@@ -55,12 +55,12 @@ class Roster {
   void commit_version();
   // Until every replica holds it, has failed, or the time is over; those that are silent then are
   // said to be late.
-  void wait_applied(uint64_t version, double timeout_seconds);
+  void wait_applied(const Identity& version, double timeout_seconds);
   // By replica. One that left is in the reports of one version that it does not hold.
-  std::vector<Shipped> shipped(std::optional<uint64_t> version) const;
+  std::vector<Shipped> shipped(const std::optional<Identity>& version) const;
   double last_applied() const;  // by the steady clock; 0: nobody did
-  // The versions that replicas hold, present ones and those that left within the hour.
-  std::set<uint64_t> held_versions() const;
+  // The versions of that run that replicas hold, present ones and those that left within the hour.
+  std::set<uint64_t> held_versions(const std::string& run) const;
 
  private:
   struct Replica {
@@ -68,20 +68,20 @@ class Roster {
     bool follows = false, present = true, late = false;
     uint64_t buffer_bytes = 0;
     std::string name;  // as in its heartbeat
-    std::optional<uint64_t> held = {};
+    std::optional<Identity> held = {};
     std::string error = {};  // of the version on its way
     std::optional<unsigned> rank = {};
     uint64_t bytes = 0;
     double applied_at = 0;  // when it said that it holds `held`
     double left_at = 0;
-    mutable std::optional<uint64_t> told_in = {};  // the version whose report said that it left
+    mutable std::optional<Identity> told_in = {};  // the version whose report said that it left
     uint64_t round = 0;
     std::string round_error = {};
     unsigned strikes = 0;
   };
   Replica* find(uint64_t id);
   void forget_old();
-  bool is_settled(const Replica& replica, uint64_t version) const;
+  bool is_settled(const Replica& replica, const Identity& version) const;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -33,7 +33,7 @@ double shipper_clock() {
 class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<ShipperOnHub> {
  public:
   ShipperOnHub(std::shared_ptr<Store> inner, ShipOptions options, std::unique_ptr<Hub> hub,
-               std::shared_ptr<Backend> backend, std::optional<uint64_t> head)
+               std::shared_ptr<Backend> backend, const std::optional<Identity>& head)
       : inner_(std::move(inner)),
         options_(std::move(options)),
         hub_(std::move(hub)),
@@ -41,11 +41,11 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
         sender_(*hub_, roster_, *queue_, std::move(backend), options_),
         upkeep_(inner_, options_),
         store_(std::make_shared<ShippingStore>(
-            inner_, head, queue_,
+            inner_, version_of(head), queue_,
             ShippingStore::Watcher{[this] { return !roster_.pushed().empty(); },
                                    [this](uint64_t version) { first_part(version); },
-                                   [this](uint64_t version) { committed(version); }})) {
-    if (head) times_.version = head;
+                                   [this](const Identity& version) { committed(version); }})) {
+    times_.version = head;
     sending_ = std::thread([this] { sender_.run(); });
     greeting_ = std::thread([this] { greet(); });
   }
@@ -74,7 +74,7 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
 
   ShipReport settle() override {
     (void)queue_->wait_idle(kIdleTimeouts * options_.timeout_seconds);
-    const std::optional<uint64_t> version = times().version;
+    const std::optional<Identity> version = times().version;
     if (version) roster_.wait_applied(*version, options_.timeout_seconds);
     return report();
   }
@@ -83,7 +83,7 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
     const Times when = times();
     const SentSoFar sent = sender_.sent();
     ShipReport report;
-    report.version = when.version;
+    report.version = version_of(when.version);
     report.carrier = sent.carrier;
     report.epoch = sent.epoch;
     report.bytes = sent.bytes;
@@ -104,7 +104,7 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
 
  private:
   struct Times {
-    std::optional<uint64_t> version;  // committed
+    std::optional<Identity> version;  // committed
     double first_part = 0, committed = 0;
   };
   Times times() const {
@@ -117,13 +117,13 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
     times_.first_part = shipper_clock();
   }
 
-  void committed(uint64_t version) {
+  void committed(const Identity& version) {
     {
       const std::lock_guard lock(mutex_);
       times_.version = version;
       times_.committed = shipper_clock();
     }
-    upkeep_.committed(version, roster_.held_versions());
+    upkeep_.committed(version.version, roster_.held_versions(version.run));
   }
 
   // Members that came get a thread that answers them; those of members that left are joined.
@@ -242,7 +242,16 @@ Result<std::shared_ptr<Shipper>> Shipper::listen(std::shared_ptr<Store> store,
   DW_RETURN_IF_ERROR(check_ship_seconds(options.answer_seconds));
   const Result<std::shared_ptr<Backend>> backend = find_backend(options.backend);
   if (!backend.ok()) return invalid_argument(backend.status().message());  // no use to try again
-  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, find_head(*store));
+  std::optional<Identity> head;
+  if (const Result<Chain> chain = Chain::open(store, {}); chain.ok()) {
+    DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> newest, chain->head());
+    if (newest) {
+      DW_ASSIGN_OR_RETURN(const VersionRecord record, chain->version(*newest));
+      head = record.identity();
+    }
+  } else if (chain.status().code() != Code::kNotFound) {
+    return chain.status();
+  }
   HubOptions how;
   how.address = options.address;
   how.secret = Secret(options.secret);

@@ -120,7 +120,7 @@ void ShippingStore::commit(uint64_t version, const Body& manifest) {
     }
     if (!sent) send(part.name, StoredBody(inner(), part));
   }
-  watcher_.committed(version);
+  watcher_.committed({parsed->run, version, record_digest(*text).hex()});
   queue_->commit(std::move(word));
   const std::lock_guard lock(mutex_);
   head_ = head_ ? std::max(*head_, version) : version;

@@ -19,7 +19,8 @@ class ShippingStore final : public ForwardingStore {
  public:
   struct Watcher {
     std::function<bool()> anybody;  // whether there is somebody to send to
-    std::function<void(uint64_t version)> first_part, committed;
+    std::function<void(uint64_t version)> first_part;
+    std::function<void(const Identity& version)> committed;
   };
   // `head`: the newest version that is there.
   ShippingStore(std::shared_ptr<Store> inner, std::optional<uint64_t> head,

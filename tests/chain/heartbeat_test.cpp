@@ -16,9 +16,10 @@ Heartbeat sample(const std::string& name) {
   return {.name = name,
           .host = "node-1",
           .pid = 77,
-          .version = 12,
-          .serving = 11,
+          .held = Identity{std::string(32, 'a'), 12, std::string(64, '1')},
+          .serving = Identity{std::string(32, 'a'), 11, std::string(64, '2')},
           .seen = 1'800'000'000,
+          .interval_seconds = 60,
           .lease = Lease{12, 15, 1'800'000'900}};
 }
 
@@ -34,7 +35,7 @@ TEST(Heartbeat, ComesBackAsItWasWritten) {
   Heartbeat heartbeat = sample("rollout-3");
   ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
   EXPECT_EQ(read_heartbeat(store, "rollout-3").value(), heartbeat);
-  heartbeat.version.reset();
+  heartbeat.held.reset();
   heartbeat.serving.reset();
   heartbeat.lease = Lease{{}, 3, 1};
   ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
@@ -44,6 +45,15 @@ TEST(Heartbeat, ComesBackAsItWasWritten) {
   EXPECT_EQ(read_heartbeat(store, "rollout-3").value(), heartbeat);
   ASSERT_TRUE(remove_heartbeat(store, "rollout-3").ok());
   EXPECT_EQ(read_heartbeat(store, "rollout-3").status().code(), Code::kNotFound);
+}
+
+TEST(Heartbeat, RejectsIdentitiesThatAreNone) {
+  for (const Identity& bad : {Identity{"run", 1, std::string(64, '1')},
+                              Identity{std::string(32, 'a'), 1, "not a digest"}}) {
+    Heartbeat heartbeat = sample("rollout-3");
+    heartbeat.held = bad;
+    EXPECT_EQ(parse_heartbeat(serialise_heartbeat(heartbeat)).status().code(), Code::kCorruption);
+  }
 }
 
 TEST(Heartbeat, AClockBefore1970WritesOneThatCanBeRead) {

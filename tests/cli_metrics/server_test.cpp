@@ -107,7 +107,7 @@ TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
   NotifyOutcome outcome;
   outcome.engines.resize(2);
   outcome.engines[0].engine = "sglang=http://h:1";
-  outcome.engines[0].serving = 11;
+  outcome.engines[0].serving = Identity{"run", 11, ""};
   outcome.engines[0].reloaded = true;
   outcome.engines[1].engine = "exec=say \"hi\" \\ there";
   outcome.engines[1].status = unavailable("y");

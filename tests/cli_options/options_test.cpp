@@ -67,7 +67,7 @@ TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
   ::unsetenv("DELTAWIRE_ENGINE_API_KEY");
   ASSERT_TRUE(notifier.ok());
   const NotifyOutcome outcome =
-      notifier->around({"run", 2, 1, true, 1}, [] { return io_error("no patch today"); });
+      notifier->around({{"run", 2, ""}, 1, true, Identity{"run", 1, ""}}, [] { return io_error("no patch today"); });
   EXPECT_EQ(server.requests()[0].headers["Authorization"], "Bearer s3cr3t");
   EXPECT_EQ(to_json(outcome.engines).dump().find("s3cr3t"), std::string::npos);
 }
@@ -76,7 +76,7 @@ TEST(NotifyOptions, OutcomesInJson) {
   EngineOutcome good, bad;
   good.engine = "sglang=http://a:1";
   good.paused = good.reloaded = good.resumed = true;
-  good.serving = 12;
+  good.serving = Identity{"run", 12, ""};
   good.warnings = {"w"};
   bad.engine = "vllm=http://b:2";
   bad.status = unavailable("vllm=http://b:2: no answer");
@@ -92,7 +92,7 @@ TEST(NotifyOptions, OutcomesForPeople) {
   EngineOutcome good, bad;
   good.engine = "sglang=http://a:1";
   good.resumed = true;
-  good.serving = 12;
+  good.serving = Identity{"run", 12, ""};
   good.warnings = {"the cache is still there"};
   bad.engine = "vllm=http://b:2";
   ::testing::internal::CaptureStdout();

@@ -22,7 +22,8 @@ using testing::vllm_script;
 using Calls = std::vector<std::string>;
 using Path = std::filesystem::path;
 
-const Change kChange{"run-7", 12, 11, true, 11};
+const Identity kNew{"run-7", 12, "manifest of 12"}, kOld{"run-7", 11, "manifest of 11"};
+const Change kChange{kNew, 11, true, kOld};
 const Calls kWholeSglang = {
     "POST /pause_generation", "GET /model_info",   "POST /update_weights_from_disk",
     "GET /model_info",        "POST /flush_cache", "POST /continue_generation"};
@@ -65,7 +66,7 @@ TEST(Notifier, PatchesBetweenPauseAndReload) {
   ASSERT_EQ(outcome.engines.size(), 1U);
   EXPECT_EQ(outcome.engines[0].engine, "sglang=" + server.url());
   EXPECT_TRUE(outcome.engines[0].reloaded && outcome.engines[0].resumed);
-  EXPECT_EQ(outcome.serving(), 12U);
+  EXPECT_EQ(outcome.serving(), kNew);
   EXPECT_GT(outcome.pause_seconds, 0);
 }
 
@@ -103,12 +104,12 @@ TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
   // The answer may have been lost on the way: it is told to resume as well.
   EXPECT_EQ(bad.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_TRUE(outcome.engines[0].status.ok());
-  EXPECT_EQ(outcome.serving(), 11U);
+  EXPECT_EQ(outcome.serving(), kOld);
 }
 
 TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
-  const Change copy{"run-7", 12, 11, false, 11};
-  const Change first{"run-7", 12, std::nullopt, true, std::nullopt};
+  const Change copy{kNew, 11, false, kOld};
+  const Change first{kNew, std::nullopt, true, std::nullopt};
   for (const Change& change : {copy, first}) {
     HttpScript good(sglang_script()), bad;
     bad.stop();
@@ -120,7 +121,7 @@ TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
     EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, bad.url()));
     EXPECT_EQ(outcome.engines[0].serving, change.serving);
     EXPECT_FALSE(outcome.engines[0].resumed);
-    EXPECT_EQ(outcome.engines[1].serving, 12U);
+    EXPECT_EQ(outcome.engines[1].serving, kNew);
     EXPECT_EQ(good.calls(), kWholeSglang);
     EXPECT_EQ(outcome.serving(), std::nullopt);
   }
@@ -134,7 +135,7 @@ TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
   EXPECT_TRUE(is_failure(outcome.status(), Code::kBaseMismatch, "layer 3"));
   EXPECT_FALSE(outcome.patched);
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
-  EXPECT_EQ(outcome.serving(), 11U);
+  EXPECT_EQ(outcome.serving(), kOld);
   EXPECT_TRUE(outcome.engines[0].status.ok());
 }
 
@@ -143,10 +144,11 @@ TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
   Json script = vllm_script();
   script["POST /collective_rpc"] = steps(step(400));
   HttpScript server(script);
-  for (const std::optional<uint64_t> serving : {std::optional<uint64_t>(9), {}}) {
+  for (const std::optional<Identity>& serving :
+       {std::optional(Identity{"run-7", 9, ""}), std::optional<Identity>()}) {
     Patch patch(nullptr);
     const NotifyOutcome outcome = notifier_of(engine_at("vllm", server))
-                                      .around({"run-7", 12, 12, false, serving}, patch.function());
+                                      .around({kNew, 12, false, serving}, patch.function());
     EXPECT_FALSE(outcome.engines[0].reloaded);
     EXPECT_EQ(outcome.serving(), serving);
   }
@@ -164,7 +166,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
   EXPECT_EQ(server.calls().back(), "POST /resume");
   EXPECT_TRUE(outcome.engines[0].resumed);
   EXPECT_FALSE(outcome.engines[0].reloaded);
-  EXPECT_EQ(outcome.serving(), 11U);
+  EXPECT_EQ(outcome.serving(), kOld);
 }
 
 TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
@@ -197,7 +199,7 @@ TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
     EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, dying.url()));
     EXPECT_EQ(outcome.engines[0].serving, std::nullopt);
     EXPECT_FALSE(outcome.engines[0].resumed);
-    EXPECT_EQ(outcome.engines[1].serving, 12U);
+    EXPECT_EQ(outcome.engines[1].serving, kNew);
     EXPECT_TRUE(outcome.engines[1].resumed);
     EXPECT_EQ(good.calls(), kWholeSglang);
   }
@@ -214,7 +216,7 @@ TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
       notifier_of(engine_at("sglang", server, quick(2))).around(kChange, patch.function());
   EXPECT_TRUE(outcome.status().ok()) << outcome.status().to_string();
   EXPECT_EQ(patch.count, 1);
-  EXPECT_EQ(outcome.serving(), 12U);
+  EXPECT_EQ(outcome.serving(), kNew);
 }
 
 TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
@@ -226,7 +228,7 @@ TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
       notifier_of(engine_at("sglang", server, quick(1))).around(kChange, patch.function());
   EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "/continue_generation"));
   EXPECT_FALSE(outcome.engines[0].resumed);
-  EXPECT_EQ(outcome.serving(), 12U);
+  EXPECT_EQ(outcome.serving(), kNew);
 }
 
 // ---- told to stop
@@ -255,13 +257,13 @@ TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
     script["POST /pause"] = steps(does("hang"));
     HttpScript server(script);
     Patch patch(nullptr);
-    const NotifyOutcome outcome = cancelled_around("vllm", server, {"run-7", 12, 11, in_place, 11},
+    const NotifyOutcome outcome = cancelled_around("vllm", server, {kNew, 11, in_place, kOld},
                                                    once_asked(server, "POST /pause"), &patch);
     EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before version 12 was applied"));
     EXPECT_EQ(patch.count, 0);
     EXPECT_EQ(server.calls().back(), "POST /resume");
     EXPECT_TRUE(outcome.engines[0].resumed);
-    EXPECT_EQ(outcome.serving(), 11U);
+    EXPECT_EQ(outcome.serving(), kOld);
   }
 }
 
@@ -297,7 +299,7 @@ TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
   });
   EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before it was told to reload"));
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
-  EXPECT_EQ(outcome.serving(), 11U);
+  EXPECT_EQ(outcome.serving(), kOld);
 }
 
 }  // namespace

@@ -529,7 +529,7 @@ TEST_F(MirrorTest, ItIsSeenInTheSource) {
   ASSERT_TRUE(beats.ok());
   ASSERT_EQ(beats->size(), 1U);
   EXPECT_EQ(beats->front().heartbeat->name, "eu");
-  EXPECT_EQ(beats->front().heartbeat->version, 1U);
+  EXPECT_EQ(beats->front().heartbeat->held, source.chain().version(1)->identity());
   EXPECT_TRUE(objects_of(*other, kReplicaPrefix).empty());
 }
 

@@ -147,18 +147,19 @@ TEST_F(HeartbeatWriterTest, WhatCannotBeReadIsReplaced) {
 }
 
 TEST(ReplicaBeat, AFailureIsToldUntilAPullWorksAgain) {
+  const Identity held{std::string(32, 'a'), 1, std::string(64, '1')};
   const auto store = std::make_shared<MemoryStore>();
   {
     ReplicaBeat beat(store, "rollout", "id");
-    beat.holds(1, {});
+    beat.holds(held, {});
     beat.failed(Status(Code::kIo, "the disk is full"));
   }
   EXPECT_EQ(read_heartbeat(*store, "rollout")->error, "i/o error: the disk is full");
   {
     ReplicaBeat beat(store, "rollout", "id");
-    beat.holds(1, {});
+    beat.holds(held, {});
     beat.failed(Status(Code::kIo, "the disk is full"));
-    beat.holds(1, {});
+    beat.holds(held, {});
   }
   EXPECT_EQ(read_heartbeat(*store, "rollout")->error, "");
 }

@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 
 class FeedTest : public ::testing::Test {
  protected:
-  FeedTest() : chain_(std::make_shared<MemoryStore>("feed")) {
+  FeedTest() : chain_(std::in_place, std::make_shared<MemoryStore>("feed")) {
     tensors_ = {make_tensor("a", DType::kBF16, {30, 40}, 1),
                 make_tensor("b", DType::kF32, {7, 9}, 2), make_tensor("c", DType::kU8, {5}, 3)};
-    chain_.publish_full(tensors_);
+    chain_->publish_full(tensors_);
   }
 
   void pull(std::optional<uint64_t> version = {}) {
@@ -32,20 +32,25 @@ class FeedTest : public ::testing::Test {
     options.limits.threads = 2;
     options.heartbeat = false;
     options.feed = true;
-    auto replica = Replica::open(chain_.store(), local(), options);
+    auto replica = Replica::open(chain_->store(), local(), options);
     ASSERT_TRUE(replica.ok()) << replica.status().to_string();
     const auto report = replica->pull(version);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
   }
   void step(double density, uint64_t seed) {
     for (TestTensor& tensor : tensors_) change(&tensor, density, seed + tensor.bytes.size());
-    chain_.publish_delta(tensors_);
+    chain_->publish_delta(tensors_);
     pull();
   }
   std::vector<uint64_t> versions() const {
     std::vector<uint64_t> found;
-    for (const FeedStep& step : read_feed(local()).value()) found.push_back(step.version);
+    for (const FeedStep& step : read_feed(local()).value()) found.push_back(step.to.version);
     return found;
+  }
+  Identity id(uint64_t version) const {
+    const Chain chain = Chain::open(chain_->store()).value();
+    const auto record = chain.version(version);
+    return record.ok() ? record->identity() : Identity{chain.run(), version, ""};
   }
   fs::path local() const { return folder_.path() / "local"; }
   fs::path feed(uint64_t version) const { return LocalLayout{local()}.feed_version(version); }
@@ -65,7 +70,7 @@ class FeedTest : public ::testing::Test {
     return map;
   }
   MappedChanges changes(const LiveMap& map, uint64_t from, uint64_t to) const {
-    const auto route = feed_route(read_feed(local()).value(), from, to);
+    const auto route = feed_route(read_feed(local()).value(), id(from), id(to));
     EXPECT_TRUE(route.ok()) << route.status().to_string();
     const auto mapped = map_feed(*route, map, 2);
     EXPECT_TRUE(mapped.ok()) << mapped.status().to_string();
@@ -79,7 +84,7 @@ class FeedTest : public ::testing::Test {
   }
 
   TempFolder folder_;
-  TestChain chain_;
+  std::optional<TestChain> chain_;
   std::vector<TestTensor> tensors_;
 };
 
@@ -145,16 +150,16 @@ TEST_F(FeedTest, VersionsThatCameWholeHaveNoWayFromBefore) {
   pull();
   step(0.1, 1);
   tensors_.push_back(make_tensor("new", DType::kBF16, {4}, 9));
-  chain_.publish_full(tensors_);
+  chain_->publish_full(tensors_);
   pull();
   const auto steps = read_feed(local()).value();
   EXPECT_FALSE(steps.back().from);
-  const auto route = feed_route(steps, 0, 2);
+  const auto route = feed_route(steps, id(0), id(2));
   EXPECT_EQ(route.status().code(), Code::kNotFound);
-  EXPECT_NE(route.status().message().find("version 2 came whole"), std::string::npos);
-  EXPECT_TRUE(feed_route(steps, 0, 1).ok());
-  EXPECT_TRUE(feed_route(steps, 2, 2)->empty());
-  EXPECT_EQ(feed_route(steps, 0, 9).status().code(), Code::kNotFound);
+  EXPECT_NE(route.status().message().find(to_string(id(2)) + " is not a delta"), std::string::npos);
+  EXPECT_TRUE(feed_route(steps, id(0), id(1)).ok());
+  EXPECT_TRUE(feed_route(steps, id(2), id(2))->empty());
+  EXPECT_EQ(feed_route(steps, id(0), id(9)).status().code(), Code::kNotFound);
 }
 
 TEST_F(FeedTest, GoesBackToo) {
@@ -166,14 +171,14 @@ TEST_F(FeedTest, GoesBackToo) {
   const auto steps = read_feed(local()).value();
   // Back is a whole version here; what matters is that the step to 0 is not taken for one from
   // before.
-  EXPECT_TRUE(!steps[0].from || *steps[0].from == 1);
+  EXPECT_TRUE(!steps[0].from || *steps[0].from == id(1));
 }
 
 TEST_F(FeedTest, DamagedPartsAreFound) {
   pull();
   step(0.2, 1);
   const LiveMap map = whole();
-  const auto route = feed_route(read_feed(local()).value(), 0, 1).value();
+  const auto route = feed_route(read_feed(local()).value(), id(0), id(1)).value();
   const fs::path part = feed(1) / route[0].parts[0];
   const std::string good = read_file(part);
   for (const size_t at : {size_t{20}, good.size() / 2, good.size() - 1}) {
@@ -197,7 +202,7 @@ TEST_F(FeedTest, DamagedPartsAreFound) {
 TEST_F(FeedTest, OtherFormsAreRefused) {
   pull();
   step(0.2, 1);
-  const auto route = feed_route(read_feed(local()).value(), 0, 1).value();
+  const auto route = feed_route(read_feed(local()).value(), id(0), id(1)).value();
   LiveMap map = whole();
   map.tensors["a"].shape = {40, 30};
   EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kBaseMismatch);
@@ -209,25 +214,59 @@ TEST_F(FeedTest, OtherFormsAreRefused) {
   EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kInvalidArgument);
 }
 
+// Another run at the same place, with the same numbers: nothing of it leads on from this one's
+// weights.
+TEST_F(FeedTest, DoesNotLeadFromOneRunToAnother) {
+  pull();
+  step(0.1, 1);
+  const Identity old = id(0), old_head = id(1);
+  fs::remove_all(local());
+  chain_.emplace(std::make_shared<MemoryStore>("feed"));
+  chain_->publish_full(tensors_);
+  pull();
+  step(0.1, 2);
+  const auto steps = read_feed(local()).value();
+  EXPECT_TRUE(feed_route(steps, id(0), id(1)).ok());
+  EXPECT_EQ(feed_route(steps, old, id(1)).status().code(), Code::kNotFound);
+  EXPECT_EQ(feed_route(steps, id(0), old_head).status().code(), Code::kNotFound);
+  Identity reused = id(0);
+  reused.manifest = old.manifest;
+  EXPECT_EQ(feed_route(steps, reused, id(1)).status().code(), Code::kNotFound);
+}
+
+TEST_F(FeedTest, TheSlowestWorkerIsOneOfAnotherRun) {
+  pull();
+  step(0.1, 1);
+  EXPECT_EQ(slowest_feed_worker(local(), id(1)), std::nullopt);
+  auto behind = FeedWorker::join(local(), "behind", id(0));
+  auto there = FeedWorker::join(local(), "there", id(1));
+  ASSERT_TRUE(behind.ok() && there.ok());
+  EXPECT_EQ(slowest_feed_worker(local(), id(1)), id(0));
+  const Identity stranger{std::string(32, 'f'), 9, std::string(64, 'f')};
+  auto other = FeedWorker::join(local(), "other", stranger);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(slowest_feed_worker(local(), id(1)), stranger);
+}
+
 TEST_F(FeedTest, IsKeptForThoseWhoLive) {
   pull();
   const LocalLayout layout{local()};
   {
-    auto slow = FeedWorker::join(local(), "slow", 0);
+    auto slow = FeedWorker::join(local(), "slow", id(0));
     ASSERT_TRUE(slow.ok()) << slow.status().to_string();
     for (uint64_t seed = 1; seed < 8; ++seed) step(0.01, seed);
     EXPECT_EQ(versions().size(), 8U);
-    EXPECT_EQ(FeedWorker::join(local(), "slow", 0).status().code(), Code::kConflict);
-    EXPECT_EQ(FeedWorker::join(local(), "../x", 0).status().code(), Code::kInvalidArgument);
-    prune_feed(layout, {.keep_always = 2, .keep_at_most = 5});
+    EXPECT_EQ(FeedWorker::join(local(), "slow", id(0)).status().code(), Code::kConflict);
+    EXPECT_EQ(FeedWorker::join(local(), "../x", id(0)).status().code(), Code::kInvalidArgument);
+    prune_feed(layout, id(7), {.keep_always = 2, .keep_at_most = 5});
     EXPECT_EQ(versions(), (std::vector<uint64_t>{3, 4, 5, 6, 7})) << "not for ever";
-    ASSERT_TRUE(slow->took(6).ok());
-    prune_feed(layout, {.keep_always = 1});
+    ASSERT_TRUE(slow->took(id(6)).ok());
+    prune_feed(layout, id(7), {.keep_always = 1});
     EXPECT_EQ(versions(), (std::vector<uint64_t>{6, 7}));
   }
   fs::create_directories(feed(99).string() + ".new");  // who died while it linked
   std::ofstream(layout.feed_workers() / "dead") << "0";
-  prune_feed(layout, {.keep_always = 4, .max_bytes = 0});
+  prune_feed(layout, id(7), {.keep_always = 4, .max_bytes = 0});
   EXPECT_EQ(versions(), (std::vector<uint64_t>{7}));
   EXPECT_FALSE(fs::exists(feed(99).string() + ".new"));
   EXPECT_TRUE(fs::is_empty(layout.feed_workers()));

@@ -456,14 +456,16 @@ TEST_P(ReplicaTest, LeavesAHeartbeatWithWhatItHoldsAndServes) {
     auto replica = Replica::open(chain_.store(), local(), how);
     ASSERT_TRUE(replica.ok());
     ASSERT_TRUE(replica->pull().ok());
-    ASSERT_TRUE(replica->set_serving(1).ok());
+    ASSERT_TRUE(replica->set_serving(*replica->state()).ok());
   }
+  const Identity held = Chain::open(chain_.store())->version(1)->identity();
   const auto beat = read_heartbeat(*chain_.store(), "rollout-7");
   ASSERT_TRUE(beat.ok()) << beat.status().to_string();
-  EXPECT_EQ(beat->version, 1);
-  EXPECT_EQ(beat->serving, 1);
+  EXPECT_EQ(beat->held, held);
+  EXPECT_EQ(beat->serving, held);
+  EXPECT_EQ(beat->interval_seconds, 60U);
   EXPECT_FALSE(beat->lease);
-  EXPECT_EQ(read_replica_state(local())->serving, 1);
+  EXPECT_EQ(read_replica_state(local())->serving, held);
 }
 
 TEST_P(ReplicaTest, ProgressReachesItsEndAndCanCancel) {

@@ -492,7 +492,7 @@ TEST_F(TensorReplicaTest, SaysWhereItIs) {
   ASSERT_EQ(beats->size(), 1);
   ASSERT_TRUE((*beats)[0].heartbeat.ok());
   EXPECT_EQ((*beats)[0].heartbeat->name, "engine-7");
-  EXPECT_EQ((*beats)[0].heartbeat->version, 0);
+  EXPECT_EQ((*beats)[0].heartbeat->held, Chain::open(store_)->version(0)->identity());
 }
 
 }  // namespace

@@ -124,6 +124,23 @@ TEST(ShipAbsent, AHeartbeatOfOneThatHasLeftDoesNoHarm) {
   EXPECT_FALSE(report.replicas[0].error.empty());
 }
 
+// It holds a later number, of a run that was published at this address before.
+TEST(ShipAbsent, AReplicaOfAnotherRunDoesNotHoldTheVersion) {
+  ShipOptions how = Trainer::quick();
+  how.timeout_seconds = 1;
+  Trainer trainer(how);
+  AbsentMember member(trainer.shipper->address());
+  ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
+  Heartbeat beat;
+  beat.name = "stranger";
+  beat.held = Identity{std::string(32, 'f'), 9, std::string(64, 'f')};
+  member.put(heartbeat_object(beat.name), serialise_heartbeat(beat));
+  const ShipReport report = trainer.step();
+  ASSERT_EQ(report.replicas.size(), 1U);
+  EXPECT_EQ(report.replicas[0].error, "is at " + to_string(*beat.held));
+  EXPECT_EQ(report.warnings, std::vector<std::string>{"stranger: " + report.replicas[0].error});
+}
+
 TEST(ShipAbsent, WhoLeavesBetweenTwoVersionsIsNamedInTheNextAndNotAgain) {
   Trainer trainer;
   FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);

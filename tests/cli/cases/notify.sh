@@ -47,12 +47,12 @@ script refuses.json
 deltawire publish sim/v2.safetensors store -q
 pull --notify vllm=$url
 python3 calls.py $url | tail -1
-deltawire status replica --json | grep -oE '"(version|serving)":[0-9a-z]+'
+deltawire status replica | grep -oE '(version|serving) [0-9a-z ]+'
 pull --notify vllm=$url | grep -v error
-deltawire status replica --json | grep -oE '"(version|serving)":[0-9a-z]+'
+deltawire status replica | grep -oE '(version|serving) [0-9a-z ]+'
 script good.json
 pull --notify vllm=$url
-deltawire status replica --json | grep -oE '"(version|serving)":[0-9a-z]+'
+deltawire status replica | grep -oE '(version|serving) [0-9a-z ]+'
 
 # One that cannot be paused keeps the files from changing.
 sed 's|"POST /pause": \[{"status": 200|"POST /pause": [{"status": 500|' good.json > awake.json

@@ -30,7 +30,7 @@ soon 'grep -q 6 loaded'
 kill -TERM $follower; wait $follower
 deltawire verify sim/v6.safetensors replica
 deltawire follow store replica --no-heartbeat --until 1 --log-level off
-deltawire status replica --json | grep -o '"version":[0-9]*'
+deltawire status replica --json | grep -o '"version":[0-9]*' | head -n 1
 
 # The store is gone, as if it were not mounted.
 mv store away

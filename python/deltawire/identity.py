@@ -1,0 +1,61 @@
+"""Which state of which run: what is held, served or asked for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from deltawire.errors import InvalidArgument
+
+
+class Identity(NamedTuple):
+    """One version of one run. Its number alone identifies nothing.
+
+    A store may be replaced by one of another run, and a publisher may reuse a number that the store has lost.
+
+    >>> str(Identity("1a2b3c4d" * 4, 4, "0" * 64))
+    'version 4 of run 1a2b3c4d'
+    """
+
+    run: str
+    version: int
+    manifest: str
+    """sha-256 of the version's manifest."""
+
+    def __str__(self) -> str:
+        return f"version {self.version} of run {self.run[:8]}"
+
+
+def identity_of(value: tuple[str, int, str] | None) -> Identity | None:
+    """From what the extension reports."""
+    return None if value is None else Identity(*value)
+
+
+class Wanted(NamedTuple):
+    """What somebody asks for: at least that version; of any run, or any manifest, where those are None."""
+
+    version: int | None = None
+    run: str | None = None
+    manifest: str | None = None
+
+    @classmethod
+    def of(cls, value: Wanted | Identity | int | None) -> Wanted:
+        """From a number, an identity, or nothing: any version."""
+        if isinstance(value, Wanted):
+            return value
+        if isinstance(value, Identity):
+            return cls(value.version, value.run, value.manifest)
+        if value is not None and value < 0:
+            raise InvalidArgument(f"version {value}: versions count from 0")
+        return cls(value)
+
+    def is_met_by(self, held: Identity | None) -> bool:
+        """Whether it is the wanted version, or a later one of the same run."""
+        if held is None or (self.run is not None and held.run != self.run):
+            return False
+        if self.version is None or held.version > self.version:
+            return True
+        return held.version == self.version and self.manifest in (None, held.manifest)
+
+    def __str__(self) -> str:
+        what = "a version" if self.version is None else f"version {self.version}"
+        return what if self.run is None else f"{what} of run {self.run[:8]}"
