@@ -87,6 +87,8 @@ void flush_out() {
   if (std::fflush(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
 }
 
+bool can_print() { return print_error == 0; }
+
 int finish_printing(int status) {
   flush_out();
   // Some filesystems tell only on close that there was no room.

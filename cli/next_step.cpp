@@ -30,6 +30,7 @@ constexpr Typed kTyped[] = {
     {"holds no run", "deltawire publish CKPT STORE"},
     {"another history", "deltawire pull STORE LOCAL --version N"},
     {"none below version", "--at-least N"},
+    {"is not gone; it was heard of", "--force"},
     {"the command did not end in", "--notify-timeout SECONDS"},
     {"cannot put an object only if it is absent", "--single-writer"},
     {"signature:", "--trust KEY.pub"},

@@ -42,7 +42,7 @@ const VerbGroup kGroups[] = {
     {"You train", {add_publish, add_quantize, add_keygen}},
     {"You maintain a chain",
      {add_log, add_show, add_compact, add_anchor, add_mirror, add_pin, add_unpin, add_gc,
-      add_fsck}},
+      add_forget, add_fsck}},
     {"You use slime, miles or TRL on one side",
      {add_import, add_export, add_serve_pull, add_slime_pull, add_slime_publish, add_slime_push}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},

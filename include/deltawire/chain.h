@@ -109,6 +109,11 @@ struct Heartbeat {
 struct ListedHeartbeat {
   ObjectInfo object;
   Result<Heartbeat> heartbeat;
+  // Since the store took it, as Chain::replicas() found it.
+  int64_t age_seconds = 0;
+
+  // Not heard of for three times its own interval: its process has ended, or cannot write any more.
+  bool is_gone() const;
 };
 
 // ---- what is kept of it
@@ -227,7 +232,13 @@ class Chain {
   Result<std::vector<uint64_t>> pins() const;  // ascending, each version once
 
   // What replicas have left about themselves. Hints: whoever may write to the store can write one.
+  // Ages are by the store's clock; by this machine's where the store cannot be asked for its time.
   Result<std::vector<ListedHeartbeat>> replicas() const;
+  // Removes what a replica that is gone has left; `name` is the replica's, or that of the object
+  // under replicas/. How many were removed: several may share a name. NotFound when there is none,
+  // Conflict when none is gone, unless `force`: then live ones are removed too, and come back when
+  // they next write.
+  Result<uint64_t> forget(const std::string& name, bool force = false) const;
 
   // Removes what retention does not keep: docs/protocol.md, "Retention". May be killed at any
   // instant, and run beside publishers, readers and another gc. Corruption, removing nothing, when

@@ -89,7 +89,9 @@ Report to_python(const ListedHeartbeat& listed) {
   out["serving"] = to_tuple(beat.serving);
   out["fetching"] = beat.lease ? std::optional(beat.lease->to) : std::nullopt;
   out["seen"] = readable ? beat.seen : listed.object.modified;
+  out["age_seconds"] = listed.age_seconds;
   out["interval_seconds"] = beat.interval_seconds;
+  out["gone"] = listed.is_gone();
   out["error"] = readable ? beat.error : listed.heartbeat.status().to_string();
   return out;
 }

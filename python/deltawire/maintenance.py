@@ -73,8 +73,12 @@ class ReplicaStatus:
     """The version that it is on its way to."""
     seen: int
     """When it wrote this, in seconds since 1970."""
+    age_seconds: int
+    """How long ago the store took it, by the store's clock where it has one."""
     interval_seconds: int
-    """How often it writes: one that has been silent for several times as long is gone."""
+    """How often it writes."""
+    gone: bool
+    """It has been silent for three times as long: its process has ended, or cannot write any more."""
     host: str
     pid: int
     error: str

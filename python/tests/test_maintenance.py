@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -152,13 +153,35 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
     assert chain.replicas == []
     replica = dw.TensorReplica(place, {"w": np.zeros(100_000, np.uint8)}, name="engine-1")
     replica.pull()
-    while not (found := [one for one in chain.replicas if one.version is not None]):
+    while not (found := [one for one in chain.replicas if one.held is not None]):
         time.sleep(0.01)  # heartbeats are written in the background
     [seen] = found
-    assert (seen.name, seen.version, seen.serving, seen.error) == ("engine-1", 1, None, "")
+    assert seen.held is not None
+    assert (seen.name, seen.held.run, seen.held.version, seen.serving) == ("engine-1", chain.run, 1, None)
+    assert (seen.error, seen.gone, seen.interval_seconds) == ("", False, 60)
     dw_store = place if isinstance(place, dw.Store) else dw.open_store(place)
     dw_store.put("replicas/broken.json", b"{")
     assert [bool(one.error) for one in chain.replicas] == [True, False]
+
+
+def test_replicas_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    published(str(store), 2)
+    dw.Replica(store, tmp_path / "local", name="engine-1").pull()
+    chain = dw.Chain(store)
+    while not chain.replicas:
+        time.sleep(0.01)  # heartbeats are written in the background
+    with pytest.raises(dw.NotFound, match="no such replica"):
+        chain.forget("engine-2")
+    with pytest.raises(dw.Conflict, match="is not gone") as caught:
+        chain.forget("engine-1")
+    assert caught.value.next == "end it first, or remove its heartbeat by force"
+    os.utime(store / "replicas/engine-1.json", (1e9, 1e9))
+    [seen] = chain.replicas
+    assert seen.gone
+    assert seen.age_seconds > 1e8
+    assert chain.forget("engine-1") == 1
+    assert chain.replicas == []
 
 
 def test_files_beside_the_weights_are_listed(store: str, tmp_path: Path) -> None:

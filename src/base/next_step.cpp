@@ -112,6 +112,8 @@ constexpr NextStep kSteps[] = {
      "find out who rewrote the chain; to go over to it, pull a version by its number"},
     {"none below version", "wait for that version, or ask for less"},
     {"there is no version", "deltawire log STORE shows the versions"},
+    {"there is no such replica", "deltawire status STORE lists the replicas"},
+    {"is not gone; it was heard of", "end it first, or remove its heartbeat by force"},
     {"is not pinned", "deltawire log STORE shows the pins"},
     {"then the files were changed",
      "deltawire pull STORE LOCAL fetches them again; find out who writes there"},
