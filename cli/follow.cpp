@@ -5,6 +5,7 @@
 #include "cli/metrics_options.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
+#include "cli/step_loop.h"
 #include "cli/verbs.h"
 #include "replica/follow_watch.h"
 
@@ -37,13 +38,11 @@ bool is_final(const Status& status, bool mends) {
 
 // What it was started to wait for, which is no failure; empty: it is one.
 std::string awaited(const Status& status, const FollowArguments& options) {
-  const auto says = [&](const char* words) {
-    return status.message().find(words) != std::string::npos;
-  };
-  if (status.code() != Code::kNotFound || options.once) return {};
-  if (says(": holds no run;") && !says("no such bucket")) return "the first version";
-  if (says("none below version")) return fmt::format("version {}", *options.replica.at_least);
-  return {};
+  if (options.once) return {};
+  if (is_not_begun(status)) return "the first version";
+  const bool behind = status.code() == Code::kNotFound && options.replica.at_least &&
+                      status.message().find("none below version") != std::string::npos;
+  return behind ? fmt::format("version {}", *options.replica.at_least) : "";
 }
 
 class Follower {
