@@ -12,9 +12,9 @@
 #include "chain/names.h"
 #include "chain/orphans.h"
 #include "chain/read_records.h"
-#include "chain/requests.h"
 #include "chain/retention.h"
 #include "chain/side_objects.h"
+#include "chain/sweep.h"
 #include "store/temporary_file.h"
 
 namespace deltawire {
@@ -24,9 +24,7 @@ constexpr size_t kBatch = 500;         // versions that are announced and remove
 constexpr size_t kMostNoted = 10'000;  // objects in one note
 constexpr int64_t kForgetSeconds = 30 * 24 * 3600;  // a replica that has not been seen for so long
 constexpr int64_t kTemporarySeconds = 24 * 3600;    // no writer leaves a file alone for so long
-// One that removes what it announced is done, or stops, within the first; the second later nobody
-// believes an announcement any more.
-constexpr int64_t kRemoveSeconds = 12 * 3600, kBelievedSeconds = 24 * 3600;
+constexpr int64_t kRemoveSeconds = kBelievedSeconds / 2;  // what was announced is gone, or stays
 
 class Collector {
  public:
@@ -53,7 +51,8 @@ class Collector {
     report_.reasons = kept_.reasons;
     report_.notes.insert(report_.notes.end(), kept_.notes.begin(), kept_.notes.end());
     report_.notes.insert(report_.notes.end(), claims_.unreadable.begin(), claims_.unreadable.end());
-    DW_RETURN_IF_ERROR(sweep());
+    DW_RETURN_IF_ERROR(sweep_trash({store_, options_, now_, names_.versions, claims_}, &named_,
+                                   &noted_, &report_));
     DW_RETURN_IF_ERROR(remove_records());
     DW_RETURN_IF_ERROR(note_orphans());
     DW_ASSIGN_OR_RETURN(report_.num_forgotten,
@@ -95,92 +94,6 @@ class Collector {
   bool is_kept(uint64_t version) const { return kept_.contains(version); }
   bool is_kept(const HopName& hop) const {
     return is_kept(hop.version) && (!hop.base || is_kept(*hop.base));
-  }
-
-  // ---- what earlier runs noted
-
-  Status sweep() {
-    DW_ASSIGN_OR_RETURN(const auto listed, list_trash(store_));
-    for (const ListedTrash& own : listed) {
-      if (!own.trash.ok()) {
-        report_.notes.push_back(own.trash.status().to_string());
-        continue;
-      }
-      for (const TrashedObject& object : own.trash->objects) noted_.insert(object.name);
-      // When it was put, by the store's clock: that of who put it may have been wrong.
-      const int64_t age = now_ - own.object.modified;
-      if (age < options_.grace_seconds) {
-        for (const TrashedObject& object : own.trash->objects) {
-          wait_for(object, {"grace period", "", own.object.modified + options_.grace_seconds});
-        }
-        continue;
-      }
-      DW_RETURN_IF_ERROR(sweep(own.object.name, *own.trash, age));
-    }
-    return {};
-  }
-
-  void wait_for(const TrashedObject& object, const KeptBecause& because) {
-    auto at = std::find_if(
-        report_.waiting.begin(), report_.waiting.end(), [&](const KeptObjects& waiting) {
-          return waiting.because.why == because.why && waiting.because.replica == because.replica;
-        });
-    if (at == report_.waiting.end()) at = report_.waiting.insert(at, KeptObjects{because});
-    at->because.until = std::max(at->because.until, because.until);
-    ++at->num_objects;
-    at->bytes += object.size_bytes;
-    ++report_.num_waiting;
-  }
-
-  // Whether another gc may still be about to remove versions that it has announced: a pin must be
-  // able to see that.
-  bool is_announcement(const Trash& trash, int64_t age) const {
-    if (age > kBelievedSeconds) return false;
-    return std::any_of(trash.versions.begin(), trash.versions.end(),
-                       [&](const VersionRange& range) {
-                         const auto at = names_.versions.lower_bound(range.first);
-                         return at != names_.versions.end() && *at <= range.last;
-                       });
-  }
-
-  Status sweep(const std::string& name, const Trash& trash, int64_t age) {
-    std::vector<const TrashedObject*> due;
-    size_t waiting = 0;
-    for (const TrashedObject& object : trash.objects) {
-      const uint64_t version = attempt_folder(object.name)->version;
-      DW_ASSIGN_OR_RETURN(const bool needed, named_.is_needed(object, version));
-      if (needed) continue;  // its record is still there, or came: this note is void
-      DW_ASSIGN_OR_RETURN(std::optional<KeptBecause> because, at_work_on(object, version));
-      if (!because) because = claims_.read_by(version);
-      if (because) {
-        wait_for(object, *because);
-        ++waiting;
-      } else {
-        due.push_back(&object);
-      }
-    }
-    report_.num_deleted += due.size();
-    for (const TrashedObject* object : due) report_.deleted_bytes += object->size_bytes;
-    if (options_.dry_run) return {};
-    std::vector<std::string> names;
-    for (const TrashedObject* object : due) names.push_back(object->name);
-    DW_RETURN_IF_ERROR(remove_all(names));
-    DW_SYNC_POINT("gc: objects deleted");
-    // Objects that are still being read stay noted.
-    return waiting == 0 && !is_announcement(trash, age) ? store_.remove(name) : Status();
-  }
-
-  // Whether somebody may be at work on it: a note that is genuine is younger than what it notes.
-  Result<std::optional<KeptBecause>> at_work_on(const TrashedObject& object, uint64_t version) {
-    std::optional<KeptBecause> recent = KeptBecause{"recent", "", 0};
-    if (version > report_.head) return recent;
-    const Result<ObjectInfo> info = store_.stat(object.name);
-    if (!info.ok() && info.status().code() != Code::kNotFound) return info.status();
-    if (!info.ok() || now_ - info->modified >= options_.grace_seconds) {
-      return std::optional<KeptBecause>();
-    }
-    recent->until = info->modified + options_.grace_seconds;
-    return recent;
   }
 
   // ---- records
@@ -242,7 +155,7 @@ class Collector {
     if (options_.dry_run) return true;
     std::vector<std::string> names;
     for (const HopName& hop : hops) names.push_back(hop_name(hop));
-    DW_RETURN_IF_ERROR(remove_all(names));
+    DW_RETURN_IF_ERROR(remove_all(store_, names));
     DW_SYNC_POINT("gc: hops removed");
     for (const uint64_t version : versions) {
       if (now() - trash.created > kRemoveSeconds) {
@@ -351,18 +264,6 @@ class Collector {
     } else {  // another user's, say: nothing depends on them
       report_.notes.push_back(removed.status().to_string());
     }
-  }
-
-  // ---- requests
-
-  Status remove_all(const std::vector<std::string>& names) {
-    std::vector<Status> outcomes(names.size());
-    request_in_parallel(names.size(), [&](size_t i) {
-      outcomes[i] = store_.remove(names[i]);
-      DW_SYNC_POINT("gc: object removed");
-    });
-    for (Status& outcome : outcomes) DW_RETURN_IF_ERROR(std::move(outcome));
-    return {};
   }
 
   const Chain& chain_;
