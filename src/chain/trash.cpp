@@ -116,7 +116,7 @@ Result<std::string> put_trash(Store& store, const Trash& trash) {
 
 Result<int64_t> store_time(Store& store) {
   const Result<int64_t> now = store.clock();
-  if (now.ok() || now.status().code() != Code::kUnsupported) return now;
+  if (now.ok() || now.status().code() == Code::kUnavailable) return now;
   DW_ASSIGN_OR_RETURN(const std::string name, put_trash(store, {}));
   const Result<ObjectInfo> info = store.stat(name);
   DW_RETURN_IF_ERROR(store.remove(name));  // one that stays is swept up by the next gc
