@@ -40,13 +40,15 @@ class Proof {
   // bytes than it has, and for a tensor in two forms. `threads`: 0 is one for each core.
   Status add(std::span<const HeldPiece> pieces, unsigned threads = 0);
   Status add(std::span<const SummedPiece> pieces);
-  // What another process holds. A box that both hold counts once; BaseMismatch, naming it, when its
-  // bytes differ.
+  // What another process holds.
   Status add(const Proof& other);
+  // A box that is added twice counts once. Where its bytes differ, all of the above end with
+  // BaseMismatch, naming it, when everything has been added: differing() has all such tensors.
+  std::vector<std::string> differing() const;
 
   size_t num_tensors() const noexcept { return tensors_.size(); }
-  // The digests of all tensors, by name. InvalidArgument, naming a tensor, when its boxes overlap
-  // or leave something out.
+  // The digests of all tensors but those in differing(), by name. InvalidArgument, naming a tensor,
+  // when its boxes overlap or leave something out.
   Result<std::map<std::string, Digest>> digests() const;
   // Whether that is what a version says. BaseMismatch names the tensors that differ;
   // InvalidArgument as digests(); Unsupported when the version's digests do not add up, or were
@@ -68,9 +70,11 @@ class Proof {
     std::vector<Piece> pieces;
   };
   Status add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece);
+  Status check_same() const;
   static Result<Digest> digest_of_tensor(const std::string& name, const Tensor& tensor);
 
   std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::string> differing_;  // tensor -> its box that differs
 };
 
 }  // namespace deltawire

@@ -80,6 +80,7 @@ void bind_proof(nb::module_& module) {
              for (const auto& [name, digest] : unwrap(self.digests())) out[name] = digest.hex();
              return out;
            })
+      .def("differing", &Proof::differing)
       .def_prop_ro("num_tensors", &Proof::num_tensors)
       .def("text", &Proof::to_text)
       .def_static(

@@ -48,6 +48,7 @@ from deltawire.errors import (
 )
 from deltawire.events import listen as _listen
 from deltawire.exchange import Exchange
+from deltawire.identity import Identity
 from deltawire.maintenance import (
     Anchored,
     Checked,
@@ -126,6 +127,7 @@ __all__ = [
     "Foreign",
     "Hook",
     "Hop",
+    "Identity",
     "Imported",
     "Importer",
     "InternalError",

@@ -59,3 +59,7 @@ class Wanted(NamedTuple):
     def __str__(self) -> str:
         what = "a version" if self.version is None else f"version {self.version}"
         return what if self.run is None else f"{what} of run {self.run[:8]}"
+
+
+ANY = Wanted()
+"""Whatever version there is."""

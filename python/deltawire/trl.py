@@ -24,6 +24,7 @@ from deltawire.chain import Chain, TensorSpec
 from deltawire.choice import Choice, cast_name
 from deltawire.errors import BaseMismatch, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.explain import check_options
+from deltawire.identity import Identity
 from deltawire.options import Ranks, Select
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
@@ -105,7 +106,7 @@ class WeightTransfer:
         self._frozen: dict[str, torch.Tensor] | None = None
         self.version: Version | None = None
         """The newest that is known to be committed."""
-        self.served: list[int] | None = None
+        self.served: list[Identity] | None = None
         """With wait="applied": what each server served when the last sync was done."""
 
     @property
@@ -137,7 +138,7 @@ class WeightTransfer:
         version = self._land()
         assert version is not None
         if self._wait == "applied":
-            self.served = wait_until_served(self._servers, version.number, self._timeout)
+            self.served = wait_until_served(self._servers, version.identity, self._timeout)
         log.info("deltawire: %r, captured in %.3f s, %s in %.3f s", version, captured, self._wait, time.perf_counter() - began)
 
     def resume(self) -> None:

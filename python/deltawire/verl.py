@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from deltawire.chain import Chain
 from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable, missing_extra
+from deltawire.identity import Identity
 from deltawire.options import Accept, Keys
 from deltawire.proof import Proof
 from deltawire.publisher import Publisher
@@ -106,7 +107,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         self._options = {"dtype": dtype, **(publisher or {})}
         self._publisher: Publisher | None = None
         self._sync = ""
-        self._held: int | None = None  # what this worker's engine was given, whole
+        self._held: Identity | None = None  # what this worker's engine was given, whole
         self._damaged = False  # the local checkpoint is not what it says: it is proven before it is read again
 
     # ---- verl's order: prepare, build_topology, init_process_group, send and receive at once, finalize
@@ -158,7 +159,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         except BaseException as error:
             self._say({"error": str(error) or type(error).__name__})
             raise
-        self._say({"version": version.number, "run": version.run})
+        self._say(version.identity._asdict())
         log.info("deltawire: step %s is %r", global_steps, version)
         return {
             "checkpoint_engine/changed_ratio": 1.0 if version.full and version.committed else version.density,
@@ -174,8 +175,8 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         """
         held, self._held = self._held, None
         store = self._joined()
-        version, run = await self._word(store)
-        await self._pull(store, version, run)
+        version = await self._word(store)
+        await self._pull(store, version)
         chain = Chain(store, keys=Keys(trust=self._accept.trust))
         changed = None if held is None or self._yields == "all" else _changed(chain, held, version)
         proof, device = Proof(), _device()
@@ -184,12 +185,12 @@ class DeltawireCheckpointEngine(CheckpointEngine):
             if changed is None or name in changed:
                 yield name, tensor.to(device)
         try:
-            proof.check(chain, version)
+            proof.check(chain, version.version)
         except BaseMismatch:
             self._damaged = True
             raise
         self._held = version
-        log.info("deltawire: step %s is version %d", global_steps, version)
+        log.info("deltawire: step %s is %s", global_steps, version)
 
     def finalize(self) -> None:
         """The sync is over everywhere: what was said of it goes."""
@@ -223,8 +224,8 @@ class DeltawireCheckpointEngine(CheckpointEngine):
     def _say(self, word: dict[str, Any]) -> None:
         self._joined().put(_note_name(self._sync), json.dumps(word).encode())
 
-    async def _word(self, store: Store) -> tuple[int, str]:
-        """What the trainer said of this sync: the version, and its run."""
+    async def _word(self, store: Store) -> Identity:
+        """What the trainer said of this sync: which version it is."""
 
         def look() -> dict[str, Any] | None:
             try:
@@ -238,42 +239,43 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         said = await _until(look, self._timeout, f"{store.url}: the trainer published no version of this sync")
         if "error" in said:
             raise Unavailable(f"{store.url}: the trainer did not publish: {said['error']}")
-        return int(said["version"]), str(said["run"])
+        return Identity(str(said["run"]), int(said["version"]), str(said["manifest"]))
 
-    async def _pull(self, store: Store, version: int, run: str) -> None:
+    async def _pull(self, store: Store, version: Identity) -> None:
         """Bring the host's checkpoint there, or wait until another worker of this host has."""
-        accept = Accept(trust=self._accept.trust, run=run)
+        accept = Accept(trust=self._accept.trust, run=version.run)
 
-        def pull() -> int | None:
-            if not self._damaged and self._has(version, run):
-                return version
+        def pull() -> bool | None:
+            if not self._damaged and self._has(version):
+                return True
             try:
                 if self._replica is not None and not self._damaged:
-                    return self._replica.pull(version).version
+                    self._replica.pull(version.version)
+                    return self._has(version) or None
                 self._close_replica()
                 replica = Replica(store, self._local, accept=accept, verify_all=self._damaged)
                 try:
-                    pulled = replica.pull(version).version
+                    replica.pull(version.version)
                 finally:
                     if self._hub and not self._damaged:
                         self._replica = replica  # keeps the folder: versions are sent to this worker
                     else:
                         replica.close()
             except Conflict:  # the folder's lock
-                kept = bool(self._hub) and self._has(version, run)  # by a worker that repairs it, too
-                return version if kept else None
+                kept = bool(self._hub) and self._has(version)  # by a worker that repairs it, too
+                return kept or None
             self._damaged = False
-            return pulled
+            return self._has(version) or None
 
-        await _until(pull, self._timeout, f"{self._local}: version {version} did not come; another process holds the folder")
+        await _until(pull, self._timeout, f"{self._local}: {version} did not come; another process holds the folder")
 
-    def _has(self, version: int, run: str) -> bool:
+    def _has(self, version: Identity) -> bool:
         """Whether the folder says so: an earlier run leaves the same numbers behind."""
         try:
             state = read_replica_state(self._local)
         except Error:
             return False
-        return state.patching_to is None and (state.version, state.run) == (version, run)
+        return state.patching_to is None and state.identity == version
 
 
 async def _until(look: Callable[[], T | None], timeout: float, why: str) -> T:
@@ -288,12 +290,12 @@ async def _until(look: Callable[[], T | None], timeout: float, why: str) -> T:
     return found
 
 
-def _changed(chain: Chain, held: int, version: int) -> set[str] | None:
+def _changed(chain: Chain, held: Identity, version: Identity) -> set[str] | None:
     """Tensors that differ between two versions; None: any may."""
-    if not held <= version:
+    if held.run != version.run or held.version > version.version:
         return None
     names: set[str] = set()
-    for number in range(held + 1, version + 1):
+    for number in range(held.version + 1, version.version + 1):
         if chain[number].full:
             return None
         names.update(chain.changes(number))

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 import deltawire as dw  # noqa: E402
 from deltawire.engines.adapter_stage import Stage, check_adapter, prove_adapter  # noqa: E402
 from deltawire.engines.settings import Settings  # noqa: E402
+from deltawire.identity import Wanted  # noqa: E402
 from deltawire.peft import Adapter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # PEFT's, of what it decides
@@ -373,14 +374,14 @@ def test_other_bytes_are_not_the_versions(model, tmp_path):
     store = str(tmp_path / "store")
     dw.Publisher(store, model, adapter=True).publish()
     folder = pulled(store, tmp_path / "local")
-    assert prove_adapter(folder, store, 0, None) == 8
+    assert prove_adapter(folder, store, dw.Chain(store)[0].identity, None) == 8
     with (folder / "adapter_model.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last[0] ^ 1]))
     with pytest.raises(dw.BaseMismatch):
-        prove_adapter(folder, store, 0, None)
+        prove_adapter(folder, store, dw.Chain(store)[0].identity, None)
 
 
 def test_a_stage_removes_what_a_killed_server_left(saved, tmp_path):
@@ -473,10 +474,10 @@ def followed(model, tmp_path, monkeypatch):
 
 async def come_to(follower, version: int) -> None:
     for _ in range(1000):
-        if follower.seen.version == version:
+        if follower.seen.served is not None and follower.seen.served.version == version:
             return
         try:
-            if follower.seen.version is None or await follower._is_behind():
+            if follower.seen.served is None or await follower._is_behind():
                 await follower.update()
         except dw.Unavailable:
             pass
@@ -517,8 +518,8 @@ def test_what_the_engine_refuses_is_not_served(model, followed):
         with pytest.raises(RuntimeError, match="no free slot"):
             await come_to(follower, 1)
         status = await follower.status()
-        assert (status["version"], status["local"], shelf.names["policy"]) == (0, 1, "policy@0")
-        assert not follower.seen.ready(1)
+        assert (status["version"], status["held"]["version"], shelf.names["policy"]) == (0, 1, "policy@0")
+        assert follower.seen.why_not_ready(Wanted(1)) == f"{follower.seen.served} is served"
         assert len(list(follower._stage.folder.iterdir())) == 2
         shelf.refuses = None
         await come_to(follower, 1)
@@ -598,7 +599,7 @@ def test_a_chain_that_was_once_a_models(model, tmp_path):
         with pytest.raises(dw.InvalidArgument, match="has no tensor of LoRA"):
             stage.take(replica.pull().path, "v0")
         publisher.publish(Adapter(model).tensors(), [tmp_path / "adapter_config.json"])
-        assert prove_adapter(stage.take(replica.pull().path, "v1"), store, 1, None) == 8
+        assert prove_adapter(stage.take(replica.pull().path, "v1"), store, dw.Chain(store)[1].identity, None) == 8
         stage.close()
 
 

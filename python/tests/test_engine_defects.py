@@ -13,7 +13,7 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 
 from engine_models import Engine  # noqa: E402
-from test_engines import Chain, Rank, assert_same, loaded, packed, together  # noqa: E402
+from test_engines import Chain, Rank, assert_same, identity, loaded, packed, together  # noqa: E402
 from torch import nn  # noqa: E402
 
 from deltawire.engines import Settings, Worker  # noqa: E402
@@ -21,6 +21,7 @@ from deltawire.engines import worker as worker_module  # noqa: E402
 from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
 from deltawire.engines.follower import Follower  # noqa: E402
 from deltawire.engines.member import Member  # noqa: E402
+from deltawire.identity import ANY, Wanted  # noqa: E402
 
 
 class Threaded(Engine):
@@ -41,7 +42,7 @@ def test_a_loader_with_threads_writes_nothing_while_it_is_recorded(tmp_path):
     assert_same(engine, loaded(chain.tensors))
     assert worker.report.tensors == len(chain.tensors)
     version = chain.step(1)
-    assert worker.update() == version
+    assert worker.update().version == version
     assert_same(engine, loaded(chain.tensors))
 
 
@@ -94,7 +95,7 @@ def test_parameters_that_are_not_copied_are_updated_too(tmp_path, kind):
     worker.attach()
     publisher.publish({"scale": torch.tensor(0.75), "weight": torch.arange(4.0) + 1})
     replica.pull()
-    assert worker.update() == 1
+    assert worker.update().version == 1
     assert model.scale.item() == 0.75
     assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
 
@@ -132,7 +133,7 @@ def test_ranks_attach_to_one_version(tmp_path):
 
     workers[0]._done = threading.Event()
     workers[0]._attach, workers[1]._attach = early, later
-    assert together(workers, lambda w: w.attach()) == [1, 1]
+    assert together(workers, lambda w: w.attach().version) == [1, 1]
     for rank, engine in enumerate(engines):
         assert_same(engine, loaded(chain.tensors, rank=rank, world=2))
 
@@ -142,11 +143,11 @@ def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
     engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
     before = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
     workers = ranks(chain, engines)
-    together(workers, lambda w: w.attach())
+    together(workers, lambda w: w.attach().version)
     chain.step(1)
     of = workers[1]._pieces.of
     workers[1]._pieces.of = lambda name: (_ for _ in ()).throw(RuntimeError("CUDA out of memory"))
-    results = together(workers, lambda w: w.update())
+    results = together(workers, lambda w: w.update().version)
     assert isinstance(results[0], dw.errors.Cancelled), results
     assert "out of memory" in str(results[0])
     assert "out of memory" in str(results[1])
@@ -155,19 +156,19 @@ def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
     results = together(workers, lambda w: w.prove())
     assert isinstance(results[0], dw.errors.Cancelled), results
     workers[1]._pieces.of = of
-    assert together(workers, lambda w: w.update()) == [1, 1]
+    assert together(workers, lambda w: w.update().version) == [1, 1]
 
 
 def test_attaching_fails_on_all_ranks(tmp_path, monkeypatch):
     chain = Chain(tmp_path)
     engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
     workers = ranks(chain, engines)
-    held = worker_module._core.FeedWorker(chain.local, "w1", 0)  # somebody else's
-    results = together(workers, lambda w: w.attach())
+    held = worker_module._core.FeedWorker(chain.local, "w1", identity(chain, 0))  # somebody else's
+    results = together(workers, lambda w: w.attach().version)
     assert [type(result) for result in results] == [dw.errors.Cancelled, dw.errors.Conflict], results
     assert [worker.version for worker in workers] == [None, None]
     held.leave()
-    assert together(workers, lambda w: w.attach()) == [0, 0]
+    assert together(workers, lambda w: w.attach().version) == [0, 0]
 
 
 def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
@@ -175,7 +176,7 @@ def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
     engines = [packed(chain.tensors), loaded(chain.tensors)]
     workers = ranks(chain, engines)
     workers[0]._reload, workers[1]._reload = engines[0].reload, engines[1].load_weights
-    assert together(workers, lambda w: w.attach()) == [0, 0]
+    assert together(workers, lambda w: w.attach().version) == [0, 0]
     before = chain.tensors
     chain.step(1)
     write = workers[1]._write
@@ -185,13 +186,13 @@ def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
         raise RuntimeError("broken")
 
     workers[1]._write = fails
-    results = together(workers, lambda w: w.update())
+    results = together(workers, lambda w: w.update().version)
     assert all("broken" in str(result) for result in results), results
     assert_same(engines[0], packed(before))
     assert_same(engines[1], loaded(before))
     assert [worker.version for worker in workers] == [0, 0]
     workers[1]._write = write
-    assert together(workers, lambda w: w.update()) == [1, 1]
+    assert together(workers, lambda w: w.update().version) == [1, 1]
     assert_same(engines[0], packed(chain.tensors))
     assert_same(engines[1], loaded(chain.tensors))
 
@@ -205,9 +206,9 @@ def test_a_reload_takes_the_version_that_is_written(tmp_path, monkeypatch):
     first = chain.tensors
     worker.stage()
     chain.step(2)  # the local checkpoint goes on before the pause
-    assert worker.update(1) == 1
+    assert worker.update(1).version == 1
     assert_same(engine, packed(first))
-    assert worker.update() == 2
+    assert worker.update().version == 2
     assert_same(engine, packed(chain.tensors))
     # While it is read for the reload.
     chain.step(3)
@@ -219,10 +220,10 @@ def test_a_reload_takes_the_version_that_is_written(tmp_path, monkeypatch):
             chain.step(4)
 
     monkeypatch.setattr(LocalCheckpoint, "items", slow)
-    with pytest.raises(dw.errors.Unavailable, match="went on"):
+    with pytest.raises(dw.errors.Unavailable, match="was to be read"):
         worker.update(3)
     assert worker.version == 2
-    assert worker.update() == 4
+    assert worker.update().version == 4
     assert_same(engine, packed(chain.tensors))
 
 
@@ -247,17 +248,17 @@ def test_a_loader_that_takes_all_tensors_makes_no_mix_of_versions(tmp_path):
     assert worker._staged.reload == [], "no copy of the model in host memory"
     between.append(lambda: chain.step(2))
     given.clear()
-    with pytest.raises(dw.errors.Unavailable, match="went on"):
+    with pytest.raises(dw.errors.Unavailable, match="was to be read"):
         worker.update()
     assert set(given) == set(before)
     assert_same(engine, packed(before))
     assert worker.version == 0
     # It went on before the pause: nothing is begun.
     given.clear()
-    with pytest.raises(dw.errors.Unavailable, match="went on"):
-        worker.update(1)
+    with pytest.raises(dw.errors.Unavailable, match="was to be read"):
+        worker._update(Wanted.of(identity(chain, 1)), "all", 0.0) if worker.stage(identity(chain, 1)) else None
     assert given == []
-    assert worker.update() == 2
+    assert worker.update().version == 2
     assert_same(engine, packed(chain.tensors))
 
 
@@ -274,9 +275,9 @@ def test_a_member_says_that_its_loader_takes_all_tensors(tmp_path):
     settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
     member = Member(settings, engine, engine="test", reload=reload, reloads_all=True)
     try:
-        assert member.call("attach") == {"ok": 0}
+        assert member.call("attach") == {"ok": identity(chain, 0)}
         chain.step(1, pull=False)
-        assert member.call("update", version=1) == {"ok": 1}
+        assert member.call("update", wanted=[1]) == {"ok": identity(chain, 1)}
         assert_same(engine, packed(chain.tensors))
         assert all(names == set(chain.tensors) for names in given)
     finally:
@@ -287,7 +288,7 @@ def test_what_is_staged_for_another_version_is_not_written(tmp_path):
     chain = Chain(tmp_path)
     engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
     workers = ranks(chain, engines)
-    together(workers, lambda w: w.attach())
+    together(workers, lambda w: w.attach().version)
     chain.step(1)
     one = chain.tensors
     workers[1]._group, group = worker_module.Alone(), workers[1]._group
@@ -295,7 +296,8 @@ def test_what_is_staged_for_another_version_is_not_written(tmp_path):
     workers[1]._group = group
     chain.step(2)
     workers[1].stage()
-    assert together(workers, lambda w: w.update(1, "off")) == [1, 1]
+    workers[0].stage(identity(chain, 1))
+    assert together(workers, lambda w: w.update(1, "off").version) == [1, 1]
     for rank, engine in enumerate(engines):
         assert_same(engine, loaded(one, rank=rank, world=2))
 
@@ -306,7 +308,7 @@ def test_a_worker_that_does_not_know_its_version_does_not_update(tmp_path):
     worker = Worker(engine, chain.local, name="w")
     worker.attach()
     chain.step(1)
-    worker.version = None
+    worker.served = None
     with pytest.raises(dw.errors.Unavailable, match="attach"):
         worker.update(verify="off")
 
@@ -326,12 +328,12 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
     settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
     member = Member(settings, engine, engine="test", reload=reload)
     try:
-        assert member.call("attach") == {"ok": 0}
+        assert member.call("attach") == {"ok": identity(chain, 0)}
         chain.step(1, pull=False)
-        assert "no room" in member.call("update", version=1)["error"]
-        assert member.version == 0
+        assert "no room" in member.call("update", wanted=[1])["error"]
+        assert member.served == identity(chain, 0)
         assert_same(engine, before)
-        assert member.call("update", version=1) == {"ok": 1}
+        assert member.call("update", wanted=[1]) == {"ok": identity(chain, 1)}
         assert_same(engine, packed(chain.tensors))
     finally:
         member.close()
@@ -362,8 +364,10 @@ def test_a_version_that_is_staged_is_written_while_the_next_one_is_patched_in(tm
     worker.attach()
     chain.step(1)
     worker.stage()
-    monkeypatch.setattr(worker_module, "local_version", lambda _: None)
-    assert worker.update() == 1
+    monkeypatch.setattr(worker_module, "local_identity", lambda _: None)
+    with pytest.raises(dw.errors.Unavailable, match="being patched"):
+        worker.update(2)  # which is not what is staged
+    assert worker.update().version == 1
     assert_same(engine, loaded(chain.tensors))
 
 
@@ -380,25 +384,28 @@ def test_an_array_that_is_too_large_is_reloaded(tmp_path):
     worker.attach()
     publisher.publish({"weight": torch.arange(4.0) + 1, "scale": torch.ones(1)})
     replica.pull()
-    assert worker.update() == 1
+    assert worker.update().version == 1
     assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
 
 
 class Door:
     """An engine that lost its weights."""
 
-    def __init__(self) -> None:
-        self.version, self.calls = 0, []
+    num_engines = 1
+
+    def __init__(self, chain) -> None:
+        self.chain, self.served, self.calls = chain, identity(chain, 0), []
 
     async def call(self, call, **options):
         self.calls.append(call)
         if call == "status":
-            return [{"ok": {"version": self.version, "staged": 1}}]
+            served = None if self.served is None else self.served._asdict()
+            return [{"ok": {"served": served, "staged": identity(self.chain, 1)._asdict()}}]
         if call == "update":
-            self.version = None
+            self.served = None
             return [{"error": "no room"}]
-        self.version = 1
-        return [{"ok": 1}]
+        self.served = identity(self.chain, 1)
+        return [{"ok": list(self.served)}]
 
     async def pause(self, keep_cache):
         self.calls.append("pause")
@@ -413,14 +420,14 @@ class Door:
 def test_an_engine_that_lost_its_weights_is_not_ready_and_attaches_again(tmp_path):
     chain = Chain(tmp_path)
     chain.step(1)
-    door = Door()
+    door = Door(chain)
     follower = Follower(Settings(store=chain.store, local=chain.local, interval=0.01), door)
-    follower.seen.version = 0
+    follower.seen.served = identity(chain, 0)
     with pytest.raises(RuntimeError, match="no room"):
         asyncio.run(follower.update())
-    assert not follower.seen.ready(None)
+    assert follower.seen.why_not_ready(ANY)
     asyncio.run(follower._attach())
-    assert follower.seen.ready(1)
+    assert follower.seen.why_not_ready(Wanted.of(identity(chain, 1))) is None
 
 
 class Latent(nn.Module):
@@ -454,7 +461,7 @@ def test_what_is_computed_of_weights_follows_them(tmp_path):
     newer = {name: tensor + 1 for name, tensor in tensors.items()}
     publisher.publish(newer)
     replica.pull()
-    assert worker.update() == 1
+    assert worker.update().version == 1
     assert torch.equal(model.w_kc, newer["kv_b_proj.weight"][:3].t())
     assert torch.equal(model.o_proj.weight.data, newer["o_proj.weight"])
 
@@ -491,7 +498,7 @@ def test_tensors_that_are_not_held_once_and_whole_are_not_proven(tmp_path, rows)
     newer = {name: tensor + 1 for name, tensor in tensors.items()}
     publisher.publish(newer)
     replica.pull()
-    assert worker.update() == 1
+    assert worker.update().version == 1
     for part, parameter in zip(rows, model.parts, strict=True):
         assert torch.equal(parameter.data, newer["rows"][part])
     proven = worker.prove()

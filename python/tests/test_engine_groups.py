@@ -171,9 +171,9 @@ def test_modules_are_reloaded_whole_and_others_are_left_alone(scene):
         "model.norm.weight": None,
     }.items():
         before, others = len(scene.model.reloads), {id(linear): linear.packed for linear in scene.model.linears()}
-        assert scene.worker.update(verify="all") is not None
+        assert scene.worker.update(verify="all").version is not None
         version = scene.step(name)
-        assert scene.worker.update() == version
+        assert scene.worker.update().version == version
         assert scene.model.reloads[before:] == ([] if groups is None else [groups])
         assert all(linear.packed is others[id(linear)] for linear in scene.model.linears())
         assert_serves(scene, scene.tensors)
@@ -193,7 +193,7 @@ def test_a_loader_that_breaks_leaves_the_old_version(scene, where):
             assert linear._parameters.keys() == known.keys()
             assert all(linear._parameters[name] is value for name, value in known.items())
     scene.model.breaks_at = ""
-    assert scene.worker.update() == version
+    assert scene.worker.update().version == version
     assert_serves(scene, scene.tensors)
 
 
@@ -201,12 +201,12 @@ def test_an_update_whose_proof_fails_takes_reloaded_modules_back_too(scene):
     before = dict(scene.tensors)
     scene.step("model.norm.weight", "model.layers.0.mlp.down_proj.weight")
     scene.worker.stage()
-    scene.worker._digests = (1, dict.fromkeys(scene.tensors, "sum128:0"))
+    scene.worker._digests = (scene.worker.staged, dict.fromkeys(scene.tensors, "sum128:0"))
     with pytest.raises(dw.errors.BaseMismatch, match="after the update"):
         scene.worker.update()
     assert_serves(scene, before)
     scene.worker._digests = None
-    assert scene.worker.update() == 1
+    assert scene.worker.update().version == 1
     assert_serves(scene, scene.tensors)
 
 
@@ -219,7 +219,7 @@ def test_a_scale_that_is_no_number_is_not_served(scene):
         scene.worker.update()
     assert_serves(scene, before)
     scene.tensors[name] = before[name]
-    assert scene.worker.update(scene.step("model.norm.weight")) == 2
+    assert scene.worker.update(scene.step("model.norm.weight")).version == 2
     assert_serves(scene, scene.tensors)
 
 
@@ -390,7 +390,7 @@ def test_a_copy_that_only_a_kernel_knows_follows(tmp_path):
     tensors["weight"] = tensors["weight"] + 1
     publisher.publish(tensors)
     replica.pull()
-    assert worker.update() == 1
+    assert worker.update().version == 1
     x = torch.randn(3, 16)
     assert torch.equal(head.cpu_linear(x), Head(tensors["weight"]).cpu_linear(x))
 
@@ -440,7 +440,7 @@ def test_weights_come_along_with_scales_that_are_converted(tmp_path):
             version = publisher.publish(tensors).number
             replica.pull()
             worker.stage()
-            assert worker.update() == version
+            assert worker.update().version == version
             fresh = Experts(tensors)
             assert torch.equal(model.weight, fresh.weight), name
             assert torch.equal(model.weight_scale, fresh.weight_scale), name

@@ -28,6 +28,10 @@ def _published(folder: Path) -> tuple[dw.Publisher, dict[str, torch.Tensor], Set
     return publisher, tensors, settings
 
 
+def _identity(settings: Settings, number: int) -> dw.Identity:
+    return dw.Chain(settings.store)[number].identity
+
+
 def _loaded(tensors: dict[str, torch.Tensor]) -> Engine:
     engine = Engine()
     engine.load_weights(iter(tensors.items()))
@@ -39,14 +43,14 @@ def test_a_member_goes_to_a_version_and_proves_it(tmp_path: Path) -> None:
     engine = _loaded(tensors)
     member = Member(settings, engine, engine="test")
     try:
-        assert member.call("attach") == {"ok": 0}
+        assert member.call("attach") == {"ok": _identity(settings, 0)}
         newer = changed(tensors, seed=1)
         publisher.publish(newer)
-        assert member.call("update", version=1) == {"ok": 1}
+        assert member.call("update", wanted=[1]) == {"ok": _identity(settings, 1)}
         assert all(torch.equal(mine, its) for mine, its in zip(engine.parameters(), _loaded(newer).parameters(), strict=True))
         proof = member.call("prove")["ok"]
         assert (proof["version"], proof["num_tensors"], proof["wrong"]) == (1, len(tensors), ())
-        assert member.call("status")["ok"]["version"] == 1
+        assert member.call("status")["ok"]["served"] == _identity(settings, 1)._asdict()
     finally:
         member.close()
 
@@ -58,10 +62,10 @@ def test_a_version_is_staged_before_it_is_asked_for(tmp_path: Path) -> None:
         member.call("attach")
         publisher.publish(changed(tensors, seed=1))
         end = time.monotonic() + 30
-        while member.call("status")["ok"]["staged"] != 1:
+        while not member.call("status")["ok"]["staged"]:
             assert time.monotonic() < end, member.call("status")
             time.sleep(0.01)
-        assert member.call("update") == {"ok": 1}
+        assert member.call("update") == {"ok": _identity(settings, 1)}
         assert member.call("status")["ok"]["last_pause"]["staged_before"]
     finally:
         member.close()
@@ -85,13 +89,13 @@ def test_a_version_that_does_not_come_to_one_worker_comes_to_none(tmp_path: Path
     member = Member(settings, _loaded(tensors), engine="test", group=group)
     try:
         member.call("attach")
-        answer = member.call("update", version=7, timeout=0.1)
+        answer = member.call("update", wanted=[7], timeout=0.1)
         assert answer["error"].startswith("unavailable: ")
         assert "version 7 did not come in 0.1 s" in answer["error"]
         publisher.publish(changed(tensors, seed=1))
         group.other = "the disk is full"  # said by the other worker, while this one has it
-        assert member.call("update", version=1) == {"error": "cancelled: worker 1: the disk is full"}
-        assert member.version == 0
+        assert member.call("update", wanted=[1]) == {"error": "cancelled: worker 1: the disk is full"}
+        assert member.served == _identity(settings, 0)
     finally:
         member.close()
 
@@ -103,7 +107,7 @@ def test_what_cannot_be_done_is_answered(tmp_path: Path) -> None:
         assert "holds no version yet" in member.call("attach")["error"]
         assert "holds no version yet" in member.call("update")["error"]
         assert "error" in member.call("dance")
-        assert member.call("status")["ok"]["version" if member.worker else "pid"]
+        assert member.call("status")["ok"]["pid"]
     finally:
         member.close()
 
@@ -125,7 +129,8 @@ def test_sglangs_loader_raises_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_sglangs_loader_speaks_for_itself_alone() -> None:
-    loader._outcome = {"ok": 3}
+    loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
     assert loader.tell_outcome((True, "Success"), load_format="direct") is None
-    loader._outcome = {"ok": 3}
-    assert loader.tell_outcome((True, "Success"), load_format="deltawire.sglang.load") == (True, "deltawire: version 3")
+    loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
+    said = loader.tell_outcome((True, "Success"), load_format="deltawire.sglang.load")
+    assert said == (True, "deltawire: version 3 of run 1a2b3c4d")

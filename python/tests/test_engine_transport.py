@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("torch")
 
 import deltawire as dw
-from deltawire.engines.host import Host, local_version
+from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
 from deltawire.engines.transport import serve
+from deltawire.identity import ANY, Wanted
 
 SECRET = "of this test"
 
@@ -55,12 +56,12 @@ def test_a_host_gets_versions_without_a_store(tmp_path: Path) -> None:
     trainer, local = Trainer(), tmp_path / "local"
     trainer.step()
     host = Host(settings(trainer.port, local, world_size=4, rank_offset=2))
-    assert host.wait_for(None, 60) == 0
+    assert host.wait_for(ANY, 60).version == 0
     beside = Host(settings(trainer.port, local))  # another worker of the same host: the publisher does not hear of it
     for _ in range(3):
         version = trainer.step()
-        assert host.wait_for(version, 60) == version
-        assert beside.wait_for(version, 60) == beside.wait_for(None, 60) == version
+        assert host.wait_for(Wanted(version), 60).version == version
+        assert beside.wait_for(Wanted(version), 60).version == beside.wait_for(ANY, 60).version == version
         report = trainer.shipper.settle()
         assert [(one.version, one.error) for one in report.replicas] == [(version, "")]
     assert report.carrier == "tcp"
@@ -74,16 +75,16 @@ def test_a_host_outlives_its_publisher(tmp_path: Path) -> None:
     chain, local = tmp_path / "of-the-trainer", tmp_path / "local"
     trainer = Trainer(chain)
     host = Host(settings(trainer.port, local))
-    host.wait_for(trainer.step(), 60)
+    host.wait_for(Wanted(trainer.step()), 60)
     port = trainer.port
     trainer.close()
     wait_until(lambda: host.error)
     with pytest.raises(dw.Unavailable, match="version 9 did not come"):
-        host.wait_for(9, 0.2)
-    assert local_version(str(local)) == 0
+        host.wait_for(Wanted(9), 0.2)
+    assert local_identity(str(local)).version == 0
     trainer = Trainer(chain, port, begin=1)
     version = trainer.step()
-    assert host.wait_for(version, 60) == version == 1
+    assert host.wait_for(Wanted(version), 60).version == version == 1
     host.close()
     trainer.close()
 
@@ -95,10 +96,10 @@ def test_a_store_is_read_while_nobody_ships(tmp_path: Path) -> None:
     port = trainer.port
     trainer.close()
     host = Host(settings(port, local, store=str(chain)))  # which can join nobody
-    assert host.wait_for(first, 60) == first
+    assert host.wait_for(Wanted(first), 60).version == first
     trainer = Trainer(chain, port, begin=1)
     version = trainer.step()
-    assert host.wait_for(version, 60) == version == 1
+    assert host.wait_for(Wanted(version), 60).version == version == 1
     trainer.shipper.wait_for(1, 60)
     host.close()
     trainer.close()
@@ -109,7 +110,7 @@ def test_a_host_with_a_wrong_secret_says_so(tmp_path: Path) -> None:
     trainer.step()
     host = Host(settings(trainer.port, tmp_path / "local", secret="another"))
     wait_until(lambda: host.error is not None and "secret" in host.error)
-    assert local_version(str(tmp_path / "local")) is None
+    assert local_identity(str(tmp_path / "local")) is None
     host.close()
     trainer.close()
 

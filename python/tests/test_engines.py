@@ -18,10 +18,16 @@ from engine_models import Engine, changed, checkpoint  # noqa: E402
 from deltawire import _core  # noqa: E402
 from deltawire.engines import Settings, Worker  # noqa: E402
 from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.host import Host, local_version  # noqa: E402
+from deltawire.engines.host import Host, local_identity  # noqa: E402
 from deltawire.engines.loads import record_loads  # noqa: E402
 from deltawire.engines.map import EngineMap, bits  # noqa: E402
 from deltawire.engines.windows import boxes_of  # noqa: E402
+from deltawire.identity import ANY, Wanted  # noqa: E402
+
+
+def identity(chain: Chain, number: int) -> dw.Identity:
+    """Of a version of a trainer's chain."""
+    return dw.Chain(chain.store)[number].identity
 
 
 class Chain:
@@ -96,13 +102,13 @@ def test_a_worker_follows(tmp_path, form):
     chain = Chain(tmp_path, **{key: value for key, value in form.items() if key != "transposed"})
     engine = loaded(chain.tensors, **form)
     worker = Worker(engine, chain.local, name="w")
-    assert worker.attach() == 0
+    assert worker.attach().version == 0
     assert worker.report.reloaded == []
     for seed in range(1, 4):
         version = chain.step(seed)
         assert worker.stage()
         assert not worker.stage(), "twice"
-        assert worker.update() == version
+        assert worker.update().version == version
         assert_same(engine, loaded(chain.tensors, **form))
         assert worker.report.last_pause["staged_before"]
         proven = worker.prove()
@@ -119,9 +125,9 @@ def test_ranks_go_together(tmp_path, world):
         Worker(engine, chain.local, name=f"w{rank}", group=Rank(rank, world, barrier, words))
         for rank, engine in enumerate(engines)
     ]
-    assert together(workers, lambda w: w.attach()) == [0] * world
+    assert together(workers, lambda w: w.attach().version) == [0] * world
     version = chain.step(1)
-    assert together(workers, lambda w: w.update()) == [version] * world
+    assert together(workers, lambda w: w.update().version) == [version] * world
     for rank, engine in enumerate(engines):
         assert_same(engine, loaded(chain.tensors, rank=rank, world=world))
     proofs = together(workers, lambda w: w.prove())
@@ -130,7 +136,7 @@ def test_ranks_go_together(tmp_path, world):
     before = [loaded(chain.tensors, rank=rank, world=world) for rank in range(world)]
     chain.step(2)
     workers[1]._stage = lambda goal: (_ for _ in ()).throw(dw.errors.OutOfMemory("no room"))
-    results = together(workers, lambda w: w.update())
+    results = together(workers, lambda w: w.update().version)
     assert isinstance(results[1], dw.errors.OutOfMemory)
     assert all(isinstance(result, dw.errors.Cancelled) and "no room" in str(result) for result in [results[0], *results[2:]])
     for engine, expected in zip(engines, before, strict=True):
@@ -145,16 +151,38 @@ def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
     with torch.no_grad():
         bits(engine.layers[1].qkv)[3, 3] ^= 4  # a cosmic ray
     damaged = {name: bits(value).clone() for name, value in engine.named_parameters()}
-    assert worker.prove().wrong == ("model.layers.1.self_attn.q_proj.weight",)
     chain.step(1)
     with pytest.raises(dw.errors.BaseMismatch, match=r"q_proj"):
         worker.update()
     assert worker.version == 0
     assert "q_proj" in worker.report.error
+    assert "q_proj" in worker.report.suspect
     for name, value in engine.named_parameters():
         assert torch.equal(bits(value), damaged[name]), name
-    # With a sample that misses it, or without a proof, it goes on.
-    assert worker.update(verify="off") == 1
+
+
+@pytest.mark.parametrize("verify", ["all", "sample", "off"])
+def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify):
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    chain.step(1)
+    worker.stage()
+    with torch.no_grad():
+        bits(engine.layers[1].qkv)[3, 3] ^= 4
+    assert worker.prove().wrong == ("model.layers.1.self_attn.q_proj.weight",)
+    worker.prove("sample")  # which may not look there: it makes nothing right
+    assert "q_proj" in worker.report.suspect
+    assert worker.update(verify=verify).version == 1
+    assert worker.report.suspect is None
+    assert worker.report.proof["mode"] == "all"
+    assert_same(engine, loaded(chain.tensors))
+    # Also where there is no newer version.
+    with torch.no_grad():
+        bits(engine.norm)[3] ^= 4
+    worker.prove()
+    assert worker.update(verify=verify).version == 1
+    assert_same(engine, loaded(chain.tensors))
 
 
 def test_versions_that_were_missed_are_merged(chain):
@@ -163,7 +191,7 @@ def test_versions_that_were_missed_are_merged(chain):
     worker.attach()
     for seed in range(1, 9):  # more than a feed keeps for those that have not joined
         version = chain.step(seed, 0.3)
-    assert worker.update() == version
+    assert worker.update().version == version
     assert worker._pause.changed > 0
     assert_same(engine, loaded(chain.tensors))
 
@@ -178,20 +206,20 @@ def test_a_worker_that_the_feed_does_not_reach_compares(chain):
     assert len(_core.read_feed(chain.local)) < 11
     worker.stage()
     assert not worker._staged.from_feed
-    assert worker.update() == version
+    assert worker.update().version == version
     assert_same(engine, loaded(chain.tensors))
 
 
 def test_a_feed_is_kept_for_living_workers_and_bounded(chain):
-    worker = _core.FeedWorker(chain.local, "slow", 0)
+    worker = _core.FeedWorker(chain.local, "slow", identity(chain, 0))
     for seed in range(1, 8):
         chain.step(seed, 0.001)
-    assert [step["version"] for step in _core.read_feed(chain.local)] == list(range(8))
+    assert [step["to"][1] for step in _core.read_feed(chain.local)] == list(range(8))
     with pytest.raises(dw.errors.Conflict, match="slow"):
-        _core.FeedWorker(chain.local, "slow", 0)
-    worker.took(6)
+        _core.FeedWorker(chain.local, "slow", identity(chain, 0))
+    worker.took(identity(chain, 6))
     chain.step(8, 0.001)
-    assert [step["version"] for step in _core.read_feed(chain.local)] == [5, 6, 7, 8]
+    assert [step["to"][1] for step in _core.read_feed(chain.local)] == [5, 6, 7, 8]
     worker.leave()
     assert list((Path(chain.local) / ".deltawire/feed/workers").iterdir()) == []
 
@@ -202,7 +230,7 @@ def test_weights_of_another_version_are_reloaded_when_attaching(chain):
     with pytest.raises(dw.errors.BaseMismatch, match="cannot reload"):
         worker.attach()
     worker = Worker(engine, chain.local, name="w", reload=engine.load_weights)
-    assert worker.attach() == 0
+    assert worker.attach().version == 0
     assert worker.report.reloaded == []
     assert_same(engine, loaded(chain.tensors))
 
@@ -245,7 +273,7 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     assert odd
     assert all(".layers." in name for name in odd)
     version = chain.step(1)
-    assert worker.update() == version
+    assert worker.update().version == version
     expected = packed(chain.tensors)
     assert_same(engine, expected)
     proven = worker.prove()
@@ -261,7 +289,7 @@ def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
     tensors = chain.tensors
     worker.stage()
     chain.step(2)
-    assert worker.update(first) == first
+    assert worker.update(first).version == first
     expected = packed(tensors)
     assert_same(engine, expected)
 
@@ -303,14 +331,13 @@ def test_a_draft_of_the_same_checkpoint_follows_too(chain, shared):
     worker = Worker(engine, chain.local, name="w", drafts=[draft])
     worker.attach()
     version = chain.step(1, share=0.5)
-    assert worker.update() == version
+    assert worker.update().version == version
     assert_same(engine, loaded(chain.tensors))
     assert torch.equal(bits(draft.norm), bits(chain.tensors["model.norm.weight"]))
     assert worker.prove().num_tensors == len(chain.tensors)
     if not shared:
         draft.norm.data.fill_(3)
-        with pytest.raises(dw.BaseMismatch, match=r"model\.norm\.weight"):
-            worker.prove()
+        assert worker.prove().wrong == ("model.norm.weight",)
 
 
 class Viewed(Engine):
@@ -369,8 +396,8 @@ def test_a_damaged_feed_is_noticed_and_gone_around(chain):
     assert_same(engine, loaded(checkpoint()))
     part.unlink()
     with pytest.raises(dw.errors.NotFound, match="redo-"):
-        worker._the_map.from_feed(chain.local, 0, 1, 1)
-    assert worker.update() == version, "by a look at the checkpoint"
+        worker._the_map.from_feed(chain.local, identity(chain, 0), identity(chain, 1), 1)
+    assert worker.update().version == version, "by a look at the checkpoint"
     assert_same(engine, loaded(chain.tensors))
 
 
@@ -380,7 +407,9 @@ def test_a_map_is_checked(chain):
 
     def mapped(**other):
         window = {"extent": [32], "first": 0, "strides": [1], "array": 0, "array_first": 0, "array_strides": [1]} | other
-        return _core.map_feed(chain.local, 0, 1, [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1)
+        return _core.map_feed(
+            chain.local, identity(chain, 0), identity(chain, 1), [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1
+        )
 
     (((offsets, values),), names) = mapped()
     assert name in names
@@ -399,7 +428,7 @@ def test_a_map_is_checked(chain):
         with pytest.raises(dw.errors.InvalidArgument, match=words):
             mapped(**wrong)
     with pytest.raises(dw.errors.NotFound, match="does not lead"):
-        _core.map_feed(chain.local, 5, 1, [], [], 1)
+        _core.map_feed(chain.local, identity(chain, 1)._replace(version=5), identity(chain, 1), [], [], 1)
 
 
 def wait_until(said, seconds=30):
@@ -416,19 +445,20 @@ def test_a_host_pulls_and_others_wait_for_it(tmp_path):
     first, second = Host(settings), Host(settings)  # one of them has the folder
     try:
         version = chain.step(1, pull=False)
-        assert first.wait_for(version, 30) == second.wait_for(None, 30) == version
-        worker = _core.FeedWorker(chain.local, "engine", 1)
+        held = identity(chain, version)
+        assert first.wait_for(Wanted(version), 30) == second.wait_for(ANY, 30) == held
+        worker = _core.FeedWorker(chain.local, "engine", held)
         first.look()
         second.look()
-        wait_until(lambda: dw.read_replica_state(chain.local).serving == 1)
+        wait_until(lambda: dw.read_replica_state(chain.local).serving == held)
         worker.leave()
         with pytest.raises(dw.errors.Unavailable, match=r"version 99 did not come in 0\.2 s; it holds version 1"):
-            second.wait_for(99, 0.2)
+            second.wait_for(Wanted(99), 0.2)
     finally:
         first.close()
         second.close()
-    assert local_version(chain.local) == version
-    assert local_version(str(tmp_path / "nothing")) is None
+    assert local_identity(chain.local) == held
+    assert local_identity(str(tmp_path / "nothing")) is None
 
 
 def test_settings_are_checked(monkeypatch):

@@ -70,7 +70,7 @@ def test_gaps_and_overlaps_are_named() -> None:
         _ = dw.Proof({"w": top}).digests
     other = np.array(top.array)
     other[0, 0] ^= 1
-    with pytest.raises(dw.BaseMismatch, match="two processes hold different bytes of its box 0,0[+]3,6"):
+    with pytest.raises(dw.BaseMismatch, match='copies of the same weights differ: tensor "w", box 0,0[+]3,6'):
         _ = dw.Proof({"w": top}) + dw.Proof({"w": dw.Tensor(other, shape=(4, 6), offset=(0, 0))})
 
 

@@ -41,7 +41,7 @@ def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_ha
         flush_cache=lambda **_: done.append("flush") or True,
     )
     member = SimpleNamespace(
-        version=0,
+        served=0,
         newest=int(there_before),
         settings=SimpleNamespace(keep_cache=False),
         group=SimpleNamespace(tell=lambda words: [words]),
@@ -49,5 +49,5 @@ def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_ha
     monkeypatch.setattr(scheduler_half, "_wait_for_device", lambda _: None)
     monkeypatch.setattr(scheduler_half, "_note_version", lambda _: None)
     with scheduler_half._stopped(scheduler, member):
-        member.version = 1
+        member.served = 1
     assert done == ["retract", "flush", "continue"]

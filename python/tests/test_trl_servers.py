@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -15,13 +16,15 @@ pytest.importorskip("torch")
 from test_trl import sync, weights
 
 import deltawire as dw
+from deltawire.identity import Wanted
 from deltawire.trl import WeightTransfer
 
 
 class Server:
-    """Serves `version`, and says what it is told to."""
+    """Serves `version` of a store's run, or of another one, and says what it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: str) -> None:
+        self.store, self.run = store, ""
         self.version: int | None = 0
         self.error: str | None = None
         self.status: int | None = None
@@ -31,9 +34,11 @@ class Server:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked.append(self.path)
-                wanted = int(self.path.partition("=")[2] or 0)
-                ready = outer.version is not None and outer.version >= wanted
-                words = {"ready": ready, "version": outer.version, "wanted": wanted, "error": outer.error}
+                wanted = {name: value for name, (value,) in parse_qs(urlsplit(self.path).query).items()}
+                served = outer.served()
+                ready = served is not None and Wanted(**wanted | {"version": int(wanted.get("version", 0))}).is_met_by(served)
+                named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
+                words = {"ready": ready, **named, "wanted": wanted, "error": outer.error}
                 self.send_response(outer.status or (200 if ready else 503))
                 self.end_headers()
                 self.wfile.write(json.dumps(words).encode())
@@ -46,36 +51,55 @@ class Server:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
+    def served(self) -> dw.Identity | None:
+        if self.version is None:
+            return None
+        try:
+            chain = dw.Chain(self.store)
+        except dw.NotFound:  # what was served before there was a chain
+            return dw.Identity("0" * 32, self.version, "")
+        known = chain.head is not None and self.version <= chain.head and not self.run
+        return chain[self.version].identity if known else dw.Identity(self.run or chain.run, self.version, "")
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
+def server(store: str) -> Iterator[Server]:
+    made = Server(store)
     yield made
     made.close()
 
 
 def test_a_sync_is_done_when_all_servers_serve_it(store: str, server: Server) -> None:
-    other = Server()
+    other = Server(store)
     try:
         transfer = WeightTransfer(store, base_url=[server.url + "/", other.url], timeout=20)
         transfer.init_weight_transfer()
         sync(transfer, model := weights())
-        assert transfer.served == [0, 0]
+        assert [one.version for one in transfer.served] == [0, 0]
         model["layers.0.weight"][0, 0] += 1
         other.version = 5
         timer = threading.Timer(0.3, lambda: setattr(server, "version", 1))
         timer.start()
         sync(transfer, model)
         timer.join()
-        assert transfer.served == [1, 5]
-        assert "/deltawire/ready?version=1" in server.asked
+        assert [one.version for one in transfer.served] == [1, 5]
+        wanted = transfer.version.identity
+        assert f"/deltawire/ready?version=1&run={wanted.run}&manifest={wanted.manifest}" in server.asked
         transfer.destroy()
     finally:
         other.close()
+
+
+def test_a_server_of_another_run_does_not_serve_the_version(store: str, server: Server) -> None:
+    transfer = WeightTransfer(store, base_url=server.url, timeout=1)
+    server.run, server.version = "f" * 32, 7
+    with pytest.raises(dw.Unavailable, match=r"version 0 of run .* is not served after 1 s: .*serves version 7 of run ffffffff"):
+        sync(transfer, weights())
+    transfer.destroy()
 
 
 def test_a_server_that_does_not_come_is_an_error_with_its_own_words(store: str, server: Server) -> None:
@@ -83,7 +107,9 @@ def test_a_server_that_does_not_come_is_an_error_with_its_own_words(store: str, 
     sync(transfer, model := weights())
     model["layers.0.weight"][0, 0] += 1
     server.error = "corruption: v000000001/part-00000"
-    with pytest.raises(dw.Unavailable, match=r"version 1 is not served after 2 s: .*serves version 0, and says: corruption"):
+    with pytest.raises(
+        dw.Unavailable, match=r"version 1 of run .* is not served after 2 s: .*serves version 0 of run .*, and says: corruption"
+    ):
         sync(transfer, model)
     assert transfer.version is not None
     assert transfer.version.number == 1  # it is committed; a server that comes back goes to it

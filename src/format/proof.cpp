@@ -52,7 +52,7 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   }
   ThreadPool pool(threads);
   std::vector<Sums> sums(pieces.size());
-  return Waves(std::move(sizes), Waves::Inside::kShared, &pool, {})
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kShared, &pool, {})
       .run(
           [&](size_t i, ThreadPool* inner) -> Status {
             const HeldPiece& piece = pieces[i];
@@ -64,7 +64,8 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
             const HeldPiece& piece = pieces[i];
             return add_piece(piece.tensor, piece.dtype, piece.shape,
                              {normalise_box(piece.box, piece.shape), std::move(sums[i])});
-          });
+          }));
+  return check_same();
 }
 
 Status Proof::add(std::span<const SummedPiece> pieces) {
@@ -73,7 +74,7 @@ Status Proof::add(std::span<const SummedPiece> pieces) {
     DW_RETURN_IF_ERROR(add_piece(piece.tensor, piece.dtype, piece.shape,
                                  {normalise_box(piece.box, piece.shape), piece.sums}));
   }
-  return {};
+  return check_same();
 }
 
 Status Proof::add(const Proof& other) {
@@ -82,7 +83,21 @@ Status Proof::add(const Proof& other) {
       DW_RETURN_IF_ERROR(add_piece(name, tensor.dtype, tensor.shape, piece));
     }
   }
-  return {};
+  differing_.insert(other.differing_.begin(), other.differing_.end());
+  return check_same();
+}
+
+std::vector<std::string> Proof::differing() const {
+  std::vector<std::string> names;
+  for (const auto& [name, box] : differing_) names.push_back(name);
+  return names;
+}
+
+Status Proof::check_same() const {
+  if (differing_.empty()) return {};
+  std::vector<std::string> places;
+  for (const auto& [name, box] : differing_) places.push_back(place_of(name) + box);
+  return base_mismatch("copies of the same weights differ: " + list_of(places));
 }
 
 Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece) {
@@ -93,9 +108,10 @@ Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape
   }
   for (const Piece& held : tensor.pieces) {
     if (held.box != piece.box) continue;
-    if (held.sums == piece.sums) return {};
-    return base_mismatch(place_of(name) + ": two processes hold different bytes of " +
-                         (piece.box.whole() ? "it" : "its box " + box_to_string(piece.box)));
+    if (held.sums != piece.sums) {
+      differing_.try_emplace(name, piece.box.whole() ? "" : ", box " + box_to_string(piece.box));
+    }
+    return {};
   }
   tensor.pieces.push_back(std::move(piece));
   return {};
@@ -128,6 +144,7 @@ Result<Digest> Proof::digest_of_tensor(const std::string& name, const Tensor& te
 Result<std::map<std::string, Digest>> Proof::digests() const {
   std::map<std::string, Digest> digests;
   for (const auto& [name, tensor] : tensors_) {
+    if (differing_.contains(name)) continue;
     DW_ASSIGN_OR_RETURN(digests[name], digest_of_tensor(name, tensor));
   }
   return digests;
@@ -141,6 +158,7 @@ Status Proof::check(const Schema& schema, const Manifest& manifest) const {
                        ", do not add up; runs that begin with " +
                        std::string(digest_name(kDefaultDigest)) + " can be proven in pieces");
   }
+  DW_RETURN_IF_ERROR(check_same());
   DW_ASSIGN_OR_RETURN(const auto held, digests());
   std::vector<std::string> wrong;
   for (size_t i = 0; i < schema.tensors.size(); ++i) {

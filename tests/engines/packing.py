@@ -15,7 +15,13 @@ from trainers import DTYPE
 
 _PROBE = """
 import sys, torch
+from vllm.platforms import current_platform
+from vllm.plugins import load_general_plugins
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+load_general_plugins()
+if not current_platform.is_cpu():
+    print("plain")
+    sys.exit()
 layer = torch.nn.Linear(128, 128, bias=False, dtype=getattr(torch, sys.argv[1])).requires_grad_(False)
 dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
 print("packed" if layer.weight.numel() == 0 else "plain")
@@ -27,7 +33,7 @@ _WITH_LINEARS = re.compile(r"\.(self_attn|mlp|embed_tokens)\.|^lm_head\.")
 
 @cache
 def are_linears_packed(dtype: torch.dtype = DTYPE) -> bool:
-    """What vLLM itself does with a linear layer on this machine, in a process without deltawire."""
+    """What vLLM does with a linear layer on this machine, in a process of its own, with the plugins that servers have too."""
     environment = os.environ | {"LD_PRELOAD": str(ENGINES / "vllm" / "libsbgemm.so"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", _PROBE, str(dtype).removeprefix("torch.")]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout.split()

@@ -38,6 +38,7 @@ class Server:
 
     def __init__(self, command: list[str], port: int, log: Path, environment: dict[str, str] | None = None) -> None:
         self.port, self.log = port, log
+        self.headers: dict[str, str] = {}
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DELTAWIRE_")}
         paths = os.pathsep.join(filter(None, [str(PACKAGE), inherited.get("PYTHONPATH")]))
         with log.open("ab") as out:
@@ -82,7 +83,7 @@ class Server:
             f"http://127.0.0.1:{self.port}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"content-type": "application/json"},
+            headers={"content-type": "application/json"} | self.headers,
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -138,7 +139,7 @@ class VllmServer(Server):
     """`vllm serve`, on the CPU."""
 
     def __init__(
-        self, model: Path, log: Path, *flags: str, deltawire: dict[str, Any] | None = None, tp: int = 1, **more: Any
+        self, model: Path, log: Path, *flags: str, deltawire: dict[str, Any] | None = None, tp: int = 1, dp: int = 1, **more: Any
     ) -> None:
         port = free_port()
         self.model = str(model)
@@ -149,9 +150,9 @@ class VllmServer(Server):
         if deltawire:
             command += ["--additional-config", json.dumps({"deltawire": deltawire})]
         environment = dict(more.pop("environment", {}))
-        if tp > 1:
-            command += ["-tp", str(tp)]
-            environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(n % (os.cpu_count() or 1)) for n in range(tp))
+        if tp * dp > 1:
+            command += ["-tp", str(tp), "-dp", str(dp)]
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(n % (os.cpu_count() or 1)) for n in range(tp * dp))
         super().__init__(command, port, log, environment)
 
     def complete(self, prompt: str, tokens: int = 8, **more: Any) -> dict[str, Any]:

@@ -89,7 +89,10 @@ def test_it_serves_the_local_version(scene, server):
 
 def test_it_is_not_ready_for_a_version_that_it_does_not_serve(server):
     status, answer = server.call("GET", "/deltawire/ready?version=1000000")
-    assert (status, answer["ready"], answer["wanted"]) == (503, False, 1000000)
+    assert (status, answer["ready"], answer["wanted"]["version"]) == (503, False, 1000000)
+    run = server.status()["run"]
+    assert server.call("GET", f"/deltawire/ready?version=0&run={run}")[0] == 200
+    assert server.call("GET", f"/deltawire/ready?version=0&run={'f' * 32}")[0] == 503
 
 
 def test_it_follows(scene, server):
@@ -106,7 +109,9 @@ def test_it_follows(scene, server):
 def test_metrics_say_which_version(scene, server):
     status, text = server.call("GET", "/deltawire/metrics")
     assert status == 200
-    assert f"deltawire_engine_weight_version {scene.trainer.version}\n" in text
+    run = dw.Chain(scene.trainer.store).run
+    assert f'deltawire_engine_weight_version{{run="{run}"}} {scene.trainer.version}\n' in text
+    assert "deltawire_engine_ready 1\n" in text
     assert "deltawire_engine_proof_ok 1\n" in text
     assert "# TYPE deltawire_engine_pause_seconds gauge" in text
 
@@ -196,11 +201,38 @@ def test_another_run_is_refused(scene, server):
         for _ in range(held + 3):
             publisher.publish({"w": torch.rand(4)})
     with scene.outage(other):
-        status = server.wait_until(lambda status: status["error"])
+        status = server.wait_until(lambda status: not status["ready"])
         assert "run" in status["error"] and status["version"] == held
+        code, answer = server.call("GET", "/deltawire/ready?version=0")
+        assert (code, "run" in answer["error"]) == (503, True)
+        assert server.call("POST", "/deltawire/update?version=0&timeout=1")[0] == 503
+        assert server.call("POST", "/update_weights", {"update_info": {"version": 0, "timeout": 1}})[0] != 200
         server.logprobs()
     version = scene.trainer.step()
     server.wait_for(version)
+
+
+def test_a_pause_of_somebody_else_stays(scene, server):
+    server.post("/pause?mode=keep")
+    version = scene.trainer.step()
+    server.wait_for(version)
+    assert server.get("/is_paused")["is_paused"]
+    server.post("/resume")
+    assert not server.get("/is_paused")["is_paused"]
+    assert_proven(server, version)
+
+
+def test_weights_that_somebody_else_wrote_are_found_and_healed(scene, server):
+    version = server.status()["version"]
+    before = server.logprobs()
+    server.post("/weight_checker", {"action": "reset"})
+    status, proven = server.call("POST", "/deltawire/prove")
+    assert status == 500 and proven["wrong"]
+    server.wait_until(lambda status: status["heals"] == 1)
+    server.wait_for(version)
+    assert_proven(server, version)
+    server.call("POST", "/reset_prefix_cache")
+    assert server.logprobs() == pytest.approx(before, abs=1e-5)
 
 
 def test_two_updates_at_once(scene, server):

@@ -39,9 +39,14 @@ def fresh_answers(folder: Path, log: Path, tp: int = 1) -> list[dict]:
 def test_the_standard_calls(tmp_path, kind, tied, tp):
     """The server knows no store until a trainer names it; the trainer pauses, updates and resumes."""
     trainer = new_trainer(tmp_path, kind, tied=tied)
-    with VllmServer(trainer.folder, tmp_path / "server.log", deltawire={}, tp=tp) as server:
-        status, answer = server.call("POST", "/init_weight_transfer_engine", {"init_info": {"store": trainer.store}})
-        assert status != 200 and server.call("GET", "/health")[0] == 200, answer
+    allowed = {"allow_stores": [trainer.store], "allow_locals": [str(tmp_path / "local")]}
+    with VllmServer(trainer.folder, tmp_path / "server.log", deltawire=allowed, tp=tp) as server:
+        for bad in ({}, {"local": str(tmp_path / "home" / ".ssh")}, {"local": str(tmp_path / "local"), "store": str(tmp_path)}):
+            init = {"store": trainer.store} | bad
+            status, answer = server.call("POST", "/init_weight_transfer_engine", {"init_info": init})
+            assert status != 200 and server.call("GET", "/health")[0] == 200, answer
+        assert "this server was not started to be told that" in server.tail(20000)
+        assert not (tmp_path / "home").exists()
         init = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1, "timeout": 60}
         server.post("/init_weight_transfer_engine", {"init_info": init})
         server.post("/init_weight_transfer_engine", {"init_info": init})
@@ -59,13 +64,32 @@ def test_the_standard_calls(tmp_path, kind, tied, tp):
         assert status != 200, answer
         assert "version 99 did not come" in server.tail(20000)
         server.call("POST", "/finish_weight_update", {})
-        # The cache may hold prefixes of the versions before: the trainer's pause has kept it.
-        server.call("POST", "/reset_prefix_cache")
         ours = answers(server)
         proven = server.post("/collective_rpc", {"method": "deltawire", "args": ["prove"]})["results"]
         assert len(proven) == tp
         assert all(result["ok"]["wrong"] == [] and result["ok"]["num_tensors"] for result in proven), proven
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log", tp))
+
+
+def test_engines_side_by_side_and_an_api_key(tmp_path):
+    """Data parallel: each engine has weights of its own. The server's key guards what it says of them."""
+    trainer = new_trainer(tmp_path)
+    settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
+    server = VllmServer(tmp_path / "local", tmp_path / "server.log", "--api-key", "sesame", deltawire=settings, dp=2)
+    with server:
+        for method, path in (("GET", "status"), ("GET", "ready"), ("GET", "metrics"), ("POST", "prove"), ("POST", "update")):
+            assert server.call(method, f"/deltawire/{path}")[0] == 401
+        server.headers = {"Authorization": "Bearer sesame"}
+        server.wait_for(0)
+        status = server.wait_for(trainer.step())
+        assert [worker["served"]["version"] for worker in status["workers"]] == [1, 1]
+        assert len({worker["pid"] for worker in status["workers"]}) == 2
+        assert (server.get("/weight_info")["weight_version"], status["updates"]) == ("1", 1)
+        ours = [answers(server) for _ in range(2)]  # of both
+        assert server.post("/deltawire/prove")["wrong"] == []
+    theirs = fresh_answers(trainer.folder, tmp_path / "fresh.log")
+    for each in ours:
+        assert_equal(each, theirs)
 
 
 def test_experts_that_the_engine_repacks(tmp_path):

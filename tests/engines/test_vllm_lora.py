@@ -142,7 +142,7 @@ def test_it_follows(scene, server):
     base, before = server.logprobs(), answer(server)[1]
     version = scene.step()
     status = server.wait_for(version)
-    assert status["version"] == status["local"] == version
+    assert status["version"] == status["held"]["version"] == version
     assert answer(server)[1] != before
     assert server.logprobs() == base  # the model is as it was
     assert_served(server, version)
@@ -290,7 +290,7 @@ def test_a_damaged_version_in_the_store(scene, server):
 def test_a_local_file_that_is_cut_short(scene, server):
     """After the server copied it: what it serves does not rest on the replica's files."""
     version = server.status()["version"]
-    assert server.call("POST", "/deltawire/update")[1] == {"version": version}
+    assert server.call("POST", "/deltawire/update")[1]["version"] == version
     # A replica keeps the name that its file had first, and a version that was no adapter had another.
     (weights,) = (scene.local / f"v{version:010d}").glob("*.safetensors")
     os.truncate(weights, weights.stat().st_size - 8)

@@ -41,18 +41,21 @@ def test_send_weights(tmp_path):
     register()
     folder = make_model(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPE)
-    with VllmServer(folder, tmp_path / "server.log", deltawire={}) as server:
+    allowed = {"allow_stores": [str(tmp_path / "store")], "allow_locals": [str(tmp_path / "local")]}
+    with VllmServer(folder, tmp_path / "server.log", deltawire=allowed) as server:
         info = DeltawireTrainerInit(rank=0, store=str(tmp_path / "store"), local=str(tmp_path / "local"), timeout=60)
         trainer = WeightTransferTrainerFactory.trainer_init(info, client=Client(server), source=ModuleSource(model))
+        prompt = "a prefix that is long enough to fill blocks of the cache, which hold a few tokens each " * 2
         for _ in range(2):
+            server.logprobs(prompt)  # what it leaves in the cache is the old version's
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.mul_(1.01)
             trainer.send_weights()
         assert server.get("/weight_info")["weight_version"] == "2"
-        server.call("POST", "/reset_prefix_cache")
-        ours = server.logprobs()
+        assert not server.get("/is_paused")["is_paused"]
+        ours = server.logprobs(prompt)
         trainer.shutdown()
     model.save_pretrained(folder)
     with VllmServer(folder, tmp_path / "fresh.log") as fresh:
-        assert ours == pytest.approx(fresh.logprobs(), abs=1e-5)
+        assert ours == pytest.approx(fresh.logprobs(prompt), abs=1e-5)

@@ -100,7 +100,7 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
   const Proof other = proof_of({box});
   EXPECT_TRUE(all.add(same).ok());
   EXPECT_TRUE(testing::is_failure(all.add(other), Code::kBaseMismatch,
-                                  "two processes hold different bytes of its box 0,0+24,30"));
+                                  "copies of the same weights differ: tensor \"w\", box 0,0+24,30"));
 }
 
 TEST(Proof, RanksThatHoldNothingAreNoOverlap) {

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from deltawire.engines.adapter_stage import Stage, check_adapter, prove_adapter
 from deltawire.engines.follower import Follower
-from deltawire.engines.host import Host, local_version
+from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
-from deltawire.errors import Error, InvalidArgument, Unavailable
+from deltawire.errors import BaseMismatch, Corruption, InvalidArgument, Unavailable
+from deltawire.identity import ANY, Identity, Wanted
 from deltawire.options import CopyOnWrite
-from deltawire.replica import read_replica_state
 
 log = logging.getLogger("deltawire")
 
@@ -29,7 +29,7 @@ _SWEEP_SECONDS = 5.0
 class Loaded:
     """A version that the engine's workers hold."""
 
-    version: int
+    version: Identity
     folder: Path
     label: str
     """The engine's name for it: `NAME@VERSION`."""
@@ -65,18 +65,21 @@ class AdapterFollower(Follower):
         self._adapters = door
         self._served: Loaded | None = None
         self._leaving: list[Loaded] = []  # still on the workers
-        self._staged: int | None = None
+        self._staged: Identity | None = None
+        self._suspect: str | None = None  # a proof that failed
         self._swept = 0.0
         self._stage = Stage(settings.local)
-        self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2), serving=lambda: self.seen.version)
+        self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2), serving=lambda: self.seen.served)
 
-    async def update(self, version: int | None = None) -> int:
+    async def update(self, wanted: Wanted = ANY) -> Identity:
         """To the local version: stage, prove, load on all workers, switch. One at a time."""
         async with self._busy:
             held = await self.held()
             if held is None:
                 raise Unavailable(self._host.error or f"{self._settings.local}: holds no version yet")
-            if self._is_current(held):
+            if not wanted.is_met_by(held):
+                raise Unavailable(f"{self._settings.local}: holds {held}, and {wanted} was asked for")
+            if self._is_current(held) and not self._suspect:
                 return held
             self.seen.state = "updating"
             began = time.perf_counter()
@@ -89,12 +92,14 @@ class AdapterFollower(Follower):
                     await self._unload(loaded)
                     raise
             finally:
-                self.seen.state = "starting" if self.seen.version is None else "serving"
+                self.seen.state = "starting" if self.seen.served is None else "serving"
             if self._served is not None:
                 self._leave(self._served)
-            self._served = loaded
-            self.seen.version, self.seen.error, self.seen.updated = held, None, time.time()
+            self._served, suspect, self._suspect = loaded, self._suspect, None
+            self._serve(held)
+            await self._look_at_workers()
             self.seen.updates += 1
+            self.seen.heals += suspect is not None
             self._host.look()
             log.info("deltawire: %s is served, loaded in %.1f ms", loaded.label, 1e3 * (time.perf_counter() - began))
             return held
@@ -109,10 +114,12 @@ class AdapterFollower(Follower):
             try:
                 if store:
                     count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, self._settings.trust)
-            except Error as error:
+            except (BaseMismatch, Corruption) as error:
                 wrong.append(str(error))
+                self._suspect = str(error)
+                await self._look_at_workers()
             unproven = [] if store else [f"{served.label}: no store is named"]
-            return {"version": served.version, "mode": mode, "num_tensors": count, "wrong": wrong, "unproven": unproven}
+            return served.version._asdict() | {"mode": mode, "num_tensors": count, "wrong": wrong, "unproven": unproven}
 
     def close(self) -> None:
         """Let go of the folders."""
@@ -121,18 +128,19 @@ class AdapterFollower(Follower):
 
     async def _attach(self) -> None:
         await self.update()
+        await self.check()
 
     async def _is_behind(self) -> bool:
         await self._sweep()
-        self.seen.local = await self.held()
-        return self.seen.local is not None and not self._is_current(self.seen.local)
+        self.seen.held = await self.held()
+        return self.seen.held is not None and not self._is_current(self.seen.held)
 
-    def _is_current(self, version: int) -> bool:
+    def _is_current(self, version: Identity) -> bool:
         last = self._served
         return last is not None and last.version == version and self._adapters.is_served(self._settings.adapter, last.handle)
 
-    async def _load(self, version: int) -> Loaded:
-        label = f"{self._settings.adapter}@{version}"
+    async def _load(self, version: Identity) -> Loaded:
+        label = f"{self._settings.adapter}@{version.version}"
         folder = await asyncio.to_thread(self._take, version)
         self._staged = version
         try:
@@ -141,15 +149,16 @@ class AdapterFollower(Follower):
             await asyncio.to_thread(self._drop, folder)
             raise
 
-    def _take(self, version: int) -> Path:
-        run, source = read_replica_state(self._settings.local).run, Path(self._settings.local, f"v{version:010d}")
+    def _take(self, version: Identity) -> Path:
+        source = Path(self._settings.local, f"v{version.version:010d}")
         if not source.is_dir():
             raise Unavailable(self._host.error or f"{source}: is gone; a newer version may have come")
-        folder = self._stage.take(source, f"{run[:8]}-v{version}")
+        again = f"-{self.seen.heals + 1}" if self._suspect else ""  # the same version, from files that are right
+        folder = self._stage.take(source, f"{version.run[:8]}-v{version.version}{again}")
         try:
             base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
             if wanted and base != wanted:
-                raise InvalidArgument(f"version {version} is an adapter for {base}, and this server takes those for {wanted}")
+                raise InvalidArgument(f"{version} is an adapter for {base}, and this server takes those for {wanted}")
             if self._settings.store and self._settings.verify != "off":
                 prove_adapter(folder, self._settings.store, version, self._settings.trust)
         except Exception:
@@ -192,16 +201,18 @@ class AdapterFollower(Follower):
         self._leaving.remove(old)
         await asyncio.to_thread(self._drop, old.folder)
 
-    async def _held(self, workers: list[dict[str, Any]]) -> int | None:
-        return await asyncio.to_thread(local_version, self._settings.local)
+    async def _held(self, workers: list[dict[str, Any]]) -> Identity | None:
+        return await asyncio.to_thread(local_identity, self._settings.local)
 
     async def _statuses(self) -> list[dict[str, Any]]:
         running = self._adapters.running()
         return [
             {
-                "version": self.seen.version,
-                "staged": self._staged,
+                "served": None if self._served is None else self._served.version._asdict(),
+                "staged": None if self._staged is None else self._staged._asdict(),
+                "suspect": self._suspect,
                 "host_error": self._host.error,
+                "is_blocked": self._host.is_blocked,
                 "loaded": {loaded.label: running.get(loaded.label, 0) for loaded in self._known},
             }
         ]

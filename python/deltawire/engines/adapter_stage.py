@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from deltawire.chain import Chain
-from deltawire.errors import Corruption, InvalidArgument, IoError
+from deltawire.errors import BaseMismatch, Corruption, InvalidArgument, IoError
+from deltawire.identity import Identity
 from deltawire.options import Keys
 from deltawire.proof import Proof
 from deltawire.stores import StoreLike
@@ -105,10 +106,13 @@ def half_of(name: str) -> tuple[str, str | None]:
     return name, None
 
 
-def prove_adapter(folder: Path, store: StoreLike, version: int, trust: str | None) -> int:
+def prove_adapter(folder: Path, store: StoreLike, version: Identity, trust: str | None) -> int:
     """Its tensors must be the version's, by digest. Gives their number."""
     tensors = load_file(folder / WEIGHTS)
-    Proof(tensors).check(Chain(store, keys=Keys(trust=trust) if trust else None), version)
+    chain = Chain(store, keys=Keys(trust=trust) if trust else None)
+    if (there := chain[version.version].identity) != version:
+        raise BaseMismatch(f"{version} is served, and the store has {there} under that number")
+    Proof(tensors).check(chain, version.version)
     return len(tensors)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from deltawire import _core
 from deltawire.engines import transport
 from deltawire.engines.settings import Settings
-from deltawire.errors import Conflict, Error, NotFound, Unavailable
+from deltawire.errors import BaseMismatch, Conflict, Error, NotFound, Unavailable
+from deltawire.identity import Identity, Wanted, identity_of
 from deltawire.options import CopyOnWrite
 from deltawire.replica import Replica, read_replica_state
 from deltawire.stores import Store, StoreLike
@@ -21,20 +22,20 @@ log = logging.getLogger("deltawire")
 _SLICE = 0.25  # seconds, within which a thread that waits notices that it is to end
 
 
-def local_version(local: str) -> int | None:
+def local_identity(local: str) -> Identity | None:
     """What the host's checkpoint holds; None: nothing yet, or it is being patched."""
     try:
         state = read_replica_state(local)
     except Error:
         return None
-    return None if state.patching_to is not None else state.version
+    return None if state.patching_to is not None else state.identity
 
 
 class Host:
     """Keeps the local checkpoint and its feed at the newest version while engines serve.
 
     Every worker of a host has one; the one that gets the folder's lock does the work, and when it ends another takes over.
-    With `copy_on_write` each version has a folder of its own, and there is no feed; `serving` says what the store shall hear.
+    With `copy_on_write` each version has a folder of its own, and there is no feed; `serving` says what the heartbeat reports.
     """
 
     def __init__(
@@ -42,32 +43,38 @@ class Host:
         settings: Settings,
         *,
         copy_on_write: CopyOnWrite | None = None,
-        serving: Callable[[], int | None] | None = None,
+        serving: Callable[[], Identity | None] | None = None,
     ) -> None:
         self._settings, self._copy_on_write, self._serving = settings, copy_on_write, serving
         self._stop = threading.Event()
         self._look = threading.Event()  # somebody waits: look into the store now
         self._joined: Store | None = None  # of the publisher, where it ships and this process keeps the folder
         self.error: str | None = None
+        self.is_blocked = False  # what is wrong is not a store out of reach for a while
         self._thread = threading.Thread(target=self._run, name="deltawire-host", daemon=True)
         self._thread.start()
 
-    def wait_for(self, version: int | None, timeout: float) -> int:
-        """The version that is held, as soon as it is at least `version`; without one, the newest of the store.
+    def wait_for(self, wanted: Wanted, timeout: float) -> Identity:
+        """What is held, as soon as that is what is wanted; without a version, the newest of the store.
 
-        `Unavailable` when it does not come in time, with what is in the way.
+        A number without a run is one of the run that the store holds now. `Unavailable` when it does not come in time,
+        `BaseMismatch` at once when the folder holds another run.
         """
         end = time.monotonic() + timeout
-        wanted = version
+        exact = wanted if wanted.version is not None and wanted.run is not None else None
         while True:
-            held = local_version(self._settings.local)
-            if wanted is None:
-                wanted = self._newest()
-            if held is not None and wanted is not None and held >= wanted:
+            exact = exact or self._in_store(wanted)
+            held = local_identity(self._settings.local)
+            if exact is not None and exact.is_met_by(held):
+                assert held is not None
                 return held
+            if exact is not None and held is not None and exact.run not in (None, held.run):
+                raise BaseMismatch(
+                    f"{self._settings.local}: holds {held}, and {exact} is wanted: move the folder away, or name another one"
+                )
             if time.monotonic() >= end:
-                what = f"version {version}" if version is not None else "the newest version"
-                there = "nothing" if held is None else f"version {held}"
+                what = "the newest version" if wanted.version is None else str(wanted)
+                there = "nothing" if held is None else str(held)
                 why = f": {self.error}" if self.error else ""
                 raise Unavailable(f"{self._settings.local}: {what} did not come in {timeout:g} s; it holds {there}{why}")
             self._look.set()
@@ -79,15 +86,19 @@ class Host:
         self._look.set()
         self._thread.join(timeout=10)
 
-    def _newest(self) -> int | None:
-        """The head, as far as this process knows; another one may keep the folder."""
-        try:
-            from deltawire.chain import Chain
+    def _in_store(self, wanted: Wanted) -> Wanted | None:
+        """The same with the run that the store holds, or its newest version; None: that cannot be said now."""
+        from deltawire.chain import Chain
 
-            store = self._joined or self._settings.store
-            return Chain(store).head if store else -1  # who keeps the folder knows, and is waited for
+        store = self._joined or self._settings.store
+        if not store:  # of a publisher that another process is connected to
+            return wanted
+        try:
+            chain = Chain(store)
+            number = chain.head if wanted.version is None else wanted.version
+            return None if number is None else Wanted(number, chain.run)
         except Error as error:
-            self.error = str(error)
+            self._note(error)
             return None
 
     def _run(self) -> None:
@@ -95,7 +106,7 @@ class Host:
             try:
                 self._keep()
             except Conflict:  # another worker of this host is the one, and tells what is wrong
-                self.error = None
+                self._note(None)
                 self._stop.wait(1)
             except Error as error:
                 self._say(error)
@@ -132,21 +143,24 @@ class Host:
             while not self._stop.is_set() and not _core.is_ending() and time.monotonic() < until:
                 try:
                     replica.pull()
-                    self.error = None
+                    self._note(None)
                     self._note_serving(replica)
-                except NotFound as error:  # nothing was published yet
-                    self.error = str(error)
-                except Conflict:
-                    raise
-                except Error as error:
+                except NotFound as error:  # nothing was published yet, or versions were lost
+                    self._note(error)
+                    if replica.state is not None:
+                        raise
+                except Unavailable as error:
                     self._say(error)
                 self._wait(watch, replica)
 
     def _note_serving(self, replica: Replica) -> None:
         """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
-        serving = self._serving() if self._serving else _core.slowest_feed_worker(self._settings.local)
         state = replica.state
-        if serving is not None and state is not None and state.serving != serving:
+        if state is None:
+            return
+        slowest = self._serving or (lambda: identity_of(_core.slowest_feed_worker(self._settings.local, state.identity)))
+        serving = slowest()
+        if serving is not None and state.serving != serving:
             replica.set_serving(serving)
 
     def look(self) -> None:
@@ -164,7 +178,10 @@ class Host:
         self._look.clear()
 
     def _say(self, error: Exception) -> None:
-        words = str(error)
-        if words != self.error:
-            log.warning("deltawire: %s: %s", self._settings.local, words)
-        self.error = words
+        if str(error) != self.error:
+            log.warning("deltawire: %s: %s", self._settings.local, error)
+        self._note(error)
+
+    def _note(self, error: Exception | None) -> None:
+        self.error = None if error is None else str(error)
+        self.is_blocked = error is not None and not isinstance(error, Unavailable)

@@ -13,6 +13,7 @@ from deltawire.engines.atomic import atomic_group
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.loads import Loads
 from deltawire.engines.windows import BoxView, Window, boxes_of, window_of
+from deltawire.identity import Identity
 
 _MAX_ELEMENTS = 1 << 32  # of an array: offsets have 32 bits
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -89,6 +90,11 @@ class EngineMap:
         return [name for name in self.windows if name not in self.odd]
 
     @property
+    def reloaded_modules(self) -> set[str]:
+        """Of the engine, that its own loader makes anew."""
+        return {_module(name) for tensor in self.odd for home in self._homes.get(tensor, ()) for name in self.names[home]}
+
+    @property
     def unseen(self) -> list[str]:
         """Tensors of the checkpoint that this worker's model does not load: another's layers, a tied head."""
         return [name for name in self.forms if name not in self.windows and name not in self.odd]
@@ -125,7 +131,7 @@ class EngineMap:
                 return False
         return True
 
-    def from_feed(self, local: str, version: int, goal: int, threads: int) -> tuple[Lists, set[str]]:
+    def from_feed(self, local: str, served: Identity, goal: Identity, threads: int) -> tuple[Lists, set[str]]:
         """What the feed changes in the arrays on the way from one version to another, and in which tensors.
 
         `NotFound`: it does not lead there.
@@ -140,7 +146,7 @@ class EngineMap:
             for name in self.plain
         ]
         arrays = [(min(array.numel(), _MAX_ELEMENTS), array.element_size()) for array in self.arrays]
-        changes, names = _core.map_feed(local, version, goal, tensors, arrays, threads)
+        changes, names = _core.map_feed(local, served, goal, tensors, arrays, threads)
         lists = [
             (bits(array), offsets, as_bits(values, array.element_size()))
             for array, (offsets, values) in zip(self.arrays, changes, strict=True)

@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 import torch
 
 from deltawire.engines.group import Alone, Group, agree
-from deltawire.engines.host import Host, local_version
+from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
 from deltawire.engines.shard_link import ShardLink
 from deltawire.engines.shard_worker import ShardWorker
 from deltawire.engines.worker import Reload, Worker
 from deltawire.errors import Error, InvalidArgument, Unavailable
+from deltawire.identity import Identity, Wanted
 
 log = logging.getLogger("deltawire")
 
@@ -47,20 +48,22 @@ class Member:
         self._name = f"{engine}-{socket.gethostname()}-{os.getpid()}"
         self._reload = reload
         self._staging_error: str | None = None
+        self._goal: Identity | None = None  # what all workers are to stage; None: the newest
         self._stop = threading.Event()
         self._host: Host | ShardLink = self._shard_link() if settings.shards else Host(settings)
         self._thread = threading.Thread(target=self._stage_ahead, name="deltawire-stage", daemon=True)
         self._thread.start()
 
     @property
-    def version(self) -> int | None:
+    def served(self) -> Identity | None:
         """What is served, as far as it is known."""
-        return None if self.worker is None else self.worker.version
+        return None if self.worker is None else self.worker.served
 
     def call(self, call: str, **options: Any) -> dict[str, Any]:
-        """`attach`, `update`, `prove` or `status`: `{"ok": ...}` or `{"error": words}`."""
+        """`attach`, `stage`, `update`, `revert`, `prove`, `served` or `status`: `{"ok": ...}` or `{"error": words}`."""
         calls: dict[str, Callable[..., Any]] = {
-            "attach": self.attach, "update": self.update, "prove": self.prove, "status": self.status,
+            "attach": self.attach, "stage": self.stage, "update": self.update, "revert": self.revert, "prove": self.prove,
+            "served": lambda: self.served, "status": self.status,
         }  # fmt: skip
         try:
             return {"ok": calls[call](**options)}
@@ -70,16 +73,14 @@ class Member:
             log.exception("deltawire: %s", call)
             return {"error": f"{type(error).__name__}: {error}"}
 
-    def attach(self) -> int:
+    def attach(self) -> Identity:
         """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
         if self.settings.shards:
             if self.worker is None:
                 self.worker = self._new_worker(ShardWorker)
             return self.worker.attach()
-        if self.worker is None or self.worker.version is None:
-            worker = self._new_worker(Worker)
-            if self.worker is not None:
-                self.worker.close()  # two of one name cannot read the feed
+        if self.worker is None or self.worker.served is None:
+            worker = self.worker or self._new_worker(Worker)
             try:
                 worker.attach()
             except BaseException:
@@ -87,13 +88,13 @@ class Member:
                 raise
             self.worker = worker
             self._host.look()
-        assert self.worker.version is not None
-        return self.worker.version
+        assert self.worker.served is not None
+        return self.worker.served
 
     def begin(self, timeout: float) -> None:
         """Attach as soon as there is a version. With shards the trainer waits for this worker, and not the other way round."""
         if not self.settings.shards:
-            self.wait_for(0, timeout)
+            self.wait_for(Wanted(0), timeout)
         try:
             self.attach()
         except Unavailable:
@@ -101,14 +102,17 @@ class Member:
                 raise
 
     @property
-    def newest(self) -> int | None:
+    def newest(self) -> Identity | None:
         """The version that an update would go to."""
-        if not self.settings.shards:
-            return local_version(self.settings.local)
-        if self.worker is None:
-            return None
-        staged = self.worker.report.staged
-        return self.worker.version if staged is None else staged
+        if isinstance(self.worker, ShardWorker):
+            return self.worker.newest
+        return None if self.settings.shards else local_identity(self.settings.local)
+
+    def stage(self, goal: Sequence[Any]) -> dict[str, Any]:
+        """Make that version ready, and no later one, until it is written. Answers at once, as `status` does."""
+        self._goal = Identity(*goal)
+        self._staging_error = None
+        return self.status()
 
     def _new_worker(self, kind: type[AnyWorker]) -> AnyWorker:
         worker = kind(
@@ -134,16 +138,30 @@ class Member:
         found = lambda: self.worker if isinstance(self.worker, ShardWorker) else None  # noqa: E731
         return ShardLink(self.settings, offset + self.group.rank, self.group.size, found)
 
-    def update(self, version: int | None = None, verify: str | None = None, timeout: float | None = None) -> int:
-        """Go to the local version. With a number it is waited for, and the engine waits too: ask for what is there already."""
+    def update(
+        self, wanted: Sequence[Any] = (), verify: str | None = None, timeout: float | None = None, keep: bool = False
+    ) -> Identity:
+        """Go to what is wanted, or to what is there. It is waited for, and the engine waits too: ask for what is there already.
+
+        `keep`: what is replaced stays in memory, for `revert`, until the next version is staged.
+        """
+        goal = Wanted(*wanted)
         if not self.settings.shards or self.worker is None:
             self.attach()
-        assert self.worker is not None
-        if version is not None or not self.settings.follow:
-            self.wait_for(version, self.settings.timeout if timeout is None else timeout)
-        reached = self.worker.update(None, verify or self.settings.verify)
+        worker = self.worker
+        assert worker is not None
+        if goal.version is not None or not self.settings.follow:
+            goal = self.wait_for(goal, self.settings.timeout if timeout is None else timeout)
+        try:
+            reached = worker.update(goal, verify or self.settings.verify, keep=keep)
+        finally:
+            self._goal = None
         self._host.look()
         return reached
+
+    def revert(self) -> Identity | None:
+        """Back to what was served before the last `update` that kept it: another engine of the server failed."""
+        return None if self.worker is None else self.worker.revert()
 
     def prove(self, mode: str = "all") -> dict[str, Any]:
         """What all workers hold against what the version says."""
@@ -154,7 +172,8 @@ class Member:
     def status(self) -> dict[str, Any]:
         """How things are here."""
         report = {} if self.worker is None else asdict(self.worker.report)
-        return report | {"pid": os.getpid(), "host_error": self._host.error, "staging_error": self._staging_error}
+        host = {"host_error": self._host.error, "is_blocked": self._host.is_blocked}
+        return report | host | {"pid": os.getpid(), "staging_error": self._staging_error}
 
     def close(self) -> None:
         """Let go of the local folder."""
@@ -164,18 +183,34 @@ class Member:
             self.worker.close()
         self._host.close()
 
-    def wait_for(self, version: int | None, timeout: float) -> None:
-        """Until the host holds it, on all workers; without a number, the newest of the store."""
-        agree(self.group, lambda: self._host.wait_for(version, timeout))
+    def wait_for(self, wanted: Wanted, timeout: float) -> Wanted:
+        """Until it is staged here or the host holds it, on all workers; without a number, the newest of the store.
+
+        Returns what all of them mean by it: one of them may have asked the store a moment later.
+        """
+
+        def held() -> Identity:
+            staged = None if self.worker is None else self.worker.staged
+            if wanted.run is not None and wanted.is_met_by(staged):
+                assert staged is not None
+                return staged
+            return self._host.wait_for(wanted, timeout)
+
+        found: Identity = agree(self.group, held)
+        (first, *_) = self.group.tell(found)
+        return Wanted(first.version if wanted.version is None else wanted.version, first.run, wanted.manifest)
 
     def _stage_ahead(self) -> None:
         """While the engine serves: what the host has pulled is made ready beside the weights."""
         while not self._stop.wait(0.02):
-            worker = self.worker
+            worker, goal = self.worker, self._goal
             if worker is None:
                 continue
+            # With a follower, what is staged waits for it: versions that come faster than they are staged would starve it.
+            if goal is None and self.settings.follow and worker.staged is not None:
+                continue
             try:
-                worker.stage()
+                worker.stage(goal)
                 self._staging_error = None
             except Exception as error:  # told again by the update that finds nothing staged
                 if str(error) != self._staging_error:

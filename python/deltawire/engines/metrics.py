@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-# name, kind, help, and where the value is in Follower.status().
+# name, kind, help, and where the value is in Follower.status(); with the run that it is of, where it is of one.
 _METRICS: list[tuple[str, str, str, Any]] = [
-    ("weight_version", "gauge", "Version that is served.", lambda s: s["version"]),
-    ("local_version", "gauge", "Version that the host's replica holds.", lambda s: s["local"]),
-    ("staged_version", "gauge", "Version that all workers have ready.", lambda s: _all_staged(s["workers"])),
-    ("lag_versions", "gauge", "Versions between what is held and what is served.", lambda s: _lag(s)),
+    ("ready", "gauge", "1: what is served is what it should be, as far as is known.", lambda s: int(s["ready"])),
+    ("weight_version", "gauge", "Version that is served.", lambda s: _of_run(s)),
+    ("local_version", "gauge", "Version that the host's replica holds.", lambda s: _of_run(s["held"])),
+    ("staged_version", "gauge", "Version that all workers have ready.", lambda s: _of_run(_all_staged(s["workers"]))),
+    ("lag_versions", "gauge", "Versions between what is held and what is served; absent across runs.", lambda s: _lag(s)),
     ("updates_total", "counter", "Versions that were put in place.", lambda s: s["updates"]),
     ("update_failures_total", "counter", "Updates that failed; the version before was served on.", lambda s: s["failures"]),
+    ("heals_total", "counter", "Failed proofs after which all weights were compared and are right again.", lambda s: s["heals"]),
     ("pause_seconds", "gauge", "The last pause, from the first call to the last.", lambda s: s["pause_seconds"]),
     ("pause_seconds_total", "counter", "All pauses together.", lambda s: s["pause_seconds_total"]),
     ("swap_seconds", "gauge", "Of the last pause: writing, the slowest worker.", lambda s: _slowest(s["workers"], "swap")),
     ("reload_seconds", "gauge", "Of the last pause: the engine's own loader.", lambda s: _slowest(s["workers"], "reload")),
     ("proof_seconds", "gauge", "Of the last pause: the proof.", lambda s: _slowest(s["workers"], "proof")),
-    ("proof_ok", "gauge", "1: the last proof found what the version says.", lambda s: _proof_ok(s["workers"])),
-    ("proof_version", "gauge", "Version that the last proof was of.", lambda s: _proof(s["workers"], "version")),
+    ("proof_ok", "gauge", "1: what is served was proven. 0: a proof failed. Absent: nothing was proven.", lambda s: _proof_ok(s)),
+    ("proof_version", "gauge", "Version that the last proof was of.", lambda s: _of_run(_proof(s["workers"]))),
     ("staged_bytes", "gauge", "Memory of versions that wait to be written.", lambda s: _staged_bytes(s["workers"])),
 ]
 
@@ -30,20 +32,28 @@ def prometheus_text(status: dict[str, Any]) -> str:
         value = value_of(status)
         if value is None:
             continue
+        labels, value = value if isinstance(value, tuple) else ("", value)
         lines += [f"# HELP deltawire_engine_{name} {words}", f"# TYPE deltawire_engine_{name} {kind}"]
-        lines.append(f"deltawire_engine_{name} {value}")
+        lines.append(f"deltawire_engine_{name}{labels} {value}")
     return "\n".join(lines) + "\n"
 
 
-def _lag(status: dict[str, Any]) -> int | None:
-    if status["local"] is None or status["version"] is None:
+def _of_run(version: dict[str, Any] | None) -> tuple[str, int] | None:
+    if version is None or version["version"] is None:
         return None
-    return max(0, int(status["local"]) - int(status["version"]))
+    return f'{{run="{version["run"]}"}}', version["version"]
 
 
-def _all_staged(workers: list[dict[str, Any]]) -> int | None:
-    staged = {worker.get("staged") for worker in workers}
-    return staged.pop() if len(staged) == 1 else None
+def _lag(status: dict[str, Any]) -> int | None:
+    held = status["held"]
+    if held is None or held["run"] != status["run"] or held["version"] < status["version"]:
+        return None
+    return int(held["version"] - status["version"])
+
+
+def _all_staged(workers: list[dict[str, Any]]) -> dict[str, Any] | None:
+    staged = [worker.get("staged") for worker in workers]
+    return staged[0] if staged and all(one == staged[0] for one in staged) else None
 
 
 def _slowest(workers: list[dict[str, Any]], part: str) -> float | None:
@@ -51,14 +61,19 @@ def _slowest(workers: list[dict[str, Any]], part: str) -> float | None:
     return max(times) if times else None
 
 
-def _proof(workers: list[dict[str, Any]], key: str) -> Any:
-    proof = workers[0].get("proof") if workers else None
-    return None if proof is None else proof[key]
+def _proof(workers: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return workers[0].get("proof") if workers else None
 
 
-def _proof_ok(workers: list[dict[str, Any]]) -> int | None:
-    wrong = _proof(workers, "wrong")
-    return None if wrong is None else int(not wrong)
+def _proof_ok(status: dict[str, Any]) -> int | None:
+    """Of what is served now: what was proven of another version says nothing of it."""
+    if any(worker.get("suspect") for worker in status["workers"]):
+        return 0
+    proof = _proof(status["workers"])
+    names = ("run", "version", "manifest")
+    if proof is None or not proof["num_tensors"] or any(proof[name] != status[name] for name in names):
+        return None
+    return int(not proof["wrong"])
 
 
 def _staged_bytes(workers: list[dict[str, Any]]) -> int:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from deltawire import _core
 from deltawire.engines.group import Group, as_error, raise_for_all
 from deltawire.engines.map import EngineMap
+from deltawire.errors import BaseMismatch
+from deltawire.identity import Identity
 from deltawire.proof import Proof
 from deltawire.tensors import Tensor, readable
 
-_ROUNDS = 16  # versions in which a sample has been everywhere
+_NUM_SAMPLES = 16  # that together have every tensor
 
 
 @dataclass(frozen=True)
 class Proven:
     """A proof that succeeded, or did not."""
 
+    run: str
     version: int
+    manifest: str
     mode: str
     num_tensors: int
     wrong: tuple[str, ...] = ()  # tensors that are not the version's
@@ -33,43 +39,65 @@ class Proven:
         return f"{self.num_tensors} tensors are version {self.version}'s"
 
 
-def sample_of(names: Iterable[str], version: int) -> set[str]:
-    """Some of the names: others with the next version, and all of them after a few."""
-    return {name for number, name in enumerate(sorted(names)) if (number + version) % _ROUNDS == 0}
+@dataclass(frozen=True)
+class Beside:
+    """What an engine keeps beside its parameters: tensors that cannot be proven, and a look at those that can."""
+
+    unproven: Collection[str]
+    find_wrong: Callable[[], set[str]]
+
+
+def sample_of(names: Iterable[str], sample: int) -> set[str]:
+    """Some of the names: others in the next sample, and all of them after a few."""
+    return {name for number, name in enumerate(sorted(names)) if (number + sample) % _NUM_SAMPLES == 0}
 
 
 def prove(
     pieces: Pieces,
     group: Group,
     read_known: Callable[[], Mapping[str, str]],
-    version: int,
+    version: Identity,
     mode: str,
     *,
+    sample: int = 0,
     odd: Collection[str],
+    beside: Beside | None = None,
     threads: int = 0,
 ) -> Proven:
     """Add up what all workers hold and compare it with the version's digests. Every worker of the group calls it.
 
     What fails on one of them is raised on all: none waits for ever.
 
-    Tensors in `odd`, which some worker has converted or repacked, cannot be proven by their bits.
+    Tensors in `odd`, which some worker has converted or repacked, cannot be proven by their bits. Copies of the same box, on one
+    worker or on several, must be equal.
     """
     known: Mapping[str, str] = {}
-    own, text, failure = Proof(), None, None
+    own, differing, text, failure = Proof(), set[str](), None, None
+    unproven = set(odd) if beside is None else {*odd, *beside.unproven}
     try:
         known = read_known()
-        own._core.add(_chosen(pieces, known, version, mode, odd), threads)
+        differing |= _add(own, lambda: own._core.add(_chosen(pieces, known, sample, mode, odd), threads))
+        if beside is not None and mode != "off":
+            differing |= beside.find_wrong()
         text = own.text if group.size > 1 else None
     except Exception as error:
         failure = as_error(error)
-    heard = group.tell((None if failure is None else str(failure), text)) if group.size > 1 else []
-    raise_for_all([words for words, _ in heard], failure)
+    heard = group.tell((None if failure is None else str(failure), differing, unproven, text)) if group.size > 1 else []
+    raise_for_all([words for words, *_ in heard], failure)
     whole = own if group.size == 1 else Proof()
-    for _, other in heard:
-        whole += Proof.parse(other)
+    for _, theirs, not_theirs, other in heard:
+        unproven |= not_theirs
+        differing |= theirs | _add(whole, partial(whole._core.merge, Proof.parse(other)._core))
     digests = whole.digests
-    wrong = tuple(name for name, digest in sorted(digests.items()) if digest != known[name])
-    return Proven(version, mode, len(digests), wrong, tuple(sorted(odd)))
+    wrong = differing | {name for name, digest in digests.items() if digest != known[name]}
+    return Proven(*version, mode, len(digests.keys() | differing), tuple(sorted(wrong)), tuple(sorted(unproven)))
+
+
+def _add(proof: Proof, add: Callable[[], None]) -> set[str]:
+    """The tensors of which there are copies that differ."""
+    with suppress(BaseMismatch):
+        add()
+    return set(proof._core.differing())
 
 
 Boxes = dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]
@@ -90,10 +118,10 @@ def uncovered(workers: Iterable[Boxes], shapes: Mapping[str, tuple[int, ...]]) -
     return {name for name, own in held.items() if sum(prod(extent) for _, extent in own) != prod(shapes[name])}
 
 
-def _chosen(pieces: Pieces, known: Mapping[str, str], version: int, mode: str, odd: Collection[str]) -> list[_core.Tensor]:
+def _chosen(pieces: Pieces, known: Mapping[str, str], sample: int, mode: str, odd: Collection[str]) -> list[_core.Tensor]:
     if mode == "off":
         return []
-    chosen = sample_of(known, version) if mode == "sample" else known
+    chosen = sample_of(known, sample) if mode == "sample" else known
     return [piece for name in pieces.names if name not in odd and name in chosen for piece in pieces.of(name)]
 
 

@@ -4,55 +4,67 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 from deltawire.errors import InvalidArgument, Unavailable
+from deltawire.identity import Identity, Wanted
 
 _LOOK_SECONDS = 0.02, 0.25  # between questions, first and at most: servers log each
 _ANSWER_SECONDS = 1.0, 5.0  # of all servers together, when the time is over, and of one, at most
 
 
-def wait_until_served(servers: Sequence[str], version: int | None, timeout: float) -> list[int]:
-    """What each server serves, as soon as that is at least `version` for all of them; without one, anything.
+def wait_until_served(
+    servers: Sequence[str], wanted: Identity | int | None, timeout: float, *, api_key: str | None = None
+) -> list[Identity]:
+    """What each server serves, as soon as that is `wanted`, or a later version of its run, for all of them; without it, anything.
 
-    `Unavailable` when one of them is not there in time, with its last words. `InvalidArgument` at once for a server that follows
-    no chain: it never will be.
+    `Version.identity` says which run is meant: a number alone may be one of another run that was served before.
+    `api_key`: of the servers; None: DELTAWIRE_ENGINE_API_KEY. `Unavailable` when one of them is not there in time, with its last
+    words. `InvalidArgument` at once for a server that follows no chain, or does not take the key: it never will be.
     """
     end = time.monotonic() + timeout
-    served: dict[str, int] = {}
+    goal = Wanted.of(wanted)
+    key = os.environ.get("DELTAWIRE_ENGINE_API_KEY") if api_key is None else api_key
+    served: dict[str, Identity] = {}
     pause, longest = _LOOK_SECONDS
     least, most = _ANSWER_SECONDS
     while True:
         words = {}
         for server in servers:
             if server not in served:
-                answer = _ask(server, version, min(max(least / len(servers), end - time.monotonic()), most))
-                if isinstance(answer, int):
+                answer = _ask(server, goal, key, min(max(least / len(servers), end - time.monotonic()), most))
+                if isinstance(answer, Identity):
                     served[server] = answer
                 else:
                     words[server] = answer
         if not words:
             return [served[server] for server in servers]
         if time.monotonic() >= end:
-            what = "a version" if version is None else f"version {version}"
             said = "; ".join(f"{server}: {word}" for server, word in words.items())
-            raise Unavailable(f"{what} is not served after {timeout:g} s: {said}")
+            raise Unavailable(f"{goal} is not served after {timeout:g} s: {said}")
         time.sleep(pause)
         pause = min(longest, 1.5 * pause)
 
 
-def _ask(server: str, version: int | None, timeout: float) -> int | str:
-    """The version that is served, or why it is not the one that is asked for."""
-    query = "" if version is None else f"?version={version}"
+def _ask(server: str, wanted: Wanted, key: str | None, timeout: float) -> Identity | str:
+    """What is served, or why it is not what is wanted."""
+    query = urlencode({name: value for name, value in wanted._asdict().items() if value is not None})
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        with urlopen(f"{server}/deltawire/ready{query}", timeout=timeout) as answer:
-            return int(json.load(answer)["version"])
+        with urlopen(Request(f"{server}/deltawire/ready?{query}", headers=headers), timeout=timeout) as answer:
+            said = json.load(answer)
+            served = Identity(str(said["run"]), int(said["version"]), str(said["manifest"]))
+            return served if wanted.is_met_by(served) else f"serves {served}"
     except HTTPError as error:
         with error:
+            if error.code == 401:
+                raise InvalidArgument(f"{server}: does not take the API key: pass api_key") from None
             if error.code == 404:
                 why = _error_of(error.read()) or "it has no /deltawire/ready"
                 raise InvalidArgument(f"{server}: follows no chain: {why}") from None
@@ -67,12 +79,12 @@ def _words(error: HTTPError) -> str:
     body = error.read()
     try:
         said: dict[str, Any] = json.loads(body)
-        held = "no version yet" if said["version"] is None else f"version {said['version']}"
+        served = "no version yet" if said["version"] is None else str(Identity(said["run"], said["version"], ""))
     except (ValueError, KeyError, TypeError):
         said = {}
     if error.code != 503 or not said:
         return f"answers {error.code}: {body[:200].decode(errors='replace')}"
-    return f"serves {held}" + (f", and says: {said['error']}" if said.get("error") else "")
+    return f"serves {served}" + (f", and says: {said['error']}" if said.get("error") else "")
 
 
 def _error_of(body: bytes) -> str | None:

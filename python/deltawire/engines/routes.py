@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from deltawire.engines.follower import Follower
 from deltawire.engines.metrics import prometheus_text
-from deltawire.errors import Error
+from deltawire.errors import BaseMismatch, Error, Unavailable
+from deltawire.identity import Wanted
 
 
 def add_routes(app: FastAPI, page: str) -> None:
     """/deltawire/status, /ready, /metrics, /prove and /update, of the follower in `app.state.deltawire`, if there is one."""
     app.state.deltawire_page = page
-    app.add_api_route("/deltawire/status", _status, methods=["GET"])
-    app.add_api_route("/deltawire/ready", _ready, methods=["GET"])
-    app.add_api_route("/deltawire/metrics", _metrics, methods=["GET"])
-    app.add_api_route("/deltawire/prove", _prove, methods=["POST"])
-    app.add_api_route("/deltawire/update", _update, methods=["POST"])
+    routes: dict[str, tuple[str, Callable[..., Any]]] = {
+        "status": ("GET", _status), "ready": ("GET", _ready), "metrics": ("GET", _metrics),
+        "prove": ("POST", _prove), "update": ("POST", _update),
+    }  # fmt: skip
+    for name, (method, route) in routes.items():
+        app.add_api_route(f"/deltawire/{name}", route, methods=[method], dependencies=[Depends(_check_key)])
+
+
+def _check_key(request: Request) -> None:
+    """By the engine's own API key, where it does not guard all paths itself."""
+    is_allowed = getattr(request.app.state, "deltawire_is_allowed", None)
+    if is_allowed is not None and not is_allowed(request.headers):
+        raise HTTPException(status_code=401, detail="Unauthorized")
 
 
 def _follower(request: Request) -> Follower | None:
@@ -38,13 +48,19 @@ async def _status(request: Request) -> Any:
     return _none(request) if follower is None else JSONResponse(await follower.status())
 
 
-async def _ready(request: Request, version: int | None = Query(default=None, ge=0)) -> Any:
+_VERSION = Query(default=None, ge=0)
+
+
+async def _ready(request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None) -> Any:
+    """Whether what is served is that version of that run, or a later one."""
     follower = _follower(request)
     if follower is None:
         return _none(request)
-    ready = follower.seen.ready(version)
-    words = {"ready": ready, "version": follower.seen.version, "wanted": version, "error": follower.seen.error}
-    return JSONResponse(words, status_code=200 if ready else 503)
+    wanted, served = Wanted(version, run, manifest), follower.seen.served
+    why = follower.seen.why_not_ready(wanted)
+    named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
+    words = {"ready": why is None, **named, "wanted": wanted._asdict(), "error": why}
+    return JSONResponse(words, status_code=503 if why else 200)
 
 
 async def _metrics(request: Request) -> Any:
@@ -60,25 +76,33 @@ async def _prove(request: Request, mode: str = "all") -> Any:
         return JSONResponse({"error": f'mode "{mode}": must be "all" or "sample"'}, status_code=400)
     try:
         proven = await follower.prove(mode)
-    except RuntimeError as error:
+    except (RuntimeError, Error) as error:
         return JSONResponse({"error": str(error)}, status_code=503)
     return JSONResponse(proven, status_code=500 if proven["wrong"] else 200)
 
 
 async def _update(
-    request: Request, version: int | None = Query(default=None, ge=0), timeout: float = Query(default=60, ge=0, le=3600)
+    request: Request,
+    version: int | None = _VERSION,
+    run: str | None = None,
+    manifest: str | None = None,
+    timeout: float = Query(default=60, ge=0, le=3600),
 ) -> Any:
-    """To what the host's replica holds, once that is at least `version`. The engine serves while it is waited for."""
+    """To what the host's replica holds, once that is what is wanted. The engine serves while it is waited for."""
     follower = _follower(request)
     if follower is None:
         return _none(request)
-    local, end = follower.settings.local, time.monotonic() + timeout
-    while version is not None and ((held := await follower.held()) is None or held < version):
-        if time.monotonic() >= end:
-            words = f"{local}: version {version} did not come in {timeout:g} s; it holds {held}"
-            return JSONResponse({"error": words}, status_code=503)
-        await asyncio.sleep(0.05)
+    wanted, end = Wanted(version, run, manifest), time.monotonic() + timeout
     try:
-        return JSONResponse({"version": await follower.update()})
+        while not wanted.is_met_by(held := await follower.held()):
+            if time.monotonic() >= end:
+                there = "nothing" if held is None else str(held)
+                raise Unavailable(f"{follower.settings.local}: {wanted} did not come in {timeout:g} s; it holds {there}")
+            await asyncio.sleep(0.05)
+        served = await follower.update(wanted)
+        await follower.check()
+        if "store" in follower.seen.problems and run is None:
+            raise BaseMismatch(follower.seen.problems["store"])
+        return JSONResponse(served._asdict())
     except (RuntimeError, Error) as error:
         return JSONResponse({"error": str(error)}, status_code=503)

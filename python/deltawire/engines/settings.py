@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from deltawire.engines.transport import NO_COLOCATED_DELTA, Transport
@@ -137,6 +138,53 @@ class Settings:
         if alias:
             values[_ALIAS] = _parsed("shards", alias)
         return cls.of(values) if "local" in values and {"store", "master_address"} & values.keys() else None
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which stores and folders callers of an engine may name: those that its operator has said, and no others.
+
+    `allow_stores` and `allow_locals` beside the settings, or DELTAWIRE_ALLOW_STORES and DELTAWIRE_ALLOW_LOCALS, with commas: each
+    stands for itself and what is below it.
+    """
+
+    stores: tuple[str, ...] = ()
+    locals: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Allowed:
+        """From names and values, or else from the environment."""
+        return cls(*(_listed(values.get(name, os.environ.get(f"DELTAWIRE_{name.upper()}", ""))) for name in _ALLOWED))
+
+    @staticmethod
+    def without(values: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings beside it."""
+        return {name: value for name, value in values.items() if name not in _ALLOWED}
+
+    def check(self, settings: Settings) -> None:
+        """Of a caller: `InvalidArgument` when they name something that is not allowed."""
+        files = [path for path in (settings.local, settings.trust, settings.secret_file) if path]
+        for kind, allowed, given in (("stores", self.stores, [settings.source, settings.store]), ("locals", self.locals, files)):
+            for place in filter(None, given):
+                if not any(_is_below(place, root) for root in allowed):
+                    raise InvalidArgument(
+                        f"deltawire: {place}: this server was not started to be told that by its callers; its operator allows it "
+                        f'with "allow_{kind}" beside the settings, or with DELTAWIRE_ALLOW_{kind.upper()}'
+                    )
+
+
+_ALLOWED = ("allow_stores", "allow_locals")
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return tuple(filter(None, value.split(",") if isinstance(value, str) else value))
+
+
+def _is_below(place: str, root: str) -> bool:
+    """Folders are followed through links to where they are, so that no link leads out."""
+    if "://" not in place and "://" not in root:
+        return Path(place).resolve().is_relative_to(Path(root).resolve())
+    return ".." not in place.split("/") and (place == root or place.startswith(f"{root.rstrip('/')}/"))
 
 
 _ALIAS = "use_p2p_weight_update"  # what slime calls `shards`

@@ -17,6 +17,7 @@ from deltawire.engines.shard_words import Words, packed, parsed
 from deltawire.engines.shard_worker import Outcome, ShardWorker
 from deltawire.engines.transport import secret_of
 from deltawire.errors import Error, InvalidArgument, Unavailable
+from deltawire.identity import Identity, Wanted
 
 log = logging.getLogger("deltawire")
 
@@ -40,19 +41,21 @@ class ShardLink:
         self._thread = threading.Thread(target=self._run, name="deltawire-shards", daemon=True)
         self._thread.start()
 
-    def wait_for(self, version: int | None, timeout: float) -> int:
-        """The version that has come, as soon as it is at least `version`; without one, whatever there is."""
+    is_blocked = False
+    """A trainer that is away may come back."""
+
+    def wait_for(self, wanted: Wanted, timeout: float) -> Identity:
+        """What has come, as soon as that is what is wanted; without a version, whatever there is."""
         end = time.monotonic() + timeout
         while True:
             worker = self._find_worker()
-            report = None if worker is None else worker.report
-            held = None if report is None else report.version if report.staged is None else report.staged
-            if held is not None and (version is None or held >= version):
+            held = None if worker is None else worker.newest
+            if wanted.is_met_by(held):
+                assert held is not None
                 return held
             if time.monotonic() >= end:
                 why = f": {self.error}" if self.error else ""
-                what = "a version" if version is None else f"version {version}"
-                raise Unavailable(f"{self._settings.source}: {what} did not come in {timeout:g} s{why}")
+                raise Unavailable(f"{self._settings.source}: {wanted} did not come in {timeout:g} s{why}")
             time.sleep(0.02)
 
     def look(self) -> None:
@@ -80,10 +83,10 @@ class ShardLink:
             self._stop.wait(self._settings.interval)
 
     def _follow(self, worker: ShardWorker) -> None:
-        held = [number for number in (worker.report.version, worker.report.staged) if number is not None]
+        newest = worker.newest
         first, size = self._settings.rank_offset, self._settings.world_size
         place = {"rank": self._rank, "first": first, "workers": self._workers, "world_size": size, "server": worker.server}
-        hello = packed(role="engine", version=max(held, default=None), **place)
+        hello = packed(role="engine", version=None if newest is None else newest.version, **place)
         name = f"{socket.gethostname()}-{os.getpid()} rank {self._rank}"
         address = f"{self._settings.master_address}:{self._settings.master_port}"
         with Member(address, secret=self._secret, name=name, hello=hello, timeout=_JOIN_SECONDS) as member:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -19,6 +21,7 @@ from deltawire.engines.shard_map import ShardMap
 from deltawire.engines.worker import Staged, Worker
 from deltawire.errors import Error, InternalError, Unavailable
 from deltawire.exchange import Exchange
+from deltawire.identity import Identity, Wanted
 from deltawire.shards import ShardBox, ShardLayout, ShardPlan, ShardReceiver, ShardRefusal, ShardReport
 
 log = logging.getLogger("deltawire")
@@ -48,20 +51,20 @@ class ShardWorker(Worker):
     _shards: ShardMap | None = None
     _receiver: ShardReceiver | None = None
     _is_unknown = False  # what the live weights are, after an update that could not be taken back
-    _known: Mapping[int, dict[str, str]] = {}  # digests of what is served and of what is staged
+    _known: Mapping[Identity, dict[str, str]] = {}  # digests of what is served and of what is staged
     _copies: HostCopies
     _next_copies: Mapping[str, torch.Tensor] = {}  # of the version that is staged
 
     # ---- what the engine calls
 
-    def attach(self) -> int:
+    def attach(self) -> Identity:
         """Find the map, once; then go to the first version. `Unavailable` until it has come."""
         with self._lock:
             if self._shards is None:
                 self._find_shards()
-        return self.update() if self.version is None else self.version
+        return self.update() if self.served is None else self.served
 
-    def stage(self, version: int | None = None) -> bool:
+    def stage(self, version: Identity | None = None) -> bool:
         """Nothing: versions come by themselves."""
         return False
 
@@ -110,13 +113,13 @@ class ShardWorker(Worker):
     def _reads_local(self) -> bool:
         return self.reloads_all and self._shards is None  # what the server was started from is what it serves
 
-    def _update(self, version: int | None, verify: str, began: float) -> int:
+    def _update(self, wanted: Wanted, verify: str, began: float) -> Identity:
         staged = self._staged
         try:
-            reached = super()._update(version, verify, began)
+            reached = super()._update(wanted, verify, began)
         except Error as error:
             if staged is not None and self._staged is None:  # it was written, and taken back
-                self.outcome = Outcome(staged.version, str(error))
+                self.outcome = Outcome(staged.version.version, str(error))
                 if self._is_unknown:
                     self._the_receiver.committed(written=False)
                 else:
@@ -127,26 +130,31 @@ class ShardWorker(Worker):
             self._copies.put(self._next_copies)
             self._next_copies = {}
             self._the_receiver.committed()
-            self.outcome = Outcome(reached)
+            self.outcome = Outcome(reached.version)
         return reached
 
     @property
-    def _nothing_yet(self) -> str:
-        return "no version has come from the trainer yet"
+    def newest(self) -> Identity | None:
+        """What has come last."""
+        staged = self._staged
+        return self.served if staged is None else staged.version
 
-    def _local_or_staged(self) -> int | None:
-        return self.version if self._staged is None else self._staged.version
+    def _nothing_to_offer(self, wanted: Wanted) -> str:
+        return f"no version has come from the trainer yet{'' if wanted.version is None else f' that is {wanted}'}"
 
-    def _stage_for(self, goal: int) -> None:
-        if goal not in (self.version, None if self._staged is None else self._staged.version):
-            raise Unavailable(f"version {goal} has not come to this worker")
+    def _offered(self, wanted: Wanted) -> Identity | None:
+        return self.newest if wanted.is_met_by(self.newest) else None
 
-    def _digests_of(self, version: int) -> dict[str, str]:
+    def _stage_for(self, goal: Identity) -> None:
+        if goal not in (self.served, self.newest):
+            raise Unavailable(f"version {goal.version} has not come to this worker")
+
+    def _digests_of(self, version: Identity) -> dict[str, str]:
         if version not in self._known:
-            raise Unavailable(f"the trainer has not said what version {version} is")
+            raise Unavailable(f"the trainer has not said what version {version.version} is")
         return self._known[version]
 
-    def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
+    def _take_back(self, staged: Staged | None, goal: Identity, error: Exception) -> None:
         self._is_unknown = False
         try:
             super()._take_back(staged, goal, error)
@@ -154,10 +162,10 @@ class ShardWorker(Worker):
             self._is_unknown = True
             raise
 
-    def _repair(self, goal: int, error: Exception) -> None:
+    def _repair(self, goal: Identity, error: Exception) -> None:
         """A worker has weights that were written by half: only the trainer has what they were."""
         self._is_unknown = True
-        log.error("deltawire: version %d: %s; weights were written by half; the trainer's next version comes whole", goal, error)
+        log.error("deltawire: %s: %s; weights were written by half; the trainer's next version comes whole", goal, error)
 
     # ---- what the thread of the link calls
 
@@ -213,10 +221,12 @@ class ShardWorker(Worker):
             names |= set(self._copies.names)
         reload = [(name, copies.get(name, tensor)) for name, tensor in self._copies.items(names | copies.keys())]
         with self._lock:
+            # There is no manifest, and no run: what the version holds identifies it.
+            identity = Identity("", version, sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest())
             self._next_copies = copies
-            self._known = {held: words for held, words in self._known.items() if held == self.version} | {version: digests}
+            self._known = {held: words for held, words in self._known.items() if held == self.served} | {identity: digests}
             self.outcome = None
-            self._staged = Staged(version, -1 if self.version is None else self.version, exchange, reload, from_feed=False)
+            self._staged = Staged(identity, self.served, exchange, reload, from_feed=False)
 
     def drop(self) -> None:
         """What has come is not written any more."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_HELPERS = ("quant_method", "scheme")  # of modules: what processes weights, and keeps some of them
-_DEPTH = 3  # of helpers in helpers: method, scheme, kernel
+from deltawire.engines.reach import address, found_in, has_memory, objects_of
 
 
 class Undo(TorchDispatchMode):
@@ -24,10 +22,10 @@ class Undo(TorchDispatchMode):
     def __init__(self, models: Iterable[torch.nn.Module], device_bytes: int | None = None) -> None:
         super().__init__()
         self._left = device_bytes
-        self._states = [_State(each) for each in _objects(models)]
+        self._states = [_State(each) for _, each in objects_of(models)]
         # Held, so that no other tensor comes to lie there.
-        tensors = [tensor for state in self._states for tensor in state.tensors if _has_memory(tensor)]
-        self._live = {_address(tensor): tensor.untyped_storage() for tensor in tensors}
+        tensors = [tensor for state in self._states for tensor in state.tensors if has_memory(tensor)]
+        self._live = {address(tensor): tensor.untyped_storage() for tensor in tensors}
         self._copies: dict[int, torch.Tensor] = {}
 
     @property
@@ -41,13 +39,13 @@ class Undo(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 value = args[number] if number < len(args) else kwargs.get(argument.name)
                 for tensor in value if isinstance(value, list | tuple) else (value,):
-                    if isinstance(tensor, torch.Tensor) and _has_memory(tensor):
-                        self._keep(_address(tensor))
+                    if isinstance(tensor, torch.Tensor) and has_memory(tensor):
+                        self._keep(address(tensor))
         return func(*args, **kwargs)
 
-    def _keep(self, address: int) -> None:
-        storage = self._live.get(address)
-        if storage is None or address in self._copies:
+    def _keep(self, place: int) -> None:
+        storage = self._live.get(place)
+        if storage is None or place in self._copies:
             return
         memory = _bytes_of(storage)
         if self._left is None:
@@ -55,15 +53,15 @@ class Undo(TorchDispatchMode):
         stays = memory.device.type == "cpu" or memory.numel() <= self._left
         if stays and memory.device.type != "cpu":
             self._left -= memory.numel()
-        self._copies[address] = memory.clone() if stays else memory.to("cpu")
+        self._copies[place] = memory.clone() if stays else memory.to("cpu")
 
     def put_back(self) -> None:
         """All that is other than it was. A second time does nothing new."""
         with torch.no_grad():
             for state in self._states:
                 state.put_back()
-            for address, copy in self._copies.items():
-                storage = self._live[address]
+            for place, copy in self._copies.items():
+                storage = self._live[place]
                 if storage.nbytes() != copy.numel():  # a loader may `resize_` it
                     storage.resize_(copy.numel())
                 _bytes_of(storage).copy_(copy)
@@ -75,7 +73,7 @@ class _State:
     def __init__(self, owner: Any) -> None:
         self._owner = owner
         self._values = dict(vars(owner))
-        containers, self.tensors = _found(self._values.values())
+        containers, self.tensors = found_in(self._values.values())
         self._contents = [(container, container.copy()) for container in containers]
         self._data = [(tensor, tensor.data, dict(vars(tensor))) for tensor in self.tensors]
 
@@ -93,57 +91,8 @@ class _State:
             vars(tensor).update(attributes)
 
 
-def _objects(models: Iterable[torch.nn.Module]) -> Iterator[Any]:
-    """Modules and their helpers, each once."""
-    seen: set[int] = set()
-    for model in models:
-        for module in model.modules():
-            for found in (module, *_helpers(module, _DEPTH, type(model).__module__.partition(".")[0])):
-                if id(found) not in seen:
-                    seen.add(id(found))
-                    yield found
-
-
-def _helpers(owner: Any, depth: int, package: str) -> Iterator[Any]:
-    """Of a module those that are named so; of helpers all objects of the engine's own classes."""
-    if depth == 0:
-        return
-    for name, value in vars(owner).items():
-        if isinstance(owner, torch.nn.Module) and name not in _HELPERS:
-            continue
-        of_engine = type(value).__module__.partition(".")[0] == package
-        if of_engine and hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module | torch.Tensor):
-            yield value
-            yield from _helpers(value, depth - 1, package)
-
-
-def _found(values: Iterable[Any]) -> tuple[list[Any], list[torch.Tensor]]:
-    """The containers that can be changed and the tensors among these, and in containers of any depth."""
-    containers: list[Any] = []
-    tensors: list[torch.Tensor] = []
-    left, seen = list(values), set[int]()
-    while left:
-        value = left.pop()
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif type(value) in (dict, OrderedDict, set, list, tuple) and id(value) not in seen:
-            seen.add(id(value))  # they may be in each other
-            if type(value) is not tuple:
-                containers.append(value)
-            left += value.values() if isinstance(value, dict) else value
-    return containers, tensors
-
-
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    return bool(tensor.device.type != "meta" and tensor.layout == torch.strided and tensor.untyped_storage().nbytes())
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ import torch
 from deltawire import _core
 from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
+from deltawire.engines.copies import Copies
 from deltawire.engines.group import Alone, Group, agree, as_error
-from deltawire.engines.host import local_version
+from deltawire.engines.host import local_identity
 from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
 from deltawire.engines.map import EngineMap
-from deltawire.engines.proof import Boxes, Pieces, Proven, boxes_of_all, prove, uncovered
+from deltawire.engines.proof import Beside, Boxes, Pieces, Proven, boxes_of_all, prove, uncovered
+from deltawire.engines.reach import address
 from deltawire.engines.undo import Undo
 from deltawire.errors import BaseMismatch, Error, InternalError, NotFound, Unavailable
 from deltawire.exchange import Exchange
+from deltawire.identity import Identity, Wanted
 
 log = logging.getLogger("deltawire")
 
@@ -36,12 +40,13 @@ _TRIES = 5  # to read a checkpoint that does not change meanwhile
 class Staged:
     """A version that waits beside the weights to be written."""
 
-    version: int
-    base: int
+    version: Identity
+    base: Identity | None
     exchange: Exchange
     reload: list[tuple[str, torch.Tensor]]  # what the engine has to load itself: the local checkpoint may go on meanwhile
-    from_feed: bool
+    from_feed: bool  # else found by comparing all weights with the local checkpoint
     from_local: bool = False  # the engine has to load the whole local checkpoint
+    written: Collection[int] | None = None  # memory that the exchange writes to; None: what the engine loads is not known
     # What was done with it.
     swapping: bool = False
     swapped: bool = False
@@ -84,8 +89,10 @@ class Pause:
 class Report:
     """What a worker says of itself."""
 
-    version: int | None = None
-    staged: int | None = None
+    served: dict[str, Any] | None = None
+    staged: dict[str, Any] | None = None
+    suspect: str | None = None
+    """Why what is served may not be what it is said to be: a proof that failed, and was not made up for yet."""
     staged_device_bytes: int = 0
     staged_host_bytes: int = 0
     last_pause: dict[str, Any] | None = None
@@ -128,20 +135,37 @@ class Worker:
         self._map: EngineMap | None = None
         self._staged: Staged | None = None
         self._feed: _core.FeedWorker | None = None
-        self.version: int | None = None
+        self.served: Identity | None = None  # None: it is not known
+        self._previous: Identity | None = None  # what was served before `_kept` was written
+        self._kept: Staged | None = None  # has what it replaced, until the next version is staged
+        self._suspect: str | None = None
+        self._num_samples = 0
         self._error: str | None = None
         self._pause: Pause | None = None
         self._proven: Proven | None = None
         self._odd: set[str] = set()  # on any worker
         self._cut: set[str] = set()  # tensors that workers do not hold once and whole
         self._pieces: Pieces | None = None
-        self._digests: tuple[int, dict[str, str]] | None = None  # of one version
+        self._derived: Copies | None = None
+        self._digests: tuple[Identity, dict[str, str]] | None = None  # of one version
+
+    @property
+    def version(self) -> int | None:
+        """The number of what is served."""
+        return None if self.served is None else self.served.version
+
+    @property
+    def staged(self) -> Identity | None:
+        """What waits to be written."""
+        staged = self._staged
+        return None if staged is None else staged.version
 
     # ---- attaching
 
-    def attach(self) -> int:
+    def attach(self) -> Identity:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
+            self._derived = self._derived or Copies(self._models)  # before weights change: then they are equal
             version, odd, cut = self._attach_all()
             self._odd, self._cut = odd, cut
             if cut and self._group.rank == 0:
@@ -158,10 +182,10 @@ class Worker:
                     ", ".join(sorted(odd)[:8]),
                 )
             agree(self._group, lambda: self._begin(version))
-            self._staged, self.version = None, version
+            self._staged, self._kept, self._suspect, self.served = None, None, None, version
             return version
 
-    def _attach_all(self) -> tuple[int, set[str], set[str]]:
+    def _attach_all(self) -> tuple[Identity, set[str], set[str]]:
         """The one version of all workers: the local checkpoint may have gone on between two of them."""
         for _ in range(_TRIES):
             version, boxes = agree(self._group, self._attach)
@@ -174,22 +198,31 @@ class Worker:
                 return version, odd, cut - odd
         raise Unavailable(f"{self.local}: changes faster than all workers can read it")
 
-    def _begin(self, version: int) -> None:
+    def _begin(self, version: Identity) -> None:
         self._pieces = Pieces(self._the_map)
         for name in self._the_map.plain:
             self._pieces.of(name)
+        assert self._derived is not None
+        self._derived.reloaded = self._the_map.reloaded_modules
+        self._derived.look()
+        self._derived.refresh()
+        if self._derived.unknown:
+            log.warning(
+                "deltawire: %d tensors that the engine keeps outside its parameters cannot be proven: %s",
+                len(self._derived.unknown), ", ".join(sorted(self._derived.unknown)[:8]),
+            )  # fmt: skip
         self.close()  # it may be attached again
         self._feed = _core.FeedWorker(self.local, self.name, version)
 
-    def _attach(self) -> tuple[int, Boxes]:
+    def _attach(self) -> tuple[Identity, Boxes]:
         for _ in range(_TRIES):
-            before = local_version(self.local)
+            before = local_identity(self.local)
             if before is None:
                 raise Unavailable(f"{self.local}: holds no version yet")
             checkpoint = LocalCheckpoint(Path(self.local))
             self._map = self._find_map(checkpoint)
             self._bring_to(checkpoint)
-            if local_version(self.local) == before:
+            if local_identity(self.local) == before:
                 return before, boxes_of_all(self._the_map)
         raise Unavailable(f"{self.local}: changes faster than it can be read")
 
@@ -251,80 +284,106 @@ class Worker:
 
     # ---- staging
 
-    def stage(self, version: int | None = None) -> bool:
+    def stage(self, version: Identity | None = None) -> bool:
         """Read what leads to the local version, or to this one, while the engine serves; False: there is nothing to do.
 
-        A version that cannot be reached through the feed is found by comparing all weights with the local checkpoint.
+        A version that cannot be reached through the feed is found by comparing all weights with the local checkpoint. So is any
+        version where what is served is suspect.
         """
         with self._lock:
-            goal = local_version(self.local) if version is None else version
-            if goal is None or self.version is None or goal == self.version:
+            goal = local_identity(self.local) if version is None else version
+            if goal is None or self.served is None or (goal == self.served and not self._suspect):
                 return False
-            if self._staged is not None and (self._staged.base, self._staged.version) == (self.version, goal):
+            if version is not None and not self._has_come(version):
                 return False
-            self._staged = None  # its memory is free before the next one takes some
+            staged = self._staged
+            is_trusted = staged is not None and not (self._suspect and staged.from_feed)
+            if is_trusted and staged is not None and (staged.base, staged.version) == (self.served, goal):
+                return False
+            self._staged = self._kept = None  # their memory is free before the next one takes some
             self._staged = self._stage(goal)
             return True
 
-    def _stage(self, goal: int) -> Staged:
-        assert self.version is not None
-        the_map, from_feed = self._the_map, True
-        try:
-            lists, changed = the_map.from_feed(self.local, self.version, goal, self._threads)
-            reload = the_map.complete(changed & the_map.odd)
-        except NotFound as error:
-            log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
-            from_feed = False
+    def _stage(self, goal: Identity) -> Staged:
+        assert self.served is not None
+        the_map, lists = self._the_map, None
+        if not self._suspect:
+            try:
+                lists, changed = the_map.from_feed(self.local, self.served, goal, self._threads)
+                reload = the_map.complete(changed & the_map.odd)
+            except NotFound as error:
+                log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
+        from_feed = lists is not None
+        if lists is None:
             lists, reload, changed = self._compare(goal), the_map.odd, set(the_map.forms)
         self._check_scales(goal, changed)
         self._digests_of(goal)
+        if self._derived is not None:
+            self._derived.look_again()
         from_local = bool(reload) and self._reads_local
         tensors = self._read(goal, () if from_local else reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
-        return Staged(goal, self.version, exchange, tensors, from_feed, from_local)
+        written = None if reload or self._suspect else {address(array) for array, _, _ in lists}
+        return Staged(goal, self.served, exchange, tensors, from_feed, from_local, written)
 
-    def _stage_for(self, goal: int) -> None:
-        if self.version is None:
+    def _has_come(self, version: Identity) -> bool:
+        """Not so on a host whose replica is behind that of another, which has other workers of the engine."""
+        held = local_identity(self.local)
+        return held is not None and (held.run != version.run or held.version >= version.version)
+
+    def _stage_for(self, goal: Identity) -> None:
+        if self.served is None:
             raise Unavailable("it is not known which version is served: attach again")
         self.stage(goal)
+        if self.staged != goal and (self.served != goal or self._suspect):
+            self._check_local(goal)
+            raise Unavailable(f"{goal} is not staged")
 
-    def _compare(self, goal: int) -> list[Any]:
-        lists = self._the_map.from_checkpoint(self._checkpoint(goal), self._the_map.plain)
-        self._check_still(goal)
-        return lists
+    def _compare(self, goal: Identity) -> list[Any]:
+        with self._steady(goal) as checkpoint:
+            return self._the_map.from_checkpoint(checkpoint, self._the_map.plain)
 
-    def _read(self, goal: int, names: Collection[str]) -> list[tuple[str, torch.Tensor]]:
-        tensors = list(self._checkpoint(goal).items(names))
-        self._check_still(goal)
-        return tensors
+    def _read(self, goal: Identity, names: Collection[str]) -> list[tuple[str, torch.Tensor]]:
+        with self._steady(goal) as checkpoint:
+            return list(checkpoint.items(names))
 
-    def _check_scales(self, goal: int, changed: Iterable[str]) -> None:
+    def _check_scales(self, goal: Identity, changed: Iterable[str]) -> None:
         scales = {name for name in changed if is_scale(name)}
         if scales:
-            check_scales(self._checkpoint(goal).items(scales), goal)
+            with self._steady(goal) as checkpoint:
+                check_scales(checkpoint.items(scales), goal.version)
 
-    def _checkpoint(self, goal: int) -> LocalCheckpoint:
+    @contextmanager
+    def _steady(self, goal: Identity) -> Iterator[LocalCheckpoint]:
+        """The local checkpoint, which is that version before it is read and afterwards, so that all of it was of one version."""
+        self._check_local(goal)
         checkpoint = LocalCheckpoint(Path(self.local))
         if _shapes(checkpoint.forms) != _shapes(self._the_map.forms):
-            raise BaseMismatch(f"version {goal} has other tensors than the model that is served: start the engine anew")
-        return checkpoint
+            raise BaseMismatch(f"{goal} has other tensors than the model that is served: start the engine anew")
+        yield checkpoint
+        self._check_local(goal)
 
-    def _check_still(self, goal: int) -> None:
-        """What was read is of that version, all of it."""
-        if local_version(self.local) != goal:
-            raise Unavailable(f"{self.local}: went on from version {goal} while it was read")
+    def _check_local(self, goal: Identity) -> None:
+        held = local_identity(self.local)
+        if held != goal:
+            there = "is being patched" if held is None else f"holds {held}"
+            raise Unavailable(f"{self.local}: {there}, and {goal} was to be read")
 
     # ---- writing
 
-    def update(self, version: int | None = None, verify: str = "all") -> int:
-        """Write a version, the local one if none is given, and prove it; the engine must be between two steps.
+    def update(self, wanted: Wanted | Identity | int | None = None, verify: str = "all", *, keep: bool = False) -> Identity:
+        """Write a version and prove it; the engine must be between two steps. What is served then is returned.
 
-        All workers go there, or none: a failure on one of them takes back what the others wrote, and is raised on all.
+        That is the version that is staged, if it is what is wanted, else the local one. All workers go there, or none: a failure
+        on one of them takes back what the others wrote, and is raised on all. `keep`: `revert` can take it back later, too.
         """
         with self._lock:
-            began = time.perf_counter()
+            began, self._kept = time.perf_counter(), None
             try:
-                return self._update(version, verify, began)
+                reached = self._update(Wanted.of(wanted), verify, began)
+                if not keep:
+                    self._kept = None
+                return reached
             except Error as error:
                 self._error = str(error)
                 raise
@@ -332,18 +391,19 @@ class Worker:
                 if self._pause is not None:
                     self._pause.total = time.perf_counter() - began
 
-    def _update(self, version: int | None, verify: str, began: float) -> int:
+    def _update(self, wanted: Wanted, verify: str, began: float) -> Identity:
         # One of them decides, so that no two workers mean two versions.
-        words = self._group.tell((self._local_or_staged() if version is None else version, self.version))
-        goal: int | None = words[0][0]
+        words = self._group.tell((self._offered(wanted), self.served, self._suspect, self._num_samples))
+        goal: Identity | None = words[0][0]
         if goal is None:
-            raise Unavailable(self._nothing_yet)
-        if all(held == goal for _, held in words):
+            raise Unavailable(self._nothing_to_offer(wanted))
+        self._suspect = next((suspect for _, _, suspect, _ in words if suspect), None)
+        if all(served == goal for _, served, _, _ in words) and not self._suspect:
             return goal
         before = self._staged is not None and self._staged.version == goal
         agree(self._group, lambda: self._stage_for(goal))
-        staged = None if self.version == goal else self._staged
-        pause = Pause(goal, before, 0 if staged is None else staged.exchange.num_changed)
+        staged = None if self.served == goal and not self._suspect else self._staged
+        pause = Pause(goal.version, before, 0 if staged is None else staged.exchange.num_changed)
         pause.stage = pause.wait = time.perf_counter() - began
         if before:
             pause.stage = 0.0
@@ -353,9 +413,9 @@ class Worker:
         try:
             agree(self._group, lambda: self._write(staged, pause))
             clock = time.perf_counter()
-            proven = self._prove(goal, verify)
+            written = None if staged is None or self._suspect else staged.written
+            proven = self._prove(goal, "all" if self._suspect else verify, words[0][3], written)
             pause.proof = time.perf_counter() - clock
-            self._proven = proven
             if proven.wrong:
                 raise BaseMismatch(f"after the update {proven.words}")
         except Exception as error:  # whatever it was: no half of a version stays
@@ -363,77 +423,123 @@ class Worker:
             if isinstance(error, Error):
                 raise
             raise as_error(error) from error
-        self.version, self._staged, self._error = goal, None, None
+        self._previous, self._kept = self.served, staged
+        self.served, self._staged, self._error = goal, None, None
         if self._feed is not None:
             self._feed.took(goal)
         return goal
 
-    @property
-    def _nothing_yet(self) -> str:
-        return f"{self.local}: holds no version yet, or is being patched"
+    def revert(self) -> Identity | None:
+        """Back to what was served before the last update, if that is still possible: another engine of the server failed.
 
-    def _local_or_staged(self) -> int | None:
-        """The local version; while the next one is being patched in, the one before, if it is ready here."""
-        version = local_version(self.local)
-        if version is None and self._staged is not None and not self._staged.reloads:
-            return self._staged.version
-        return version
+        Between two steps, on all workers. Returns what is served then.
+        """
+        with self._lock:
+            kept, self._kept = self._kept, None
+            if all(self._group.tell(kept is not None)):
+                agree(self._group, lambda: self._put_back(kept))
+                self.served = self._previous
+                if self._feed is not None and self.served is not None:
+                    self._feed.took(self.served)
+            return self.served
+
+    def _nothing_to_offer(self, wanted: Wanted) -> str:
+        held = local_identity(self.local)
+        there = "holds no version yet, or is being patched" if held is None else f"holds {held}, and not {wanted}"
+        return f"{self.local}: {there}"
+
+    def _offered(self, wanted: Wanted) -> Identity | None:
+        """What this worker would go to. What is suspect is compared with the checkpoint, and so goes to what that holds."""
+        staged = None if self._staged is None or self._suspect else self._staged.version
+        served = None if wanted.version is None else self.served
+        return next((one for one in (staged, local_identity(self.local), served) if wanted.is_met_by(one)), None)
 
     def _write(self, staged: Staged | None, pause: Pause) -> None:
         if staged is None:
             return
         if staged.from_local:
-            self._check_still(staged.version)
+            self._check_local(staged.version)
         clock = time.perf_counter()
         staged.swapping = True
         staged.exchange.swap()
         staged.swapped = True
+        self._refresh_derived(staged.written)
         pause.swap = time.perf_counter() - clock
         if staged.reloads:
             clock = time.perf_counter()
             staged.undo = self._undo()
             self._engine_reload(staged.reload, staged.undo)
             if staged.from_local:  # the host's replica does not wait for a pause to end
-                self._check_still(staged.version)
+                self._check_local(staged.version)
             if moved := self._the_map.moved(self._models):
                 names = [name for array in moved for name in self._the_map.names[array]]
                 raise InternalError(f"the engine gave other memory to weights that it did not load: {', '.join(names[:5])}")
+            if self._derived is not None:
+                self._derived.look()
+            self._refresh_derived(staged.written)
             pause.reload = time.perf_counter() - clock
 
-    def _take_back(self, staged: Staged | None, goal: int, error: Exception) -> None:
+    def _take_back(self, staged: Staged | None, goal: Identity, error: Exception) -> None:
         """The old version is served on. Where it cannot be put back, there is only the way ahead."""
-        held, self.version, self._staged = self.version, None, None
+        held, self.served, self._staged = self.served, None, None
         if not any(self._group.tell(staged is not None and staged.is_lost)):
-            agree(self._group, lambda: None if staged is None else staged.take_back())
-            self.version = held
-            log.error("deltawire: version %d: %s; version %s is served on", goal, error, held)
+            agree(self._group, lambda: self._put_back(staged))
+            self.served = held
+            log.error("deltawire: %s: %s; %s is served on", goal, error, held)
             return
         self._repair(goal, error)
 
-    def _repair(self, goal: int, error: Exception) -> None:
+    def _put_back(self, staged: Staged | None) -> None:
+        if staged is not None:
+            staged.take_back()
+            self._refresh_derived(staged.written)
+
+    def _refresh_derived(self, written: Collection[int] | None) -> None:
+        if self._derived is not None:
+            self._derived.refresh(written)
+
+    def _repair(self, goal: Identity, error: Exception) -> None:
         """Nobody knows what is served."""
-        log.error("deltawire: version %d: %s; all weights are loaded from %s", goal, error, self.local)
+        log.error("deltawire: %s: %s; all weights are loaded from %s", goal, error, self.local)
         checkpoint = LocalCheckpoint(Path(self.local))
         self._the_map.copy_in(checkpoint, self._the_map.plain)
         if self._the_map.odd:
             self._engine_reload(checkpoint.items(self._the_map.odd), self._undo())
+        self._refresh_derived(None)
 
     # ---- looking
 
     def prove(self, mode: str = "all") -> Proven:
         """Prove that what is served is the version it is said to be; between two steps of the engine, on all workers."""
         with self._lock:
-            if self.version is None:  # on all workers, or on none
+            if self.served is None:  # on all workers, or on none
                 raise Unavailable("no version is known to be served")
-            self._proven = self._prove(self.version, mode)
-            return self._proven
+            (sample, *_) = self._group.tell(self._num_samples)
+            proven = self._prove(self.served, mode, sample, None)
+            if proven.wrong:
+                self._staged = None  # it leads on from weights that are not these
+            return proven
 
-    def _prove(self, version: int, mode: str) -> Proven:
+    def _prove(self, version: Identity, mode: str, sample: int, written: Collection[int] | None) -> Proven:
+        """What it finds wrong stays suspect until a proof of all tensors finds it right. `sample`: the same on all workers."""
         assert self._pieces is not None
         known = lambda: self._digests_of(version)  # noqa: E731
-        return prove(self._pieces, self._group, known, version, mode, odd=self._odd | self._cut, threads=self._threads)
+        derived = self._derived
+        beside = None if derived is None else Beside(derived.unknown, lambda: derived.wrong(written))
+        odd = self._odd | self._cut
+        proven = prove(
+            self._pieces, self._group, known, version, mode, sample=sample, odd=odd, beside=beside, threads=self._threads
+        )
+        self._num_samples = sample + (mode == "sample")
+        if proven.wrong:
+            self._suspect = proven.words
+        elif mode == "all":
+            self._suspect = None
+        if mode != "off":
+            self._proven = proven
+        return proven
 
-    def _digests_of(self, version: int) -> dict[str, str]:
+    def _digests_of(self, version: Identity) -> dict[str, str]:
         """What the version says of its tensors: read while the engine serves, when it is staged."""
         if self._digests is None or self._digests[0] != version:
             self._digests = (version, _core.feed_digests(self.local, version))
@@ -443,9 +549,11 @@ class Worker:
     def report(self) -> Report:
         """How things are, without waiting for anything."""
         staged, the_map = self._staged, self._map
+        served = self.served
         return Report(
-            version=self.version,
-            staged=None if staged is None else staged.version,
+            served=None if served is None else served._asdict(),
+            staged=None if staged is None else staged.version._asdict(),
+            suspect=self._suspect,
             staged_device_bytes=0 if staged is None else staged.exchange.device_bytes,
             staged_host_bytes=0 if staged is None else staged.exchange.host_bytes,
             last_pause=None if self._pause is None else asdict(self._pause),

@@ -12,11 +12,14 @@ from deltawire.engines.group import Alone, Group, TorchGroup
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
 from deltawire.errors import Error, InvalidArgument, Unsupported
+from deltawire.identity import Wanted
 
 log = logging.getLogger("deltawire")
 
 VERSION = "deltawire.version"
-"""A tensor of this name and one element asks for a version, or a later one. Without it: the newest that the host holds."""
+"""A tensor of this name and one element asks for that version of the store's run, or a later one.
+
+Without it: the newest that the host holds."""
 
 # Of SGLang's ways to keep weights those that leave them as they were loaded.
 _PLAIN_METHODS = ("UnquantizedLinearMethod", "UnquantizedEmbeddingMethod")
@@ -52,7 +55,7 @@ def tell_outcome(result: Any, *_: Any, load_format: str | None = None, **__: Any
         return None
     if "error" in outcome:
         return False, f"deltawire: {outcome['error']}"
-    return True, f"deltawire: version {outcome['ok']}"
+    return True, f"deltawire: {outcome['ok']}"
 
 
 def member_of(model: torch.nn.Module) -> Member:
@@ -84,9 +87,9 @@ def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
             "from; let the server follow by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
         )
     wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
-    before = member.version
-    outcome = member.call("update", version=wanted[0] if wanted else None, timeout=min(_MAX_WAIT, member.settings.timeout))
-    if member.version != before and on_version is not None:
+    before = member.served
+    outcome = member.call("update", wanted=Wanted(next(iter(wanted), None)), timeout=min(_MAX_WAIT, member.settings.timeout))
+    if member.served != before and on_version is not None:
         on_version()
     return outcome
 

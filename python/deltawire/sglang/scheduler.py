@@ -63,7 +63,8 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
     """Nothing is raised: it would end the server."""
     try:
         member = loader.member_of(scheduler.tp_worker.model_runner.model)
-        if call != "update" and not (call == "attach" and member.settings.shards):  # which writes the first version
+        is_write = call in ("update", "revert") or (call == "attach" and member.settings.shards)  # of the first version
+        if not is_write:
             return member.call(call, **options)
         began = time.perf_counter()
         with _stopped(scheduler, member):
@@ -81,7 +82,7 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
     """A call is handled between two steps. A step may still run on the GPU; and caches may have to go."""
     from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
 
-    before, was_paused = member.version, scheduler._engine_paused
+    before, was_paused = member.served, scheduler._engine_paused
     keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
     # All workers do the same, though one may see a new version a little later.
     retracted = not keep and any(member.group.tell(member.newest != before))
@@ -90,13 +91,13 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
     try:
         _wait_for_device(member)
         yield
-        if member.version != before:
+        if member.served != before:
             _note_version(scheduler)
             if not keep and not retracted:  # it came while it was waited for
                 scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
                 retracted = True
             if not keep and not scheduler.flush_cache(empty_cache=False):
-                log.warning("deltawire: cached prefixes of version %s are still there", before)
+                log.warning("deltawire: cached prefixes of %s are still there", before)
     finally:
         if retracted and not was_paused:
             scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))
@@ -113,10 +114,11 @@ def _wait_for_device(member: Member) -> None:
 def _salted(key: str | None) -> str | None:
     """Requests find prefixes of those alone that came with the same version."""
     member = loader._member
-    if member is None or member.version is None:
+    served = None if member is None else member.served
+    if served is None:
         return key
     own = (key or "").split("|deltawire=")[0]
-    return f"{own}|deltawire={member.version}"
+    return f"{own}|deltawire={served.run}/{served.version}/{served.manifest}"
 
 
 def _salt(_: Any, scheduler: Any, request: Any) -> None:
@@ -125,10 +127,10 @@ def _salt(_: Any, scheduler: Any, request: Any) -> None:
 
 def _note_version(scheduler: Any) -> None:
     """Tokens from now on are the new version's. Requests that have not begun must not find the old one's prefixes."""
-    member = loader._member
-    if member is None or member.version is None:
+    served = None if loader._member is None else loader._member.served
+    if served is None:
         return
-    scheduler.record_weight_version_change(new_version=str(member.version))
+    scheduler.record_weight_version_change(new_version=str(served.version))
     for request in scheduler.waiting_queue:
         if not request.output_ids and not request.kv.holds_kv:
             request.extra_key = _salted(request.extra_key)

@@ -13,6 +13,7 @@ from sglang.srt.utils.auth import AuthLevel
 from deltawire.engines.follower import Follower
 from deltawire.engines.routes import add_routes
 from deltawire.engines.settings import Settings
+from deltawire.identity import Identity
 from deltawire.sglang.messages import DeltawireReqInput, DeltawireReqOutput
 
 log = logging.getLogger("deltawire")
@@ -34,12 +35,7 @@ def follow(http_server: Any) -> None:
     @contextlib.asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[Any]:
         async with begun(app) as values:
-            # One that does not follow ends as soon as it knows what is served.
-            follower = Follower(
-                settings,
-                SglangDoor(state.tokenizer_manager),
-                alive=lambda: settings.follow or app.state.deltawire.seen.version is None,
-            )
+            follower = Follower(settings, SglangDoor(state.tokenizer_manager))
             app.state.deltawire = follower
             task = asyncio.create_task(follower.run(), name="deltawire")
             try:
@@ -67,7 +63,8 @@ class SglangDoor:
         self._manager = manager
         # Of the last update. A call waits until the step that runs is done: that is no pause.
         self.paused_seconds: float | None = None
-        self._ask = FanOutCommunicator(manager._dispatch_to_scheduler, get_parallel().num_dp_ranks)
+        self.num_engines: int = get_parallel().num_dp_ranks
+        self._ask = FanOutCommunicator(manager._dispatch_to_scheduler, self.num_engines)
         manager._result_dispatcher += TypeBasedDispatcher([(DeltawireReqOutput, self._ask.handle_recv)])
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
@@ -86,8 +83,9 @@ class SglangDoor:
     async def resume(self) -> None:
         """Part of the update."""
 
-    async def set_version(self, version: int) -> None:
+    async def set_version(self, served: Identity) -> None:
         """In SGLang's own field, which it gives with every output."""
         from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput
 
-        await self._manager.update_weight_version(UpdateWeightVersionReqInput(new_version=str(version), abort_all_requests=False))
+        words = UpdateWeightVersionReqInput(new_version=str(served.version), abort_all_requests=False)
+        await self._manager.update_weight_version(words)

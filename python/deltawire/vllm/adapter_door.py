@@ -10,6 +10,7 @@ from vllm.lora.request import LoRARequest
 
 from deltawire.engines.follower import _same
 from deltawire.errors import InvalidArgument
+from deltawire.vllm.server import call_workers
 
 
 class VllmAdapters:
@@ -64,10 +65,7 @@ class VllmAdapters:
         return self._state.openai_serving_models
 
     async def _call(self, call: str, **options: Any) -> list[dict[str, Any]]:
-        """The answers of all workers, also of those of other data-parallel ranks."""
-        core = self._client.engine_core
-        per_engine = await core.call_utility_all_async("collective_rpc", "deltawire_adapter", None, (call,), options)
-        return [answer for answers in per_engine for answer in answers]
+        return await call_workers(self._client, "deltawire_adapter", call, **options)
 
     def _guard_requests(self) -> None:
         """A request whose version is unloaded must not reach the engine, which would end with it."""

@@ -16,7 +16,8 @@ from deltawire.engines.group import Alone, Group, TorchGroup
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
 from deltawire.errors import InvalidArgument
-from deltawire.vllm.engine_settings import settings_of
+from deltawire.identity import Wanted
+from deltawire.vllm.engine_settings import allowed_by, settings_of
 
 log = logging.getLogger("deltawire")
 
@@ -30,9 +31,11 @@ class InitInfo(WeightTransferInitInfo):
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """`update_weights {"update_info": {...}}`: at least that version, or the newest."""
+    """`update_weights {"update_info": {...}}`: at least that version, or the newest. Without `run`: of the store's."""
 
     version: int | None = None
+    run: str | None = None
+    manifest: str | None = None
     verify: str | None = None
     timeout: float | None = None
 
@@ -71,7 +74,8 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """The same, from typed words."""
-        self._the_member.update(update_info.version, update_info.verify, update_info.timeout)
+        wanted = Wanted(update_info.version, update_info.run, update_info.manifest)
+        self._the_member.update(wanted, update_info.verify, update_info.timeout)
 
     def finish_weight_update(self) -> None:
         """Everything is done."""
@@ -85,7 +89,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     # ---- what the server's half calls
 
     def call(self, call: str, **options: Any) -> Any:
-        """`status`, `attach`, `update` or `prove`, with an answer instead of an exception."""
+        """What `Member.call` takes, with an answer instead of an exception."""
         if self._member is None:
             return {"error": _NO_STORE}
         return self._member.call(call, **options)
@@ -95,6 +99,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         if settings.adapter:
             raise InvalidArgument("deltawire: `adapter` is said when the server is started: --additional-config")
         if self._member is None:
+            allowed_by(self.vllm_config).check(settings)
             self._begin(settings)
         known = self._the_member.settings
         if (settings.source, settings.local) != (known.source, known.local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 BACKEND = "deltawire"
@@ -16,6 +17,10 @@ def register() -> None:
     _give_workers_a_call()
     _show_the_draft()
     _add_routes()
+    if "vllm.v1.engine.core" in sys.modules:
+        from deltawire.vllm import core
+
+        core.install()
 
 
 def _register(factory: Any, module: str, name: str) -> None:

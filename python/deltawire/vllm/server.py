@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,7 +14,9 @@ from deltawire.engines.follower import Follower
 from deltawire.engines.routes import add_routes
 from deltawire.engines.settings import Settings
 from deltawire.errors import InvalidArgument
+from deltawire.identity import Identity
 from deltawire.vllm.engine_settings import settings_of
+from deltawire.vllm.pauses import Pauses
 from deltawire.vllm.plugin import BACKEND
 
 log = logging.getLogger("deltawire")
@@ -32,17 +35,29 @@ class ServerPlugin:
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Begin to follow, where a store is named."""
         state.deltawire = None
+        state.deltawire_is_allowed = _key_check(args)
         config = getattr(engine_client, "vllm_config", None)
         transfer = getattr(config, "weight_transfer_config", None)
+        is_ours = transfer is not None and transfer.backend == BACKEND
+        if is_ours:
+            Pauses.of(engine_client)
         settings = settings_of(config) if config is not None else None
-        if settings is None or not (settings.adapter or (transfer is not None and transfer.backend == BACKEND)):
+        if settings is None or not (settings.adapter or is_ours):
             return
         if (getattr(args, "api_server_count", None) or 1) > 1:  # each would have to know of the others' updates
             raise InvalidArgument("deltawire: a server that follows a chain has one API server: --api-server-count 1")
         follower = _follower(settings, engine_client, state)
         state.deltawire = follower
-        if settings.follow:
-            state.deltawire_task = asyncio.create_task(follower.run(), name="deltawire")
+        state.deltawire_task = asyncio.create_task(follower.run(), name="deltawire")
+
+
+def _key_check(args: Any) -> Callable[[Any], bool] | None:
+    """By the API keys of vLLM, which guards its own paths by them, and no others."""
+    from vllm import envs
+    from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
+
+    keys = [key for key in (getattr(args, "api_key", None) or [envs.VLLM_API_KEY]) if key]
+    return AuthenticationMiddleware(None, keys).verify_token if keys else None
 
 
 def _follower(settings: Settings, client: Any, state: Any) -> Follower:
@@ -63,37 +78,30 @@ class VllmDoor:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._salt: str | None = None
-        self._was_paused = False
-        self._salt_requests()
+        self._pauses = Pauses.of(client)
+
+    @property
+    def num_engines(self) -> int:
+        """Data parallel."""
+        return len(self._client.engine_core.core_engines)
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
         """On all workers, between two steps."""
-        return list(await self._client.collective_rpc("deltawire", args=(call,), kwargs=options))
+        return await call_workers(self._client, "deltawire", call, **options)
 
     async def pause(self, keep_cache: bool) -> None:
         """Requests wait. Without their caches they are computed anew, by the new version."""
-        self._was_paused = await self._client.is_paused()  # by somebody else, who resumes it
-        await self._client.engine_core.pause_scheduler_async(mode="keep", clear_cache=not keep_cache)
+        await self._pauses.begin(keep_cache)
 
     async def resume(self) -> None:
-        """Requests go on."""
-        if not self._was_paused:
-            await self._client.resume_generation()
+        """Requests go on, unless somebody else has paused the engine too."""
+        await self._pauses.end()
 
-    async def set_version(self, version: int) -> None:
-        """In vLLM's own field, which it gives with every output."""
-        await self._client.update_weight_version(str(version))
-        self._salt = f"deltawire-{version}"
+    async def set_version(self, served: Identity) -> None:
+        """Done in the engine core, with the update: deltawire.vllm.core."""
 
-    def _salt_requests(self) -> None:
-        """Cached prefixes are found by those requests alone that came with the same version."""
-        core = self._client.engine_core
-        add = core.add_request_async
 
-        async def add_request_async(request: Any) -> None:
-            if self._salt is not None:
-                request.cache_salt = f"{request.cache_salt}/{self._salt}" if request.cache_salt else self._salt
-            await add(request)
-
-        core.add_request_async = add_request_async
+async def call_workers(client: Any, method: str, call: str, **options: Any) -> list[dict[str, Any]]:
+    """The answers of all workers of all engines: vLLM's own `collective_rpc` gives those of the first engine."""
+    per_engine = await client.engine_core.call_utility_all_async("collective_rpc", method, None, (call,), options)
+    return [answer for answers in per_engine for answer in answers]

@@ -9,6 +9,7 @@ from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeight
 
 from deltawire.engines.transport import serve
 from deltawire.errors import InvalidArgument
+from deltawire.identity import Identity
 from deltawire.publisher import Publisher
 from deltawire.ship import Shipper
 
@@ -67,13 +68,13 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         return trainer
 
     def send_weights(self) -> None:
-        """Publish what changed; then the server goes to that version. The caller pauses the engine around this, or not at all."""
+        """Publish what changed; then the server goes to that version. It pauses for it, where the caller has not paused it."""
         version = self._publish()
         if not self.is_sender or version is None:
             return
         self.client.start_weight_update()
-        self.client.update_weights({"version": version})
-        self.client.finish_weight_update(str(version))
+        self.client.update_weights(version._asdict())
+        self.client.finish_weight_update(str(version.version))
 
     def shutdown(self) -> None:
         """Let go of the snapshot, and of those who joined."""
@@ -96,10 +97,10 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
             "secret": self._info.secret,
         }
 
-    def _publish(self) -> int | None:
+    def _publish(self) -> Identity | None:
         weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, where there are shards
         if not self.is_sender:
             return None
         if self._publisher is None:
             self._publisher = Publisher(self._shipper.store if self._shipper else self._info.store, **self._info.publisher)
-        return self._publisher.publish(weights).number
+        return self._publisher.publish(weights).identity

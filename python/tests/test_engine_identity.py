@@ -1,0 +1,546 @@
+"""What an engine says that it serves is what it serves: of which run, proven or not, ready or not, and on all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deltawire as dw
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("fastapi")
+
+from engine_models import Engine, changed, checkpoint  # noqa: E402
+from fastapi import FastAPI  # noqa: E402
+from fastapi.testclient import TestClient  # noqa: E402
+from test_engines import Chain, Rank, assert_same, identity, loaded, together, wait_until  # noqa: E402
+from torch import nn  # noqa: E402
+
+from deltawire.engines import Settings, Worker  # noqa: E402
+from deltawire.engines import worker as worker_module  # noqa: E402
+from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
+from deltawire.engines.follower import Follower, _same  # noqa: E402
+from deltawire.engines.host import local_identity  # noqa: E402
+from deltawire.engines.map import bits  # noqa: E402
+from deltawire.engines.member import Member  # noqa: E402
+from deltawire.engines.metrics import prometheus_text  # noqa: E402
+from deltawire.engines.routes import add_routes  # noqa: E402
+from deltawire.engines.settings import Allowed  # noqa: E402
+from deltawire.identity import ANY, Wanted  # noqa: E402
+
+
+class Server:
+    """An engine's server: engines side by side, each one worker, and the follower, which is told what to do step by step."""
+
+    def __init__(self, settings: Settings, engines: list[Engine]) -> None:
+        self.members = [Member(settings, engine, engine=f"test{number}") for number, engine in enumerate(engines)]
+        self.num_engines = len(engines)
+        self.labels: list[int] = []
+        self.paused, self.resume_error = False, ""
+        self.follower = Follower(settings, self)
+        app = FastAPI()
+        app.state.deltawire = self.follower
+        add_routes(app, "docs/test.md")
+        self.http = TestClient(app)
+
+    async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
+        return [member.call(call, **options) for member in self.members]
+
+    async def pause(self, keep_cache: bool) -> None:
+        self.paused = True
+
+    async def resume(self) -> None:
+        if self.resume_error:
+            raise RuntimeError(self.resume_error)
+        self.paused = False
+
+    async def set_version(self, served: dw.Identity) -> None:
+        self.labels.append(served.version)
+
+    def go_on(self) -> None:
+        """One step of the follower, with what it does of a failure."""
+        try:
+            asyncio.run(self.follower._go_on())
+        except Exception as error:
+            self.follower._note(error)
+
+    def serve(self, wanted: dw.Identity) -> None:
+        def is_served() -> bool:
+            self.go_on()
+            return self.follower.seen.served == wanted
+
+        wait_until(is_served)
+
+    def ready(self, **wanted: Any) -> tuple[int, dict[str, Any]]:
+        answer = self.http.get("/deltawire/ready", params=wanted)
+        return answer.status_code, answer.json()
+
+    def metrics(self) -> dict[str, float]:
+        lines = self.http.get("/deltawire/metrics").text.splitlines()
+        pairs = (line.removeprefix("deltawire_engine_").rsplit(maxsplit=1) for line in lines if not line.startswith("#"))
+        return {name.partition("{")[0]: float(value) for name, value in pairs}
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+
+
+class World:
+    """A trainer's store, a host's folder, and servers on it."""
+
+    def __init__(self, folder: Path, engines: int = 1, **options: Any) -> None:
+        self.chain = Chain(folder)
+        self.chain.replica.close()
+        self.settings = Settings(store=self.chain.store, local=self.chain.local, interval=0.05, timeout=30, **options)
+        self.engines = [loaded(self.chain.tensors) for _ in range(engines)]
+        self.server = Server(self.settings, self.engines)
+        self.server.serve(identity(self.chain, 0))
+
+    def step(self, seed: int) -> dw.Identity:
+        return identity(self.chain, self.chain.step(seed, pull=False))
+
+    def replace_run(self, folder: Path, versions: int) -> dw.Publisher:
+        """Another run at the same place, with the same numbers."""
+        shutil.rmtree(self.chain.store)
+        publisher = dw.Publisher(self.chain.store)
+        for number in range(versions):
+            publisher.publish(changed(checkpoint(), seed=100 + number))
+        return publisher
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.server.close()
+
+
+# ---- which run
+
+
+def test_a_run_that_replaced_another_is_not_served(world, tmp_path):
+    for seed in range(1, 5):
+        world.server.serve(world.step(seed))
+    held = world.server.follower.seen.served
+    assert world.server.ready(version=1)[0] == 200
+    assert world.server.metrics()["ready"] == 1
+    world.replace_run(tmp_path, versions=5)
+
+    def is_not_ready() -> bool:
+        world.server.go_on()
+        return world.server.ready(version=1)[0] == 503
+
+    wait_until(is_not_ready)
+    _, words = world.server.ready(version=1)
+    assert (words["run"], words["version"]) == (held.run, 4)
+    there = dw.Chain(world.chain.store).run
+    assert f"holds run {there[:8]} now" in words["error"] or there in words["error"]
+    assert world.server.ready(version=1, run=there)[0] == 503
+    # By number, by identity, and through the workers as a trainer does.
+    answer = world.server.http.post("/deltawire/update", params={"version": 1, "timeout": 1})
+    assert (answer.status_code, there[:8] in answer.json()["error"]) == (503, True)
+    said = world.server.members[0].call("update", wanted=[1], timeout=1)
+    assert "base mismatch" in said["error"], said
+    wanted = dw.Chain(world.chain.store)[1].identity
+    assert "error" in world.server.members[0].call("update", wanted=list(Wanted.of(wanted)), timeout=1)
+    metrics = world.server.metrics()
+    assert metrics["ready"] == 0
+    assert_same(world.engines[0], loaded(world.chain.tensors))
+    assert world.server.labels[-1] == 4
+
+
+def test_moving_the_folder_away_follows_the_other_run(world, tmp_path):
+    world.server.serve(world.step(1))
+    world.replace_run(tmp_path, versions=2)
+    Path(world.chain.local).rename(tmp_path / "away")
+    wanted = dw.Chain(world.chain.store)[1].identity
+    world.server.serve(wanted)
+    assert_same(world.engines[0], loaded(changed(checkpoint(), seed=101)))
+    world.server.go_on()
+    assert world.server.ready(version=1, run=wanted.run, manifest=wanted.manifest)[0] == 200
+
+
+@pytest.mark.parametrize("verify", ["all", "off"])
+def test_a_folder_that_another_process_moved_to_another_run_is_compared(tmp_path, verify):
+    chain = Chain(tmp_path)
+    engine = loaded(chain.tensors)
+    worker = Worker(engine, chain.local, name="w")
+    worker.attach()
+    chain.replica.close()
+    shutil.rmtree(chain.local)
+    other = Chain(tmp_path / "other")
+    other.local = chain.local
+    with dw.Replica(other.store, chain.local, feed=True) as replica:
+        replica.pull()
+        other.tensors = changed(other.tensors, seed=9)
+        other._publisher.publish(other.tensors)
+        replica.pull()
+    worker.stage()
+    assert not worker._staged.from_feed, "nothing of one run is applied onto another"
+    assert worker.update(verify=verify) == identity(other, 1)
+    assert_same(engine, loaded(other.tensors))
+
+
+def test_a_number_that_was_published_again_is_another_version(tmp_path):
+    chain = Chain(tmp_path)
+    version = identity(chain, 0)
+    assert Wanted.of(version).is_met_by(version)
+    assert Wanted(0, version.run).is_met_by(version)
+    assert not Wanted(0, version.run, "f" * 64).is_met_by(version)
+    assert not Wanted(0, "f" * 32).is_met_by(version)
+    assert Wanted(0, version.run, "f" * 64).is_met_by(version._replace(version=1))
+    assert not ANY.is_met_by(None)
+
+
+# ---- never less than asked
+
+
+def test_an_update_never_ends_with_less_than_was_asked_for(tmp_path, monkeypatch):
+    chain = Chain(tmp_path)
+    worker = Worker(loaded(chain.tensors), chain.local, name="w")
+    worker.attach()
+    chain.step(1)
+    worker.stage()
+    chain.step(2)
+    monkeypatch.setattr(worker_module, "local_identity", lambda _: None)  # the next one is being patched in
+    with pytest.raises(dw.errors.Unavailable, match="being patched"):
+        worker.update(identity(chain, 2))
+    assert worker.served == identity(chain, 0)
+    assert worker.update(identity(chain, 1)) == identity(chain, 1)
+
+
+def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    stage, gate = Worker._stage, threading.Semaphore(0)
+
+    def slow(self, goal):
+        gate.acquire(timeout=30)
+        return stage(self, goal)
+
+    monkeypatch.setattr(Worker, "_stage", slow)
+    try:
+        for seed in range(1, 6):  # each is there before the one before it is staged
+            wanted = world.step(seed)
+            wait_until(lambda want=wanted: local_identity(world.chain.local) == want)
+            if seed == 2:
+                task = threading.Thread(target=world.server.go_on)
+                task.start()
+        gate.release(3)
+        task.join(30)
+        assert world.server.follower.seen.served not in (None, identity(world.chain, 0))
+        gate.release(10)
+        world.server.serve(identity(world.chain, 5))
+    finally:
+        gate.release(100)
+        world.server.close()
+
+
+# ---- all engines
+
+
+def test_answers_that_differ_are_no_answer():
+    with pytest.raises(RuntimeError, match="differently: 12, 13"):
+        _same([{"ok": 12}, {"ok": 13}])
+
+
+def test_engines_side_by_side_go_to_a_version_together_or_not_at_all(tmp_path, monkeypatch):
+    world = World(tmp_path, engines=2)
+    server = world.server
+    try:
+        broken = server.members[1].worker
+        write = broken._write
+        monkeypatch.setattr(broken, "_write", lambda *_: (_ for _ in ()).throw(RuntimeError("no room")))
+        before = identity(world.chain, 0)
+        world.step(1)
+        wait_until(lambda: all(member.worker.staged for member in server.members))
+        server.go_on()
+        assert [member.served for member in server.members] == [before, before]
+        for engine in world.engines:
+            assert_same(engine, loaded(checkpoint()))
+        assert server.labels == [0]
+        assert "no room" in server.follower.seen.error
+        monkeypatch.setattr(broken, "_write", write)
+        server.serve(identity(world.chain, 1))
+        assert [member.served.version for member in server.members] == [1, 1]
+        assert server.labels == [0, 1]
+    finally:
+        server.close()
+
+
+def test_engines_that_serve_different_versions_are_not_ready(tmp_path):
+    world = World(tmp_path, engines=2)
+    try:
+        wanted = world.step(1)
+        wait_until(lambda: local_identity(world.chain.local) == wanted)
+        assert world.server.members[0].call("update", wanted=[1])["ok"] == wanted
+        asyncio.run(world.server.follower.check())
+        status, words = world.server.ready()
+        assert status == 503
+        assert "workers serve different versions" in words["error"]
+        world.server.serve(wanted)
+        assert world.server.ready(version=1)[0] == 200
+    finally:
+        world.server.close()
+
+
+def test_engines_that_attached_at_different_versions_go_to_one(tmp_path):
+    world = World(tmp_path, engines=2)
+    try:
+        wanted = world.step(1)
+        wait_until(lambda: local_identity(world.chain.local) == wanted)
+        assert world.server.members[1].call("update", wanted=[1])["ok"] == wanted
+        world.server.follower = Follower(world.settings, world.server)  # the API server has come anew
+        world.server.http.app.state.deltawire = world.server.follower
+        world.server.go_on()
+        assert "workers serve different versions" in world.server.ready()[1]["error"]
+        world.server.serve(wanted)
+        wait_until(lambda: world.server.go_on() or world.server.ready(version=1)[0] == 200)
+        assert world.server.labels[-1] == 1
+    finally:
+        world.server.close()
+
+
+# ---- reads of one version
+
+
+@pytest.mark.parametrize("what", ["_read", "_compare", "_check_scales"])
+def test_what_is_read_is_of_one_version_from_the_beginning(tmp_path, monkeypatch, what):
+    """The folder goes to the wanted version while it is read: at the end it is that one, and what was read is a mix."""
+    chain = Chain(tmp_path)
+    worker = Worker(loaded(chain.tensors), chain.local, name="w")
+    worker.attach()
+    chain.step(1, pull=False)
+    read, names = LocalCheckpoint.read, sorted(chain.tensors)
+
+    def while_it_goes_on(self, name):
+        tensor = read(self, name)
+        if name == names[0]:
+            chain.replica.pull()
+        return tensor
+
+    monkeypatch.setattr(LocalCheckpoint, "read", while_it_goes_on)
+    monkeypatch.setattr(worker_module, "is_scale", lambda name: True)
+    arguments = {"_read": (names,), "_compare": (), "_check_scales": (names,)}
+    with pytest.raises(dw.errors.Unavailable, match="was to be read"):
+        getattr(worker, what)(identity(chain, 1), *arguments[what])
+
+
+# ---- copies outside parameters
+
+
+class Backend:
+    """An attention backend: keeps a parameter in float32 beside it, from the first forward pass on."""
+
+    def __init__(self, sinks: torch.Tensor, *, lazily: bool) -> None:
+        self.source, self.sinks = sinks, None
+        if not lazily:
+            self.forward()
+
+    def forward(self) -> torch.Tensor:
+        if self.sinks is None:
+            self.sinks = self.source.detach().to(torch.float32)
+        return self.sinks
+
+
+class Sinks(nn.Module):
+    """A layer whose backend is a plain object."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor], *, lazily: bool = False) -> None:
+        super().__init__()
+        self.sinks = nn.Parameter(torch.zeros(8, dtype=torch.bfloat16))
+        self.other = nn.Parameter(torch.zeros(8, dtype=torch.bfloat16))
+        self.load_weights(tensors.items())
+        self.impl = Backend(self.sinks, lazily=lazily)
+        self.constant = torch.arange(5.0)  # nobody's copy
+
+    def load_weights(self, weights) -> None:
+        for name, tensor in weights:
+            dict(self.named_parameters())[name].data.copy_(tensor)
+
+
+def _sinks(folder: Path):
+    tensors = {name: torch.randn(8).to(torch.bfloat16) for name in ("sinks", "other")}
+    publisher = dw.Publisher(str(folder / "store"))
+    publisher.publish(tensors)
+    replica = dw.Replica(str(folder / "store"), str(folder / "local"), feed=True)
+    replica.pull()
+    return publisher, replica, tensors
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_copies_that_an_engine_keeps_beside_its_parameters_follow_them(tmp_path, lazily):
+    publisher, replica, tensors = _sinks(tmp_path)
+    model = Sinks(tensors, lazily=lazily)
+    worker = Worker(model, str(tmp_path / "local"), name="w")
+    worker.attach()
+    model.impl.forward()
+    newer = {name: tensor + 1 for name, tensor in tensors.items()}
+    publisher.publish(newer)
+    replica.pull()
+    worker.update()
+    assert torch.equal(model.impl.sinks, newer["sinks"].float())
+    proven = worker.prove()
+    assert (proven.wrong, proven.unproven) == ((), ("constant",))
+    model.impl.sinks[3] += 1  # somebody else writes there
+    assert worker.prove().wrong == ("impl.sinks",)
+    worker.update()
+    assert torch.equal(model.impl.sinks, newer["sinks"].float())
+
+
+def test_copies_are_taken_back_with_an_update(tmp_path, monkeypatch):
+    publisher, replica, tensors = _sinks(tmp_path)
+    model = Sinks(tensors)
+    worker = Worker(model, str(tmp_path / "local"), name="w")
+    worker.attach()
+    publisher.publish({name: tensor + 1 for name, tensor in tensors.items()})
+    replica.pull()
+    worker.stage()
+    worker._digests = (worker.staged, dict.fromkeys(tensors, "sum128:0"))
+    with pytest.raises(dw.errors.BaseMismatch):
+        worker.update()
+    assert torch.equal(bits(model.sinks), bits(tensors["sinks"]))
+    assert torch.equal(model.impl.sinks, tensors["sinks"].float())
+
+
+# ---- ready, proof, health
+
+
+def test_a_failed_proof_is_not_ready_until_it_is_healed(world):
+    world.server.serve(world.step(1))
+    assert world.server.metrics()["proof_ok"] == 1
+    with torch.no_grad():
+        bits(world.engines[0].norm)[3] ^= 4
+    answer = world.server.http.post("/deltawire/prove")
+    assert (answer.status_code, answer.json()["wrong"]) == (500, ["model.norm.weight"])
+    status, words = world.server.ready()
+    assert (status, "model.norm.weight" in words["error"]) == (503, True)
+    assert world.server.metrics()["proof_ok"] == 0
+    assert world.server.http.post("/deltawire/prove", params={"mode": "sample"}).status_code in (200, 500)
+    assert world.server.metrics()["proof_ok"] == 0, "a sample makes nothing right"
+    wait_until(lambda: world.server.go_on() or world.server.ready()[0] == 200)
+    assert_same(world.engines[0], loaded(world.chain.tensors))
+    assert world.server.metrics()["heals_total"] == 1
+    assert world.server.metrics()["proof_ok"] == 1
+
+
+def test_without_a_proof_there_is_none(tmp_path):
+    world = World(tmp_path, verify="off")
+    try:
+        world.server.serve(world.step(1))
+        assert "proof_ok" not in world.server.metrics()
+        assert world.server.http.post("/deltawire/prove").json()["wrong"] == []
+        assert world.server.metrics()["proof_ok"] == 1
+        world.server.serve(world.step(2))
+        assert "proof_ok" not in world.server.metrics(), "that was of another version"
+    finally:
+        world.server.close()
+
+
+def test_a_host_that_cannot_go_on_is_not_ready(world, tmp_path):
+    world.server.serve(world.step(1))
+    (manifest,) = Path(world.chain.store, "manifests").glob("*0001.json")
+    manifest.with_name(manifest.name.replace("1", "2")).write_bytes(manifest.read_bytes()[:-20])
+    wait_until(lambda: world.server.go_on() or world.server.ready()[0] == 503)
+    assert "0002" in world.server.ready()[1]["error"]
+    assert world.server.follower.seen.served.version == 1
+
+
+def test_replicated_weights_that_differ_between_ranks_are_wrong(tmp_path):
+    chain = Chain(tmp_path)
+    barrier, words = threading.Barrier(2), [None] * 2
+    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    workers = [Worker(engine, chain.local, name=f"w{n}", group=Rank(n, 2, barrier, words)) for n, engine in enumerate(engines)]
+    together(workers, lambda w: w.attach())
+    with torch.no_grad():
+        bits(engines[1].norm)[3] ^= 4
+    for mode in ("all", "sample"):
+        for proven in together(workers, lambda w, mode=mode: w.prove(mode)):
+            assert mode == "sample" or proven.wrong == ("model.norm.weight",), proven
+    assert all("model.norm.weight" in worker.report.suspect for worker in workers)
+    assert [one.version for one in together(workers, lambda w: w.update())] == [0, 0]
+    assert [worker.report.suspect for worker in workers] == [None, None]
+    assert_same(engines[1], loaded(chain.tensors, rank=1, world=2))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 16])
+def test_samples_go_round_whatever_versions_are_taken(tmp_path, stride):
+    chain = Chain(tmp_path)
+    worker = Worker(loaded(chain.tensors), chain.local, name="w")
+    worker.attach()
+    seen: set[str] = set()
+    of = worker._pieces.of
+    worker._pieces.of = lambda name: seen.add(name) or of(name)
+    seed = 0
+    for _ in range(16):
+        for _ in range(stride):
+            seed += 1
+            chain.step(seed, 0.001)
+        worker.update(verify="sample")
+    assert seen == set(chain.tensors)
+
+
+def test_a_resume_that_fails_is_tried_again_and_not_ready(world):
+    wanted = world.step(1)
+    world.server.resume_error = "the engine core does not answer"
+    wait_until(lambda: world.server.go_on() or world.server.paused)
+    status, words = world.server.ready()
+    assert status == 503
+    assert "could not be resumed: the engine core does not answer" in words["error"]
+    world.server.go_on()
+    assert world.server.paused
+    world.server.resume_error = ""
+    world.server.serve(wanted)
+    assert not world.server.paused
+    assert world.server.ready()[0] == 200
+
+
+# ---- who may ask
+
+
+def test_routes_ask_for_the_engines_key(world):
+    app = world.server.http.app
+    app.state.deltawire_is_allowed = lambda headers: headers.get("authorization") == "Bearer sesame"
+    for method, path in [("GET", "status"), ("GET", "ready"), ("GET", "metrics"), ("POST", "prove"), ("POST", "update")]:
+        assert world.server.http.request(method, f"/deltawire/{path}").status_code == 401
+    assert world.server.http.get("/deltawire/ready", headers={"Authorization": "Bearer sesame"}).status_code == 200
+
+
+def test_callers_name_only_stores_and_folders_that_the_operator_allows(tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "link").symlink_to(tmp_path / "home")
+    stores = ["s3://bucket/runs", str(tmp_path / "stores")]
+    allowed = Allowed.of({"allow_stores": stores, "allow_locals": str(tmp_path / "models")})
+    good = {"store": "s3://bucket/runs/7", "local": str(tmp_path / "models" / "a")}
+    allowed.check(Settings.of(good))
+    allowed.check(Settings.of(good | {"store": str(tmp_path / "stores" / "b")}))
+    for bad in (
+        {"store": "s3://bucket/runs-of-others"},
+        {"store": "s3://bucket/runs/../secrets"},
+        {"store": str(tmp_path / "elsewhere")},
+        {"local": str(tmp_path / "home" / ".ssh")},
+        {"local": str(tmp_path / "models" / ".." / "home")},
+        {"local": str(tmp_path / "models" / "link" / ".ssh")},
+        {"trust": "/etc/passwd"},
+        {"transport": "tcp", "master_address": "10.0.0.1", "master_port": 80, "store": ""},
+    ):
+        with pytest.raises(dw.errors.InvalidArgument, match="operator allows it"):
+            allowed.check(Settings.of(good | bad))
+    with pytest.raises(dw.errors.InvalidArgument, match="DELTAWIRE_ALLOW_STORES"):
+        Allowed.of({}).check(Settings.of(good))
+    monkeypatch.setenv("DELTAWIRE_ALLOW_STORES", "s3://bucket/runs,s3://other")
+    monkeypatch.setenv("DELTAWIRE_ALLOW_LOCALS", str(tmp_path / "models"))
+    Allowed.of({}).check(Settings.of(good))
+
+
+def test_metrics_name_the_run_and_no_lag_across_runs(world):
+    served = world.server.follower.seen.served
+    status = asyncio.run(world.server.follower.status())
+    assert f'weight_version{{run="{served.run}"}} 0' in prometheus_text(status)
+    assert "lag_versions 0" in prometheus_text(status)
+    for held in ({"run": "f" * 32, "version": 9, "manifest": ""}, None):
+        assert "lag_versions" not in prometheus_text(status | {"held": held}).replace("# HELP deltawire_engine_lag_versions", "")
