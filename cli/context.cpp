@@ -87,6 +87,8 @@ void flush_out() {
   if (std::fflush(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
 }
 
+bool can_print() { return print_error == 0; }
+
 int finish_printing(int status) {
   flush_out();
   // Some filesystems tell only on close that there was no room.
@@ -162,8 +164,13 @@ std::string time_left(double seconds) {
 
 void ProgressBar::draw(uint64_t done, uint64_t total) {
   constexpr int kWidth = 30;
-  // What there is to do may turn out to be more.
-  const double share = total == 0 ? 1 : std::min(1.0, double(done) / double(total));
+  if (done >= total) {  // what was counted is done: results are checked, written and synced
+    say_on_stderr("\r\033[K{}  {} done, finishing", what_, human_bytes(double(total)));
+    std::fflush(stderr);
+    drawn_ = true;
+    return;
+  }
+  const double share = double(done) / double(total);
   const double elapsed = now_seconds() - start_;
   const double left = share > 0 ? elapsed / share - elapsed : 0;
   const int filled = int(share * kWidth);

@@ -66,6 +66,7 @@ void keep_standard_descriptors();
 void print_out(std::string_view text);
 // What was printed can be read now: for verbs that go on. A failure is kept for finish_printing().
 void flush_out();
+bool can_print();  // false once something could not be written
 // Call this last, with the exit status so far. Returns what it should be: what could not be
 // written is an i/o error, unless the reader has gone away (`| head`), which is its right.
 int finish_printing(int status);

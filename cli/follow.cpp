@@ -5,6 +5,7 @@
 #include "cli/metrics_options.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
+#include "cli/step_loop.h"
 #include "cli/verbs.h"
 #include "replica/follow_watch.h"
 
@@ -35,6 +36,15 @@ bool is_final(const Status& status, bool mends) {
   }
 }
 
+// What it was started to wait for, which is no failure; empty: it is one.
+std::string awaited(const Status& status, const FollowArguments& options) {
+  if (options.once) return {};
+  if (is_not_begun(status)) return "the first version";
+  const bool behind = status.code() == Code::kNotFound && options.replica.at_least &&
+                      status.message().find("none below version") != std::string::npos;
+  return behind ? fmt::format("version {}", *options.replica.at_least) : "";
+}
+
 class Follower {
  public:
   Follower(const Context& context, const FollowArguments& options, Notifier* notifier,
@@ -50,6 +60,10 @@ class Follower {
     while (!was_interrupted()) {
       Status status = round();
       if (status.code() == Code::kCancelled && was_interrupted()) return {};
+      if (const std::string what = awaited(status, options_); !what.empty()) {
+        say_waiting(what);
+        status = {};
+      }
       if (status.ok()) {
         failures_ = 0;
         if (done()) return {};
@@ -83,6 +97,13 @@ class Follower {
     }
   }
 
+  void say_waiting(const std::string& what) {
+    if (what == waits_for_) return;
+    log_event(LogLevel::kInfo, "follow.waiting",
+              {{"store", store_->url()}, {"reason", "waiting for " + what}});
+    waits_for_ = what;
+  }
+
   bool done() const {
     if (options_.once) return true;
     return options_.until && replica_ && replica_->state() &&
@@ -105,7 +126,10 @@ class Follower {
     std::optional<uint64_t> held;
     if (replica_->state()) held = replica_->state()->version;
     record_lag(goal.head, held);
-    if (!goal.head && !held) return {};  // nothing was published yet
+    if (!goal.head && !held) {  // nothing was published yet
+      say_waiting("the first version");
+      return {};
+    }
     const PullOutcome outcome =
         pull_and_notify(&*replica_, &notifier_, options_.replica.copy_on_write, goal);
     if (outcome.told) record_engines(outcome.engines);
@@ -132,6 +156,7 @@ class Follower {
   std::optional<Replica> replica_;
   Progress progress_;
   unsigned failures_ = 0;
+  std::string waits_for_;       // and has said so
   bool engine_failed_ = false;  // the last failure was an engine's, not the chain's or the disk's
 };
 

@@ -2,6 +2,7 @@
 
 #include "cli/chain_args.h"
 #include "cli/options.h"
+#include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "tensor/text.h"
@@ -23,13 +24,44 @@ std::string range_text(const VersionRange& range) {
                                    : fmt::format("{}-{}", range.first, range.last);
 }
 
+std::string because_text(const KeptBecause& because) {
+  if (because.why == "recent") return "put recently, so somebody may be at work on them";
+  if (because.why == "unreadable heartbeat") return "a heartbeat cannot be read, see the note";
+  if (because.replica.empty()) return because.why;
+  return fmt::format("{} of replica {} until {}", because.why, shown_replica(because.replica),
+                     utc_text(because.until));
+}
+
+void say_reasons(const Context& context, const GcReport& report) {
+  Table table({{"versions", false}, {"anchor"}, {"kept because", false}});
+  for (const KeptVersions& kept : report.reasons) {
+    table.add({range_text(kept.versions),
+               kept.first < kept.versions.first ? std::to_string(kept.first) : "-",
+               because_text(kept.because)});
+  }
+  table.say(context);
+}
+
+void say_waiting(const Context& context, const KeptObjects& waiting) {
+  std::string line = fmt::format("waiting: {}, {}: ", plural(waiting.num_objects, "object"),
+                                 human_bytes(double(waiting.bytes)));
+  line += because_text(waiting.because);
+  if (waiting.because.replica.empty() && waiting.because.until != 0) {
+    line += " until " + utc_text(waiting.because.until);
+  }
+  context.say(line);
+}
+
 void say(const Context& context, const GcReport& report, bool dry_run) {
   std::string kept;
   for (const VersionRange& range : report.kept) {
     kept += (kept.empty() ? "" : ", ") + range_text(range);
   }
   const char* const would = dry_run ? "would be " : "";
-  if (!kept.empty()) context.say("kept: versions " + kept);
+  if (!kept.empty()) {
+    context.say("kept: versions " + kept);
+    say_reasons(context, report);
+  }
   context.say(fmt::format("{}removed: {}, {}", would, plural(report.num_versions, "version"),
                           plural(report.num_hops, "hop record")));
   context.say(fmt::format(
@@ -40,10 +72,7 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
           : fmt::format(", {} of them of no version", human_count(report.num_orphans))));
   context.say(fmt::format("{}deleted: {}, {}", would, plural(report.num_deleted, "object"),
                           human_bytes(double(report.deleted_bytes))));
-  if (report.num_waiting != 0) {
-    context.say(fmt::format("waiting: {}, not due yet or being read",
-                            plural(report.num_waiting, "object")));
-  }
+  for (const KeptObjects& waiting : report.waiting) say_waiting(context, waiting);
   if (report.num_forgotten != 0) {
     context.say(fmt::format("{}forgotten: {}, not seen for a month", would,
                             plural(report.num_forgotten, "replica")));
@@ -55,12 +84,32 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
   for (const std::string& note : report.notes) context.say("note: " + escape_controls(note));
 }
 
+Json to_json(const KeptBecause& because) {
+  Json json = {{"why", because.why}};
+  if (!because.replica.empty()) json["replica"] = because.replica;
+  if (because.until != 0) json["until"] = because.until;
+  return json;
+}
+
 Json to_json(const GcReport& report, bool dry_run) {
-  Json kept = Json::array();
+  Json kept = Json::array(), reasons = Json::array(), waiting = Json::array();
   for (const VersionRange& range : report.kept) kept.push_back({range.first, range.last});
+  for (const KeptVersions& one : report.reasons) {
+    Json json = to_json(one.because);
+    json["versions"] = {one.versions.first, one.versions.last};
+    json["from"] = one.first;
+    reasons.push_back(std::move(json));
+  }
+  for (const KeptObjects& one : report.waiting) {
+    Json json = to_json(one.because);
+    json["objects"] = one.num_objects;
+    json["bytes"] = one.bytes;
+    waiting.push_back(std::move(json));
+  }
   return {{"dry_run", dry_run},
           {"head", report.head},
           {"kept", std::move(kept)},
+          {"reasons", std::move(reasons)},
           {"removed_versions", report.num_versions},
           {"removed_hop_records", report.num_hops},
           {"noted_objects", report.num_noted},
@@ -69,6 +118,7 @@ Json to_json(const GcReport& report, bool dry_run) {
           {"deleted_objects", report.num_deleted},
           {"deleted_bytes", report.deleted_bytes},
           {"waiting_objects", report.num_waiting},
+          {"waiting", std::move(waiting)},
           {"forgotten_replicas", report.num_forgotten},
           {"temporary_files", report.num_temporaries},
           {"notes", report.notes}};

@@ -1,8 +1,9 @@
-// What to type or do after an error. One table for all verbs; docs/operations.md says more.
+// What to type after an error: the library's advice, with the flags of the command line.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "deltawire/status.h"
 
@@ -11,5 +12,8 @@ namespace deltawire::cli {
 // Empty when the message itself says what to do. `verb` is the one that failed, empty if none was
 // chosen.
 std::string next_step(const Status& status, std::string_view verb);
+
+// The rows of the library's table that the command line adds to: for tests.
+std::vector<std::string_view> typed_words();
 
 }  // namespace deltawire::cli

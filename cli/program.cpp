@@ -17,6 +17,19 @@ namespace deltawire::cli {
 
 namespace {
 
+// The Python package does this one itself, before it starts this program.
+constexpr char kQuantize[] = "quantize";
+constexpr char kHaveQuantize[] =
+    "quantize is a verb of the Python package, which needs torch for it: pip install "
+    "'deltawire[quantize]', then python -m deltawire quantize --help";
+
+void add_quantize(Command& app, Context& context, Call*) {
+  make_verb(app, context, kQuantize, "Write a checkpoint as a quantised one: fp8, nvfp4, int4, ...",
+            std::string("  deltawire quantize ckpt out --like quantised-ckpt\n"
+                        "  deltawire quantize ckpt out --format fp8-block\n") +
+                kHaveQuantize);
+}
+
 struct VerbGroup {
   const char* heading;
   std::vector<AddVerb> verbs;
@@ -26,10 +39,10 @@ struct VerbGroup {
 // In the order of --help.
 const VerbGroup kGroups[] = {
     {"You run engines", {add_follow, add_pull, add_status, add_plan, add_plan_shards}},
-    {"You train", {add_publish, add_keygen}},
+    {"You train", {add_publish, add_quantize, add_keygen}},
     {"You maintain a chain",
      {add_log, add_show, add_compact, add_anchor, add_mirror, add_pin, add_unpin, add_gc,
-      add_fsck}},
+      add_forget, add_fsck}},
     {"You use slime, miles or TRL on one side",
      {add_import, add_export, add_serve_pull, add_slime_pull, add_slime_publish, add_slime_push}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
@@ -163,6 +176,11 @@ int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
     return context.fail(no_such_verb(app, argv[1]));
   }
   if (is_verb(argv[1])) context.verb = argv[1];
+  if (context.verb == kQuantize && std::none_of(argv + 2, argv + argc, [](std::string_view word) {
+        return word == "--help" || word == "-h";
+      })) {
+    return context.fail(unsupported(kHaveQuantize));
+  }
   const Parsed parsed = app.parse({argv + 1, argv + argc});
   switch (parsed.kind) {
     case Parsed::Kind::kDone:

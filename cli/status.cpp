@@ -1,10 +1,19 @@
 // Which version is where: of local checkpoints, and of a chain with all replicas that left a note.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <ctime>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+#include <thread>
+
+#include "cli/options.h"
 #include "cli/store_options.h"
+#include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/chain.h"
@@ -22,17 +31,28 @@ using Json = nlohmann::ordered_json;
 struct StatusArguments {
   std::vector<std::string> places;
   StoreOptions store_options;
+  bool watch = false;
+  double interval = 3;
+};
+
+// What one look has found.
+struct Page {
+  std::vector<std::string> lines;
+  Json all = Json::array();
+  bool elsewhere = false;  // a live replica holds what is not of its store
+  Status failure;          // the first
 };
 
 int64_t unix_now() { return int64_t(std::time(nullptr)); }
 
-std::string ago(int64_t then) {
-  const int64_t age = std::max<int64_t>(0, unix_now() - then);
+std::string age_text(int64_t age) {
   if (age < 120) return fmt::format("{} s ago", age);
   if (age < 120 * 60) return fmt::format("{} min ago", age / 60);
   if (age < 48 * 3600) return fmt::format("{} h ago", age / 3600);
   return fmt::format("{} days ago", age / 86400);
 }
+
+int64_t age_of(int64_t then) { return std::max<int64_t>(0, unix_now() - then); }
 
 int64_t parse_utc(const std::string& text) {
   std::tm parts{};
@@ -55,16 +75,16 @@ std::string or_dash(const std::optional<uint64_t>& value) {
 
 bool is_url(const std::string& place) { return place.find("://") != std::string::npos; }
 
-Json show_local(const Context& context, const std::string& place, const ReplicaState& state) {
+Json show_local(Page* page, const std::string& place, const ReplicaState& state) {
   const int64_t updated = parse_utc(state.updated);
-  context.say(fmt::format(
+  page->lines.push_back(fmt::format(
       "{}: version {}{}, serving {}, run {}, {}", place, state.version,
       state.patching_to ? fmt::format(" (being patched to {}; if that was interrupted, the next "
                                       "pull finishes it)",
                                       *state.patching_to)
                         : "",
       state.serving ? std::to_string(state.serving->version) : "not known", state.run,
-      ago(updated)));
+      age_text(age_of(updated))));
   return {{"local", place},
           {"run", state.run},
           {"version", state.version},
@@ -73,12 +93,12 @@ Json show_local(const Context& context, const std::string& place, const ReplicaS
           {"manifest", state.manifest},
           {"state", state.state},
           {"updated", state.updated},
-          {"age_seconds", std::max<int64_t>(0, unix_now() - updated)}};
+          {"age_seconds", age_of(updated)}};
 }
 
 // A replica's folder without a record of what it holds: a first pull that did not come to its end,
 // or somebody has removed the record.
-Json show_unrecorded(const Context& context, const std::string& place) {
+Json show_unrecorded(Page* page, const std::string& place) {
   const LocalLayout layout{place};
   const Result<JournalRecord> journal = read_journal_record(layout.journal());
   const bool files = Checkpoint::open(layout.root).ok() || !version_folders(layout.root).empty();
@@ -91,7 +111,7 @@ Json show_unrecorded(const Context& context, const std::string& place) {
   } else {
     line += "; a first pull is under way, or was interrupted";
   }
-  context.say(line);
+  page->lines.push_back(std::move(line));
   Json json = {{"local", place}, {"run", nullptr}, {"version", nullptr}, {"patching_to", nullptr}};
   if (journal.ok()) {
     json["run"] = journal->run;
@@ -101,49 +121,128 @@ Json show_unrecorded(const Context& context, const std::string& place) {
   return json;
 }
 
-// How far a replica is behind; none: it is not on the way to the head.
-std::optional<uint64_t> lag_of(const std::optional<Identity>& head,
-                               const std::optional<Identity>& held) {
-  if (!head || !held || head->run != held->run || head->version < held->version) return {};
-  return head->version - held->version;
-}
+// Where a replica is, seen from its chain.
+struct Standing {
+  std::string_view word = "unknown";  // in JSON
+  std::string remark;                 // for people
+  std::optional<uint64_t> lag;        // none: what it holds is not on the way to the head
+  bool elsewhere = false;             // what it holds is not of this chain
+};
 
-// Whoever may write a heartbeat chooses its name.
-std::string shown_name(const Heartbeat& beat) {
-  constexpr size_t kMost = 100;
-  std::string name = escape_controls(beat.name);
-  if (name.size() > kMost) name = name.substr(0, kMost) + "...";
-  return name;
-}
+class Standings {
+ public:
+  Standings(const Chain& chain, std::optional<Identity> head)
+      : chain_(chain), head_(std::move(head)) {}
 
-Json show_heartbeat(const Context& context, const std::optional<Identity>& head,
-                    const ListedHeartbeat& listed, size_t name_width) {
-  if (!listed.heartbeat.ok()) {
-    const std::string why = listed.heartbeat.status().to_string();
-    context.say(fmt::format("  {:{}}  {}", listed.object.name, name_width, escape_controls(why)));
-    return {{"object", listed.object.name}, {"error", why}};
+  Result<Standing> of(const Heartbeat& beat) {
+    Standing standing;
+    if (!beat.held) return standing;
+    const Identity& held = *beat.held;
+    if (held.run != chain_.run()) {
+      return Standing{"other run", fmt::format("holds run {}", held.run.substr(0, 8)), {}, true};
+    }
+    if (!head_ || held.version > head_->version) {
+      return Standing{"ahead", "is ahead of the store's head", {}, false};
+    }
+    DW_ASSIGN_OR_RETURN(const std::string manifest, manifest_of(held.version));
+    if (!manifest.empty() && manifest != held.manifest) {
+      return Standing{"other history",
+                      fmt::format("holds another version {} than the store", held.version),
+                      {},
+                      true};
+    }
+    standing.lag = head_->version - held.version;
+    standing.word = *standing.lag == 0 ? "current" : "behind";
+    return standing;
   }
+
+ private:
+  // Empty: it is not there any more, or cannot be read.
+  Result<std::string> manifest_of(uint64_t version) {
+    if (version == head_->version) return head_->manifest;
+    const auto [at, is_new] = manifests_.emplace(version, "");
+    if (!is_new) return at->second;
+    const Result<VersionRecord> record = chain_.version(version);
+    if (!record.ok() && record.status().code() == Code::kUnavailable) return record.status();
+    if (record.ok()) at->second = record->identity().manifest;
+    return at->second;
+  }
+
+  const Chain& chain_;
+  const std::optional<Identity> head_;
+  std::map<uint64_t, std::string> manifests_;
+};
+
+std::string seen_text(const ListedHeartbeat& listed, const Standing& standing) {
   const Heartbeat& beat = *listed.heartbeat;
-  const std::optional<uint64_t> lag = lag_of(head, beat.held);
-  context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}{}", shown_name(beat), name_width,
-                          or_dash(version_of(beat.held)), or_dash(lag),
-                          or_dash(version_of(beat.serving)), ago(beat.seen),
-                          beat.lease            ? fmt::format(", fetching {}", beat.lease->to)
-                          : !beat.error.empty() ? ", failed: " + escape_controls(beat.error)
-                                                : ""));
-  Json json = {
-      {"name", beat.name},         {"host", beat.host},
-      {"pid", beat.pid},           {"held", identity_json(beat.held)},
-      {"lag", optional_json(lag)}, {"serving", identity_json(beat.serving)},
-      {"seen", beat.seen},         {"age_seconds", std::max<int64_t>(0, unix_now() - beat.seen)}};
+  std::string text = age_text(listed.age_seconds);
+  if (listed.is_gone()) text += ", gone";
+  if (!standing.remark.empty()) text += ", " + standing.remark;
+  if (beat.serving && beat.held && beat.serving->run != beat.held->run) {
+    text += fmt::format(", serves run {}", beat.serving->run.substr(0, 8));
+  }
+  if (beat.lease && !listed.is_gone()) text += fmt::format(", fetching {}", beat.lease->to);
+  if (!beat.lease && !beat.error.empty()) text += ", failed: " + escape_controls(beat.error);
+  return text;
+}
+
+Json to_json(const ListedHeartbeat& listed, const Standing& standing) {
+  const Heartbeat& beat = *listed.heartbeat;
+  Json json = {{"name", beat.name},
+               {"host", beat.host},
+               {"pid", beat.pid},
+               {"held", identity_json(beat.held)},
+               {"standing", standing.word},
+               {"lag", optional_json(standing.lag)},
+               {"serving", identity_json(beat.serving)},
+               {"seen", beat.seen},
+               {"age_seconds", listed.age_seconds},
+               {"interval_seconds", beat.interval_seconds},
+               {"gone", listed.is_gone()}};
   if (beat.lease) json["fetching"] = beat.lease->to;
   if (!beat.error.empty()) json["error"] = beat.error;
   return json;
 }
 
-Result<Json> show_store(const Context& context, const std::string& place,
-                        const StoreOptions& options) {
-  DW_ASSIGN_OR_RETURN(const std::shared_ptr<Store> store, open_store(place, options));
+// One line for each replica, and what is to be said of it to machines.
+Result<Json> show_replicas(Page* page, const std::vector<ListedHeartbeat>& beats,
+                           Standings* standings) {
+  Json replicas = Json::array();
+  size_t width = 8;
+  for (const ListedHeartbeat& listed : beats) {
+    if (listed.heartbeat.ok()) {
+      width = std::max(width, shown_replica(listed.heartbeat->name).size());
+    }
+  }
+  if (!beats.empty()) {
+    page->lines.push_back(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}", "replica", width,
+                                      "version", "lag", "serving", "seen"));
+  }
+  for (const ListedHeartbeat& listed : beats) {
+    if (!listed.heartbeat.ok()) {
+      const std::string why = listed.heartbeat.status().to_string();
+      page->lines.push_back(fmt::format("  {:{}}  {}{}, cannot be read: {}", listed.object.name,
+                                        width, age_text(listed.age_seconds),
+                                        listed.is_gone() ? ", gone" : "", escape_controls(why)));
+      replicas.push_back({{"object", listed.object.name},
+                          {"age_seconds", listed.age_seconds},
+                          {"gone", listed.is_gone()},
+                          {"error", why}});
+      continue;
+    }
+    const Heartbeat& beat = *listed.heartbeat;
+    DW_ASSIGN_OR_RETURN(const Standing standing, standings->of(beat));
+    page->elsewhere = page->elsewhere || (standing.elsewhere && !listed.is_gone());
+    page->lines.push_back(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}", shown_replica(beat.name),
+                                      width, or_dash(version_of(beat.held)), or_dash(standing.lag),
+                                      or_dash(version_of(beat.serving)),
+                                      seen_text(listed, standing)));
+    replicas.push_back(to_json(listed, standing));
+  }
+  return replicas;
+}
+
+Result<Json> show_store(Page* page, const std::shared_ptr<Store>& store) {
   DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store));
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
   DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> beats, chain.replicas());
@@ -156,72 +255,119 @@ Result<Json> show_store(const Context& context, const std::string& place,
     newest = record.identity();
     json["created"] = record.manifest.created;
     json["publisher"] = record.manifest.publisher;
-    line += ", published " + ago(parse_utc(record.manifest.created));
+    line += ", published " + age_text(age_of(parse_utc(record.manifest.created)));
   }
-  context.say(line);
-  size_t width = 8;
-  for (const ListedHeartbeat& listed : beats) {
-    if (listed.heartbeat.ok()) width = std::max(width, shown_name(*listed.heartbeat).size());
-  }
-  if (!beats.empty()) {
-    context.say(fmt::format("  {:{}}  {:>8}  {:>6}  {:>8}  {}", "replica", width, "version", "lag",
-                            "serving", "seen"));
-  }
-  Json replicas = Json::array();
-  for (const ListedHeartbeat& listed : beats) {
-    replicas.push_back(show_heartbeat(context, newest, listed, width));
-  }
-  json["replicas"] = std::move(replicas);
+  page->lines.push_back(std::move(line));
+  Standings standings(chain, newest);
+  DW_ASSIGN_OR_RETURN(json["replicas"], show_replicas(page, beats, &standings));
   return json;
 }
 
-Result<Json> show(const Context& context, const std::string& place, const StoreOptions& options) {
-  if (!is_url(place)) {
-    const Result<ReplicaState> state = read_replica_state(place);
-    if (state.ok()) return show_local(context, place, *state);
-    if (state.status().code() == Code::kCorruption) {
-      return corruption(state.status().message() +
-                        "; the next pull finds out from the files which version they are");
+class Looker {
+ public:
+  explicit Looker(const StatusArguments& options) : options_(options) {}
+
+  Page look() {
+    Page page;
+    for (const std::string& place : options_.places) {
+      Result<Json> shown = show(&page, place);
+      if (shown.ok()) {
+        page.all.push_back(std::move(*shown));
+      } else if (page.failure.ok()) {
+        page.failure = shown.status();
+      }
     }
-    if (state.status().code() != Code::kNotFound) return state.status();
-    std::error_code error;
-    if (std::filesystem::exists(LocalLayout{place}.own(), error)) {
-      return show_unrecorded(context, place);
+    return page;
+  }
+
+ private:
+  Result<Json> show(Page* page, const std::string& place) {
+    if (!is_url(place)) {
+      const Result<ReplicaState> state = read_replica_state(place);
+      if (state.ok()) return show_local(page, place, *state);
+      if (state.status().code() == Code::kCorruption) {
+        return corruption(state.status().message() +
+                          "; the next pull finds out from the files which version they are");
+      }
+      if (state.status().code() != Code::kNotFound) return state.status();
+      std::error_code error;
+      if (std::filesystem::exists(LocalLayout{place}.own(), error)) {
+        return show_unrecorded(page, place);
+      }
+    }
+    std::shared_ptr<Store>& store = stores_[place];
+    if (store == nullptr) {
+      DW_ASSIGN_OR_RETURN(store, open_store(place, options_.store_options));
+    }
+    Result<Json> shown = show_store(page, store);
+    if (!shown.ok() && shown.status().code() == Code::kNotFound && !is_url(place)) {
+      return not_found(place + ": neither a replica's folder nor a store");
+    }
+    return shown;
+  }
+
+  const StatusArguments& options_;
+  std::map<std::string, std::shared_ptr<Store>> stores_;  // opened once, however often it looks
+};
+
+bool is_screen() {
+  const char* const term = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+// Until Ctrl-C. A failure is shown like anything else, and may pass, unless it is the first look's.
+int watch(const Context& context, const StatusArguments& options) {
+  std::signal(SIGPIPE, SIG_IGN);  // `| head` ends it like Ctrl-C
+  Looker looker(options);
+  const bool redraw = is_screen() && !context.json && !context.quiet;
+  for (bool first = true; !was_interrupted(); first = false) {
+    const Page page = looker.look();
+    if (was_interrupted()) break;
+    if (first && !page.failure.ok()) return context.fail(page.failure);
+    if (redraw) print_out("\033[H\033[2J");
+    context.say(fmt::format("{}{}", utc_text(unix_now()), redraw ? ", Ctrl-C ends" : ""));
+    for (const std::string& line : page.lines) context.say(line);
+    Json json = {{"time", unix_now()}, {"status", page.all}};
+    if (!page.failure.ok()) {
+      context.say("error: " + escape_controls(page.failure.to_string()));
+      json["error"] = page.failure.to_string();
+    }
+    context.emit(json);
+    flush_out();
+    if (!can_print()) return context.succeed();  // whoever read it has gone away
+    const double end = now_seconds() + options.interval;
+    while (!was_interrupted() && now_seconds() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
-  Result<Json> shown = show_store(context, place, options);
-  if (!shown.ok() && shown.status().code() == Code::kNotFound && !is_url(place)) {
-    return not_found(place + ": neither a replica's folder nor a store");
-  }
-  return shown;
+  return context.succeed();
 }
 
 int status(const Context& context, const StatusArguments& options) {
-  Json all = Json::array();
-  Status failure;
-  for (const std::string& place : options.places) {
-    Result<Json> shown = show(context, place, options.store_options);
-    if (shown.ok()) {
-      all.push_back(std::move(*shown));
-    } else if (failure.ok()) {
-      failure = shown.status();
-    }
-  }
-  if (!failure.ok()) return context.fail(failure);
-  context.emit({{"status", std::move(all)}});
-  return context.succeed();
+  if (options.watch) return watch(context, options);
+  const Page page = Looker(options).look();
+  for (const std::string& line : page.lines) context.say(line);
+  if (!page.failure.ok()) return context.fail(page.failure);
+  context.emit({{"status", page.all}});
+  return page.elsewhere ? int(Code::kBaseMismatch) : context.succeed();
 }
 
 }  // namespace
 
 void add_status(Command& app, Context& context, Call* call) {
-  Command* verb =
-      make_verb(app, context, "status", "Show which version each replica and engine has",
-                "  deltawire status ckpt/\n"
-                "  deltawire status s3://bucket/run       head, and every replica with its lag\n"
-                "  deltawire status ckpt-1/ ckpt-2/ --json");
+  Command* verb = make_verb(
+      app, context, "status", "Show which version each replica and engine has",
+      "  deltawire status ckpt/\n"
+      "  deltawire status s3://bucket/run           head, and every replica with its lag\n"
+      "  deltawire status s3://bucket/run --watch   again every few seconds\n"
+      "  deltawire status ckpt-1/ ckpt-2/ --json\n"
+      "Exit status 7: a live replica holds another run than its store, or another history.");
   auto options = std::make_shared<StatusArguments>();
   verb->add_option("PLACE", options->places, "folders of replicas, and stores")->required();
+  verb->add_flag("--watch", options->watch,
+                 "look again and again until Ctrl-C; with --json, one object per look");
+  add_seconds(verb, "--interval", &options->interval, "time between two looks (default 3)", 0.1,
+              86400);
   add_store_options(verb, &options->store_options);
   verb->callback([&context, call, options] {
     *call = [&context, options] { return status(context, *options); };

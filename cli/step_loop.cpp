@@ -34,8 +34,16 @@ void sleep_in_loop(double seconds) {
 
 }  // namespace
 
+bool is_not_begun(const Status& status) {
+  const auto says = [&](const char* words) {
+    return status.message().find(words) != std::string::npos;
+  };
+  return status.code() == Code::kNotFound && says(": holds no run;") && !says("no such bucket");
+}
+
 Status StepLoop::run() const {
   unsigned failures = 0;
+  bool waiting = false;
   while (!was_interrupted()) {
     const Result<bool> moved = round();
     if (moved.ok()) {
@@ -50,6 +58,16 @@ Status StepLoop::run() const {
     // Who is told to stop waits for nobody any more: a store that then has no answer is not ill.
     const bool gave_up = status.code() == Code::kCancelled || status.code() == Code::kUnavailable;
     if (gave_up && was_interrupted()) return follow ? Status() : status;
+    if (follow && is_not_begun(status)) {
+      if (!waiting) {
+        log_event(LogLevel::kInfo, operation + ".waiting",
+                  {{"reason", "waiting for the first version"}});
+      }
+      waiting = true;
+      reopen();
+      sleep_in_loop(follow_jitter(interval));
+      continue;
+    }
     record_failure(operation, status);
     if (!follow || ends_loop(status)) return status;
     reopen();

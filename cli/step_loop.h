@@ -8,6 +8,9 @@
 
 namespace deltawire::cli {
 
+// Nothing was published to the store yet: to who follows it, that is no failure.
+bool is_not_begun(const Status& status);
+
 // `round` moves one, and says whether it did; `done` ends it. When it is to follow it waits for
 // more, and goes on after failures that may pass.
 struct StepLoop {

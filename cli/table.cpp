@@ -76,4 +76,13 @@ std::string shown(std::string_view name) {
   return harmless ? std::string(name) : quoted;
 }
 
+std::string shown_replica(std::string_view name) {
+  constexpr size_t kMost = 100;
+  std::string text = escape_controls(name);
+  if (text.size() <= kMost) return text;
+  size_t end = kMost;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // not inside a character
+  return text.substr(0, end) + "...";
+}
+
 }  // namespace deltawire::cli

@@ -34,4 +34,7 @@ std::string heading(const Context& context, std::string_view text);
 // A name from a file: as it is, or quoted and escaped when it could harm a terminal.
 std::string shown(std::string_view name);
 
+// A replica's name, which whoever may write to the store chooses: the same, and not too long.
+std::string shown_replica(std::string_view name);
+
 }  // namespace deltawire::cli

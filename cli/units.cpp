@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 
 #include "tensor/text.h"
 
@@ -34,6 +35,14 @@ std::string percent(double share) {
 }
 
 std::string seconds(double value) { return fmt::format("{:.{}f} s", value, value < 10 ? 2 : 1); }
+
+std::string utc_text(int64_t seconds_since_1970) {
+  const std::time_t time = seconds_since_1970;
+  std::tm parts{};
+  char text[80];
+  const bool known = ::gmtime_r(&time, &parts) != nullptr;
+  return known ? std::string(text, std::strftime(text, sizeof text, "%FT%TZ", &parts)) : "-";
+}
 
 namespace {
 

@@ -29,6 +29,7 @@ void add_plan(Command& app, Context& context, Call* call);
 void add_plan_shards(Command& app, Context& context, Call* call);
 void add_pin(Command& app, Context& context, Call* call);
 void add_unpin(Command& app, Context& context, Call* call);
+void add_forget(Command& app, Context& context, Call* call);
 void add_gc(Command& app, Context& context, Call* call);
 void add_fsck(Command& app, Context& context, Call* call);
 void add_pull(Command& app, Context& context, Call* call);

@@ -36,7 +36,10 @@ void say_export(const Context& context, const ExportedVersion& exported) {
                           plural(target.num_tensors, "tensor"),
                           human_bytes(double(target.file_bytes)), plural(target.num_files, "file"),
                           seconds(exported.seconds)));
-  if (!exported.note.empty()) context.say("note      " + exported.note);
+  if (!exported.note.empty()) {
+    context.say(fmt::format("note      {}: deltawire pull STORE CKPT --version {}", exported.note,
+                            target.base.value_or(0)));
+  }
 }
 
 class ExportCall {

@@ -136,7 +136,11 @@ class ImportCall {
   // Once for each reason.
   void say_waiting(const std::string& reason) {
     if (!reason.empty() && reason != waits_for_) {
-      log_event(LogLevel::kWarning, "bridge.waiting", {{"reason", reason}});
+      const bool never = std::isinf(arguments_.settle);
+      log_event(
+          LogLevel::kWarning, "bridge.waiting",
+          {{"reason",
+            reason + (never ? "; --settle SECONDS takes it after so long without a change" : "")}});
     }
     waits_for_ = reason;
   }

@@ -103,9 +103,11 @@ void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version, M
         .set(double(*version));
   }
   if (!head) return;
-  const uint64_t have = version ? *version + 1 : 0;  // versions held, counting from version 0
-  to.gauge("deltawire_lag_versions", "How many versions the checkpoint is behind the chain.")
-      .set(*head + 1 > have ? double(*head + 1 - have) : 0);
+  const double have = version ? double(*version) + 1 : 0;  // versions held, counting from 0
+  const double lag = double(*head) + 1 - have;
+  to.gauge("deltawire_lag_versions",
+           "How many versions the checkpoint is behind the chain; NaN: it is ahead of it.")
+      .set(lag >= 0 ? lag : std::nan(""));
 }
 
 void record_mirror(const Mirrored& mirrored, Metrics& to) {

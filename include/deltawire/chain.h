@@ -109,6 +109,11 @@ struct Heartbeat {
 struct ListedHeartbeat {
   ObjectInfo object;
   Result<Heartbeat> heartbeat;
+  // Since the store took it, as Chain::replicas() found it.
+  int64_t age_seconds = 0;
+
+  // Not heard of for three times its own interval: its process has ended, or cannot write any more.
+  bool is_gone() const;
 };
 
 // ---- what is kept of it
@@ -117,19 +122,38 @@ struct GcOptions {
   uint64_t keep = 100;           // the newest versions; at least 1
   int64_t grace_seconds = 3600;  // between the removal of a record and that of its objects
   bool dry_run = false;
-  int64_t now = 0;  // seconds since 1970; 0: the clock's
   // Remove signed versions though no key is trusted: the chain is no longer signed.
   bool signed_too = false;
+};
+
+// Why gc keeps something.
+struct KeptBecause {
+  std::string why;      // of versions: "newest", "pinned", "lease"; of objects: see KeptObjects
+  std::string replica;  // whose lease it is
+  int64_t until = 0;    // seconds since 1970 by the store's clock; 0: not known
+};
+struct KeptVersions {
+  KeptBecause because;
+  VersionRange versions;  // what is wanted
+  uint64_t first = 0;     // kept to reach it: what comes before it, from this anchor on
+};
+// Objects of versions that are gone: "grace period", "lease", "recent" (somebody may be at work on
+// them), "unreadable heartbeat" (it may hold a lease). `until` is that of the last of them.
+struct KeptObjects {
+  KeptBecause because;
+  uint64_t num_objects = 0, bytes = 0;
 };
 
 struct GcReport {
   uint64_t head = 0;
   std::vector<VersionRange> kept;
+  std::vector<KeptVersions> reasons;        // for these: at least one for each of them
+  std::vector<KeptObjects> waiting;         // noted by earlier calls, and not deleted yet
   uint64_t num_versions = 0, num_hops = 0;  // records removed
   uint64_t num_orphans = 0;                 // objects that no record ever named, noted now
   uint64_t num_noted = 0, noted_bytes = 0;  // objects that a later call deletes, orphans included
   uint64_t num_deleted = 0, deleted_bytes = 0;  // objects whose grace period was over
-  uint64_t num_waiting = 0;                     // objects noted earlier, not due yet or being read
+  uint64_t num_waiting = 0;                     // objects of all `waiting`
   uint64_t num_forgotten = 0;                   // heartbeats a month old, removed
   uint64_t num_temporaries = 0;    // files that killed writers left, a day old, removed
   std::vector<std::string> notes;  // what was odd, for people
@@ -208,7 +232,13 @@ class Chain {
   Result<std::vector<uint64_t>> pins() const;  // ascending, each version once
 
   // What replicas have left about themselves. Hints: whoever may write to the store can write one.
+  // Ages are by the store's clock; by this machine's where the store cannot be asked for its time.
   Result<std::vector<ListedHeartbeat>> replicas() const;
+  // Removes what a replica that is gone has left; `name` is the replica's, or that of the object
+  // under replicas/. How many were removed: several may share a name. NotFound when there is none,
+  // Conflict when none is gone, unless `force`: then live ones are removed too, and come back when
+  // they next write.
+  Result<uint64_t> forget(const std::string& name, bool force = false) const;
 
   // Removes what retention does not keep: docs/protocol.md, "Retention". May be killed at any
   // instant, and run beside publishers, readers and another gc. Corruption, removing nothing, when

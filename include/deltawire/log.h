@@ -42,7 +42,8 @@ class LogValue {
   LogValue(std::unsigned_integral auto number)                             // NOLINT
       requires(!std::same_as<decltype(number), bool>)
       : value_(uint64_t{number}) {}
-  LogValue(double number) : value_(number) {}  // NOLINT
+  // Rounded to four significant digits, and to no more than a whole number.
+  LogValue(double number);  // NOLINT
   // Nothing is a value too: "serving": null.
   template <class T>
   LogValue(const std::optional<T>& maybe) {  // NOLINT

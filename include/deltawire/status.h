@@ -48,6 +48,10 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
+// What to do about a failure, for people: "make room on that disk, then repeat". Empty when the
+// message says it. docs/operations.md says more.
+std::string next_step(const Status& status);
+
 // Prints the status and aborts.
 [[noreturn]] void no_value(const Status& status) noexcept;
 

@@ -106,6 +106,10 @@ class Store {
   // Ok when it is not there.
   virtual Status remove(std::string_view name) = 0;
 
+  // Seconds since 1970 by the clock that sets `modified`; nothing stays behind. Unsupported: the
+  // store cannot be asked.
+  virtual Result<int64_t> clock() { return Status(Code::kUnsupported, url() + ": has no clock"); }
+
   // A local folder that holds the objects as files of the same names, or empty: lets readers map
   // them and watch for new ones.
   virtual std::string local_folder() const { return {}; }

@@ -142,6 +142,13 @@ void bind_keeping(nb::class_<ChainHandle>& type) {
           },
           nb::arg("version"))
       .def(
+          "forget",
+          [](ChainHandle& self, const std::string& name, bool force) {
+            return unwrap(
+                call(self, [&](const Chain& chain) { return chain.forget(name, force); }));
+          },
+          nb::arg("name"), nb::arg("force"))
+      .def(
           "gc",
           [](ChainHandle& self, uint64_t keep, int64_t grace_seconds, bool dry_run,
              bool signed_too) {

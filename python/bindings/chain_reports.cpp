@@ -89,17 +89,46 @@ Report to_python(const ListedHeartbeat& listed) {
   out["serving"] = to_tuple(beat.serving);
   out["fetching"] = beat.lease ? std::optional(beat.lease->to) : std::nullopt;
   out["seen"] = readable ? beat.seen : listed.object.modified;
+  out["age_seconds"] = listed.age_seconds;
   out["interval_seconds"] = beat.interval_seconds;
+  out["gone"] = listed.is_gone();
   out["error"] = readable ? beat.error : listed.heartbeat.status().to_string();
   return out;
 }
 
+namespace {
+
+Report reason_of(const KeptBecause& because) {
+  Report out;
+  out["why"] = because.why;
+  out["replica"] = because.replica;
+  out["until"] = because.until;
+  return out;
+}
+
+}  // namespace
+
 Report to_python(const GcReport& report) {
   std::vector<std::tuple<uint64_t, uint64_t>> kept;
   for (const VersionRange& range : report.kept) kept.emplace_back(range.first, range.last);
+  nb::list reasons, waiting;
+  for (const KeptVersions& one : report.reasons) {
+    Report item = reason_of(one.because);
+    item["first"] = one.versions.first;
+    item["last"] = one.versions.last;
+    item["anchor"] = one.first;
+    reasons.append(item);
+  }
+  for (const KeptObjects& one : report.waiting) {
+    Report item = reason_of(one.because);
+    item["num_objects"] = one.num_objects;
+    item["bytes"] = one.bytes;
+    waiting.append(item);
+  }
   Report out;
   out["head"] = report.head;
   out["kept"] = kept;
+  out["reasons"] = reasons;
   out["num_versions"] = report.num_versions;
   out["num_hops"] = report.num_hops;
   out["num_orphans"] = report.num_orphans;
@@ -108,6 +137,7 @@ Report to_python(const GcReport& report) {
   out["num_deleted"] = report.num_deleted;
   out["deleted_bytes"] = report.deleted_bytes;
   out["num_waiting"] = report.num_waiting;
+  out["waiting"] = waiting;
   out["num_forgotten"] = report.num_forgotten;
   out["num_temporaries"] = report.num_temporaries;
   out["notes"] = report.notes;

@@ -51,6 +51,12 @@ void bind_status(nb::module_& module) {
   nb::register_exception_translator(translate);
   module.def(
       "code_name", [](int code) { return code_name(Code(code)); }, nb::arg("code"));
+  module.def(
+      "next_step",
+      [](int code, std::string message) {
+        return next_step(Status(Code(code), std::move(message)));
+      },
+      nb::arg("code"), nb::arg("message"));
 }
 
 }  // namespace deltawire::python

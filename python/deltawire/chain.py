@@ -183,6 +183,14 @@ class Chain:
         """What replicas have left in the store about themselves: what each holds, serves and is on its way to."""
         return [ReplicaStatus.of(report) for report in self._core.replicas()]
 
+    def forget(self, name: str, *, force: bool = False) -> int:
+        """Remove what a replica that is gone has left in the store, and give the number of its heartbeats.
+
+        `name` is its name, or that of its object under replicas/. `Conflict` when it is alive, unless `force`: it comes back when
+        it next writes.
+        """
+        return self._core.forget(name, force)
+
     @property
     def pins(self) -> list[int]:
         """The versions that are pinned."""

@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).parent / "bin" / "deltawire"
 
 
 # Verbs that need torch, which the program does not have.
-VERBS = {"quantize": "deltawire.quantize.cli"}
+VERBS = {"quantize": "deltawire.quantize_verb"}
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import ClassVar
 
 from deltawire import _core
@@ -45,6 +46,11 @@ class Error(Exception):
         """The file, object or tensor that the message begins with, if it begins with one."""
         found = re.match(r'((?:\S*[/.]\S*)?(?:(?:, )?tensor "(?:[^"\\]|\\.)*")?): ', self.message)
         return (found[1] or None) if found else None
+
+    @property
+    def next(self) -> str | None:
+        """What to do about it; None: the message says it. The command line tool prints it, too, with its flags."""
+        return str(_core.next_step(self.exit_status, self.message)) or None
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.message else self.code
@@ -120,6 +126,32 @@ class InternalError(Error):
     """A bug, in deltawire or in a store written in Python."""
 
     exit_status = 13
+
+
+class MissingExtra(Unsupported, ImportError):
+    """A package that one of deltawire's extras brings is not installed."""
+
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "quantize": ("torch", "safetensors"),
+    "hf": ("torch", "transformers"),
+    "peft": ("torch", "peft"),
+    "trl": ("torch", "trl"),
+    "verl": ("torch", "verl"),
+    "fsspec": ("fsspec",),
+    "plot": ("matplotlib",),
+    "progress": ("tqdm",),
+}
+"""What they bring, of what deltawire imports."""
+
+
+def missing_extra(error: ImportError, extra: str) -> ImportError:
+    """What to raise instead, where `extra` brings what could not be imported."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS[extra] or (package in sys.modules and sys.modules[package] is not None):
+        return error  # it is there, and broken or too old
+    return MissingExtra(f"{package} is not installed: pip install 'deltawire[{extra}]'")
 
 
 _BY_CODE: dict[int, type[Error]] = {kind.exit_status: kind for kind in Error.__subclasses__()}

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from fsspec.core import url_to_fs
-
-from deltawire.errors import Conflict, NotFound
+from deltawire.errors import Conflict, NotFound, missing_extra
 from deltawire.stores import ObjectInfo, Store
+
+try:
+    from fsspec.core import url_to_fs
+except ImportError as error:
+    raise missing_extra(error, "fsspec") from None
 
 # Where a write can be seen half-done, and a rename cannot.
 _FILE_SYSTEMS = {"file", "local", "sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "webhdfs"}

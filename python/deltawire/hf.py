@@ -22,18 +22,22 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from transformers import PreTrainedModel, TrainerCallback
-from transformers.utils import logging as transformers_logging
-
 from deltawire.choice import cast_name
-from deltawire.errors import Cancelled, InvalidArgument, IoError, Unavailable, Unsupported
+from deltawire.errors import Cancelled, InvalidArgument, IoError, MissingExtra, Unavailable, Unsupported, missing_extra
 from deltawire.explain import check_options
 from deltawire.options import Ranks
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike
 from deltawire.tensors import Named
+
+try:
+    import torch
+    from transformers import PreTrainedModel, TrainerCallback
+    from transformers.utils import logging as transformers_logging
+except ImportError as error:
+    raise missing_extra(error, "hf") from None
+
 from deltawire.torch.shards import is_sharded
 from deltawire.torch.tied import without_ties
 
@@ -41,7 +45,7 @@ try:
     from transformers.core_model_loading import revert_weight_conversion
     from transformers.modeling_utils import _get_tied_weight_keys, remove_tied_weights_from_state_dict, unwrap_model
 except ImportError as error:
-    raise ImportError(f"deltawire.hf needs transformers 5 or newer: {error}") from None
+    raise MissingExtra(f"transformers is too old, version 5 is needed: pip install 'deltawire[hf]' ({error})") from None
 
 log = logging.getLogger("deltawire")
 

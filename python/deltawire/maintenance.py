@@ -73,8 +73,12 @@ class ReplicaStatus:
     """The version that it is on its way to."""
     seen: int
     """When it wrote this, in seconds since 1970."""
+    age_seconds: int
+    """How long ago the store took it, by the store's clock where it has one."""
     interval_seconds: int
-    """How often it writes: one that has been silent for several times as long is gone."""
+    """How often it writes."""
+    gone: bool
+    """It has been silent for three times as long: its process has ended, or cannot write any more."""
     host: str
     pid: int
     error: str
@@ -86,6 +90,36 @@ class ReplicaStatus:
         return cls(**{**report, "held": identity_of(report["held"]), "serving": identity_of(report["serving"])})
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Why `Chain.gc` keeps versions."""
+
+    why: Literal["newest", "pinned", "lease"]
+    replica: str
+    """Whose lease it is."""
+    until: int
+    """When the lease expires, in seconds since 1970 by the store's clock."""
+    first: int
+    """What is wanted begins with this version,"""
+    last: int
+    """and ends with this one."""
+    anchor: int
+    """Versions from here on are kept to reach it."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why objects of versions that are gone are not deleted yet."""
+
+    why: Literal["grace period", "lease", "recent", "unreadable heartbeat"]
+    replica: str
+    """Whose lease it is."""
+    until: int
+    """When the last of them may go, in seconds since 1970 by the store's clock; 0: not known."""
+    num_objects: int
+    bytes: int
+
+
 @dataclass(frozen=True, repr=False)
 class Collected:
     """What `Chain.gc` removed, or would remove."""
@@ -93,6 +127,8 @@ class Collected:
     head: int
     kept: tuple[tuple[int, int], ...]
     """Ranges of versions, first and last."""
+    reasons: tuple[Kept, ...]
+    """For these."""
     num_versions: int
     """Records that were removed."""
     num_hops: int
@@ -104,7 +140,9 @@ class Collected:
     """Objects whose grace period was over."""
     deleted_bytes: int
     num_waiting: int
-    """Objects noted earlier, not due yet or being read."""
+    """Objects noted earlier, not due yet or being read,"""
+    waiting: tuple[Waiting, ...]
+    """and why."""
     num_orphans: int
     num_forgotten: int
     num_temporaries: int
@@ -113,7 +151,13 @@ class Collected:
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Collected:
         """From what the extension reports."""
-        return cls(**{**report, "kept": tuple(map(tuple, report["kept"])), "notes": tuple(report["notes"])})
+        own = {
+            "kept": tuple(map(tuple, report["kept"])),
+            "reasons": tuple(Kept(**reason) for reason in report["reasons"]),
+            "waiting": tuple(Waiting(**waiting) for waiting in report["waiting"]),
+            "notes": tuple(report["notes"]),
+        }
+        return cls(**{**report, **own})
 
     def __repr__(self) -> str:
         deleted = f"{plural(self.num_deleted, 'object')} deleted ({human_bytes(self.deleted_bytes)})"

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
-from deltawire.errors import InvalidArgument, Unsupported
-from deltawire.torch.state import unwrapped
+from deltawire.errors import InvalidArgument, Unsupported, missing_extra
 
 try:
+    import torch
     from peft import PeftModel, PeftType, get_peft_model_state_dict
 except ImportError as error:
-    raise ImportError(f"adapters need PEFT: pip install peft ({error})") from None
+    raise missing_extra(error, "peft") from None
+
+from deltawire.torch.state import unwrapped
 
 CONFIG = "adapter_config.json"
 

@@ -9,7 +9,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
+
+from deltawire.errors import missing_extra
+
+try:
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise missing_extra(error, "plot") from None
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +41,9 @@ def plot_chain(chain: Chain, last: int | None = None) -> Figure:
 
     figure = Figure(figsize=(9, 7), layout="constrained")
     density, size, heat = figure.subplots(3, 1, height_ratios=(1, 1, 2), sharex=True)
-    density.plot(places, [np.nan if m.full else 100 * m.density for m in manifests], marker=".")
+    # Not clipped: a version that changed nothing lies on the axis.
+    changed = [np.nan if m.full else 100 * m.density for m in manifests]
+    density.plot(places, changed, marker=".", clip_on=False, zorder=3)
     density.set_ylim(bottom=0)
     density.set_ylabel("changed, %")
     density.set_title(f"run {chain.run[:8]}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from deltawire.errors import missing_extra
+
 Callback = Callable[[int, int], bool | None]
 """Called now and then with bytes done and bytes to do; returning False cancels, and so does an exception."""
 
 Progress = bool | Callback
-"""`True`: a tqdm bar, where tqdm is installed."""
+"""`True`: a tqdm bar, which needs tqdm: `pip install 'deltawire[progress]'`."""
 
 
 def callback_of(progress: Progress, label: str) -> Callback | None:
@@ -18,11 +20,11 @@ def callback_of(progress: Progress, label: str) -> Callback | None:
     return _bar(label) if progress else None
 
 
-def _bar(label: str) -> Callback | None:
+def _bar(label: str) -> Callback:
     try:
         from tqdm.auto import tqdm
-    except ImportError:
-        return None
+    except ImportError as error:
+        raise missing_extra(error, "progress") from None
     bar, ended = None, False
 
     def show(done: int, total: int) -> None:

@@ -19,7 +19,7 @@ class ObjectInfo:
     name: str
     size_bytes: int
     modified: float = 0.0
-    """Seconds since 1970."""
+    """When it was put, in seconds since 1970 by the store's own clock. 0: not known; `Chain.gc` then needs `grace_seconds=0`."""
 
 
 class Store(ABC):

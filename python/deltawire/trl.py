@@ -20,19 +20,23 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
-
 from deltawire.chain import Chain, TensorSpec
 from deltawire.choice import Choice, cast_name
-from deltawire.engines.checkpoint import DTYPE_NAMES, LocalCheckpoint
-from deltawire.engines.ready import wait_until_served
-from deltawire.errors import BaseMismatch, InvalidArgument, NotFound, Unavailable
+from deltawire.errors import BaseMismatch, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.explain import check_options
 from deltawire.identity import Identity
 from deltawire.options import Ranks, Select
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike, store_handle
+
+try:
+    import torch
+except ImportError as error:
+    raise missing_extra(error, "trl") from None
+
+from deltawire.engines.checkpoint import DTYPE_NAMES, LocalCheckpoint
+from deltawire.engines.ready import wait_until_served
 
 log = logging.getLogger("deltawire")
 

@@ -21,12 +21,16 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import torch
-
 from deltawire.bridge import Exporter
-from deltawire.errors import InvalidArgument, Unavailable
+from deltawire.errors import InvalidArgument, Unavailable, missing_extra
 from deltawire.options import Path
 from deltawire.stores import Store, StoreLike, open_store
+
+try:
+    import torch
+except ImportError as error:
+    raise missing_extra(error, "trl") from None
+
 from deltawire.trl import WeightTransfer
 
 log = logging.getLogger("deltawire")

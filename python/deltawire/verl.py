@@ -20,13 +20,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-import torch
-from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
-
 from deltawire.chain import Chain
-from deltawire.engines.checkpoint import LocalCheckpoint
-from deltawire.engines.transport import Transport, secret_of, serve
-from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable
+from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.identity import Identity
 from deltawire.options import Accept, Keys
 from deltawire.proof import Proof
@@ -35,6 +30,15 @@ from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import Version
 from deltawire.ship import Shipper, join
 from deltawire.stores import Store, open_store
+
+try:
+    import torch
+    from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
+except ImportError as error:
+    raise missing_extra(error, "verl") from None
+
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.transport import Transport, secret_of, serve
 
 log = logging.getLogger("deltawire")
 

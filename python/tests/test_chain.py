@@ -69,6 +69,22 @@ def test_plots(chain: dw.Chain, tmp_path: Path, store: str) -> None:
     assert len(chain.plot(last=3).axes[1].patches) == 3
 
 
+def test_nothing_of_the_density_is_clipped(store: str) -> None:
+    pytest.importorskip("matplotlib")
+    weights = {"w": np.zeros(1000, np.uint8)}
+    publisher = dw.Publisher(store, weights)
+    for changed in (0, 1, 500, 1000):
+        weights["w"][:changed] += 1
+        publisher.publish()
+    density = dw.Chain(store).plot().axes[0]
+    (line,) = density.lines
+    values = np.asarray(line.get_ydata(), float)
+    values = values[~np.isnan(values)]
+    assert not line.get_clip_on()  # a marker on the axis is shown whole
+    assert values.min() >= density.get_ylim()[0]
+    assert values.max() < density.get_ylim()[1]
+
+
 def test_plots_of_a_seed(store: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     dw.Publisher(store, {"w": np.zeros(3)}).publish()

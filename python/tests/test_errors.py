@@ -46,6 +46,29 @@ def test_messages_name_tensor_and_place(message: str, tensor: str | None, place:
     assert str(error) == (f"corruption: {message}" if message else "corruption")
 
 
+def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
+    """The advice of the command line tool, without its flags."""
+    with pytest.raises(dw.NotFound) as caught:
+        dw.Chain(tmp_path / "empty")
+    assert caught.value.next == "check the path; if it is right, publish first"
+    assert dw.Unavailable("s3://b: no answer").next == "repeat it"
+    assert dw.InvalidArgument("codec 'x' is not known").next is None
+    for kind in dw.Error.__subclasses__():
+        assert "--" not in (kind("x").next or "")
+
+
+def test_swapped_arguments_are_told(tmp_path: Path) -> None:
+    store, local = tmp_path / "store", tmp_path / "local"
+    dw.Publisher(store, {"w": np.zeros(4)}).publish()
+    dw.Replica(store, local).pull()
+    for wrong, words in ((store, "is a store, not a folder"), (tmp_path / "new", "is a replica's folder, not a store")):
+        with pytest.raises(dw.InvalidArgument, match=words) as caught:
+            dw.Replica(local, wrong)
+        assert caught.value.next is not None
+    with pytest.raises(dw.InvalidArgument, match="is a store, not a folder"):
+        dw.Replica(store, Path("s3://bucket/run"))
+
+
 def test_a_wrong_base_is_refused_before_a_byte_is_written() -> None:
     old, new = {"w": np.zeros(100)}, {"w": np.ones(100)}
     delta = dw.diff(old, new)

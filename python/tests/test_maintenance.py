@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -81,6 +82,10 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     assert len(chain) == 10
     collected = chain.gc(2, grace_seconds=0)
     assert (collected.num_versions, collected.kept) == (5, ((0, 2), (8, 9)))
+    assert [(kept.why, kept.first, kept.last, kept.anchor) for kept in collected.reasons] == [
+        ("newest", 8, 9, 8),
+        ("pinned", 2, 2, 0),
+    ]
     chain.unpin(2)
     assert chain.gc(2, grace_seconds=0).num_versions == 3
     assert chain.versions == [8, 9]
@@ -152,10 +157,30 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
         time.sleep(0.01)  # heartbeats are written in the background
     [seen] = found
     assert (seen.name, seen.held, seen.serving, seen.error) == ("engine-1", chain[1].identity, None, "")
-    assert seen.interval_seconds > 0
+    assert (seen.gone, seen.interval_seconds) == (False, 60)
     dw_store = place if isinstance(place, dw.Store) else dw.open_store(place)
     dw_store.put("replicas/broken.json", b"{")
     assert [bool(one.error) for one in chain.replicas] == [True, False]
+
+
+def test_replicas_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    published(str(store), 2)
+    dw.Replica(store, tmp_path / "local", name="engine-1").pull()
+    chain = dw.Chain(store)
+    while not chain.replicas:
+        time.sleep(0.01)  # heartbeats are written in the background
+    with pytest.raises(dw.NotFound, match="no such replica"):
+        chain.forget("engine-2")
+    with pytest.raises(dw.Conflict, match="is not gone") as caught:
+        chain.forget("engine-1")
+    assert caught.value.next == "end it first, or remove its heartbeat by force"
+    os.utime(store / "replicas/engine-1.json", (1e9, 1e9))
+    [seen] = chain.replicas
+    assert seen.gone
+    assert seen.age_seconds > 1e8
+    assert chain.forget("engine-1") == 1
+    assert chain.replicas == []
 
 
 def test_files_beside_the_weights_are_listed(store: str, tmp_path: Path) -> None:

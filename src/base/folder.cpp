@@ -27,4 +27,14 @@ Status rename_path(const fs::path& from, const fs::path& to) {
                   std::strerror(errno));
 }
 
+bool looks_like_store(const std::filesystem::path& path) {
+  const std::string& text = path.native();
+  // One slash: Python's Path makes that of two.
+  const size_t scheme = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789");
+  if (scheme != 0 && scheme != text.npos && text.compare(scheme, 2, ":/") == 0) return true;
+  std::error_code error;
+  return std::filesystem::exists(path / "run.json", error) &&
+         std::filesystem::is_directory(path / "manifests", error);
+}
+
 }  // namespace deltawire

@@ -14,4 +14,8 @@ Status remove_tree(const std::filesystem::path& path);
 // In place of what is there, if that can be; on the same disk.
 Status rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// For messages: whether a caller who was to give a folder or a file of his own has given a store,
+// by a URL or by its folder.
+bool looks_like_store(const std::filesystem::path& path);
+
 }  // namespace deltawire

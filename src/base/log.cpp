@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
@@ -120,6 +121,16 @@ std::optional<LogLevel> parse_log_level(std::string_view name) {
 }
 
 LogValue::LogValue(std::string_view text) : value_(redact(text)) {}
+
+LogValue::LogValue(double number) : value_(number) {
+  if (!std::isfinite(number) || number == 0) return;
+  const int decimals = 3 - int(std::floor(std::log10(std::abs(number))));
+  char text[400];  // the smallest number has 323 zeros
+  const int size = std::snprintf(text, sizeof text, "%.*f", std::clamp(decimals, 0, 330), number);
+  double shown = number;
+  std::from_chars(text, text + size, shown);
+  value_ = shown;
+}
 
 LogField::LogField(std::string_view name_, LogValue value_)
     : name(name_), value(std::move(value_)) {

@@ -161,8 +161,7 @@ Result<ExportedVersion> Exporter::Impl::export_one(bool base_there) {
     written = write(&*before, now, delta_draft(*before, now));
     if (begins) {
       const std::string base = std::to_string(wanted - 1);
-      exported.note = "readers begin with version " + base + ": deltawire pull " +
-                      chain.store().url() + " CKPT --version " + base;
+      exported.note = "readers begin with version " + base + " of " + chain.store().url();
     }
   }
   DW_RETURN_IF_ERROR(std::move(written));

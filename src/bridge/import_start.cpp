@@ -16,7 +16,7 @@ Result<std::optional<ImportStart>> start_from_base(const Dialect& dialect, Store
                                                    const ImportOptions& options, ThreadPool* pool) {
   const uint64_t first = options.range.from.value_or(1);
   if (first == 0) {
-    return invalid_argument("version 0 has no base: leave out --base, or begin with version 1");
+    return invalid_argument("version 0 has no base: leave the base out, or begin with version 1");
   }
   DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(options.base));
   if (!options.source_may_be_empty && (versions.empty() || versions.back() < first)) {
@@ -26,7 +26,7 @@ Result<std::optional<ImportStart>> start_from_base(const Dialect& dialect, Store
   if (later != versions.end() && *later != first) {
     return not_found(source.url() + ": begins with version " + number(*later) + ", not " +
                      number(first) + "; if " + options.base.string() + " is version " +
-                     number(*later - 1) + ", say --from " + number(*later));
+                     number(*later - 1) + ", import from version " + number(*later) + " on");
   }
   if (later != versions.end()) {
     DW_ASSIGN_OR_RETURN(const auto version, dialect.open(source, first));
@@ -38,7 +38,7 @@ Result<std::optional<ImportStart>> start_from_base(const Dialect& dialect, Store
     Status fits = info.full ? Status() : try_patch(*version, base, pool, options.publish.progress);
     if (fits.code() == Code::kCorruption) {
       return Status(Code::kBaseMismatch,
-                    fits.message() + "; is --base " + options.base.string() +
+                    fits.message() + "; is " + options.base.string() +
                         " the checkpoint that the run began with? Nothing was committed");
     }
     DW_RETURN_IF_ERROR(std::move(fits));
@@ -60,11 +60,10 @@ Result<std::optional<ImportStart>> choose_start(const Dialect& dialect, Store& s
     if (options.range.from) break;
   }
   if (versions.empty() || versions.back() < from) return std::optional<ImportStart>();
-  return invalid_argument(
-      source.url() +
-      (options.range.from ? ": version " + number(from) + " is not whole"
-                          : ": no version is whole") +
-      ", so the chain needs the checkpoint that the first one is applied to: say --base CKPT");
+  return invalid_argument(source.url() +
+                          (options.range.from ? ": version " + number(from) + " is not whole"
+                                              : ": no version is whole") +
+                          ", so the chain needs the checkpoint that the first one is applied to");
 }
 
 }  // namespace deltawire

@@ -102,7 +102,8 @@ Status Importer::Impl::check_origin(const Manifest& newest) const {
   return base_mismatch(store->url() + ": holds an import of " + got + ", not of " + expected +
                        "; import into another store" +
                        (got.starts_with(kind)
-                            ? ", or say --source-moved if it is the same run at another place"
+                            ? "; or, if it is the same run at another place, import it as a source "
+                              "that has moved"
                             : ""));
 }
 
@@ -161,10 +162,7 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
   if (!std::ranges::binary_search(versions, wanted)) {
     if (options.missing_is_unchanged) return import_unchanged(*state);
     return not_found(of_source(*source, wanted) + " is missing or not complete, though version " +
-                     std::to_string(versions.back()) +
-                     " is there: put it back; or, if nothing is written where nothing changed, say "
-                     "--missing-is-unchanged; or begin a new store with --from and a version that "
-                     "is whole, or a --base");
+                     std::to_string(versions.back()) + " is there");
   }
   DW_ASSIGN_OR_RETURN(const auto version, dialect.open(*source, wanted));
   if (!settling.is_over(version->info())) return std::optional<ImportedVersion>();

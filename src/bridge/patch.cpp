@@ -43,8 +43,7 @@ Status check_fits(const ForeignInfo& info, const Checkpoint& old) {
       return base_mismatch(
           place_in(info, tensor.name) +
           ": the checkpoint that it changes has no such tensor. A head that is tied to the "
-          "embeddings is often left out when a checkpoint is saved: begin with a --base that has "
-          "it");
+          "embeddings is often left out when a checkpoint is saved: begin with a base that has it");
     }
     const TensorView& view = held->view;
     if ((tensor.dtype && *tensor.dtype != view.dtype) ||

@@ -13,8 +13,7 @@ bool Settling::is_over(const ForeignInfo& info) {
   if (clock_.now() - seen_->since >= seconds_) return true;
   waits_for_ = "version " + std::to_string(info.version) +
                " may still get files: waiting for DONE or for the next version" +
-               (std::isinf(seconds_) ? "; --settle SECONDS takes it after so long without a change"
-                                     : ", or for --settle to pass without a change");
+               (std::isinf(seconds_) ? "" : ", or until nothing has changed for a while");
   return false;
 }
 

@@ -1,6 +1,7 @@
 #include "chain/chain.h"
 
 #include <ctime>
+#include <filesystem>
 #include <mutex>
 
 #include "base/hex.h"
@@ -79,6 +80,11 @@ namespace {
 Result<std::string> read_run(Store& store) {
   const Result<std::string> text = store.get(kRunName, kMaxHintBytes);
   if (!text.ok() && text.status().code() == Code::kNotFound) {
+    std::error_code error;  // LocalLayout::own()
+    if (const std::filesystem::path folder = store.local_folder();
+        !folder.empty() && std::filesystem::is_directory(folder / ".deltawire", error)) {
+      return invalid_argument(store.url() + ": is a replica's folder, not a store");
+    }
     std::string message = store.url() + ": holds no run; `deltawire publish` makes one";
     // A bucket may be missing altogether, which only the server knows.
     if (store.local_folder().empty()) message += " (" + text.status().message() + ")";
@@ -114,7 +120,7 @@ Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool si
   if (!can.put_if_absent && !single_writer) {
     return unsupported(store->url() +
                        ": this store cannot put an object only if it is absent, so two publishers "
-                       "could overwrite each other; say --single-writer if there will only be one");
+                       "could overwrite each other");
   }
   const std::string run = random_hex(kRunDigits);
   DW_ASSIGN_OR_RETURN(const std::string text, serialise_run(run));

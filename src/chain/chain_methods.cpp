@@ -1,4 +1,5 @@
 // What Chain offers beside its records: each method is one function of this layer.
+#include <algorithm>
 #include <map>
 
 #include "chain/chain.h"
@@ -72,7 +73,40 @@ Status Chain::pin(uint64_t number) const { return pin_version(*this, number); }
 Status Chain::unpin(uint64_t number) const { return unpin_version(*this, number); }
 Result<std::vector<uint64_t>> Chain::pins() const { return list_pins(store()); }
 
-Result<std::vector<ListedHeartbeat>> Chain::replicas() const { return list_heartbeats(store()); }
+Result<std::vector<ListedHeartbeat>> Chain::replicas() const {
+  DW_ASSIGN_OR_RETURN(std::vector<ListedHeartbeat> found, list_heartbeats(store()));
+  if (found.empty()) return found;
+  const Result<int64_t> asked = store().clock();
+  const int64_t now = asked.ok() ? *asked : unix_now();
+  for (ListedHeartbeat& listed : found) {
+    const int64_t written = listed.object.modified != 0 || !listed.heartbeat.ok()
+                                ? listed.object.modified
+                                : listed.heartbeat->seen;
+    listed.age_seconds = std::max<int64_t>(0, now - written);
+  }
+  return found;
+}
+
+Result<uint64_t> Chain::forget(const std::string& name, bool force) const {
+  DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> all, replicas());
+  uint64_t removed = 0;
+  const ListedHeartbeat* live = nullptr;
+  for (const ListedHeartbeat& listed : all) {
+    const bool named = listed.heartbeat.ok() && listed.heartbeat->name == name;
+    if (!named && listed.object.name != name) continue;
+    if (!force && !listed.is_gone()) {
+      live = &listed;
+      continue;
+    }
+    DW_RETURN_IF_ERROR(store().remove(listed.object.name));
+    ++removed;
+  }
+  if (removed != 0) return removed;
+  const std::string place = store().url() + ": replica " + name;
+  if (live == nullptr) return not_found(place + ": there is no such replica");
+  return conflict(place + ": is not gone; it was heard of " + std::to_string(live->age_seconds) +
+                  " s ago");
+}
 
 Result<GcReport> Chain::collect_garbage(const GcOptions& options) const {
   return deltawire::collect_garbage(*this, options);

@@ -1,6 +1,7 @@
 #include "chain/gc.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -11,9 +12,9 @@
 #include "chain/names.h"
 #include "chain/orphans.h"
 #include "chain/read_records.h"
-#include "chain/requests.h"
 #include "chain/retention.h"
 #include "chain/side_objects.h"
+#include "chain/sweep.h"
 #include "store/temporary_file.h"
 
 namespace deltawire {
@@ -22,16 +23,13 @@ namespace {
 constexpr size_t kBatch = 500;         // versions that are announced and removed together
 constexpr size_t kMostNoted = 10'000;  // objects in one note
 constexpr int64_t kForgetSeconds = 30 * 24 * 3600;  // a replica that has not been seen for so long
-constexpr int64_t kClockSeconds = 3600;             // clocks that differ by more are wrong
 constexpr int64_t kTemporarySeconds = 24 * 3600;    // no writer leaves a file alone for so long
-// One that removes what it announced is done, or stops, within the first; the second later nobody
-// believes an announcement any more.
-constexpr int64_t kRemoveSeconds = 12 * 3600, kBelievedSeconds = 24 * 3600;
+constexpr int64_t kRemoveSeconds = kBelievedSeconds / 2;  // what was announced is gone, or stays
 
 class Collector {
  public:
   Collector(const Chain& chain, const GcOptions& options)
-      : chain_(chain), store_(chain.store()), options_(options), now_(now()) {}
+      : chain_(chain), store_(chain.store()), options_(options) {}
 
   Result<GcReport> run() {
     if (options_.keep == 0) return invalid_argument("gc keeps at least one version");
@@ -41,6 +39,7 @@ class Collector {
     report_.head = *head;
     DW_ASSIGN_OR_RETURN(const VersionRecord newest, chain_.version(*head));
     DW_RETURN_IF_ERROR(check_may_remove(manifest_name(*head), newest.manifest.signed_by));
+    DW_RETURN_IF_ERROR(read_clock());
     DW_ASSIGN_OR_RETURN(claims_, list_claims(store_, now_));
     DW_ASSIGN_OR_RETURN(names_, list_names(chain_));
     // A listing may be behind the head; nothing is newer than the head as far as this run goes.
@@ -49,9 +48,11 @@ class Collector {
     std::erase_if(names_.hops, [&](const HopName& hop) { return hop.version > *head; });
     DW_ASSIGN_OR_RETURN(kept_, what_to_keep(chain_, names_, *head, options_.keep, claims_));
     report_.kept = kept_.ranges;
-    report_.notes = kept_.notes;
+    report_.reasons = kept_.reasons;
+    report_.notes.insert(report_.notes.end(), kept_.notes.begin(), kept_.notes.end());
     report_.notes.insert(report_.notes.end(), claims_.unreadable.begin(), claims_.unreadable.end());
-    DW_RETURN_IF_ERROR(sweep());
+    DW_RETURN_IF_ERROR(sweep_trash({store_, options_, now_, names_.versions, claims_}, &named_,
+                                   &noted_, &report_));
     DW_RETURN_IF_ERROR(remove_records());
     DW_RETURN_IF_ERROR(note_orphans());
     DW_ASSIGN_OR_RETURN(report_.num_forgotten,
@@ -61,88 +62,38 @@ class Collector {
   }
 
  private:
-  int64_t now() const { return options_.now != 0 ? options_.now : unix_now(); }
+  // That of this machine must not decide what is old; but who may only read the store can still ask
+  // what would be done. Without a grace period nothing need be old.
+  Status read_clock() {
+    const Result<int64_t> now = store_time(store_);
+    const bool timeless = now.status().code() == Code::kUnsupported && options_.grace_seconds == 0;
+    if (!now.ok() && !timeless && !options_.dry_run) return now.status();
+    now_ = now.ok() ? *now : timeless ? 0 : unix_now();
+    began_ = std::chrono::steady_clock::now();
+    if (!now.ok() && !timeless) {
+      report_.notes.push_back(
+          "times are by the clock of this machine, as the store's cannot be read: " +
+          now.status().to_string());
+    }
+    return {};
+  }
+
+  // Of this instant, by the store's clock; now_ is when the run began.
+  int64_t now() const {
+    const auto since = std::chrono::steady_clock::now() - began_;
+    return now_ + std::chrono::duration_cast<std::chrono::seconds>(since).count();
+  }
 
   // A stranger's unsigned version on top must not decide that the signed ones below it are old.
   Status check_may_remove(const std::string& record, const std::string& signed_by) const {
     if (signed_by.empty() || keys_of(chain_).trust || options_.signed_too) return {};
     return invalid_argument(store_.url() + "/" + record + ": is signed with key " + signed_by +
-                            ", so what gc removes must be decided by signed records: give --trust "
-                            "a file with the chain's keys, or say --unsigned if the chain is no "
-                            "longer signed");
+                            ", so what gc removes must be decided by signed records");
   }
 
   bool is_kept(uint64_t version) const { return kept_.contains(version); }
   bool is_kept(const HopName& hop) const {
     return is_kept(hop.version) && (!hop.base || is_kept(*hop.base));
-  }
-
-  // ---- what earlier runs noted
-
-  Status sweep() {
-    DW_ASSIGN_OR_RETURN(const auto listed, list_trash(store_));
-    for (const ListedTrash& own : listed) {
-      if (!own.trash.ok()) {
-        report_.notes.push_back(own.trash.status().to_string());
-        continue;
-      }
-      for (const TrashedObject& object : own.trash->objects) noted_.insert(object.name);
-      // A clock that was far behind the store's would have cut the grace period short.
-      const bool behind = own.object.modified - own.trash->created > kClockSeconds;
-      const int64_t created = behind ? own.object.modified : own.trash->created;
-      if (now_ - created < options_.grace_seconds) {
-        report_.num_waiting += own.trash->objects.size();
-        continue;
-      }
-      DW_RETURN_IF_ERROR(sweep(own.object.name, *own.trash, now_ - created));
-    }
-    return {};
-  }
-
-  // Whether another gc may still be about to remove versions that it has announced: a pin must be
-  // able to see that.
-  bool is_announcement(const Trash& trash, int64_t age) const {
-    if (age > kBelievedSeconds) return false;
-    return std::any_of(trash.versions.begin(), trash.versions.end(),
-                       [&](const VersionRange& range) {
-                         const auto at = names_.versions.lower_bound(range.first);
-                         return at != names_.versions.end() && *at <= range.last;
-                       });
-  }
-
-  Status sweep(const std::string& name, const Trash& trash, int64_t age) {
-    std::vector<const TrashedObject*> due;
-    size_t waiting = 0;
-    for (const TrashedObject& object : trash.objects) {
-      const uint64_t version = attempt_folder(object.name)->version;
-      DW_ASSIGN_OR_RETURN(const bool needed, named_.is_needed(object, version));
-      if (needed) continue;  // its record is still there, or came: this note is void
-      DW_ASSIGN_OR_RETURN(const bool young, is_young(object, version));
-      if (young || claims_.is_read(version)) {
-        ++waiting;
-      } else {
-        due.push_back(&object);
-      }
-    }
-    report_.num_waiting += waiting;
-    report_.num_deleted += due.size();
-    for (const TrashedObject* object : due) report_.deleted_bytes += object->size_bytes;
-    if (options_.dry_run) return {};
-    std::vector<std::string> names;
-    for (const TrashedObject* object : due) names.push_back(object->name);
-    DW_RETURN_IF_ERROR(remove_all(names));
-    DW_SYNC_POINT("gc: objects deleted");
-    // Objects that are still being read stay noted.
-    return waiting == 0 && !is_announcement(trash, age) ? store_.remove(name) : Status();
-  }
-
-  // Whether somebody may be at work on it: a note that is genuine is younger than what it notes.
-  Result<bool> is_young(const TrashedObject& object, uint64_t version) {
-    if (version > report_.head) return true;
-    const Result<ObjectInfo> info = store_.stat(object.name);
-    if (!info.ok() && info.status().code() == Code::kNotFound) return false;
-    DW_RETURN_IF_ERROR(Status(info.status()));
-    return now_ - info->modified < options_.grace_seconds;
   }
 
   // ---- records
@@ -204,7 +155,7 @@ class Collector {
     if (options_.dry_run) return true;
     std::vector<std::string> names;
     for (const HopName& hop : hops) names.push_back(hop_name(hop));
-    DW_RETURN_IF_ERROR(remove_all(names));
+    DW_RETURN_IF_ERROR(remove_all(store_, names));
     DW_SYNC_POINT("gc: hops removed");
     for (const uint64_t version : versions) {
       if (now() - trash.created > kRemoveSeconds) {
@@ -307,8 +258,7 @@ class Collector {
     const std::string folder = store_.local_folder();
     if (folder.empty()) return;
     const int64_t age = std::max(kTemporarySeconds, options_.grace_seconds);
-    const Result<uint64_t> removed =
-        remove_left_temporaries(folder, std::chrono::seconds(age), options_.dry_run);
+    const Result<uint64_t> removed = remove_left_temporaries(folder, now_ - age, options_.dry_run);
     if (removed.ok()) {
       report_.num_temporaries = *removed;
     } else {  // another user's, say: nothing depends on them
@@ -316,22 +266,11 @@ class Collector {
     }
   }
 
-  // ---- requests
-
-  Status remove_all(const std::vector<std::string>& names) {
-    std::vector<Status> outcomes(names.size());
-    request_in_parallel(names.size(), [&](size_t i) {
-      outcomes[i] = store_.remove(names[i]);
-      DW_SYNC_POINT("gc: object removed");
-    });
-    for (Status& outcome : outcomes) DW_RETURN_IF_ERROR(std::move(outcome));
-    return {};
-  }
-
   const Chain& chain_;
   Store& store_;
   const GcOptions options_;
-  const int64_t now_;
+  std::chrono::steady_clock::time_point began_;
+  int64_t now_ = 0;
 
   Claims claims_;
   ChainNames names_;

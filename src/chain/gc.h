@@ -11,10 +11,11 @@ namespace deltawire {
 // older than what they touch, announced before it goes, and outlives its records by the grace
 // period. Schemas are shared and small, and stay.
 //
-// Readers without a lease must be done within the grace period, and so must compactions; clocks of
-// machines may differ by far less than it. Corruption, removing nothing, when no anchor leads to
-// the head. A replica's heartbeat that cannot be read may hold a lease: until it is a day old no
-// objects are deleted, and a note says so.
+// Readers without a lease must be done within the grace period, and so must compactions. Times are
+// by the store's clock alone, whatever those of its machines say: Unsupported, removing nothing,
+// when its objects have no times and there is a grace period. Corruption, removing nothing, when no
+// anchor leads to the head. A replica's heartbeat that cannot be read may hold a lease: until it is
+// a day old no objects are deleted, and a note says so.
 //
 // Records decide what goes, and who can write to the store can make some up: where signed ones
 // would go, `chain` must be one that trusts keys (InvalidArgument), unless `signed_too` says that

@@ -148,12 +148,17 @@ Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store) {
   return found;
 }
 
+bool ListedHeartbeat::is_gone() const {
+  const uint64_t interval = heartbeat.ok() ? heartbeat->interval_seconds : 0;
+  if (interval == 0) return age_seconds > kSilentSeconds;
+  return age_seconds > kSilentIntervals * int64_t(std::min<uint64_t>(interval, kMaxLeaseSeconds));
+}
+
 Result<uint64_t> forget_replicas(Store& store, int64_t before, bool dry_run) {
   DW_ASSIGN_OR_RETURN(const auto heartbeats, list_heartbeats(store));
   uint64_t forgotten = 0;
   for (const ListedHeartbeat& listed : heartbeats) {
-    const int64_t seen = listed.heartbeat.ok() ? listed.heartbeat->seen : listed.object.modified;
-    if (seen > before) continue;
+    if (listed.object.modified > before) continue;
     ++forgotten;
     if (!dry_run) DW_RETURN_IF_ERROR(store.remove(listed.object.name));
   }

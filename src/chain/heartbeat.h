@@ -17,6 +17,7 @@ inline constexpr uint64_t kMaxHeartbeatBytes = 1 << 16;
 inline constexpr int64_t kLeaseSeconds = 15 * 60;
 // Replicas write once a minute: one that has been silent for so long is gone.
 inline constexpr int64_t kSilentSeconds = 180;
+inline constexpr int64_t kSilentIntervals = 3;  // the same for one that says how often it writes
 // No lease lasts longer, whatever it says: a broken clock must not keep a chain for ever.
 inline constexpr int64_t kMaxLeaseSeconds = 24 * 60 * 60;
 
@@ -38,7 +39,7 @@ Status remove_heartbeat(Store& store, std::string_view name);
 
 // One for each object under replicas/.
 Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store);
-// Those of replicas that were last seen before then (seconds since 1970): how many. With `dry_run`
+// Those that the store got before then (seconds since 1970, by its clock): how many. With `dry_run`
 // they stay.
 Result<uint64_t> forget_replicas(Store& store, int64_t before, bool dry_run);
 

@@ -223,18 +223,14 @@ Status check_key(const Chain& chain, const Manifest& upon) {
   const std::string& own = keys_of(chain).key;
   if (own.empty()) {
     return invalid_argument(place + "is signed with key " + upon.signed_by +
-                            ", and this would not be signed: give that key (--sign-key), or say "
-                            "--unsigned to sign no more, which stops every replica that trusts it");
+                            ", and this would not be signed");
   }
   if (upon.signed_by.empty()) {
     return invalid_argument(place + "is not signed, and this would be, with key " + own +
-                            ": somebody without the key has written it; say --change-key if the "
-                            "chain is to be signed from now on");
+                            ": somebody without the key has written it");
   }
   return invalid_argument(place + "is signed with key " + upon.signed_by +
-                          ", and this would be with " + own +
-                          ": say --change-key once every reader trusts it, or give --trust a file "
-                          "with both");
+                          ", and this would be with " + own);
 }
 
 }  // namespace deltawire

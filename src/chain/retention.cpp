@@ -156,18 +156,23 @@ Result<Claims> list_claims(Store& store, int64_t now) {
     }
     const Heartbeat& heartbeat = *listed.heartbeat;
     if (!heartbeat.lease) continue;
-    const int64_t expires = std::min(heartbeat.lease->expires, heartbeat.seen + kMaxLeaseSeconds);
-    if (expires <= now) continue;
-    claims.leases.push_back(*heartbeat.lease);
+    // Both are by the replica's clock, so how long it lasts does not depend on that clock.
+    const int64_t lasts =
+        std::clamp<int64_t>(heartbeat.lease->expires - heartbeat.seen, 0, kMaxLeaseSeconds);
+    LiveLease lease{*heartbeat.lease, heartbeat.name};
+    lease.expires = listed.object.modified + lasts;
+    if (lease.expires > now) claims.leases.push_back(std::move(lease));
   }
   return claims;
 }
 
-bool Claims::is_read(uint64_t version) const {
-  if (!unreadable.empty()) return true;
-  return std::any_of(leases.begin(), leases.end(), [&](const Lease& lease) {
-    return version <= lease.to && version >= lease.from.value_or(0);
-  });
+std::optional<KeptBecause> Claims::read_by(uint64_t version) const {
+  for (const LiveLease& lease : leases) {
+    if (version > lease.to || version < lease.from.value_or(0)) continue;
+    return KeptBecause{"lease", lease.replica, lease.expires};
+  }
+  if (!unreadable.empty()) return KeptBecause{"unreadable heartbeat", "", 0};
+  return {};
 }
 
 bool Kept::contains(uint64_t version) const {
@@ -188,30 +193,43 @@ Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t 
                         std::to_string(head) + "; nothing is removed");
     }
   }
-  add_range(&kept.ranges, {floor.value_or(oldest), head});
-  const auto keep_reachable = [&](uint64_t version) -> Result<bool> {
-    if (kept.contains(version)) return true;
+  const auto keep_range = [&](KeptBecause because, VersionRange versions, uint64_t first) {
+    add_range(&kept.ranges, {first, versions.last});
+    kept.reasons.push_back({std::move(because), versions, first});
+  };
+  keep_range({"newest", "", 0}, {oldest, head}, floor.value_or(oldest));
+  const auto keep_reachable = [&](const KeptBecause& because, uint64_t version) -> Result<bool> {
+    if (kept.contains(version)) {
+      kept.reasons.push_back({because, {version, version}, version});
+      return true;
+    }
     if (!names.versions.contains(version)) return false;
     DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> anchor,
                         anchor_leading_to(chain, names, version));
     // What leads to it may only be unreadable for now: then all that is there below it stays.
-    add_range(&kept.ranges, {anchor.value_or(names.segment_begin(version)), version});
+    keep_range(because, {version, version}, anchor.value_or(names.segment_begin(version)));
     return anchor.has_value();
   };
   for (const uint64_t pin : claims.pins) {
-    DW_ASSIGN_OR_RETURN(const bool served, keep_reachable(pin));
+    DW_ASSIGN_OR_RETURN(const bool served, keep_reachable({"pinned", "", 0}, pin));
     if (!served) {
       kept.notes.push_back("version " + std::to_string(pin) +
                            " is pinned, but nothing leads to it");
     }
   }
-  for (const Lease& lease : claims.leases) {
+  for (const LiveLease& lease : claims.leases) {
+    const KeptBecause because{"lease", lease.replica, lease.expires};
     const uint64_t to = std::min(lease.to, head);
-    DW_RETURN_IF_ERROR(keep_reachable(to).status());
+    std::optional<uint64_t> anchor;
     // Its base stays a version like any other, reachable; or else the reader begins at an anchor.
-    if (!lease.from || *lease.from > to || !names.versions.contains(*lease.from)) continue;
-    DW_ASSIGN_OR_RETURN(const auto anchor, anchor_leading_to(chain, names, *lease.from));
-    if (anchor) add_range(&kept.ranges, {*anchor, to});
+    if (lease.from && *lease.from <= to && names.versions.contains(*lease.from)) {
+      DW_ASSIGN_OR_RETURN(anchor, anchor_leading_to(chain, names, *lease.from));
+    }
+    if (anchor) {
+      keep_range(because, {*lease.from, to}, *anchor);
+    } else {
+      DW_RETURN_IF_ERROR(keep_reachable(because, to).status());
+    }
   }
   return kept;
 }

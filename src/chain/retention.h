@@ -47,24 +47,34 @@ Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const Chai
 
 // ---- what to keep
 
+// A lease that has not expired; `expires` is by the store's clock.
+struct LiveLease : Lease {
+  std::string replica;
+
+  bool operator==(const LiveLease&) const = default;
+};
+
 // What somebody wants kept, beside the newest versions.
 struct Claims {
   std::vector<uint64_t> pins;
-  std::vector<Lease> leases;  // live ones
+  std::vector<LiveLease> leases;
   // Heartbeats that cannot be read and may hold a lease: of what, cannot be told, so objects of no
   // version are deleted meanwhile. Messages for people.
   std::vector<std::string> unreadable;
 
   bool operator==(const Claims&) const = default;
-  // Whether a live lease may be reading objects of this version.
-  bool is_read(uint64_t version) const;
+  // Why objects of this version may be read right now; none: nobody says so.
+  std::optional<KeptBecause> read_by(uint64_t version) const;
 };
-// Leases that expired before `now` do not count, nor does what cannot be read and is a day old.
+// Leases that expired before `now` do not count, nor does what cannot be read and is a day old. A
+// lease runs from the time that the store gave the heartbeat, by the store's clock as `now` is:
+// that of the replica may be wrong.
 Result<Claims> list_claims(Store& store, int64_t now);
 
 struct Kept {
   std::vector<VersionRange> ranges;  // ascending, apart
-  std::vector<std::string> notes;    // pins that cannot be served, for people
+  std::vector<KeptVersions> reasons;
+  std::vector<std::string> notes;  // pins that cannot be served, for people
 
   bool contains(uint64_t version) const;
 };

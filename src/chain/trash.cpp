@@ -114,6 +114,17 @@ Result<std::string> put_trash(Store& store, const Trash& trash) {
   return name;
 }
 
+Result<int64_t> store_time(Store& store) {
+  const Result<int64_t> now = store.clock();
+  if (now.ok() || now.status().code() == Code::kUnavailable) return now;
+  DW_ASSIGN_OR_RETURN(const std::string name, put_trash(store, {}));
+  const Result<ObjectInfo> info = store.stat(name);
+  DW_RETURN_IF_ERROR(store.remove(name));  // one that stays is swept up by the next gc
+  if (!info.ok()) return info.status();
+  if (info->modified > 0) return info->modified;
+  return unsupported(store.url() + ": objects of this store have no times, so none can be old");
+}
+
 Result<std::vector<ListedTrash>> list_trash(Store& store) {
   std::vector<ListedTrash> found;
   Status failure;

@@ -41,6 +41,11 @@ Result<Trash> parse_trash(std::string_view json);
 // Puts it under a new name, which it returns.
 Result<std::string> put_trash(Store& store, const Trash& trash);
 
+// Seconds since 1970 by the store's clock, the one that sets the times of its objects. A store that
+// does not tell it is given an empty note, which goes again. Unsupported when its objects have no
+// times.
+Result<int64_t> store_time(Store& store);
+
 // One object under trash/; its contents may be unreadable.
 struct ListedTrash {
   ObjectInfo object;

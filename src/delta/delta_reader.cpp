@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/folder.h"
 #include "base/temporary.h"
 #include "format/delta_index.h"
 #include "tensor/boxes.h"
@@ -44,6 +45,9 @@ Status open_folder(const fs::path& path, Delta* delta) {
   const fs::path index_path = path / kDeltaIndexName;
   std::error_code error;
   if (!fs::exists(index_path, error)) {
+    if (looks_like_store(path)) {
+      return invalid_argument(path.string() + ": is a store, not a delta");
+    }
     return not_found(path.string() + ": " + (has_parts(path) ? "parts of a delta without" : "no") +
                      " " + std::string(kDeltaIndexName));
   }

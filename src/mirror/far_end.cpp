@@ -18,7 +18,7 @@ Result<FarEnd> FarEnd::open(const Chain& source, std::shared_ptr<Store> store, b
   if (!can.put_if_absent && !single_writer) {
     return unsupported(store->url() +
                        ": this store cannot put an object only if it is absent, so two mirrors "
-                       "could overwrite each other; say --single-writer if there will only be one");
+                       "could overwrite each other");
   }
   const Result<std::string> there = store->get(kRunName, kMaxHintBytes);
   if (!there.ok()) {

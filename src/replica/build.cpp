@@ -110,14 +110,6 @@ Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
 
 }  // namespace
 
-uint64_t build_bytes(const BuildContext& build) {
-  uint64_t bytes = 0;
-  for (const TensorSteps& steps : build.steps) {
-    if (!skipped(build, steps)) bytes += size_of(build, steps);
-  }
-  return bytes;
-}
-
 Status build_redo(const BuildContext& build, const fs::path& scratch, RedoWriter* redo) {
   std::vector<std::vector<RedoEntry>> made(build.steps.size());
   std::mutex mutex;

@@ -32,9 +32,6 @@ struct BuildContext {
   Ahead* ahead = nullptr;  // what was decoded before; null: nothing was
 };
 
-// Bytes that building will go through: the measure of its progress.
-uint64_t build_bytes(const BuildContext& build);
-
 // Works on copies of the source's tensors and writes what differs to `redo`. `scratch` holds copies
 // of tensors too large for memory.
 Status build_redo(const BuildContext& build, const std::filesystem::path& scratch,

@@ -167,7 +167,6 @@ Status FileSink::stage(const ReadySteps& ready) {
   const Target target = attempt_.route.target();
   const BuildContext build = context(target, *held_, ready.steps, ready.last && verify_all_);
   DW_RETURN_IF_ERROR(build_redo(build, work_folder(), &*redo_));
-  attempt_.progress.add_built(build_bytes(build));
   if (!ready.last) return {};
   DW_ASSIGN_OR_RETURN(record_.redo, redo_->finish());
   attempt_.report.num_changed = redo_->num_changed();

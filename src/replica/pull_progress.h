@@ -1,4 +1,4 @@
-// How far a pull is: of the bytes that it fetches and the weights that it goes through.
+// How far a pull is: of the bytes that it fetches.
 #pragma once
 
 #include <algorithm>
@@ -12,26 +12,27 @@ namespace deltawire {
 // Outlives what it gives.
 class PullProgress {
  public:
-  // `report`: says how much there is to do, as soon as that is known.
+  // `report`: says how much there is to fetch, as soon as that is known.
   PullProgress(Progress tell, const PullReport& report) : tell_(std::move(tell)), report_(report) {}
 
-  Progress of_fetching() const { return after(built_); }
-  Progress of_building() const { return after(fetched_ + built_); }
-  void set_fetched(uint64_t bytes) { fetched_ = bytes; }
-  void add_built(uint64_t bytes) { built_ += bytes; }
-
- private:
-  Progress after(uint64_t done_before) const {
+  Progress of_fetching() const {
     if (!tell_) return {};
-    const uint64_t total = report_.bytes + report_.weights_bytes;
-    return [this, done_before, total](uint64_t done, uint64_t) {
-      return tell_(std::min(total, done_before + done), total);
+    // A piece that had to be sent twice is not more of it.
+    return [this](uint64_t done, uint64_t) {
+      return tell_(std::min(report_.bytes, done), report_.bytes);
     };
   }
+  // While weights are patched and checked: what is fetched stays as it is.
+  Progress of_building() const {
+    if (!tell_) return {};
+    return [this](uint64_t, uint64_t) { return tell_(fetched_, report_.bytes); };
+  }
+  void set_fetched(uint64_t bytes) { fetched_ = std::min(report_.bytes, bytes); }
 
+ private:
   const Progress tell_;
   const PullReport& report_;
-  uint64_t fetched_ = 0, built_ = 0;
+  uint64_t fetched_ = 0;
 };
 
 }  // namespace deltawire

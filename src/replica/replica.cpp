@@ -182,6 +182,9 @@ Replica& Replica::operator=(Replica&&) noexcept = default;
 Result<Replica> Replica::open(std::shared_ptr<Store> store, fs::path local,
                               ReplicaOptions options) {
   if (local.empty()) return invalid_argument("a replica needs a folder");
+  if (looks_like_store(local)) {
+    return invalid_argument(local.string() + ": is a store, not a folder for a replica");
+  }
   auto impl = std::make_unique<Impl>(std::move(store), std::move(local), std::move(options));
   DW_RETURN_IF_ERROR(impl->open());
   return Replica(std::move(impl));

@@ -52,10 +52,7 @@ Status TensorSink::stage(const ReadySteps& ready) {
                  [&](const TensorSteps& one) { return replica_.set_of[one.index] == set; });
     if (own.empty()) continue;
     DW_RETURN_IF_ERROR(set->stage(own, target, attempt_.progress.of_building()));
-    for (const TensorSteps& one : own) {
-      replica_.pending->staged.push_back(one.index);
-      attempt_.progress.add_built(replica_.sizes[one.index]);
-    }
+    for (const TensorSteps& one : own) replica_.pending->staged.push_back(one.index);
   }
   return {};
 }

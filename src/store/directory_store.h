@@ -31,6 +31,7 @@ class DirectoryStore final : public Store {
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
                                        size_t limit) override;
   Status remove(std::string_view name) override;
+  Result<int64_t> clock() override;
 
  private:
   class File;

@@ -158,7 +158,7 @@ Result<std::vector<Fault>> parse_faults(std::string_view spec) {
   std::vector<Fault> faults;
   for (const std::string_view text : split(spec, ',')) {
     Result<Fault> fault = parse_fault(text);
-    if (!fault.ok()) return std::move(fault).status().at("--inject: fault " + quoted(text));
+    if (!fault.ok()) return std::move(fault).status().at("fault " + quoted(text));
     faults.push_back(std::move(*fault));
   }
   return faults;

@@ -34,6 +34,7 @@ class ForwardingStore : public Store {
     return inner_->list(prefix, start_after, limit);
   }
   Status remove(std::string_view name) override { return inner_->remove(name); }
+  Result<int64_t> clock() override { return inner_->clock(); }
   std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) override {
     return inner_->wait_for_news(seen, seconds);
   }

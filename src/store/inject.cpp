@@ -22,7 +22,7 @@ std::function<Result<std::shared_ptr<Store>>(std::shared_ptr<Store>)> inject_fau
   };
 #else
   return [](const std::shared_ptr<Store>&) -> Result<std::shared_ptr<Store>> {
-    return unsupported("--inject: this build has no faults; configure with -DDELTAWIRE_TESTS=ON");
+    return unsupported("this build has no faults; configure with -DDELTAWIRE_TESTS=ON");
   };
 #endif
 }

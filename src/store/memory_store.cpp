@@ -8,12 +8,17 @@
 
 namespace deltawire {
 
-Result<MemoryStore::Object> MemoryStore::make(std::string_view name, const Body& body) const {
+Result<int64_t> MemoryStore::clock() {
+  if (const int64_t now = now_; now != 0) return now;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return int64_t(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+Result<MemoryStore::Object> MemoryStore::make(std::string_view name, const Body& body) {
   DW_RETURN_IF_ERROR(check_object_name(name));
   auto bytes = std::make_shared<std::vector<uint8_t>>(body.size());
   DW_RETURN_IF_ERROR(body.read(0, *bytes));
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return Object{std::move(bytes), std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+  return Object{std::move(bytes), clock().value()};
 }
 
 Result<MemoryStore::Object> MemoryStore::find(std::string_view name) const {

@@ -1,6 +1,7 @@
 // A store in memory: for tests, and for publishers and replicas in one process.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,16 +25,21 @@ class MemoryStore final : public Store {
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
                                        size_t limit) override;
   Status remove(std::string_view name) override;
+  Result<int64_t> clock() override;
+
+  // For tests: seconds since 1970; 0: the clock of this machine.
+  void set_clock(int64_t now) { now_ = now; }
 
  private:
   struct Object {
     std::shared_ptr<const std::vector<uint8_t>> bytes;
     int64_t modified;
   };
-  Result<Object> make(std::string_view name, const Body& body) const;
+  Result<Object> make(std::string_view name, const Body& body);
   Result<Object> find(std::string_view name) const;
 
   const std::string name_;
+  std::atomic<int64_t> now_{0};
   mutable std::mutex mutex_;
   std::map<std::string, Object, std::less<>> objects_;
 };

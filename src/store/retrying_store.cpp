@@ -66,4 +66,8 @@ Status RetryingStore::remove(std::string_view name) {
   return retry(StoreOperation::kRemove, [&] { return inner().remove(name); });
 }
 
+Result<int64_t> RetryingStore::clock() {
+  return retry(StoreOperation::kStat, [&] { return inner().clock(); });
+}
+
 }  // namespace deltawire

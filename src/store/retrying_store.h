@@ -26,6 +26,7 @@ class RetryingStore final : public ForwardingStore {
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
                                        size_t limit) override;
   Status remove(std::string_view name) override;
+  Result<int64_t> clock() override;
 
  private:
   template <class Call>

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "base/hex.h"
@@ -57,6 +56,7 @@ Status TemporaryFile::create() {
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) return errno_status(object_, "cannot create");
   device_ = info.st_dev;
   inode_ = info.st_ino;
+  created_ = int64_t(info.st_mtime);
   return {};
 }
 
@@ -124,10 +124,9 @@ Status TemporaryFile::rename() {
   return {};
 }
 
-Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder,
-                                         std::chrono::seconds age, bool count_only) {
+Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder, int64_t before,
+                                         bool count_only) {
   uint64_t removed = 0;
-  const std::time_t newest = std::time(nullptr) - std::time_t(age.count());
   std::error_code error;
   std::filesystem::recursive_directory_iterator at(
       folder, std::filesystem::directory_options::skip_permission_denied, error);
@@ -136,7 +135,7 @@ Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder,
     const std::string& path = at->path().native();
     struct stat info;
     if (!at->path().filename().native().starts_with(kMark) || ::lstat(path.c_str(), &info) != 0 ||
-        !S_ISREG(info.st_mode) || info.st_mtime > newest) {
+        !S_ISREG(info.st_mode) || info.st_mtime > before) {
       continue;
     }
     if (count_only || ::unlink(path.c_str()) == 0) {

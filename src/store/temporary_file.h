@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include <chrono>
+#include <cstdint>
 #include <filesystem>
 
 #include "deltawire/store.h"
@@ -24,7 +24,8 @@ class TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  Status create();  // NotFound when the folder is not there
+  Status create();                                       // NotFound when the folder is not there
+  int64_t created() const noexcept { return created_; }  // seconds since 1970, by the filesystem
   Status fill(const Body& body);
   Status link();    // gives it the object's name; Conflict when that is taken
   Status rename();  // gives it the object's name, whatever had it
@@ -38,12 +39,14 @@ class TemporaryFile {
   int fd_ = -1;
   dev_t device_ = 0;
   ino_t inode_ = 0;
+  int64_t created_ = 0;
 };
 
 // Removes what writers that were killed left below `folder`: temporary files that nobody has
-// written to for `age`. Returns how many; `count_only`: and leaves them. For `gc`: a writer that is
-// merely slow would fail, on whichever host it is, so `age` is long.
-Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder,
-                                         std::chrono::seconds age, bool count_only = false);
+// written to since `before`, seconds since 1970 by the filesystem's clock. Returns how many;
+// `count_only`: and leaves them. For `gc`: a writer that is merely slow would fail, on whichever
+// host it is, so `before` is long ago.
+Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder, int64_t before,
+                                         bool count_only = false);
 
 }  // namespace deltawire

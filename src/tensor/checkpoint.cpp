@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "tensor/defects.h"
 #include "tensor/find_tensor.h"
 #include "tensor/safetensors.h"
@@ -44,7 +45,14 @@ Result<fs::path> only_file_in(const fs::path& folder) {
     if (it->path().extension() == ".safetensors") found.push_back(it->path());
   }
   if (error) return fs_error(folder, "cannot list", error);
+  if (found.empty() && looks_like_store(folder)) {
+    return invalid_argument(folder.string() + ": is a store, not a checkpoint");
+  }
   if (found.empty()) {
+    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      if (!fs::exists(folder / name, error)) continue;
+      return unsupported(folder.string() + ": holds " + name + " and no .safetensors file");
+    }
     return not_found(folder.string() + ": no " + std::string(kIndexFileName) +
                      " and no .safetensors file");
   }
@@ -160,6 +168,9 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path) {
   impl->path = path;
   std::error_code error;
   const fs::file_status info = fs::status(path, error);
+  if (info.type() == fs::file_type::not_found && looks_like_store(path)) {
+    return invalid_argument(path.string() + ": is a store, not a checkpoint");
+  }
   if (info.type() == fs::file_type::not_found) {
     return not_found(path.string() + ": no such file or folder");
   }

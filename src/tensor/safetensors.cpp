@@ -86,12 +86,26 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   return header;
 }
 
+namespace {
+
+// A zip file, or a pickle of protocol 2 and later. A safetensors file, whole or cut short, may
+// begin with the same bytes, but then has a brace behind them.
+bool is_pickled(Bytes file, uint64_t length) {
+  if (file.size() == kLengthBytes || file[kLengthBytes] == '{') return false;
+  const bool is_zip = file[0] == 'P' && file[1] == 'K' && file[2] == 3 && file[3] == 4;
+  const bool is_pickle = file[0] == 0x80 && file[1] >= 2 && file[1] <= 5;
+  return is_zip || (is_pickle && length > file.size() - kLengthBytes);
+}
+
+}  // namespace
+
 Result<SafetensorsView> parse_safetensors(Bytes file, std::string* header_copy) {
   if (file.size() < kLengthBytes) {
     return corruption(std::string(defect::kTooShort) + ": " + std::to_string(file.size()) +
                       " bytes");
   }
   const auto length = load_le<uint64_t>(file.data());
+  if (is_pickled(file, length)) return unsupported("a pickled file, as torch.save writes it");
   if (length == 0) return corruption(std::string(defect::kHeaderEmpty));
   if (length > kMaxHeaderBytes) {
     return corruption(std::string(defect::kHeaderOverLimit) + " of " +

@@ -56,6 +56,22 @@ TEST(Log, TextIsOneReadableLine) {
             "warning: engine pause failed seconds=0.25 again=true serving=none");
 }
 
+TEST(Log, NumbersAreRounded) {
+  const auto shown = [](double number) {
+    const LogRecord record{{}, LogLevel::kInfo, "x", {{"n", number}}};
+    const std::string text = format_log_text(record), json = format_log_json(record);
+    return text.substr(text.find('=') + 1) + " " + json.substr(json.find("\"n\":") + 4);
+  };
+  EXPECT_EQ(shown(6.238414870412971), "6.238 6.238}");
+  EXPECT_EQ(shown(0.000123456789), "0.0001235 0.0001235}");
+  EXPECT_EQ(shown(12345.678), "12346 12346.0}");
+  EXPECT_EQ(shown(1794776464.25), "1794776464 1794776464.0}");
+  EXPECT_EQ(shown(-2.0 / 3), "-0.6667 -0.6667}");
+  EXPECT_EQ(shown(0), "0 0.0}");
+  EXPECT_EQ(shown(5e-324), "5e-324 5e-324}");
+  EXPECT_EQ(shown(1e300), "1e+300 1e+300}");
+}
+
 TEST(Log, TextQuotesWhatWouldNotReadAsOneWord) {
   EXPECT_EQ(text_after_time(record(LogLevel::kInfo, "e",
                                    {{"a", "x y"},

@@ -99,7 +99,7 @@ TEST(Export, WhereTheDialectHasNoWholeVersionsItSaysWhatAReaderNeeds) {
   Exporter exporter = Exporter::open(chain, folder.store("target"), options).value();
   const auto exported = exporter.next();
   ASSERT_TRUE(exported.ok()) << exported.status().to_string();
-  EXPECT_NE((*exported)->note.find("--version 1"), std::string::npos) << (*exported)->note;
+  EXPECT_NE((*exported)->note.find("begin with version 1"), std::string::npos) << (*exported)->note;
   EXPECT_FALSE((*exported)->target.full);
 }
 

@@ -91,7 +91,8 @@ TEST(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
   folder.write_all(slime());
   fs::remove_all(folder.path("source/weight_v000001"));
   ImportOptions options = folder.import_options();
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kNotFound, "--from 2"));
+  EXPECT_TRUE(
+      is_failure(import_all(folder, options).status(), Code::kNotFound, "import from version 2"));
   write_checkpoint(folder.base(), folder.model(1));
   options.range.from = 2;
   const auto count = import_all(folder, options);

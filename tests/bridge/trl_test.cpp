@@ -43,8 +43,8 @@ TEST(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
   ImportOptions options = trl_options(folder);
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kNotFound,
-                         "version 2 is missing", "--missing-is-unchanged"));
+  EXPECT_TRUE(
+      is_failure(import_all(folder, options).status(), Code::kNotFound, "version 2 is missing"));
   EXPECT_EQ(head_of(folder), 1U);
   options.missing_is_unchanged = true;
   EXPECT_EQ(import_all(folder, options).value(), 2U);

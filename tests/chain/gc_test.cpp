@@ -12,6 +12,7 @@
 #include "chain/retention.h"
 #include "real_chain.h"
 #include "store/directory_store.h"
+#include "store/forwarding_store.h"
 #include "test_files.h"
 
 namespace deltawire {
@@ -33,8 +34,10 @@ void fill(RealChain& real, int versions = 20) {
   }
 }
 
+// `now`: by the store's clock.
 GcReport collect(const RealChain& real, uint64_t keep, int64_t now, bool dry_run = false) {
-  const auto report = collect_garbage(real.chain, {keep, kGrace, dry_run, now});
+  real.memory->set_clock(now);
+  const auto report = collect_garbage(real.chain, {keep, kGrace, dry_run});
   EXPECT_TRUE(report.ok()) << report.status().to_string();
   return report.ok() ? *report : GcReport{};
 }
@@ -111,8 +114,7 @@ TEST(Gc, KeepsAllOfAShortChain) {
     const GcReport report = collect(real, keep, unix_now());
     EXPECT_EQ(report.num_versions + report.num_hops + report.num_noted, 0U);
   }
-  EXPECT_TRUE(
-      is_failure(collect_garbage(real.chain, {0, 0, false, 0}).status(), Code::kInvalidArgument));
+  EXPECT_TRUE(is_failure(collect_garbage(real.chain, {0, 0}).status(), Code::kInvalidArgument));
   EXPECT_EQ(collect(RealChain(), 1, unix_now()).num_versions, 0U);
 }
 
@@ -177,10 +179,11 @@ TEST(Gc, APinThatRacesWithItIsSeenByOneOfThem) {
       }
       return Status();
     };
-    ASSERT_TRUE(collect_garbage(real.chain, {1, 0, false, unix_now()}).ok());
+    ASSERT_TRUE(collect_garbage(real.chain, {1, 0}).ok());
     real.store->before = {};
     if (!reached) break;
-    ASSERT_TRUE(collect_garbage(real.chain, {1, 0, false, unix_now() + 1}).ok());
+    real.memory->set_clock(unix_now() + 1);
+    ASSERT_TRUE(collect_garbage(real.chain, {1, 0}).ok());
     if (outcome.ok()) {
       ++pinned;
       EXPECT_TRUE(can_read(real, 8)) << n;
@@ -311,8 +314,8 @@ TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
   RealChain real;
   for (int v = 0; v < 8; ++v) real.publish_step();
   ASSERT_TRUE(real.memory->remove(real.records[0].manifest.parts[0].name).ok());
-  EXPECT_TRUE(is_failure(collect_garbage(real.chain, {2, kGrace, false, unix_now()}).status(),
-                         Code::kCorruption, "no anchor leads to version 7"));
+  EXPECT_TRUE(is_failure(collect_garbage(real.chain, {2, kGrace}).status(), Code::kCorruption,
+                         "no anchor leads to version 7"));
   EXPECT_EQ(versions_of(real), numbers(0, 7));
 }
 
@@ -331,19 +334,24 @@ TEST(Gc, NotesThatWereTamperedWithDeleteNothing) {
   RealChain real;
   fill(real);
   const int64_t now = unix_now();
+  // By the store's clock each note is older than the grace period.
+  const auto put_note = [&](const Trash& trash) {
+    real.memory->set_clock(now - 10 * kGrace);
+    const std::string text = serialise_trash(trash);
+    EXPECT_TRUE(real.memory->put("trash/0000000001-x.json", MemoryBody(text)).ok());
+    real.memory->set_clock(now);
+  };
   for (const char* name : {"manifests/0000000019.json", "run.json", "schemas/x.json"}) {
-    const Trash trash{now - 10 * kGrace, {}, {{name, 1, ""}}};
-    ASSERT_TRUE(
-        real.memory->put("trash/0000000001-x.json", MemoryBody(serialise_trash(trash))).ok());
+    put_note({now, {}, {{name, 1, ""}}});
     const GcReport report = collect(real, 100, now);
     EXPECT_EQ(report.num_deleted, 0U);
     EXPECT_EQ(report.notes.size(), 1U);
   }
   // Names of parts that records still have.
-  Trash trash{now - 10 * kGrace, {}, {}};
+  Trash trash{now, {}, {}};
   trash.objects.push_back({real.records[19].manifest.parts[0].name, 1, ""});
   trash.objects.push_back({real.records[18].manifest.parts[0].name, 1, manifest_name(18)});
-  ASSERT_TRUE(real.memory->put("trash/0000000001-x.json", MemoryBody(serialise_trash(trash))).ok());
+  put_note(trash);
   EXPECT_EQ(collect(real, 100, now).num_deleted, 0U);
   expect_sound(real);
   // The same, said to be of a record that is not there.
@@ -353,20 +361,148 @@ TEST(Gc, NotesThatWereTamperedWithDeleteNothing) {
     ASSERT_TRUE(real.memory->put(name, MemoryBody(std::string_view("x"))).ok());
     trash.objects.push_back({name, 1, ""});
   }
-  ASSERT_TRUE(real.memory->put("trash/0000000001-x.json", MemoryBody(serialise_trash(trash))).ok());
+  put_note(trash);
   EXPECT_EQ(collect(real, 100, now).num_deleted, 0U);
   for (const TrashedObject& object : trash.objects)
     EXPECT_TRUE(real.memory->stat(object.name).ok());
 }
 
-TEST(Gc, ANoteByAClockThatIsFarBehindHasItsGracePeriodToo) {
+// ---- clocks
+
+constexpr int64_t kAnHour = 3600, kFarOff[] = {-1000 * kAnHour, -kAnHour, kAnHour, 1000 * kAnHour};
+
+// Through a store that can be asked for its time, and through one that cannot.
+TEST(Gc, MeasuresTheGracePeriodByTheStoresClock) {
+  for (const int64_t ahead : kFarOff) {
+    for (const bool can_be_asked : {true, false}) {
+      SCOPED_TRACE(std::to_string(ahead) + (can_be_asked ? ", asked" : ", not asked"));
+      RealChain real;
+      const int64_t now = unix_now() + ahead;
+      real.memory->set_clock(now);
+      fill(real);
+      const Chain chain = can_be_asked ? Chain::open(real.memory, {}).value() : real.chain;
+      const auto at = [&](int64_t seconds) {
+        real.memory->set_clock(now + seconds);
+        return collect_garbage(chain, {3, kGrace}).value();
+      };
+      const GcReport first = at(0);
+      EXPECT_EQ(first.num_versions, 15U);
+      const GcReport early = at(kGrace - 1);
+      EXPECT_EQ(early.num_deleted, 0U);
+      ASSERT_EQ(early.waiting.size(), 1U);
+      EXPECT_EQ(early.waiting[0].because.why, "grace period");
+      EXPECT_EQ(early.waiting[0].because.until, now + kGrace);
+      EXPECT_EQ(early.waiting[0].num_objects, first.num_noted);
+      EXPECT_EQ(early.waiting[0].bytes, first.noted_bytes);
+      EXPECT_EQ(at(kGrace).num_deleted, first.num_noted);
+      EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U);
+      expect_sound(real);
+    }
+  }
+}
+
+// Whatever the clock said of whoever put the note.
+TEST(Gc, ANoteIsAsOldAsTheStoreSays) {
+  for (const int64_t ahead : kFarOff) {
+    RealChain real;
+    fill(real);
+    const int64_t now = unix_now();
+    ASSERT_TRUE(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")).ok());
+    ASSERT_TRUE(
+        put_trash(*real.memory, {now + ahead, {}, {{"parts/0000000003-dead/x", 1, ""}}}).ok());
+    EXPECT_EQ(collect(real, 100, now + kGrace - 5).num_deleted, 0U) << ahead;
+    EXPECT_EQ(collect(real, 100, now + kGrace + 5).num_deleted, 1U) << ahead;
+  }
+}
+
+TEST(Gc, ALeaseRunsByTheStoresClock) {
+  for (const int64_t ahead : kFarOff) {
+    RealChain real;
+    fill(real);
+    const int64_t now = unix_now(), his = now + ahead;
+    real.memory->set_clock(now);
+    ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, his, his + kLeaseSeconds)).ok());
+    const GcReport live = collect(real, 1, now + kLeaseSeconds - 1, true);
+    EXPECT_EQ(live.kept, (std::vector<VersionRange>{{6, 9}, {15, 19}})) << ahead;
+    ASSERT_EQ(live.reasons.size(), 2U);
+    EXPECT_EQ(live.reasons[1].because.replica, "reader");
+    EXPECT_EQ(live.reasons[1].because.until, now + kLeaseSeconds);
+    EXPECT_EQ(collect(real, 1, now + kLeaseSeconds, true).kept.size(), 1U) << ahead;
+  }
+}
+
+class StoreWithoutTimes final : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  Result<int64_t> clock() override { return Store::clock(); }
+  Result<ObjectInfo> stat(std::string_view name) override {
+    DW_ASSIGN_OR_RETURN(ObjectInfo info, inner().stat(name));
+    info.modified = 0;
+    return info;
+  }
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override {
+    DW_ASSIGN_OR_RETURN(std::vector<ObjectInfo> page, inner().list(prefix, start_after, limit));
+    for (ObjectInfo& info : page) info.modified = 0;
+    return page;
+  }
+};
+
+TEST(Gc, AStoreWithoutTimesLosesNothing) {
+  RealChain real;
+  fill(real);
+  const size_t before = num_objects(*real.memory, "");
+  const Chain chain = Chain::open(std::make_shared<StoreWithoutTimes>(real.memory)).value();
+  EXPECT_TRUE(
+      is_failure(collect_garbage(chain, {1, kGrace}).status(), Code::kUnsupported, "no times"));
+  EXPECT_EQ(num_objects(*real.memory, ""), before);
+  // What would be done can still be asked for, by a clock that may be wrong.
+  const GcReport dry = collect_garbage(chain, {1, kGrace, true}).value();
+  EXPECT_EQ(dry.num_versions, 15U);
+  ASSERT_EQ(dry.notes.size(), 1U);
+  EXPECT_NE(dry.notes[0].find("clock of this machine"), std::string::npos) << dry.notes[0];
+  // Who wants no grace period needs no times.
+  EXPECT_EQ(collect_garbage(chain, {1, 0}).value().num_versions, 15U);
+  EXPECT_GT(collect_garbage(chain, {1, 0}).value().num_deleted, 0U);
+  expect_sound(real);
+}
+
+// ---- reasons
+
+TEST(Gc, SaysWhyItKeepsWhatItKeeps) {
+  RealChain real;
+  fill(real);
+  ASSERT_TRUE(pin_version(real.chain, 8).ok());
+  ASSERT_TRUE(pin_version(real.chain, 18).ok());
+  const int64_t now = unix_now();
+  real.memory->set_clock(now);
+  ASSERT_TRUE(write_heartbeat(*real.memory, reader(12, 13, now, now + 60)).ok());
+  const GcReport report = collect(real, 3, now, true);
+  EXPECT_EQ(report.kept, (std::vector<VersionRange>{{6, 8}, {11, 13}, {15, 19}}));
+  std::vector<std::string> reasons;
+  for (const KeptVersions& kept : report.reasons) {
+    reasons.push_back(kept.because.why + " " + kept.because.replica + " " +
+                      std::to_string(kept.versions.first) + "-" +
+                      std::to_string(kept.versions.last) + " from " + std::to_string(kept.first));
+  }
+  EXPECT_EQ(reasons,
+            (std::vector<std::string>{"newest  17-19 from 15", "pinned  8-8 from 6",
+                                      "pinned  18-18 from 18", "lease reader 12-13 from 11"}));
+}
+
+TEST(Gc, SaysWhyObjectsWait) {
   RealChain real;
   fill(real);
   const int64_t now = unix_now();
-  const GcReport first = collect(real, 3, 1000);  // in 1970
-  EXPECT_EQ(first.num_versions, 15U);
-  EXPECT_EQ(collect(real, 3, now + kGrace / 2).num_deleted, 0U);
-  EXPECT_EQ(collect(real, 3, now + kGrace + 60).num_deleted, first.num_noted);
+  const GcReport noted = collect(real, 3, now);
+  ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 10 * kGrace)).ok());
+  const GcReport read = collect(real, 3, now + kGrace);
+  ASSERT_EQ(read.waiting.size(), 1U);
+  EXPECT_EQ(read.waiting[0].because.why, "lease");
+  EXPECT_EQ(read.waiting[0].because.replica, "reader");
+  EXPECT_EQ(read.waiting[0].because.until, now + 10 * kGrace);
+  EXPECT_EQ(read.waiting[0].num_objects + read.num_deleted, noted.num_noted);
+  EXPECT_EQ(read.num_waiting, read.waiting[0].num_objects);
 }
 
 // ---- signed chains
@@ -391,9 +527,9 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
   fill(real);
   const size_t before = num_objects(*real.memory, "");
   const Chain blind = Chain::open(real.memory, {}).value();
-  const GcOptions options{1, 0, false, unix_now() + 5};
+  const GcOptions options{1, 0};
   EXPECT_TRUE(is_failure(collect_garbage(blind, options).status(), Code::kInvalidArgument,
-                         std::string(64, 'a'), "--trust"));
+                         std::string(64, 'a'), "decided by signed records"));
   EXPECT_EQ(num_objects(*real.memory, ""), before);
   // Somebody who can write to the store puts unsigned versions on top, stored whole.
   Chain stranger = Chain::open(real.memory, {}).value();
@@ -406,7 +542,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
     ASSERT_TRUE(commit_version(stranger, forged).ok());
   }
   EXPECT_TRUE(is_failure(collect_garbage(blind, options).status(), Code::kInvalidArgument,
-                         "is signed with key", "--trust"));
+                         "is signed with key"));
   const Chain trusting = open_with_keys(real.memory, {{}, trust_signed}).value();
   EXPECT_TRUE(is_failure(collect_garbage(trusting, options).status(), Code::kCorruption,
                          "manifests/0000000023.json", "signature"));
@@ -447,11 +583,11 @@ TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
   const auto old = leave(".deltawire-old", 25), young = leave(".deltawire-young", 23),
              strange = leave(".keep", 48);
   const Chain chain = Chain::open(store, {}).value();
-  EXPECT_EQ(collect_garbage(chain, {100, kGrace, true, 0}).value().num_temporaries, 1U);
+  EXPECT_EQ(collect_garbage(chain, {100, kGrace, true}).value().num_temporaries, 1U);
   EXPECT_TRUE(std::filesystem::exists(old));
   // A grace period that is longer than a day is longer for them, too.
-  EXPECT_EQ(collect_garbage(chain, {100, 26 * 3600, false, 0}).value().num_temporaries, 0U);
-  EXPECT_EQ(collect_garbage(chain, {100, kGrace, false, 0}).value().num_temporaries, 1U);
+  EXPECT_EQ(collect_garbage(chain, {100, 26 * 3600, false}).value().num_temporaries, 0U);
+  EXPECT_EQ(collect_garbage(chain, {100, kGrace, false}).value().num_temporaries, 1U);
   EXPECT_FALSE(std::filesystem::exists(old));
   EXPECT_TRUE(std::filesystem::exists(young));
   EXPECT_TRUE(std::filesystem::exists(strange));
@@ -494,7 +630,8 @@ TEST(Gc, MayBeKilledAnywhere) {
       real.store->before = [&](std::string_view, std::string_view) {
         return left-- <= 0 ? unavailable("killed") : Status();
       };
-      const auto report = collect_garbage(real.chain, {3, kGrace, false, now});
+      real.memory->set_clock(now);
+      const auto report = collect_garbage(real.chain, {3, kGrace});
       real.store->before = {};
       if (report.ok()) break;
       ++killed;

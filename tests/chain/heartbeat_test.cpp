@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "real_chain.h"
 #include "store/memory_store.h"
 #include "test_files.h"
 
@@ -110,6 +111,81 @@ TEST(Heartbeat, EveryFlippedBitIsFound) {
     bad[at / 8] = char(bad[at / 8] ^ (1 << at % 8));
     EXPECT_FALSE(parse_heartbeat(bad).ok()) << "bit " << at;
   }
+}
+
+// ---- who is gone
+
+class GoneReplicas : public ::testing::Test {
+ protected:
+  // Written by a clock of its own, which is wrong by a year: the store's counts.
+  void write(const std::string& name, uint64_t interval, const std::string& session = "s") {
+    Heartbeat beat = sample(name);
+    beat.interval_seconds = interval;
+    beat.session = session;
+    beat.seen += 365 * 24 * 3600;
+    const std::string object = heartbeat_object(session == "s" ? name : name + "#" + session);
+    ASSERT_TRUE(write_heartbeat(*real.memory, object, beat).ok());
+  }
+  std::vector<std::string> gone_after(int64_t seconds) {
+    real.memory->set_clock(kNow + seconds);
+    std::vector<std::string> names;
+    const Chain chain = Chain::open(real.memory).value();
+    for (const ListedHeartbeat& listed : chain.replicas().value()) {
+      EXPECT_EQ(listed.age_seconds, seconds);
+      if (listed.is_gone()) names.push_back(listed.object.name);
+    }
+    return names;
+  }
+
+  static constexpr int64_t kNow = 1'700'000'000;
+  testing::RealChain real;
+  GoneReplicas() { real.memory->set_clock(kNow); }
+};
+
+TEST_F(GoneReplicas, AreSilentForThreeOfTheirOwnIntervals) {
+  write("often", 10);
+  write("seldom", 600);
+  write("never-said", 0);
+  write("absurd", UINT64_MAX);
+  ASSERT_TRUE(real.memory->put("replicas/torn.json", MemoryBody("{}")).ok());
+  const auto names = [](std::initializer_list<const char*> list) {
+    std::vector<std::string> all;
+    for (const char* name : list) all.push_back("replicas/" + std::string(name) + ".json");
+    return all;
+  };
+  EXPECT_EQ(gone_after(30), names({}));
+  EXPECT_EQ(gone_after(31), names({"often"}));
+  EXPECT_EQ(gone_after(180), names({"often"}));
+  EXPECT_EQ(gone_after(181), names({"never-said", "often", "torn"}));
+  EXPECT_EQ(gone_after(1801), names({"never-said", "often", "seldom", "torn"}));
+  EXPECT_EQ(gone_after(3 * kMaxLeaseSeconds + 1),
+            names({"absurd", "never-said", "often", "seldom", "torn"}));
+}
+
+TEST_F(GoneReplicas, CanBeForgottenAndLiveOnesByForceAlone) {
+  const Chain chain = Chain::open(real.memory).value();
+  write("one", 60);
+  write("other", 60);
+  EXPECT_TRUE(is_failure(chain.forget("nobody").status(), Code::kNotFound, "nobody"));
+  EXPECT_TRUE(is_failure(chain.forget("one").status(), Code::kConflict, "one", "heard of 0 s ago"));
+  real.memory->set_clock(kNow + 181);
+  write("one", 60, "beside");  // another process of this name, alive
+  EXPECT_EQ(chain.forget("one").value(), 1U);
+  EXPECT_EQ(chain.replicas()->size(), 2U);
+  EXPECT_TRUE(is_failure(chain.forget("one").status(), Code::kConflict));
+  EXPECT_EQ(chain.forget("one", true).value(), 1U);
+  ASSERT_TRUE(real.memory->put("replicas/torn.json", MemoryBody("{}")).ok());
+  EXPECT_TRUE(is_failure(chain.forget("replicas/torn.json").status(), Code::kConflict));
+  real.memory->set_clock(kNow + 400);
+  EXPECT_EQ(chain.forget("replicas/torn.json").value(), 1U);
+  ASSERT_EQ(chain.replicas()->size(), 1U);
+  EXPECT_EQ(chain.replicas()->front().heartbeat->name, "other");
+}
+
+TEST_F(GoneReplicas, AreForgottenByGcAfterAMonthOfTheStoresClock) {
+  write("ahead", 60);  // says that it was seen in a year
+  EXPECT_EQ(forget_replicas(*real.memory, kNow - 1, false).value(), 0U);
+  EXPECT_EQ(forget_replicas(*real.memory, kNow, false).value(), 1U);
 }
 
 }  // namespace

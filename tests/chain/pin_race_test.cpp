@@ -115,7 +115,6 @@ class PinRace : public ::testing::Test {
     for (const auto& [name, bytes] : objects_)
       EXPECT_TRUE(memory->put(name, MemoryBody(bytes)).ok());
     const Chain after = Chain::open(memory, {}).value();
-    const int64_t now = unix_now();
     Schedule schedule(turns, actors.size());
     std::vector<Status> outcomes(actors.size());
     std::vector<std::thread> threads;
@@ -124,7 +123,7 @@ class PinRace : public ::testing::Test {
       threads.emplace_back([&, i, store] {
         const Result<Chain> chain = Chain::open(store, {});
         EXPECT_TRUE(chain.ok());
-        outcomes[i] = actors[i] == Actor::kGc ? collect_garbage(*chain, {1, 0, false, now}).status()
+        outcomes[i] = actors[i] == Actor::kGc ? collect_garbage(*chain, {1, 0}).status()
                                               : pin_version(*chain, kPinned);
         schedule.end(i);
       });
@@ -145,7 +144,8 @@ class PinRace : public ::testing::Test {
     }
     // Nothing that comes later may remove it, either.
     for (const int64_t later : {1, 2}) {
-      EXPECT_TRUE(collect_garbage(after, {1, 0, false, now + later}).ok());
+      memory->set_clock(unix_now() + later);
+      EXPECT_TRUE(collect_garbage(after, {1, 0}).ok());
     }
     if (pinned) {
       const Result<Plan> plan = plan_catch_up(after, {}, kPinned);
@@ -246,9 +246,9 @@ TEST_F(PinRace, AnAnchorThatCannotBeReadNowIsKeptForThePin) {
     const bool anchor = name == manifest_name(6) || name == manifest_name(0);
     return call == "get" && anchor ? corruption("a bit was wrong") : Status();
   };
-  const int64_t now = unix_now();
-  ASSERT_TRUE(collect_garbage(real_.chain, {1, 0, false, now}).ok());
-  ASSERT_TRUE(collect_garbage(real_.chain, {1, 0, false, now + 1}).ok());
+  ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
+  real_.memory->set_clock(unix_now() + 1);
+  ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
   real_.store->before = {};
   const Result<Plan> plan = plan_catch_up(real_.chain, {}, kPinned);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/next_step.h"
+
 namespace deltawire::cli {
 namespace {
 
@@ -35,6 +37,19 @@ TEST(NextStep, ADamagedFileIsNotADamagedChain) {
   const Status local = base_mismatch("replica/model.safetensors: header runs past the end");
   EXPECT_EQ(next_step(local, "pull"),
             "deltawire pull STORE LOCAL, without --no-repair, repairs a replica");
+}
+
+TEST(NextStep, AddsWhatToTypeToTheLibrarysAdvice) {
+  EXPECT_EQ(next_step(not_found("store: holds no run"), "pull"),
+            "check the path; if it is right, publish first: deltawire publish CKPT STORE");
+  EXPECT_EQ(deltawire::next_step(not_found("store: holds no run")),
+            "check the path; if it is right, publish first");
+  // Each of its rows is one of the library's, found by a message with these words alone.
+  for (const std::string_view words : typed_words()) {
+    const NextStep* const step = find_next_step(io_error(std::string(words)));
+    ASSERT_NE(step, nullptr) << words;
+    EXPECT_EQ(step->words, words);
+  }
 }
 
 TEST(NextStep, ImportAndExportAreNoReplicas) {

@@ -13,6 +13,7 @@
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
 #include "store/directory_store.h"
+#include "store/forwarding_store.h"
 #include "support/published_model.h"
 #include "support/test_chain.h"
 
@@ -397,10 +398,17 @@ TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
   EXPECT_EQ(objects("files/").size(), 8U);  // six configurations, stays, middle
   ASSERT_TRUE(store->put("files/0000000002-dead/orphan", MemoryBody(std::string_view("x"))).ok());
   ASSERT_TRUE(store->put("files/0000000009-live/begun", MemoryBody(std::string_view("x"))).ok());
-  const Chain chain = Chain::open(store, {}).value();
+  struct LaterStore final : ForwardingStore {
+    using ForwardingStore::ForwardingStore;
+    Result<int64_t> clock() override { return now; }
+    int64_t now = 0;
+  };
+  const auto later = std::make_shared<LaterStore>(store);
+  const Chain chain = Chain::open(later, {}).value();
   const int64_t now = unix_now() + 10;
   const auto collect = [&](uint64_t keep, int64_t at) {
-    const auto report = collect_garbage(chain, {keep, 5, false, at});
+    later->now = at;
+    const auto report = collect_garbage(chain, {keep, 5});
     EXPECT_TRUE(report.ok()) << report.status().to_string();
   };
   collect(2, now);  // keeps 4 and 5

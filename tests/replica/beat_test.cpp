@@ -22,6 +22,7 @@ using testing::TempFolder;
 class HeartbeatWriterTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    store->set_clock(now);
     set_log_sink(LogLevel::kWarning,
                  [this](const LogRecord& record) { events.push_back(std::string(record.event)); });
   }
@@ -35,6 +36,7 @@ class HeartbeatWriterTest : public ::testing::Test {
   // What live leases name.
   std::vector<uint64_t> leases(int64_t now) {
     std::vector<uint64_t> to;
+    store->set_clock(now);
     const Claims claims = list_claims(*store, now).value();
     for (const Lease& lease : claims.leases) to.push_back(lease.to);
     std::sort(to.begin(), to.end());

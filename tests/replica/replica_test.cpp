@@ -478,8 +478,14 @@ TEST_P(ReplicaTest, ProgressReachesItsEndAndCanCancel) {
     total = all;
     return true;
   };
-  ASSERT_TRUE(pull({}, how).ok());
-  EXPECT_EQ(last, total);
+  // What is fetched, and nothing else: from nothing, then one delta.
+  for (const uint64_t version : {1, 2}) {
+    last = total = 0;
+    const Result<PullReport> pulled = pull(version, how);
+    ASSERT_TRUE(pulled.ok()) << pulled.status().to_string();
+    EXPECT_EQ(total, pulled->bytes);
+    EXPECT_EQ(last, total);
+  }
   how.progress = [](uint64_t, uint64_t) { return false; };
   const Result<PullReport> stopped = pull(1, how);
   EXPECT_TRUE(is_failure(stopped.status(), Code::kCancelled));

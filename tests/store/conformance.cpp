@@ -165,6 +165,17 @@ TEST_P(StoreConformance, GivesBackWhatWasPut) {
   EXPECT_EQ(text_of("parts/one.bin"), std::string(bytes.begin(), bytes.end()));
 }
 
+TEST_P(StoreConformance, ItsClockIsThatOfItsObjects) {
+  ASSERT_TRUE(put("a", "x").ok());  // a folder has a clock once it is there
+  const Result<int64_t> before = store().clock();
+  if (before.status().code() == Code::kUnsupported) GTEST_SKIP() << "it cannot be asked";
+  ASSERT_TRUE(before.ok()) << before.status().to_string();
+  ASSERT_TRUE(put("a", "y").ok());
+  EXPECT_GE(store().stat("a")->modified, *before - 1);  // seconds may be cut off, or rounded
+  EXPECT_LE(store().stat("a")->modified, *store().clock() + 1);
+  EXPECT_EQ(store().list("", "", 10)->size(), 1u);  // nothing stays behind
+}
+
 TEST_P(StoreConformance, ReadsRanges) {
   const std::vector<uint8_t> bytes = pattern(100'000, 2);
   ASSERT_TRUE(store().put("ranges", MemoryBody(bytes)).ok());

@@ -273,11 +273,12 @@ TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
   EXPECT_TRUE(is_failure(store.stat("a/b/c").status(), Code::kNotFound));
   EXPECT_TRUE(store.list("", "", 10)->empty());
 
-  EXPECT_EQ(*remove_left_temporaries(root, std::chrono::hours(24)), 0u);  // it may be alive
+  const int64_t a_day_ago = *store.clock() - 24 * 3600;
+  EXPECT_EQ(*remove_left_temporaries(root, a_day_ago), 0u);  // it may be alive
   std::filesystem::path left;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) left = entry.path();
   set_age(left, std::chrono::hours(23));
-  EXPECT_EQ(*remove_left_temporaries(root, std::chrono::hours(24)), 0u);
+  EXPECT_EQ(*remove_left_temporaries(root, a_day_ago), 0u);
 
   // What is old but not ours stays.
   const std::filesystem::path foreign = root / "a/.profile";
@@ -286,11 +287,11 @@ TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
   set_age(foreign, std::chrono::hours(100));
   set_age(root / "a/old", std::chrono::hours(100));
   set_age(left, std::chrono::hours(25));
-  EXPECT_EQ(*remove_left_temporaries(root, std::chrono::hours(24)), 1u);
+  EXPECT_EQ(*remove_left_temporaries(root, a_day_ago), 1u);
   EXPECT_FALSE(std::filesystem::exists(left));
   EXPECT_TRUE(std::filesystem::exists(foreign));
   EXPECT_EQ(*store.get("a/old", 10), "x");
-  EXPECT_EQ(*remove_left_temporaries(folder.path() / "missing", std::chrono::hours(24)), 0u);
+  EXPECT_EQ(*remove_left_temporaries(folder.path() / "missing", a_day_ago), 0u);
 }
 
 TEST(DirectoryStore, AWriterWhoseFileWasSweptAwayMayTryAgain) {

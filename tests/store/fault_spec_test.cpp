@@ -8,7 +8,7 @@ namespace {
 ::testing::AssertionResult refused(std::string_view spec, const char* why) {
   const auto parsed = parse_faults(spec);
   if (parsed.ok()) return ::testing::AssertionFailure() << spec << " was taken";
-  return is_failure(parsed.status(), Code::kInvalidArgument, "--inject: fault \"", why);
+  return is_failure(parsed.status(), Code::kInvalidArgument, "fault \"", why);
 }
 
 }  // namespace

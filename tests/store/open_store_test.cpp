@@ -83,8 +83,8 @@ TEST(OpenStore, PutsEverythingAround) {
 TEST(OpenStore, BadFaultsAreRefusedWhenItOpens) {
   StoreOptions options;
   options.wrap = inject_faults("explode");
-  EXPECT_TRUE(is_failure(open_store("memory:x", options).status(), Code::kInvalidArgument,
-                         "--inject", "explode"));
+  EXPECT_TRUE(is_failure(open_store("memory:x", options).status(), Code::kInvalidArgument, "fault",
+                         "explode"));
 }
 
 TEST(OpenStore, WhereLiesAreToldNoFileIsMapped) {

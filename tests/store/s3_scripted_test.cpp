@@ -104,6 +104,19 @@ TEST_F(S3Scripted, WithoutASessionThereIsNoToken) {
   EXPECT_EQ(seen()[0].method, "DELETE");
 }
 
+TEST_F(S3Scripted, ItsTimeIsThatOfTheServersAnswers) {
+  const char date[] = "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+  Store& store = open([&](const SeenRequest& request, size_t number) {
+    EXPECT_EQ(request.method + " " + request.target, "HEAD /bucket/pre/fix/");
+    return number == 0   ? reply(404, "", date)
+           : number == 1 ? reply(200)
+                         : reply(503, "", date);  // of whoever stands in for it
+  });
+  EXPECT_EQ(store.clock().value(), 784111777);
+  EXPECT_EQ(store.clock().status().code(), Code::kUnsupported);
+  EXPECT_EQ(store.clock().status().code(), Code::kUnavailable);
+}
+
 TEST_F(S3Scripted, VirtualHostStyle) {
   options_.virtual_host = true;
   server_ = std::make_unique<ScriptedServer>(ok);

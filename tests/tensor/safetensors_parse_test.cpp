@@ -23,6 +23,18 @@ template <class... Phrases>
   return is_failure(status, Code::kCorruption, phrases...);
 }
 
+TEST(SafetensorsParse, FilesOfTorchSaveAreTold) {
+  for (const std::string& file : {"PK\3\4\0\0\b\b and more"s, "\x80\2}q\0(X\1 and more"s,
+                                  "\x80\4\x95\x0a\0\0\0\0\0\0\0}\x94\x8c\1a\x94K\1s."s}) {
+    EXPECT_TRUE(is_failure(parse_file(file), Code::kUnsupported, "as torch.save writes it"));
+  }
+  // A header of 640 bytes begins with the same two.
+  EXPECT_TRUE(parse_file(frame("{}" + std::string(638, ' '))).ok());
+  EXPECT_EQ(parse_file(frame("[]" + std::string(638, ' '))).code(), Code::kCorruption);
+  EXPECT_TRUE(corrupt(parse_file(frame("{" + std::string(639, ' ')).substr(0, 600)),
+                      defect::kHeaderPastEnd));
+}
+
 TEST(SafetensorsFrame, TooShort) {
   EXPECT_TRUE(corrupt(parse_file(""), defect::kTooShort, "0 bytes"));
   EXPECT_TRUE(corrupt(parse_file("\1\0\0\0\0\0\0"), defect::kTooShort));

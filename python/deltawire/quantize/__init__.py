@@ -18,6 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from deltawire.errors import missing_extra
+
+try:
+    import safetensors as _safetensors  # noqa: F401 - what is imported below needs both
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise missing_extra(error, "quantize") from None
+
 from deltawire.quantize.formats import FORMATS
 from deltawire.quantize.hysteresis import Old
 from deltawire.quantize.quantizer import Quantizer, Shard, quantizer_of

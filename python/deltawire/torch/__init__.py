@@ -12,6 +12,13 @@ Version(number=0, full, ... "seed")
 [('bias', 'BF16'), ('weight', 'BF16')]
 """
 
+from deltawire.errors import missing_extra
+
+try:
+    import torch as _torch  # noqa: F401 - what is imported below needs it
+except ImportError as error:
+    raise missing_extra(error, "torch") from None
+
 from deltawire.torch.colocated import share, take
 from deltawire.torch.follow import follow
 from deltawire.torch.moves import HeldShards

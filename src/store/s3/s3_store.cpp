@@ -151,7 +151,24 @@ class S3Store final : public Store {
     return at(name, client_->failure(*answer));
   }
 
+  // Every answer has the time, whether there is an object of that name or not.
+  Result<int64_t> clock() override {
+    Request request;
+    request.method = "HEAD";
+    request.key = prefix_;
+    Result<HttpAnswer> answer = client_->send(request);
+    if (!answer.ok()) return std::move(answer).status().at(url());
+    if (answer->status >= 500) return client_->failure(*answer).at(url());
+    const int64_t now = time_of(answer->header("date"));
+    return now > 0 ? Result<int64_t>(now) : Store::clock();
+  }
+
  private:
+  // Of a header; 0: none that could be read.
+  static int64_t time_of(std::string_view header) {
+    return std::max<int64_t>(0, int64_t(curl_getdate(std::string(header).c_str(), nullptr)));
+  }
+
   std::string key(std::string_view name) const { return prefix_ + std::string(name); }
 
   Status at(std::string_view name, Status status) const {
@@ -194,8 +211,7 @@ class S3Store final : public Store {
     ObjectInfo info;
     info.name = name;
     DW_ASSIGN_OR_RETURN(info.size_bytes, content_length(answer));
-    const std::string modified(answer.header("last-modified"));
-    info.modified = std::max<int64_t>(0, int64_t(curl_getdate(modified.c_str(), nullptr)));
+    info.modified = time_of(answer.header("last-modified"));
     return info;
   }
 

@@ -4,9 +4,10 @@ deltawire simulate --params 200k --steps 4 --seed 7 -o sim -q
 soon() { for _ in {1..1200}; do eval "$1" 2>/dev/null && return; sleep 0.1; done; echo "never: $1"; return 1; }
 at() { deltawire status replica --json 2>/dev/null | grep -q "\"version\":$1,"; }
 
-# Started before there is anything: it waits.
+# Started before there is anything: it waits, says so once, and has nothing to complain about.
 deltawire follow store replica --name one --interval 0.2 --json --log-format json --metrics-port 0 >versions 2>events & follower=$!
-soon 'grep -q follow.failed events'
+soon 'grep -q follow.waiting events'
+grep -oE '"event":"follow.*' events
 deltawire publish sim/v0.safetensors store -q
 soon 'at 0'
 for i in 1 2; do deltawire publish sim/v$i.safetensors store -q; done

@@ -125,8 +125,7 @@ Status transport_failure(CURLcode code, const char* detail, const HttpRequest& r
                          " s of the request to stop");
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_ISSUER_ERROR:
-      return io_error("the server's certificate is not trusted: " + what +
-                      "; name the file of its authority with --ca-file");
+      return io_error("the server's certificate is not trusted: " + what);
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CERTPROBLEM:
       return io_error("the file of trusted certificates cannot be used: " + what);

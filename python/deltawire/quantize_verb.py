@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from deltawire.errors import Error
+from deltawire.errors import Error, IoError, Unsupported
 
 
 def main(arguments: list[str]) -> int:
@@ -24,12 +24,12 @@ def main(arguments: list[str]) -> int:
             hysteresis=options.hysteresis,
             previous=options.previous,
         )
-    except ImportError as error:
-        return _fail(options, "unsupported", f"quantising needs torch and safetensors: {error}", 3)
     except Error as error:
-        return _fail(options, error.code, error.message, error.exit_status)
+        return _fail(options, error)
+    except ImportError as error:
+        return _fail(options, Unsupported(str(error)))
     except OSError as error:
-        return _fail(options, "i/o error", str(error), 8)
+        return _fail(options, IoError(str(error)))
     if options.json:
         print(json.dumps(report))
     else:
@@ -59,8 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fail(options: Any, code: str, message: str, status: int) -> int:
+def _fail(options: Any, error: Error) -> int:
+    """As the program says it."""
     if options.json:
-        print(json.dumps({"error": {"code": code, "message": message}}))
-    print(f"error: {code}: {message}", file=sys.stderr)
-    return status
+        said = {"code": error.code, "message": error.message, "next": error.next}
+        print(json.dumps({"error": {name: value for name, value in said.items() if value}}))
+    print(f"error: {error}", file=sys.stderr)
+    if error.next:
+        print(f"next:  {error.next}", file=sys.stderr)
+    return error.exit_status

@@ -1,0 +1,204 @@
+#include "base/next_step.h"
+
+namespace deltawire {
+namespace {
+
+constexpr NextStep kSteps[] = {
+    // Messages that say it themselves.
+    {"see deltawire ", ""},
+    {"choose another name", ""},
+    {"choose an empty place", ""},
+    {"choose a name that", ""},
+    {"give ", ""},
+    {"move it away", ""},
+    {"chmod 600", ""},
+    {"publish again", ""},
+    {"put the key into", ""},
+    {"such as ", ""},
+    {"; write ", ""},
+    {"; try ", ""},
+    {"a clone: make build", ""},
+    {"pip install ", ""},
+    {"readers need the .pub", ""},
+    {"way out: ", ""},
+    {"the checkpoint that the run began with?", ""},
+    {"begin with a base that has", ""},
+    {"begin with the checkpoint", ""},
+    {"begin with version", ""},
+    {"import from version", ""},
+    {"a source that has moved", ""},
+    {"mport into a", ""},
+    {"mport it into a", ""},
+    {"export to an empty place", ""},
+    {"the dialect: deltawire inspect", ""},
+    {"lists what it has", ""},
+    {"nothing of it was committed", "copy the version again from where it came, then repeat"},
+    {"name one of them", "deltawire inspect FOLDER lists its versions"},
+    {"signing needs the private one", ""},
+    {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},
+    {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
+    {"cannot write to stdout", "check where the output goes: the work itself may be done"},
+    {"is the store mounted?", "mount it and repeat; or begin a new run there"},
+
+    // Ships and mirrors.
+    {"its secret is another one", "use the secret that the publisher has"},
+    {"only the publisher writes", "publish to the publisher's own STORE; ship:// is for replicas"},
+    {"have different histories", "find out who rewrote SOURCE; then mirror it into an empty DEST"},
+    {"is another record than the source's", "mirror once with verification, which copies it again"},
+    {"no carrier ", "name one of these"},
+
+    // Shards.
+    {"would be broadcast instead", ""},
+    {"plan-shards shows who", ""},
+    {"shard layout: ", "make the layout again: docs/carriers.md says what is in one"},
+
+    // Versions in the layouts of other projects.
+    {"no base was given to begin with", "give the checkpoint that version 0 is"},
+    {"needs the checkpoint that the first one", "give that checkpoint as the base"},
+    {"is missing or not complete, though",
+     "put it back; or import missing versions as unchanged, if nothing is written where nothing "
+     "changed; or begin a new store with a later version that is whole, or with a base"},
+    {"which is written last", "ls SOURCE shows what is there; wait for the trainer, then repeat"},
+
+    // Files and folders of the caller.
+    {"is a store, not a folder", "the store comes first, then the folder of the replica"},
+    {"is a replica's folder, not",
+     "give the store that was published to; the folder of a replica comes second"},
+    {"is a store, not a delta",
+     "deltawire pull STORE LOCAL brings a checkpoint to the newest version"},
+    {"is a store, not a checkpoint",
+     "deltawire log STORE lists its versions, deltawire pull STORE LOCAL makes a checkpoint of "
+     "one"},
+    {"as torch.save writes it",
+     "save it as safetensors: safetensors.torch.save_file(torch.load(FILE), NEW)"},
+    {"pytorch_model.bin", "save it as safetensors: model.save_pretrained(FOLDER)"},
+    {"no .safetensors file", "give a .safetensors file, or a folder that holds one"},
+    {"no such folder to watch", "make the folder first: mkdir -p FOLDER"},
+    {"no such file or folder", "check the path: ls -l PATH"},
+    {"/parts/", "deltawire fsck STORE lists all damage", Code::kNotFound},
+    {"No such file or directory", "check the path: ls -l PATH"},
+    {"no delta.index.json", "copy the whole folder of the delta again"},
+    {"without delta.index.json", "copy the whole folder of the delta again"},
+    {"to say which belong together", "give one of the files, or save the index beside them"},
+    {"is this a safetensors file?", "give a .safetensors file, or a folder that holds one"},
+    {"neither a replica's folder nor a store",
+     "give the STORE that was published to, or the LOCAL folder of a replica"},
+    {"there is no folder", "make the folder first: mkdir -p FOLDER"},
+    {"file named by the index is missing", "copy the missing file, or save the checkpoint again"},
+    {"a delta, not a checkpoint",
+     "deltawire apply DELTA CHECKPOINT -o OUT makes a checkpoint of it"},
+    {"not a deltawire delta", "deltawire diff OLD NEW -o DELTA makes a delta"},
+    {"no tensor ", "deltawire inspect FILE lists its tensors"},
+    {"no change of a tensor", "deltawire inspect DELTA lists the tensors that changed"},
+    {"header", "copy the file again, or save it again", Code::kCorruption},
+    {"data_offsets", "copy the file again, or save it again", Code::kCorruption},
+    {"changed while it was read", "repeat it when nobody writes to the file"},
+    {"No space left on device", "make room on that disk, then repeat"},
+    {"of disk: ", "make room on that disk, then repeat"},
+    {"Read-only file system", "use a folder that can be written to; only a STORE may be read-only"},
+    {"Permission denied", "check who may read and write there: ls -ld PATH"},
+    {"Address already in use",
+     "ss -ltnp shows which process has the port; end it, or choose another port"},
+
+    // Replicas.
+    {"no such bucket", "make the bucket, or check its name and the endpoint"},
+    {"in use by", "wait for that process, or end it; then repeat"},
+    {"belongs to run", "use another folder, or remove this one if its run is over"},
+    {"the run asked for is", "check the run and the STORE: deltawire log STORE shows the run"},
+    {"the store has lost", "bring the versions back; or pull an older version by its number"},
+    {"holds no run any more", "mount or restore the store; the replica keeps what it holds"},
+    {"holds no run", "check the path; if it is right, publish first"},
+    {"another history",
+     "find out who rewrote the chain; to go over to it, pull a version by its number"},
+    {"none below version", "wait for that version, or ask for less"},
+    {"there is no version", "deltawire log STORE shows the versions"},
+    {"there is no such replica", "deltawire status STORE lists the replicas"},
+    {"is not gone; it was heard of", "end it first, or remove its heartbeat by force"},
+    {"is not pinned", "deltawire log STORE shows the pins"},
+    {"then the files were changed",
+     "deltawire pull STORE LOCAL fetches them again; find out who writes there"},
+    {"needs a folder of its own", "use the same options as before, or another LOCAL"},
+    {"the command ended with status", "read what the command printed above, then repeat"},
+    {"how the command ended is not known", "find out who killed the command, then repeat"},
+    {"the command did not end in", "give it longer, or mend the command"},
+    {"could not be paused", "look at the engine, then repeat: no file was changed"},
+
+    {": POST /", "read the engine's answer above: is it the right engine and URL?",
+     Code::kInvalidArgument},
+    {": POST /", "look at the engine, then repeat", Code::kUnavailable},
+
+    // Stores.
+    {"was published by another", "publish again: it goes on from the new head"},
+    {"may or may not be committed", "publish again: it looks first"},
+    {"cannot put an object only if it is absent",
+     "if there is certainly only one writer, open it as the single writer"},
+    {"no path leads to version", "deltawire fsck STORE says what is missing or damaged"},
+    {"signature:",
+     "find out who wrote it; deltawire fsck STORE lists all such records, given the trusted keys"},
+    {"no S3 credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"},
+    {"access denied", "the keys need s3:GetObject and s3:ListBucket; to publish also s3:PutObject"},
+    {"certificate is not trusted", "trust the certificate of the server's authority"},
+    {"objects of this store have no times",
+     "let stat() and list() of the store tell `modified`, or do without a grace period"},
+
+    // Keys.
+    {"and this would not be signed",
+     "sign with that key; or sign no more, which stops every replica that trusts it"},
+    {"is not signed, and this would be",
+     "find out who wrote it; to sign the chain from now on, change its key"},
+    {"and this would be with",
+     "change the key once every reader trusts the new one, or trust both"},
+    {"must be decided by signed records",
+     "trust the chain's keys; or, if it is no longer signed, remove signed versions too"},
+    {"a key is never overwritten", "use another name, or remove both files of the old key"},
+    {"not a public key", "deltawire keygen -o NAME writes NAME and NAME.pub; readers get NAME.pub"},
+};
+
+}  // namespace
+
+const NextStep* find_next_step(const Status& status) {
+  for (const NextStep& step : kSteps) {
+    if (step.code != Code::kOk && step.code != status.code()) continue;
+    if (status.message().find(step.words) != std::string::npos) return &step;
+  }
+  return nullptr;
+}
+
+std::string_view usual_next_step(Code code) {
+  switch (code) {
+    case Code::kOk:
+    case Code::kInvalidArgument:
+      return "";
+    case Code::kUnsupported:
+      return "use a newer deltawire, or install what the message names";
+    case Code::kNotFound:
+      return "check the name; deltawire log STORE shows what a store holds";
+    case Code::kConflict:
+      return "see who was first, then repeat";
+    case Code::kCorruption:
+      return "copy a damaged file again; deltawire fsck STORE lists all damage of a chain";
+    case Code::kBaseMismatch:
+      return "use the checkpoint that the delta was made from; a replica that may repair itself "
+             "does so with the next pull";
+    case Code::kIo:
+      return "remove the cause, then repeat";
+    case Code::kUnavailable:
+      return "repeat it";
+    case Code::kOutOfMemory:
+      return "repeat it with a lower memory limit, or fewer threads";
+    case Code::kDevice:
+      return "nvidia-smi and dmesg say more about the GPU";
+    case Code::kCancelled:
+      return "repeat it when you like";
+    case Code::kInternal:
+      return "this is a bug: report it with the call and this message";
+  }
+  return "";
+}
+
+std::string next_step(const Status& status) {
+  const NextStep* const step = find_next_step(status);
+  return std::string(step != nullptr ? step->next : usual_next_step(status.code()));
+}
+
+}  // namespace deltawire
