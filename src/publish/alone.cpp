@@ -80,7 +80,7 @@ Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
 Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt* attempt) {
   const Tensors tensors = attempt->tensors;
   attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
-  std::string full_reason = !head ? "seed" : anchors == nullptr ? "mode" : "";
+  std::string full_reason = why_whole();
   if (full_reason.empty()) {
     DW_ASSIGN_OR_RETURN(attempt->draft,
                         draft_delta_or_rebuild(tensors, source, keep, attempt->clock, &full_reason,

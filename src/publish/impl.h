@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "chain/chain.h"
+#include "chain/plan.h"
 #include "deltawire/publisher.h"
 #include "publish/anchor.h"
 #include "publish/codec_choice.h"
@@ -95,6 +96,7 @@ struct Publisher::Impl {
   std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
+  std::string whole_reason;               // set: why the next version is to be whole
   std::string left_out;                   // of the last checkpoint's folder, as it was told
   CodecRates rates;                       // where the codec is to be the fastest
   std::future<FetchRates> asked;          // what replicas say, while the work goes on
@@ -131,10 +133,23 @@ struct Publisher::Impl {
   uint64_t next_version() const {
     return head ? head->manifest.version + 1 : options.origin.first_version;
   }
+  // Before anything was compared; empty: it may be a delta.
+  std::string why_whole() const {
+    if (!whole_reason.empty()) return whole_reason;
+    return !head ? "seed" : anchors == nullptr ? "mode" : "";
+  }
   DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 
   Status read_head();
   Status find_head_again();
+
+  // What the store has lost of what it held: lost.cpp.
+  using Newest = std::optional<VersionRecord>;
+  Result<std::string> find_loss(const Held& known, const Newest& newest) const;
+  Status check_loss(const Held& known, const Newest& newest) const;
+  Status check_head(const Result<VersionRecord>& there) const;
+  Status check_noted();
+  void note_head() const;
   Status ensure_chain();
   Status wait_for_chain();
   Status ensure_snapshot(Tensors tensors);

@@ -295,15 +295,12 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
 Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
   DW_RETURN_IF_ERROR(check_free());
   const uint64_t version = next_version();
-  const bool full = !head || anchors == nullptr;
+  const std::string reason = why_whole();
+  const bool full = !reason.empty();
   const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step,
                        options.ranks.world};
   Lead lead{task, RankExchange(*chain, version, options.ranks.world, rank_keys),
-            RankBegin{of, full,
-                      !head  ? "seed"
-                      : full ? "mode"
-                             : ""},
-            Pacer(options)};
+            RankBegin{of, full, reason}, Pacer(options)};
   std::optional<ranks::Leader::Open> open;
   if (open_attempt && open_attempt->first == version) open = open_attempt->second;
   ranks::Leader leader =

@@ -94,7 +94,7 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
     unmount();
     const auto refused = open(kept);
     EXPECT_TRUE(is_failure(refused.status(), Code::kNotFound, kept.folder.string(), "mounted",
-                           "--new-run"));
+                           "new_run"));
     expect_nothing_committed();
     mount();
     {

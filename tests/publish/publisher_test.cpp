@@ -419,7 +419,7 @@ TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
 
 TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
   store->can.put_if_absent = false;
-  EXPECT_TRUE(is_failure(Publisher::open(store).status(), Code::kUnsupported, "--single-writer"));
+  EXPECT_TRUE(is_failure(Publisher::open(store).status(), Code::kUnsupported, "single_writer"));
   PublishOptions options;
   options.single_writer = true;
   Publisher publisher = open(options);
