@@ -46,6 +46,17 @@ constexpr Known kKnown[] = {
     {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
+    {"set accept_loss",
+     "restore STORE, or publish to an empty one; to give up what is lost: publish --accept-loss"},
+    {"set schema_change",
+     "publish another model to another STORE; if this one's tensors are to change: "
+     "--schema-change"},
+    {"is neither empty nor a store", ""},
+    {"in the safetensors format",
+     "model.save_pretrained(FOLDER) of transformers writes it; or safetensors.torch.save_file()"},
+    {"a store, not a checkpoint", "deltawire publish CKPT STORE: the store comes last"},
+    {"Address already in use", "choose another port; 0 takes one that is free"},
+    {"Cannot assign requested address", "use an address of this machine: ip addr lists them"},
     {"is the store mounted?", "mount it and repeat; to begin a new run there: --new-run"},
 
     // Ships and mirrors.

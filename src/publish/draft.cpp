@@ -21,8 +21,8 @@ uint64_t bytes_of(std::span<const PublishTensor> tensors) {
 }
 
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
-  return "dense: a delta would take over " + std::to_string(payload_bytes) + " of the model's " +
-         std::to_string(model_bytes) + " bytes";
+  return std::string(kDense) + "a delta would take over " + std::to_string(payload_bytes) +
+         " of the model's " + std::to_string(model_bytes) + " bytes";
 }
 
 Result<std::vector<FullFile>> FullSource::files(const Contents& contents, ThreadPool* pack,

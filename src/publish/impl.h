@@ -69,6 +69,20 @@ inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
   if (phase) report->phases.push_back(std::move(*phase));
 }
 
+inline void describe_change(const SchemaChange& change, PublishReport* report) {
+  report->num_added = change.added.size();
+  report->num_removed = change.removed.size();
+  report->num_reshaped = change.reshaped.size();
+}
+
+inline void describe_state(const NewState& state, PublishReport* report) {
+  report->num_tensors = state.schema.tensors.size();
+  report->num_changed_tensors = state.num_changed_tensors;
+  describe_change(state.change, report);
+  report->num_elements = state.num_elements;
+  report->num_changed = state.num_changed;
+}
+
 // What one rank of several is to publish.
 struct RankTask {
   std::span<const PublishTensor> tensors;
@@ -98,6 +112,7 @@ struct Publisher::Impl {
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
   std::string whole_reason;               // set: why the next version is to be whole
   std::string left_out;                   // of the last checkpoint's folder, as it was told
+  bool told_float32 = false;              // that it is dense
   CodecRates rates;                       // where the codec is to be the fastest
   std::future<FetchRates> asked;          // what replicas say, while the work goes on
 
@@ -166,6 +181,7 @@ struct Publisher::Impl {
   Status take_tensors(Tensors given, Attempt* attempt);
   Result<Attempt> begin(Tensors tensors, FullSource* source, Step step);
   Status put_sides(FullSource* source);
+  Status check_schema(const Schema& next) const;
   Result<NewState> join(const std::vector<PublishRecord>& ranks, const FullSource& source) const;
   Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
   Status end(const FullSource* source, Attempt* attempt);
@@ -227,10 +243,13 @@ struct Publisher::Impl {
   void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
                          PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;
+  void notice_float32(Tensors tensors, PublishReport* report);
 };
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors);
+// Of a version that is stored whole because a delta does not pay; begins with kDense.
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
+inline constexpr std::string_view kDense = "dense: ";
 // A delta that costs more than this share of a whole version does not pay.
 inline constexpr double kDenseShare = 0.9;
 

@@ -4,6 +4,7 @@
 
 #include "base/sync_point.h"
 #include "chain/keys.h"
+#include "chain/names.h"
 #include "chain/requests.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
@@ -58,6 +59,22 @@ Status check_quantization(const std::string& ours, const Manifest& upon) {
                           "; replicas would mix the two");
 }
 
+// A new run begins here: not beside files of somebody else, nor among what is left of another run.
+// Empty: not a folder. What killed processes leave is ours, what a disk or a tool hides is
+// nobody's.
+Status check_folder_is_empty(const std::string& folder) {
+  if (folder.empty()) return {};
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(".") || name == "lost+found" || name.ends_with(".tmp")) continue;
+    return invalid_argument(folder + ": is neither empty nor a store: it holds " + quote(name) +
+                            " and no run.json; publish to a new or empty folder");
+  }
+  return {};
+}
+
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
                                                const Contents& contents) {
   std::map<std::string, WholeTensor> by_name;
@@ -89,9 +106,11 @@ Status Publisher::Impl::open() {
   }
   Result<Chain> opened = open_with_keys(store, keys);
   if (!opened.ok() && opened.status().code() == Code::kNotFound) {
-    if (on_disk == nullptr) return {};
-    return options.new_run ? forget_runs(*store, *on_disk)
-                           : check_no_run_was_here(*store, *on_disk);
+    if (on_disk != nullptr) {
+      DW_RETURN_IF_ERROR(options.new_run ? forget_runs(*store, *on_disk)
+                                         : check_no_run_was_here(*store, *on_disk));
+    }
+    return options.ranks.rank == 0 ? check_folder_is_empty(store->local_folder()) : Status();
   }
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
@@ -293,6 +312,10 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
   if (looks_like_delta(path)) {
     return invalid_argument(path.string() + ": a delta, not a checkpoint");
   }
+  std::error_code error;
+  if (std::filesystem::exists(path / kRunName, error)) {
+    return invalid_argument(path.string() + ": a store, not a checkpoint");
+  }
   DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
   const std::vector<PublishTensor> tensors = tensors_of(checkpoint);
   FullSource source;
@@ -305,7 +328,6 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
     return Status(status.code(), status.message() + "; nothing was committed, publish again when " +
                                      "it is written");
   };
-  std::error_code error;
   std::string note;
   if (std::filesystem::is_directory(path, error)) {
     DW_ASSIGN_OR_RETURN(FolderFiles beside, files_beside(checkpoint));

@@ -47,13 +47,6 @@ std::vector<WholeTensor> join_tensors(
   return wholes;
 }
 
-void describe_state_in(const NewState& state, PublishReport* report) {
-  report->num_tensors = state.schema.tensors.size();
-  report->num_changed_tensors = state.num_changed_tensors;
-  report->num_elements = state.num_elements;
-  report->num_changed = state.num_changed;
-}
-
 // Of the looks for missing reports all but one in so many trust the listing.
 constexpr unsigned kLookDirectly = 8;
 
@@ -137,7 +130,7 @@ Result<ranks::Decision> Publisher::Impl::decide_delta(Lead* lead) {
 
   DW_ASSIGN_OR_RETURN(draft.state, join(records, lead->task.source));
   if (draft.state.unchanged) return ranks::Decision::kUnchanged;
-  DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
+  DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.change.removed));
   add_phase(draft.stream->upload_phase(), &lead->report);
   learn(draft);
   draft.manifest.kind = VersionKind::kDelta;
@@ -311,13 +304,14 @@ Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
 
   PublishReport& report = lead.report;
   if (leader.verdict == ranks::Leader::Verdict::kFailed) return std::move(leader.failure);
-  describe_state_in(lead.draft.state, &report);
+  describe_state(lead.draft.state, &report);
   report.committed = leader.verdict == ranks::Leader::Verdict::kCommitted;
   if (!report.committed) {
     report.version = head->manifest.version;
     return report;
   }
   describe_head(&report);
+  notice_float32(task.tensors, &report);
   advance(task.tensors, true, lead.draft, task.clock, &report);
   lead.exchange.clean_up();
   return report;

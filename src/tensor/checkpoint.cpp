@@ -1,6 +1,7 @@
 #include "deltawire/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <system_error>
 
@@ -39,14 +40,20 @@ Status fs_error(const fs::path& path, std::string_view what, const std::error_co
 // The folder's one safetensors file.
 Result<fs::path> only_file_in(const fs::path& folder) {
   std::error_code error;
-  std::vector<fs::path> found;
+  std::vector<fs::path> found, others;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".safetensors") found.push_back(it->path());
+    const std::string extension = it->path().extension().string();
+    if (extension == ".safetensors") found.push_back(it->path());
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth")
+      others.push_back(it->path());
   }
   if (error) return fs_error(folder, "cannot list", error);
   if (found.empty()) {
     return not_found(folder.string() + ": no " + std::string(kIndexFileName) +
-                     " and no .safetensors file");
+                     " and no .safetensors file" +
+                     (others.empty() ? ""
+                                     : ", only " + others.front().filename().string() +
+                                           "; save the checkpoint in the safetensors format"));
   }
   if (found.size() > 1) {
     return invalid_argument(folder.string() + ": " + std::to_string(found.size()) +
@@ -54,6 +61,15 @@ Result<fs::path> only_file_in(const fs::path& folder) {
                             " to say which belong together");
   }
   return found.front();
+}
+
+// What torch.save() writes: a zip archive, or before torch 1.6 a pickle.
+bool is_torch_file(Bytes bytes) {
+  const auto begins = [&](std::string_view magic) {
+    return bytes.size() >= magic.size() &&
+           std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+  };
+  return begins("PK\x03\x04") || begins("\x80\x02");
 }
 
 bool by_name(const CheckpointTensor& a, const CheckpointTensor& b) {
@@ -65,6 +81,12 @@ bool by_name(const CheckpointTensor& a, const CheckpointTensor& b) {
 Status Checkpoint::Impl::add_file(const fs::path& file_path) {
   DW_ASSIGN_OR_RETURN(auto mapping, MappedFile::open_large(file_path));
   const Bytes bytes = mapping->bytes();
+  if (is_torch_file(bytes)) {
+    return unsupported(
+        file_path.string() +
+        ": a file of torch.save(), not a safetensors file; save the checkpoint in the "
+        "safetensors format");
+  }
   std::string header;
   auto parsed = parse_safetensors(bytes, &header);
   DW_RETURN_IF_ERROR(mapping->check_whole());
