@@ -67,7 +67,8 @@ void bind_publisher(nb::module_& module) {
            nb::arg("ranks"), nb::arg("hook_before_commit").none(), nb::arg("limits"),
            nb::arg("cuda"), nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"),
            nb::arg("plain_files"), nb::arg("quantization"), nb::arg("schema_change"),
-           nb::arg("accept_loss"), nb::arg("new_run"), nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("accept_loss"), nb::arg("new_run"), nb::arg("single_writer"),
+           nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

@@ -49,6 +49,7 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
   Commit result;
   // Asked once more where that is cheap, and where a disk can go away under a folder.
   result.status = store->local_folder().empty() ? Status() : check_free();
+  if (result.status.ok() && !whole_reason.empty()) result.status = remove_lost_hops();
   if (result.status.ok()) result.status = complete(draft, clock);
   if (result.status.ok()) {
     // What was put agrees with the manifest. Whether it is a state that ever was, or the mixture of

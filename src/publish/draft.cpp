@@ -155,7 +155,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack(), there));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  if (head && anchors == nullptr && whole_reason.empty()) {  // perhaps nothing changed
+  if (head && !why_whole().empty()) {  // nothing was compared: it may turn out that nothing changed
     DW_ASSIGN_OR_RETURN(records[0],
                         hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));

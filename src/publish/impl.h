@@ -19,6 +19,7 @@
 #include "publish/committed_state.h"
 #include "publish/diff.h"
 #include "publish/full_version.h"
+#include "publish/known_stores.h"
 #include "publish/ranks.h"
 #include "publish/record.h"
 #include "publish/replica_rates.h"
@@ -111,6 +112,7 @@ struct Publisher::Impl {
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
   std::string whole_reason;               // set: why the next version is to be whole
+  uint64_t accepted_from = 0;             // then: hop records may be of versions that were lost
   std::string left_out;                   // of the last checkpoint's folder, as it was told
   bool told_float32 = false;              // that it is dense
   CodecRates rates;                       // where the codec is to be the fastest
@@ -161,9 +163,11 @@ struct Publisher::Impl {
   // What the store has lost of what it held: lost.cpp.
   using Newest = std::optional<VersionRecord>;
   Result<std::string> find_loss(const Held& known, const Newest& newest) const;
-  Status check_loss(const Held& known, const Newest& newest) const;
+  Status check_loss(const KnownVersion& known, const Newest& newest) const;
+  KnownVersion known_head() const { return {chain->run(), {head->manifest.version, head->digest}}; }
   Status check_head(const Result<VersionRecord>& there) const;
   Status check_noted();
+  Status remove_lost_hops() const;
   void note_head() const;
   Status ensure_chain();
   Status wait_for_chain();

@@ -67,16 +67,17 @@ void remember_store(const Store& store, const fs::path& snapshot,
   if (!status.ok()) log_event(LogLevel::kWarning, "snapshot.store_not_noted", {{"error", status}});
 }
 
-std::optional<KnownVersion> known_version(const fs::path& snapshot) {
+std::optional<KnownVersion> known_version(const Store& store, const fs::path& snapshot) {
   const Result<std::string> note = read_text_file(snapshot / kNoteName, kMaxNoteBytes);
   if (!note.ok()) return {};
-  std::istringstream lines(note->substr(store_line(*note).size()));
+  const std::string place = store_line(*note);
+  std::istringstream lines(note->substr(place.size()));
   std::string run, manifest;
   uint64_t version = 0;
   if (!(lines >> run >> version >> manifest)) return {};
   const Result<Digest> digest = parse_digest(DigestKind::kSha256, manifest);
   if (!digest.ok()) return {};
-  return KnownVersion{run, {version, *digest}};
+  return KnownVersion{run, {version, *digest}, place == name_of(store) ? "" : place};
 }
 
 Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place) {

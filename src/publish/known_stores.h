@@ -15,12 +15,14 @@ namespace deltawire {
 struct KnownVersion {
   std::string run;
   Held version;
+  std::string elsewhere = {};  // another store that it was published to; empty: this one
 };
 
 // Best effort: without the note a loss is not noticed, and nothing else is lost.
 void remember_store(const Store& store, const std::filesystem::path& snapshot,
                     const std::optional<KnownVersion>& newest);
-std::optional<KnownVersion> known_version(const std::filesystem::path& snapshot);
+std::optional<KnownVersion> known_version(const Store& store,
+                                          const std::filesystem::path& snapshot);
 
 // For a store that holds no run. NotFound when the snapshot is of a run; with a snapshot per run,
 // when one of the snapshots in the folder is of a run in this very store.

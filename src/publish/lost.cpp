@@ -1,7 +1,10 @@
 // A store that has lost versions, or holds others under their numbers. What is published upon one
 // of them has no base, or another one, for everybody else.
+#include <algorithm>
+
+#include "base/sync_point.h"
+#include "chain/hop_records.h"
 #include "publish/impl.h"
-#include "publish/known_stores.h"
 #include "replica/forward.h"
 
 namespace deltawire {
@@ -22,14 +25,16 @@ Result<std::string> Publisher::Impl::find_loss(const Held& known, const Newest& 
   return "holds another version " + last;
 }
 
-Status Publisher::Impl::check_loss(const Held& known, const Newest& newest) const {
-  DW_ASSIGN_OR_RETURN(const std::string loss, find_loss(known, newest));
+Status Publisher::Impl::check_loss(const KnownVersion& known, const Newest& newest) const {
+  const auto& [version, manifest] = known.version;
+  DW_ASSIGN_OR_RETURN(const std::string loss, find_loss(known.version, newest));
   if (loss.empty()) return {};
   const std::string newest_now =
       newest ? "the newest is version " + std::to_string(newest->manifest.version)
              : "there is no version left";
   return corruption(store->url() + ": " + loss + " (the manifest of version " +
-                    std::to_string(known.version) + " was " + known.manifest.hex() + "); " +
+                    std::to_string(version) + " was " + manifest.hex() +
+                    (known.elsewhere.empty() ? "" : ", published to " + known.elsewhere) + "); " +
                     newest_now +
                     ". Nothing was published; restore the store, publish to an empty one as a new "
                     "run, or set accept_loss to go on from there with a whole version");
@@ -44,7 +49,7 @@ Status Publisher::Impl::check_head(const Result<VersionRecord>& there) const {
   if (version) {
     DW_ASSIGN_OR_RETURN(newest, chain->version(*version));
   }
-  DW_RETURN_IF_ERROR(check_loss({head->manifest.version, head->digest}, newest));
+  DW_RETURN_IF_ERROR(check_loss(known_head(), newest));
   return conflict(store->url() + ": version " + std::to_string(next_version()) +
                   " comes too late: the chain has gone on to version " + std::to_string(*version) +
                   " without it");
@@ -53,7 +58,7 @@ Status Publisher::Impl::check_head(const Result<VersionRecord>& there) const {
 // What the snapshot's folder says of the store is refused or, if that is asked for, given up.
 Status Publisher::Impl::check_noted() {
   std::optional<KnownVersion> known;
-  if (on_disk != nullptr) known = known_version(snapshot_folder());
+  if (on_disk != nullptr) known = known_version(*store, snapshot_folder());
   if (known && known->run != chain->run()) {
     if (anchors != nullptr) {
       return base_mismatch(snapshot_folder().string() + ": belongs to run " + known->run + ", " +
@@ -61,13 +66,29 @@ Status Publisher::Impl::check_noted() {
     }
     known.reset();  // without a snapshot there is nothing to mix up
   }
-  if (!options.accept_loss) return known ? check_loss(known->version, head) : Status();
+  if (!options.accept_loss) return known ? check_loss(*known, head) : Status();
   std::string loss;
   if (known) {
     DW_ASSIGN_OR_RETURN(loss, find_loss(known->version, head));
   }
   if (head) whole_reason = "accept_loss";
   if (!loss.empty()) whole_reason = "the store " + loss;
+  accepted_from = known ? std::min(known->version.version, next_version()) : next_version();
+  return {};
+}
+
+// Anchors and merged deltas of versions that were given up: none of their numbers is theirs again.
+// Before the commit, so that they are never beside another version of their number.
+Status Publisher::Impl::remove_lost_hops() const {
+  DW_ASSIGN_OR_RETURN(const auto hops, list_hops(*chain, accepted_from, kMaxVersion, SIZE_MAX));
+  for (const HopName& hop : hops) {
+    if (hop.version < next_version()) {
+      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(*chain, hop));
+      if (usable) continue;
+    }
+    DW_RETURN_IF_ERROR(store->remove(hop_name(hop)));
+    DW_SYNC_POINT("publish: hop of a lost version removed");
+  }
   return {};
 }
 
@@ -75,7 +96,7 @@ Status Publisher::Impl::check_noted() {
 void Publisher::Impl::note_head() const {
   if (on_disk == nullptr) return;
   std::optional<KnownVersion> newest;
-  if (head) newest = {chain->run(), {head->manifest.version, head->digest}};
+  if (head) newest = known_head();
   remember_store(*store, snapshot_folder(), newest);
 }
 

@@ -9,7 +9,6 @@
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "publish/impl.h"
-#include "publish/known_stores.h"
 #include "publish/snapshot_file.h"
 #include "tensor/text.h"
 
@@ -135,7 +134,7 @@ Status Publisher::Impl::read_head() {
     if (options.ranks.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
     DW_RETURN_IF_ERROR(check_quantization(options.quantization, found->manifest));
   }
-  if (head) DW_RETURN_IF_ERROR(check_loss({head->manifest.version, head->digest}, found));
+  if (head) DW_RETURN_IF_ERROR(check_loss(known_head(), found));
   const bool same = head && found && head->digest == found->digest;
   if (!same) {
     snapshot = nullptr;

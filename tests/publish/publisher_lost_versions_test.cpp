@@ -27,6 +27,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
   std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
   Model model = Model::make();
   std::map<std::string, std::string> lost;
+  Anchors anchors;
 
   bool in_folder() const { return GetParam() != Kind::kMemory; }
   bool only_anchors() const { return GetParam() == Kind::kFolderOfAnchors; }
@@ -40,7 +41,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
           GetParam() == Kind::kFolderLater ? SnapshotAdvance::kLater : SnapshotAdvance::kNow;
       options.snapshot = place;
     }
-    if (only_anchors()) options.anchors = OnlyAnchors{};
+    options.anchors = only_anchors() ? AnchorChoice(OnlyAnchors{}) : anchors;
     return Publisher::open(store, options);
   }
   Publisher opened(bool accept_loss = false) {
@@ -171,6 +172,12 @@ TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
   EXPECT_TRUE(
       is_failure(replica_at("held")->pull().status(), Code::kCorruption, "chain was rewritten"));
   EXPECT_TRUE(replica_at("late")->pull().ok());
+  // Who was killed before it heard of it publishes the same once more: nothing changed.
+  publisher.reset();
+  publisher = opened(true);
+  EXPECT_FALSE(publisher->publish(model.views())->committed);
+  publisher.reset();
+  publisher = opened();
   // From here on as always, for this publisher and the next.
   report = publish(&*publisher);
   EXPECT_EQ(report.version, 4);
@@ -195,6 +202,18 @@ TEST_P(LostVersionsTest, AcceptedLossOfAllVersions) {
   EXPECT_EQ(report.version, 0);
   EXPECT_EQ(report.reason, in_folder() ? "the store lost versions 0 to 3" : "seed");
   EXPECT_EQ(publish(&publisher).version, 1);
+}
+
+// Anchors and merged deltas that lead to a lost version do not lead to the one in its place.
+TEST_P(LostVersionsTest, AcceptedLossTakesItsAnchorsAlong) {
+  anchors.every = 1;
+  { publish_four(); }
+  lose(3);
+  Publisher publisher = opened(true);
+  EXPECT_EQ(publish(&publisher).version, 3);
+  const std::vector<AddedHop> hops = *Chain::open(store, {})->added_hops(0, 9);
+  ASSERT_EQ(hops.size(), only_anchors() ? 0 : 2);
+  for (size_t i = 0; i < hops.size(); ++i) EXPECT_EQ(hops[i].version, i + 1);
 }
 
 // Also where what is left of the chain cannot be read any more.

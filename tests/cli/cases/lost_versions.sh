@@ -39,3 +39,6 @@ deltawire pull store late --no-heartbeat -q && deltawire verify sim/v5.safetenso
 deltawire pull store replica --no-heartbeat --log-level off 2>&1 | sed -E "$names"
 publish sim/v6.safetensors store
 deltawire pull store late --no-heartbeat -q && deltawire verify sim/v6.safetensors late
+
+# A copy of the store, or a mirror that is behind, has lost as much.
+publish sim/v6.safetensors whole
