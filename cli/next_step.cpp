@@ -48,6 +48,7 @@ constexpr Known kKnown[] = {
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
     {"set accept_loss",
      "restore STORE, or publish to an empty one; to give up what is lost: publish --accept-loss"},
+    {"restore the store, or import", ""},
     {"set schema_change",
      "publish another model to another STORE; if this one's tensors are to change: "
      "--schema-change"},

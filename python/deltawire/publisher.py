@@ -117,9 +117,9 @@ class Publisher:
         Ranks of a sharded trainer each publish boxes, see `Tensor`: `ranks` says which one this is, if the model does not.
 
         A version whose tensors are not those of the one before (added, removed, of another shape or dtype) is refused
-        (`InvalidArgument`: it may be another model) unless `schema_change`. A store that has lost versions, or holds others under
-        their numbers, is refused (`Corruption`) by a publisher that knows them: one that is open, or whose snapshot is in a folder.
-        With `accept_loss` the next one goes on from what the store has when it is opened: its first version is stored whole.
+        (`InvalidArgument`: it may be another model) unless `schema_change`. A store that has lost versions, or holds others
+        under their numbers, is refused (`Corruption`) by a publisher that knows them: one that is open, or whose snapshot is in
+        a folder. One that is opened with `accept_loss` goes on from what the store has then: its first version is stored whole.
         A store that holds no run, though the snapshot is of one, is refused (`NotFound`: its disk may not be mounted) unless
         `new_run`. `single_writer` allows a store without conditional put.
         """

@@ -144,7 +144,9 @@ void Publisher::Impl::notice_float32(Tensors tensors, PublishReport* report) {
   if (!dense || !same || told_float32) return;
   uint64_t bytes = 0;
   for (const PublishTensor& tensor : tensors) {
-    if (tensor.view.dtype == DType::kF32) bytes += published_bytes(tensor);
+    // All of a LoRA adapter changes with every step, in any dtype.
+    const bool adapter = tensor.view.name.starts_with("base_model.model.");
+    if (tensor.view.dtype == DType::kF32 && !adapter) bytes += published_bytes(tensor);
   }
   report->dense_float32 = told_float32 = 2 * bytes > bytes_of(tensors);
 }

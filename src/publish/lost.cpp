@@ -32,12 +32,15 @@ Status Publisher::Impl::check_loss(const KnownVersion& known, const Newest& newe
   const std::string newest_now =
       newest ? "the newest is version " + std::to_string(newest->manifest.version)
              : "there is no version left";
+  // What follows another project's versions has them from there, and nothing to publish whole.
+  const std::string ways = options.origin.place.empty()
+                               ? "restore the store, publish to an empty one as a new run, or set "
+                                 "accept_loss to go on from there with a whole version"
+                               : "restore the store, or import into an empty one";
   return corruption(store->url() + ": " + loss + " (the manifest of version " +
                     std::to_string(version) + " was " + manifest.hex() +
                     (known.elsewhere.empty() ? "" : ", published to " + known.elsewhere) + "); " +
-                    newest_now +
-                    ". Nothing was published; restore the store, publish to an empty one as a new "
-                    "run, or set accept_loss to go on from there with a whole version");
+                    newest_now + ". Nothing was published; " + ways);
 }
 
 // Given what the store has under the head's number.

@@ -68,6 +68,8 @@ Status check_folder_is_empty(const std::string& folder) {
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (name.starts_with(".") || name == "lost+found" || name.ends_with(".tmp")) continue;
+    // Another publisher may have made a run since this one looked.
+    if (std::filesystem::exists(std::filesystem::path(folder) / kRunName, error)) break;
     return invalid_argument(folder + ": is neither empty nor a store: it holds " + quote(name) +
                             " and no run.json; publish to a new or empty folder");
   }

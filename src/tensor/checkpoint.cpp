@@ -1,7 +1,6 @@
 #include "deltawire/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <system_error>
 
@@ -63,13 +62,13 @@ Result<fs::path> only_file_in(const fs::path& folder) {
   return found.front();
 }
 
-// What torch.save() writes: a zip archive, or before torch 1.6 a pickle.
+// What torch.save() writes: a zip archive, or before torch 1.6 a pickle. Of a file that is no
+// safetensors file: the first bytes of one may be the same, as the length of a header.
 bool is_torch_file(Bytes bytes) {
-  const auto begins = [&](std::string_view magic) {
-    return bytes.size() >= magic.size() &&
-           std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
-  };
-  return begins("PK\x03\x04") || begins("\x80\x02");
+  const std::string_view begin(reinterpret_cast<const char*>(bytes.data()),
+                               std::min<size_t>(bytes.size(), 8));
+  return (begin.starts_with("PK\x03\x04") || begin.starts_with("\x80\x02")) &&
+         begin.find_last_not_of('\0') >= 4;
 }
 
 bool by_name(const CheckpointTensor& a, const CheckpointTensor& b) {
@@ -81,15 +80,15 @@ bool by_name(const CheckpointTensor& a, const CheckpointTensor& b) {
 Status Checkpoint::Impl::add_file(const fs::path& file_path) {
   DW_ASSIGN_OR_RETURN(auto mapping, MappedFile::open_large(file_path));
   const Bytes bytes = mapping->bytes();
-  if (is_torch_file(bytes)) {
+  std::string header;
+  auto parsed = parse_safetensors(bytes, &header);
+  DW_RETURN_IF_ERROR(mapping->check_whole());
+  if (!parsed.ok() && is_torch_file(bytes)) {
     return unsupported(
         file_path.string() +
         ": a file of torch.save(), not a safetensors file; save the checkpoint in the "
         "safetensors format");
   }
-  std::string header;
-  auto parsed = parse_safetensors(bytes, &header);
-  DW_RETURN_IF_ERROR(mapping->check_whole());
   if (!parsed.ok()) return std::move(parsed).status().at(file_path.string());
   const size_t index = files.size();
   for (TensorView& view : parsed->tensors) {
