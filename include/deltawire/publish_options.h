@@ -107,9 +107,9 @@ struct PublishOptions {
   bool single_writer = false;  // allow a store without conditional put
   // Go on from the newest version that the store has when the publisher is opened, though it has
   // lost versions, or holds others under their numbers (Corruption otherwise). The first version is
-  // stored whole and says so. Nothing is read of those before it, so this also helps where these
-  // are damaged. Replicas that hold a lost version refuse the new one (Corruption) unless they are
-  // told its number.
+  // stored whole and says so. No part of those before it is read, so this also helps where parts
+  // are missing or damaged. Replicas that hold a lost version refuse the new one (Corruption)
+  // unless they are told its number.
   bool accept_loss = false;
   Progress progress;
 };

@@ -63,11 +63,8 @@ Status Publisher::Impl::check_noted() {
   std::optional<KnownVersion> known;
   if (on_disk != nullptr) known = known_version(*store, snapshot_folder());
   if (known && known->run != chain->run()) {
-    if (anchors != nullptr) {
-      return base_mismatch(snapshot_folder().string() + ": belongs to run " + known->run + ", " +
-                           store->url() + " holds run " + chain->run());
-    }
-    known.reset();  // without a snapshot there is nothing to mix up
+    return base_mismatch(snapshot_folder().string() + ": belongs to run " + known->run + ", " +
+                         store->url() + " holds run " + chain->run());
   }
   if (!options.accept_loss) return known ? check_loss(*known, head) : Status();
   std::string loss;
@@ -80,15 +77,13 @@ Status Publisher::Impl::check_noted() {
   return {};
 }
 
-// Anchors and merged deltas of versions that were given up: none of their numbers is theirs again.
-// Before the commit, so that they are never beside another version of their number.
+// Anchors and merged deltas of versions that were given up: their numbers will be others'. Before
+// the commit, so that they are never beside another version of their number.
 Status Publisher::Impl::remove_lost_hops() const {
   DW_ASSIGN_OR_RETURN(const auto hops, list_hops(*chain, accepted_from, kMaxVersion, SIZE_MAX));
   for (const HopName& hop : hops) {
-    if (hop.version < next_version()) {
-      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(*chain, hop));
-      if (usable) continue;
-    }
+    DW_ASSIGN_OR_RETURN(const bool usable, is_usable(*chain, hop));
+    if (usable) continue;  // of a version that is there
     DW_RETURN_IF_ERROR(store->remove(hop_name(hop)));
     DW_SYNC_POINT("publish: hop of a lost version removed");
   }
