@@ -83,8 +83,13 @@ int diff(const Context& context, DiffArguments& options) {
                 {"base", report.base.hex()},
                 {"target", report.target.hex()},
                 {"metadata_changed", report.metadata_changed}});
-  context.say(fmt::format("elements  {}", human_count(report.num_elements)));
-  context.say(fmt::format("changed   {} ({})", human_count(report.num_changed), percent(density)));
+  if (report.num_elements == 0 && report.num_added != 0) {
+    context.say("changed   all: no tensor is in both");
+  } else {
+    context.say(fmt::format("elements  {}", human_count(report.num_elements)));
+    context.say(
+        fmt::format("changed   {} ({})", human_count(report.num_changed), percent(density)));
+  }
   std::string tensors =
       fmt::format("tensors   {} of {} changed", report.num_changed_tensors, report.num_tensors);
   if (report.num_added != 0) tensors += fmt::format(", {} sent whole", report.num_added);

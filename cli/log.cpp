@@ -41,11 +41,18 @@ Result<Marks> marks_of(const Chain& chain, uint64_t first, uint64_t last) {
   return marks;
 }
 
-double density(const Manifest& m) {
-  return m.elements == 0 ? 0 : double(m.changed) / double(m.elements);
+// Of a delta; none where nothing could be compared.
+std::string density_text(const Manifest& m) {
+  if (m.kind == VersionKind::kFull || m.elements == 0) return "-";
+  return percent(double(m.changed) / double(m.elements));
 }
 
-Json to_json(const Manifest& m, const Marks& marks) {
+// Whether tensors came, went or changed their form since the version before, if that is there.
+bool changes_schema(const Manifest& m, const Result<VersionRecord>& before) {
+  return m.version != 0 && before.ok() && before->manifest.schema != m.schema;
+}
+
+Json to_json(const Manifest& m, const Marks& marks, bool schema_changed) {
   Json json = {{"version", m.version},
                {"created", m.created},
                {"publisher", m.publisher},
@@ -60,15 +67,17 @@ Json to_json(const Manifest& m, const Marks& marks) {
   json["seconds"] = double(m.milliseconds) / 1000;
   json["anchor"] = marks.anchored.contains(m.version) || m.kind == VersionKind::kFull;
   json["pinned"] = marks.pinned.contains(m.version);
+  json["schema_changed"] = schema_changed;
   return json;
 }
 
-std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
+std::vector<std::string> to_row(const Manifest& m, const Marks& marks, bool schema_changed) {
   const bool full = m.kind == VersionKind::kFull;
   std::string remarks = full && !m.reason.empty() ? shown(m.reason) : "";
   const auto remark = [&](bool wanted, const char* text) {
     if (wanted) remarks += (remarks.empty() ? "" : ", ") + std::string(text);
   };
+  remark(schema_changed, "schema changed");
   remark(marks.anchored.contains(m.version), "anchor");
   remark(marks.pinned.contains(m.version), "pinned");
   return {std::to_string(m.version),
@@ -76,7 +85,7 @@ std::vector<std::string> to_row(const Manifest& m, const Marks& marks) {
           full ? "full" : "delta",
           human_count(m.parts.size()),
           human_bytes(double(m.part_bytes())),
-          full ? "-" : percent(density(m)),
+          density_text(m),
           full ? "-" : shown(m.codec),
           seconds(double(m.milliseconds) / 1000),
           remarks};
@@ -116,9 +125,11 @@ int log(const Context& context, const LogArguments& options) {
   ThreadPool pool(kRequests);
   for (uint64_t left = count; left > 0;) {
     const size_t wave = size_t(std::min<uint64_t>(left, kWave));
-    std::vector<Result<VersionRecord>> records(wave, internal_error("not read"));
-    pool.parallel_for(
-        wave, [&](size_t i, unsigned) { records[i] = chain->version(first + left - 1 - i); });
+    // And the one before them: its schema is compared with.
+    std::vector<Result<VersionRecord>> records(wave + 1, not_found("no such version"));
+    pool.parallel_for(wave + 1, [&](size_t i, unsigned) {
+      if (first + left > i) records[i] = chain->version(first + left - 1 - i);
+    });
     for (size_t i = 0; i < wave; ++i) {
       const Result<VersionRecord>& record = records[i];
       const uint64_t version = first + left - 1 - i;
@@ -130,8 +141,9 @@ int log(const Context& context, const LogArguments& options) {
         continue;
       }
       if (!record.ok()) return context.fail(record.status());
-      table.add(to_row(record->manifest, *marks));
-      versions.push_back(to_json(record->manifest, *marks));
+      const bool schema_changed = changes_schema(record->manifest, records[i + 1]);
+      table.add(to_row(record->manifest, *marks, schema_changed));
+      versions.push_back(to_json(record->manifest, *marks, schema_changed));
     }
     left -= wave;
   }

@@ -7,13 +7,17 @@
 
 namespace deltawire::cli {
 
-void add_metrics_options(Command* verb, MetricsOptions* options) {
-  add_whole_number(verb, "--metrics-port", &options->port,
-                   "serve GET /metrics for Prometheus on this port (0: any that is free)", 0, 65535)
-      ->type_name("PORT");
+Option* add_metrics_options(Command* verb, MetricsOptions* options) {
+  Option* const port =
+      add_whole_number(verb, "--metrics-port", &options->port,
+                       "serve GET /metrics for Prometheus on this port (0: any that is free)", 0,
+                       65535)
+          ->type_name("PORT");
   verb->add_option("--metrics-address", options->address,
                    "the address to listen on (default 127.0.0.1; 0.0.0.0: all of this machine)")
+      ->needs(port)
       ->type_name("ADDRESS");
+  return port;
 }
 
 Result<std::unique_ptr<MetricsServer>> start_metrics(const MetricsOptions& options) {

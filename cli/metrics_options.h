@@ -15,7 +15,7 @@ struct MetricsOptions {
   std::string address = "127.0.0.1";
 };
 
-void add_metrics_options(Command* verb, MetricsOptions* options);
+Option* add_metrics_options(Command* verb, MetricsOptions* options);
 
 // Serves metrics() until the result is destroyed; null when nobody asked. Logs where
 // ("metrics.listening").

@@ -6,6 +6,7 @@
 #include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "publish/record.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -23,7 +24,17 @@ struct Shown {
   VersionRecord record;
   Schema schema;
   std::vector<AddedHop> hops;  // that lead to it
+  std::string schema_change;   // since the version before; empty: none, or that is not there
 };
+
+Result<std::string> schema_change_of(const Chain& chain, const Manifest& manifest,
+                                     const Schema& schema) {
+  if (manifest.version == 0 || !manifest.parent) return std::string();
+  const Result<VersionRecord> before = chain.version(manifest.version - 1);
+  if (!before.ok() || before->manifest.schema == manifest.schema) return std::string();
+  DW_ASSIGN_OR_RETURN(const Schema old, chain.schema(before->manifest));
+  return describe_change(old, schema);
+}
 
 Result<Shown> look_at(const Chain& chain, uint64_t version) {
   DW_ASSIGN_OR_RETURN(VersionRecord record, chain.version(version));
@@ -33,7 +44,8 @@ Result<Shown> look_at(const Chain& chain, uint64_t version) {
                                   version, schema.tensors.size(), record.manifest.digests.size()));
   }
   DW_ASSIGN_OR_RETURN(std::vector<AddedHop> hops, chain.added_hops(version, version));
-  return Shown{std::move(record), std::move(schema), std::move(hops)};
+  DW_ASSIGN_OR_RETURN(std::string change, schema_change_of(chain, record.manifest, schema));
+  return Shown{std::move(record), std::move(schema), std::move(hops), std::move(change)};
 }
 
 std::string hop_text(const AddedHop& hop) {
@@ -55,10 +67,13 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
   if (!m.codec_reason.empty()) line("chosen", escape_controls(m.codec_reason));
   if (!m.quantization.empty()) line("quantised", escape_controls(m.quantization));
   if (!m.origin.empty()) line("origin", escape_controls(m.origin));
-  if (!full) {
+  if (!full && m.elements != 0) {
     line("changed",
          fmt::format("{} of {} ({})", human_count(m.changed), plural(m.elements, "element"),
-                     percent(m.elements == 0 ? 0 : double(m.changed) / double(m.elements))));
+                     percent(double(m.changed) / double(m.elements))));
+  }
+  if (!shown_version.schema_change.empty()) {
+    line("schema", escape_controls(shown_version.schema_change));
   }
   line("tensors",
        fmt::format("{}, digests {}", human_count(m.digests.size()), digest_name(m.digest_kind)));
@@ -117,6 +132,7 @@ Json to_json(const Shown& shown_version) {
                {"base", or_null(m.base)}};
   if (!m.reason.empty()) json["reason"] = m.reason;
   if (!m.codec_reason.empty()) json["codec_reason"] = m.codec_reason;
+  if (!shown_version.schema_change.empty()) json["schema_change"] = shown_version.schema_change;
   if (!m.quantization.empty()) json["quantization"] = m.quantization;
   if (!m.origin.empty()) json["origin"] = m.origin;
   json.update(Json{{"created", m.created},

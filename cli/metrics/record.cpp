@@ -47,6 +47,15 @@ void record_publish(const PublishReport& report, Metrics& to) {
   to.gauge("deltawire_weights_bytes", "Size of the whole model.").set(double(report.weights_bytes));
   to.counter("deltawire_published_bytes_total", "Bytes of parts that were published.")
       .add(double(report.bytes));
+  const auto changes = [&](const char* change, uint64_t count) {
+    to.counter("deltawire_schema_changes_total",
+               "Tensors that versions added, removed, or gave another shape or dtype.",
+               {{"change", change}})
+        .add(double(count));
+  };
+  changes("added", report.num_added);
+  changes("removed", report.num_removed);
+  changes("reshaped", report.num_reshaped);
   if (!report.committed || report.num_elements == 0) return;
   const double density = double(report.num_changed) / double(report.num_elements);
   to.gauge("deltawire_last_density", "Share of elements that the newest version changed.")

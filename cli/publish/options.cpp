@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 namespace deltawire::cli {
+namespace fs = std::filesystem;
 namespace {
 
 // Where snapshots lie unless they are given a place: a folder per run.
@@ -18,7 +19,32 @@ Result<std::filesystem::path> snapshots_folder() {
   return invalid_argument("neither XDG_CACHE_HOME nor HOME is set; say --snapshot DIR");
 }
 
+bool is_store(const std::string& place) {
+  std::error_code error;
+  return place.find("://") != std::string::npos || fs::exists(fs::path(place) / "run.json", error);
+}
+
+// By its name, or the names in it.
+bool is_checkpoint(const std::string& place) {
+  std::error_code error;
+  if (fs::is_regular_file(place, error)) return fs::path(place).extension() == ".safetensors";
+  for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".safetensors") return !is_store(place);
+  }
+  return false;
+}
+
 }  // namespace
+
+Status PublishVerbOptions::check_order() const {
+  const bool swapped =
+      is_store(checkpoint) ? !is_store(store) : is_checkpoint(store) && !is_checkpoint(checkpoint);
+  if (!swapped) return {};
+  return invalid_argument(
+      (is_store(checkpoint) ? checkpoint + ": is a store" : store + ": is a checkpoint") +
+      "; the store comes last, so give deltawire publish " + (watch ? "--watch " : "") + store +
+      " " + checkpoint);
+}
 
 Status PublishVerbOptions::complete(const Context& context) {
   const auto kind = parse_digest_kind(digest);

@@ -29,6 +29,8 @@ struct PublishVerbOptions {
 
   // What is left to do after parsing.
   Status complete(const Context& context);
+  // InvalidArgument where CKPT and STORE are given in the wrong order.
+  Status check_order() const;
   // The folder of this run's snapshot; after complete().
   std::filesystem::path snapshot_of(const std::string& run) const;
 };

@@ -20,6 +20,7 @@ Status explain(Status status) {
 int publish(const Context& context, PublishVerbOptions& options) {
   if (const Status status = options.complete(context); !status.ok()) return context.fail(status);
   start_log(options.log);
+  if (const Status status = options.check_order(); !status.ok()) return context.fail(status);
   if (options.watch) return watch(context, options);
   std::optional<ShipReport> shipped;
   const Result<PublishReport> report = [&]() -> Result<PublishReport> {
@@ -76,6 +77,12 @@ void add_publish(Command& app, Context& context, Call* call) {
              "bring the snapshot to the new version now, or later: several versions at once; auto "
              "(default): later if its files are not in memory",
              {"auto", "now", "later"});
+  verb->add_flag("--schema-change", publish_options.schema_change,
+                 "tensors may come, go or change shape or dtype: otherwise such a checkpoint is "
+                 "refused, as another model");
+  verb->add_flag("--accept-loss", publish_options.accept_loss,
+                 "the store lost versions, or holds others under their numbers: go on from its "
+                 "newest version, with a whole one");
   verb->add_flag("--new-run", publish_options.new_run,
                  "begin a new run, though the snapshot is of a run that the store does not have");
   auto* every = add_whole_number(verb, "--anchor-every", &options->anchors.every,
@@ -113,7 +120,7 @@ void add_publish(Command& app, Context& context, Call* call) {
   verb->add_flag("--once", options->once, "with --watch: publish what is there and end")
       ->needs(watching);
   add_ship_options(verb, &options->ship);
-  add_metrics_options(verb, &options->metrics);
+  add_metrics_options(verb, &options->metrics)->needs(watching);
   add_log_options(verb, &options->log);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);

@@ -18,6 +18,27 @@ std::string phases_text(const PublishReport& report) {
   return text;
 }
 
+// "38 tensors added, 128 removed"; empty: the same tensors.
+std::string schema_text(const PublishReport& report) {
+  std::string text;
+  const auto add = [&](uint64_t count, const char* what) {
+    if (count == 0) return;
+    text += text.empty() ? plural(count, "tensor") : ", " + human_count(count);
+    text += what;
+  };
+  add(report.num_added, " added");
+  add(report.num_removed, " removed");
+  add(report.num_reshaped, " with another shape or dtype");
+  return text;
+}
+
+std::string changed_text(const PublishReport& report) {
+  if (report.num_elements == 0) return "no elements";
+  return fmt::format("{} of {} elements ({})", human_count(report.num_changed),
+                     human_count(report.num_elements),
+                     percent(ratio(report.num_changed, report.num_elements)));
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const PublishReport& report) {
@@ -44,8 +65,12 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
           {"parts", report.num_parts},
           {"tensors", report.num_tensors},
           {"tensors_changed", report.num_changed_tensors},
+          {"tensors_added", report.num_added},
+          {"tensors_removed", report.num_removed},
+          {"tensors_reshaped", report.num_reshaped},
           {"seconds", report.seconds},
           {"phases", phases},
+          {"dense_float32", report.dense_float32},
           {"warnings", report.warnings},
           {"note", report.note}};
 }
@@ -56,14 +81,15 @@ void say_report(const Context& context, const PublishReport& report) {
         fmt::format("nothing   changed since version {} of run {}", report.version, report.run));
   } else {
     context.say(fmt::format("version   {} of run {}", report.version, report.run));
+    if (const std::string schema = schema_text(report); !schema.empty()) {
+      context.say("schema    " + schema);
+    }
     if (report.full) {
       context.say(fmt::format("whole     {}", report.reason));
       context.say(fmt::format("bytes     {} in {}", human_bytes(double(report.bytes)),
                               plural(report.num_parts, "file")));
     } else {
-      context.say(fmt::format("changed   {} of {} elements ({}), {} of {} tensors",
-                              human_count(report.num_changed), human_count(report.num_elements),
-                              percent(ratio(report.num_changed, report.num_elements)),
+      context.say(fmt::format("changed   {}, {} of {} tensors", changed_text(report),
                               report.num_changed_tensors, report.num_tensors));
       std::string bytes = fmt::format("bytes     {} in {}", human_bytes(double(report.bytes)),
                                       plural(report.num_parts, "part"));
@@ -84,6 +110,7 @@ void say_report(const Context& context, const PublishReport& report) {
   }
   for (const std::string& warning : report.warnings) context.say("warning   " + warning);
   if (!report.note.empty()) context.say("note      " + report.note);
+  if (report.dense_float32) context.say("hint      " + std::string(kFloat32Hint));
   context.say(fmt::format("time      {}, {}/s of weights", seconds(report.seconds),
                           human_bytes(double(report.weights_bytes) / report.seconds)));
 }
@@ -92,8 +119,11 @@ std::string one_line(const PublishReport& report) {
   if (!report.committed) return fmt::format("nothing changed since version {}", report.version);
   std::string line = fmt::format("version {}: {} in {}", report.version,
                                  human_bytes(double(report.bytes)), seconds(report.seconds));
+  if (const std::string schema = schema_text(report); !schema.empty()) line += ", " + schema;
   if (report.full) return line + ", whole: " + report.reason;
-  line += fmt::format(", {} changed", percent(ratio(report.num_changed, report.num_elements)));
+  if (report.num_elements != 0) {
+    line += fmt::format(", {} changed", percent(ratio(report.num_changed, report.num_elements)));
+  }
   if (!report.codec_reason.empty()) line += ", " + report.codec;
   return report.anchored ? line + ", anchored" : line;
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -68,10 +70,15 @@ class Watcher {
       if (!publisher_->run().empty()) DW_RETURN_IF_ERROR(remember_by_run());
     }
     DW_ASSIGN_OR_RETURN(const auto ready, folder_.ready());
+    for (const FolderWatch::Skipped& skipped : folder_.newly_skipped()) {
+      log_event(LogLevel::kWarning, "watch.skipped",
+                {{"path", skipped.path.string()}, {"reason", skipped.reason}});
+    }
     for (const std::filesystem::path& checkpoint : ready) {
       DW_ASSIGN_OR_RETURN(PublishReport report, publisher_->publish_checkpoint(checkpoint));
       std::optional<ShipReport> shipped;
       if (options_.shipper) shipped = settle_ship(*options_.shipper, &report);
+      options_.publish.accept_loss = false;  // what is lost from now on is another loss
       record_publish(report);
       if (shipped) record_ship(*shipped);
       nlohmann::ordered_json json = with_path(report, checkpoint);
@@ -85,6 +92,9 @@ class Watcher {
       }
       if (!report.note.empty()) {
         log_event(LogLevel::kInfo, "publish.note", {{"note", report.note}});
+      }
+      if (report.dense_float32) {
+        log_event(LogLevel::kWarning, "publish.hint", {{"hint", std::string(kFloat32Hint)}});
       }
       if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
       DW_RETURN_IF_ERROR(folder_.remember(checkpoint));
@@ -132,6 +142,13 @@ int watch(const Context& context, PublishVerbOptions& options) {
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
   Result<FolderWatch> folder = FolderWatch::open(options.checkpoint, {options.settle});
   if (!folder.ok()) return context.fail(folder.status());
+  context.say(fmt::format("watching  {} for checkpoints, to publish to {}", options.checkpoint,
+                          options.store));
+  if (*metrics_server) {
+    context.say(
+        fmt::format("metrics   on {} port {}", options.metrics.address, (*metrics_server)->port()));
+  }
+  flush_out();
   const Status status = Watcher(context, options, std::move(*folder)).run();
   return status.ok() ? context.succeed() : context.fail(status);
 }

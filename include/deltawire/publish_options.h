@@ -100,8 +100,17 @@ struct PublishOptions {
   // run that was quantised otherwise is refused (InvalidArgument): its bytes would mean another
   // thing. Empty: not at all.
   std::string quantization = {};
+  // Tensors may come, go and change their shape or dtype. Otherwise a version whose tensors are not
+  // those of the one before is refused (InvalidArgument): it may be another model.
+  bool schema_change = false;
   bool new_run = false;        // begin one though the snapshot says that the store held another
   bool single_writer = false;  // allow a store without conditional put
+  // Go on from the newest version that the store has when the publisher is opened, though it has
+  // lost versions, or holds others under their numbers (Corruption otherwise). The first version is
+  // stored whole and says so. No part of those before it is read, so this also helps where parts
+  // are missing or damaged. Replicas that hold a lost version refuse the new one (Corruption)
+  // unless they are told its number.
+  bool accept_loss = false;
   Progress progress;
 };
 

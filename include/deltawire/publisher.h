@@ -27,11 +27,17 @@ struct PublishReport : Identity {
   std::string codec, codec_reason = {};
   bool anchored = false;
   uint64_t num_tensors = 0, num_changed_tensors = 0;
+  uint64_t num_added = 0, num_removed = 0,
+           num_reshaped = 0;  // tensors; reshaped: or of another dtype
+  // Of a delta; tensors that were added or reshaped count whole.
   uint64_t num_elements = 0, num_changed = 0;
   uint64_t weights_bytes = 0, bytes = 0;  // of the model; of the parts
   uint64_t num_parts = 0;
   double seconds = 0;
   std::vector<Phase> phases;
+  // Most of the weights are float32, and most of their elements changed: masters, perhaps, that
+  // engines hold with fewer bits. Said once per publisher, and not of the seed.
+  bool dense_float32 = false;
   // What went wrong beside the commit: the version stands, and what is missing is made up for.
   std::vector<std::string> warnings;
   // What a checkpoint's folder holds that does not travel; said once per publisher, and when it

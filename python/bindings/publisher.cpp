@@ -31,7 +31,8 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     nb::object ranks, nb::object hook_before_commit, nb::object limits,
                     nb::object cuda, const std::string& codec, const std::string& digest,
                     uint64_t part_bytes, bool plain_files, const std::string& quantization,
-                    bool new_run, bool single_writer, nb::object progress) {
+                    bool schema_change, bool accept_loss, bool new_run, bool single_writer,
+                    nb::object progress) {
   PublishOptions options;
   options.snapshot =
       folder ? SnapshotPlace(SnapshotInFolder{*folder, false, to_advance(snapshot_advance)})
@@ -47,6 +48,8 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   options.part_bytes = part_bytes;
   options.plain_files = plain_files;
   options.quantization = quantization;
+  options.schema_change = schema_change;
+  options.accept_loss = accept_loss;
   options.new_run = new_run;
   options.single_writer = single_writer;
   new (self) PublisherHandle("the publisher", std::move(progress), [&](Progress watch) {
@@ -63,8 +66,9 @@ void bind_publisher(nb::module_& module) {
            nb::arg("pinned"), nb::arg("snapshot_advance"), nb::arg("anchors"), nb::arg("keys"),
            nb::arg("ranks"), nb::arg("hook_before_commit").none(), nb::arg("limits"),
            nb::arg("cuda"), nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"),
-           nb::arg("plain_files"), nb::arg("quantization"), nb::arg("new_run"),
-           nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("plain_files"), nb::arg("quantization"), nb::arg("schema_change"),
+           nb::arg("accept_loss"), nb::arg("new_run"), nb::arg("single_writer"),
+           nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

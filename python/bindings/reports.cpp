@@ -41,6 +41,9 @@ Report to_python(const PublishReport& report) {
   out["anchored"] = report.anchored;
   out["num_tensors"] = report.num_tensors;
   out["num_changed_tensors"] = report.num_changed_tensors;
+  out["num_added"] = report.num_added;
+  out["num_removed"] = report.num_removed;
+  out["num_reshaped"] = report.num_reshaped;
   out["num_elements"] = report.num_elements;
   out["num_changed"] = report.num_changed;
   out["weights_bytes"] = report.weights_bytes;
@@ -48,6 +51,7 @@ Report to_python(const PublishReport& report) {
   out["num_parts"] = report.num_parts;
   out["seconds"] = report.seconds;
   out["phases"] = phases_of(report.phases);
+  out["dense_float32"] = report.dense_float32;
   out["warnings"] = report.warnings;
   out["note"] = report.note;
   return out;

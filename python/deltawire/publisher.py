@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -22,8 +23,15 @@ from deltawire.options import Anchors, Cuda, Hook, Keys, Limits, Ranks, Select
 from deltawire.progress import Progress, callback_of
 from deltawire.reader import reader_for
 from deltawire.reports import SnapshotMemory, Version
-from deltawire.stores import StoreLike, store_handle
-from deltawire.tensors import Source
+from deltawire.stores import Store, StoreLike, store_handle
+from deltawire.tensors import Source, check_pair, kind_of
+
+log = logging.getLogger("deltawire")
+
+_DENSE_FLOAT32 = (
+    "most weights are float32, and most of their elements changed; if engines serve bfloat16, publish that, "
+    'of which far fewer change: dw.Publisher(store, model, dtype="bfloat16")'
+)
 
 if TYPE_CHECKING:
     from deltawire.peft import Adapter
@@ -72,6 +80,8 @@ class Publisher:
         digest: str = "sum128",
         part_bytes: int = 64 << 20,
         plain_files: bool = False,
+        schema_change: bool = False,
+        accept_loss: bool = False,
         new_run: bool = False,
         single_writer: bool = False,
         progress: Progress = False,
@@ -106,11 +116,14 @@ class Publisher:
 
         Ranks of a sharded trainer each publish boxes, see `Tensor`: `ranks` says which one this is, if the model does not.
 
-        `single_writer` allows a store without conditional put. A store that holds no run, though the snapshot is of one, is
-        refused (`NotFound`: its disk may not be mounted) unless `new_run`.
+        A version whose tensors are not those of the one before (added, removed, of another shape or dtype) is refused
+        (`InvalidArgument`: it may be another model) unless `schema_change`. A store that has lost versions, or holds others
+        under their numbers, is refused (`Corruption`) by a publisher that knows them: one that is open, or whose snapshot is in
+        a folder. One that is opened with `accept_loss` goes on from what the store has then: its first version is stored whole.
+        A store that holds no run, though the snapshot is of one, is refused (`NotFound`: its disk may not be mounted) unless
+        `new_run`. `single_writer` allows a store without conditional put.
         """
-        if isinstance(tensors, Iterator):
-            raise InvalidArgument("Publisher: an iterator can be read only once; give a list, or a callable that gives one")
+        _check_arguments(store, tensors)
         anchors, ranks, cuda = anchors or Anchors(), ranks or Ranks(), cuda or Cuda()
         folder = _snapshot_folder(snapshot)
         _check_advance(snapshot_advance, folder)
@@ -144,6 +157,8 @@ class Publisher:
             part_bytes=part_bytes,
             plain_files=plain_files,
             quantization="" if self._quantizer is None else self._quantizer.settings,
+            schema_change=schema_change,
+            accept_loss=accept_loss,
             new_run=new_run,
             single_writer=single_writer,
             progress=callback_of(progress, "publish"),
@@ -240,7 +255,7 @@ class Publisher:
 
         def finish() -> Version:  # not with the tensors: the trace of a failure would keep them
             with reader.failing():
-                version = Version.of(commit())
+                version = _reported(commit())
             said = reader.published()
             return replace(version, warnings=(*version.warnings, said)) if said else version
 
@@ -264,7 +279,7 @@ class Publisher:
 
             check_whole(Path(checkpoint), self._quantizer.scheme_of)
         self._reader.failed()  # the last version is not the model's
-        version = Version.of(self._core.publish_checkpoint(checkpoint))
+        version = _reported(self._core.publish_checkpoint(checkpoint))
         if self._quantizer is None or self._tensors is None:
             return version
         try:
@@ -293,6 +308,33 @@ class Publisher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _reported(report: Mapping[str, Any]) -> Version:
+    version = Version.of(report)
+    if version.dense_float32:
+        log.warning(_DENSE_FLOAT32)
+    return version
+
+
+def _check_arguments(store: Any, tensors: Any) -> None:
+    """Says what is wrong with arguments that were swapped, and with models that have no names."""
+    if not isinstance(store, (str, os.PathLike, Store)):
+        swapped = isinstance(tensors, (str, os.PathLike, Store))
+        hint = "the store comes first: dw.Publisher(store, model)" if swapped else "a store is a path, a URL or a dw.Store"
+        raise InvalidArgument(f"Publisher: the store is of type {kind_of(store)}; {hint}")
+    if isinstance(tensors, (str, bytes, os.PathLike)):
+        raise InvalidArgument(
+            f"Publisher: the tensors are of type {kind_of(tensors)}; give a model or a dict of arrays, "
+            "or publish a checkpoint on disk: dw.Publisher(store).publish_checkpoint(path)"
+        )
+    if isinstance(tensors, Iterator):
+        raise InvalidArgument(
+            f"Publisher: a {kind_of(tensors)} can be read only once; give the model itself, or dict(model.named_parameters())"
+        )
+    if isinstance(tensors, (list, tuple)):
+        for item in tensors:
+            check_pair(item)
 
 
 def _quantizer_of(spec: Any, hysteresis: float, choice: Choice) -> Quantizer | None:

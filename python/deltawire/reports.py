@@ -42,13 +42,20 @@ class Version:
     """sha-256 of its manifest."""
     num_tensors: int
     num_changed_tensors: int
+    num_added: int
+    num_removed: int
+    num_reshaped: int
+    """Tensors that the version before has not, that it alone has, and that have another shape or dtype than there."""
     num_elements: int
     num_changed: int
+    """Of a delta; tensors that were added or reshaped count whole."""
     weights_bytes: int
     """Of the model."""
     num_parts: int
     seconds: float
     phases: tuple[Phase, ...]
+    dense_float32: bool
+    """Most of the weights are float32, and most of their elements changed: said once per publisher, and not of the seed."""
     warnings: tuple[str, ...]
     """What went wrong beside the commit: the version stands."""
     note: str
@@ -70,17 +77,20 @@ class Version:
 
     @property
     def density(self) -> float:
-        """The share of elements that changed."""
+        """The share of elements that changed; 0 of a version that is stored whole, which is not compared."""
         return self.num_changed / self.num_elements if self.num_elements else 0.0
 
     def __repr__(self) -> str:
         if not self.committed:
             return f"Version(number={self.number}, nothing changed)"
+        counts = ((self.num_added, "added"), (self.num_removed, "removed"), (self.num_reshaped, "reshaped"))
+        schema = "".join(f", {plural(count, 'tensor')} {what}" for count, what in counts if count)
         size = human_bytes(self.bytes)
         if self.full:
-            return f'Version(number={self.number}, full, {size}, "{self.reason}")'
+            return f'Version(number={self.number}, full{schema}, {size}, "{self.reason}")'
         share = percent(self.num_changed, self.num_elements)
-        return f"Version(number={self.number}, {self.num_changed:,} of {self.num_elements:,} changed ({share}), {size})"
+        changed = f", {self.num_changed:,} of {self.num_elements:,} changed ({share})" if self.num_elements else ""
+        return f"Version(number={self.number}{changed}{schema}, {size})"
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,19 @@ def named_tensors(source: Source) -> Iterable[tuple[str, Any]]:
         source = source()
     if isinstance(source, Mapping):
         return source.items()
-    if hasattr(source, "dtype") or not isinstance(source, Iterable):
-        raise InvalidArgument(f"a model is a dict of arrays, or pairs of names and arrays, and this is a {_kind(source)}")
-    return source
+    if hasattr(source, "dtype") or isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
+        raise InvalidArgument(f"a model is a dict of arrays, or pairs of names and arrays, and this is a {kind_of(source)}")
+    return map(check_pair, source)
+
+
+def check_pair(item: Any) -> tuple[str, Any]:
+    """A name and an array, and nothing else."""
+    if isinstance(item, (tuple, list)) and len(item) == 2:
+        return item[0], item[1]
+    raise InvalidArgument(
+        f"a model is a dict of arrays, or pairs of names and arrays, and this one holds a {kind_of(item)}, which has no name; "
+        "give the model itself, or dict(model.named_parameters())"
+    )
 
 
 def readable(source: Source) -> list[_core.Tensor]:
@@ -74,7 +84,8 @@ def writable(source: Source) -> list[_core.Tensor]:
     return [_writable(name, _declared(value)) for name, value in named_tensors(source)]
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """A type, as messages name it."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -104,8 +115,8 @@ def _writable(name: str, tensor: Tensor) -> _core.Tensor:
 
 def _place(name: str, tensor: Tensor) -> str:
     if not isinstance(name, str):
-        raise InvalidArgument(f"names of tensors are str, and {name!r} is {_kind(name)}") from None
-    return f'tensor "{name}": {_kind(tensor.array)}'
+        raise InvalidArgument(f"names of tensors are str, and {name!r} is {kind_of(name)}") from None
+    return f'tensor "{name}": {kind_of(tensor.array)}'
 
 
 def _no_array(name: str, tensor: Tensor) -> InvalidArgument:

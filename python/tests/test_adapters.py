@@ -593,7 +593,8 @@ def test_a_name_that_somebody_removed_is_served_again(followed):
 def test_a_chain_that_was_once_a_models(model, tmp_path):
     store, local = str(tmp_path / "store"), tmp_path / "local"
     (tmp_path / "adapter_config.json").write_text('{"r": 4}')
-    with dw.Replica(store, local, copy_on_write=dw.CopyOnWrite()) as replica, dw.Publisher(store) as publisher:
+    publisher = dw.Publisher(store, schema_change=True)
+    with dw.Replica(store, local, copy_on_write=dw.CopyOnWrite()) as replica, publisher:
         stage = Stage(local)
         publisher.publish({"w": torch.ones(4, 4)}, [tmp_path / "adapter_config.json"])
         with pytest.raises(dw.InvalidArgument, match="has no tensor of LoRA"):

@@ -341,7 +341,8 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
 
 def test_a_version_of_other_dtypes_is_refused(tmp_path):
     store, local = str(tmp_path / "store"), str(tmp_path / "local")
-    publisher, tensors = dw.Publisher(store), {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
+    publisher = dw.Publisher(store, schema_change=True)
+    tensors = {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
     publisher.publish(tensors)
     replica = dw.Replica(store, local, feed=True)
     replica.pull()

@@ -128,7 +128,7 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.tensors = checkpoint()
-        self.publisher = dw.Publisher(str(folder / "store"))
+        self.publisher = dw.Publisher(str(folder / "store"), schema_change=True)
         self.publisher.publish(self.tensors)
         self.replica = dw.Replica(str(folder / "store"), folder / "local", feed=True)
         self.replica.pull()
@@ -328,7 +328,7 @@ def trained() -> dict[str, torch.Tensor]:
 def test_a_version_has_a_weight_with_all_that_belongs_to_it_or_nothing_of_it(format):
     weights, gone = trained(), "model.layers.0.self_attn.k_proj."
     url = f"memory:whole-{format}"
-    with dw.Publisher(url, quantize=format) as publisher:
+    with dw.Publisher(url, quantize=format, schema_change=True) as publisher:
         publisher.publish(weights)
         whole = {tensor.name for tensor in dw.Chain(url).tensors(0)}
         publisher.publish({name: tensor for name, tensor in weights.items() if not name.startswith(gone)})

@@ -134,7 +134,7 @@ def test_meta_tensors_are_named(store: str) -> None:
 
 def test_parameters_that_come_later(store: str) -> None:
     model = small()
-    with dw.Publisher(store, model, anchors=dw.Anchors(every=1)) as publisher:
+    with dw.Publisher(store, model, anchors=dw.Anchors(every=1), schema_change=True) as publisher:
         publisher.publish()
         model.add_module("head", nn.Linear(3, 2))
         publisher.publish()

@@ -38,6 +38,11 @@ constexpr NextStep kSteps[] = {
     {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
+    {"set accept_loss", "restore the store, or publish to an empty one; or give up what is lost"},
+    {"restore the store, or import", ""},
+    {"set schema_change",
+     "publish another model to another store; or say that this one's tensors are to change"},
+    {"is neither empty nor a store", ""},
     {"is the store mounted?", "mount it and repeat; or begin a new run there"},
 
     // Ships and mirrors.
@@ -68,10 +73,10 @@ constexpr NextStep kSteps[] = {
      "deltawire pull STORE LOCAL brings a checkpoint to the newest version"},
     {"is a store, not a checkpoint",
      "deltawire log STORE lists its versions, deltawire pull STORE LOCAL makes a checkpoint of "
-     "one"},
+     "one; to publish, the checkpoint comes first, then the store"},
     {"as torch.save writes it",
-     "save it as safetensors: safetensors.torch.save_file(torch.load(FILE), NEW)"},
-    {"pytorch_model.bin", "save it as safetensors: model.save_pretrained(FOLDER)"},
+     "save it as safetensors: model.save_pretrained(FOLDER) of transformers, or "
+     "safetensors.torch.save_file()"},
     {"no .safetensors file", "give a .safetensors file, or a folder that holds one"},
     {"no such folder to watch", "make the folder first: mkdir -p FOLDER"},
     {"no such file or folder", "check the path: ls -l PATH"},
@@ -99,6 +104,7 @@ constexpr NextStep kSteps[] = {
     {"Permission denied", "check who may read and write there: ls -ld PATH"},
     {"Address already in use",
      "ss -ltnp shows which process has the port; end it, or choose another port"},
+    {"Cannot assign requested address", "use an address of this machine: ip addr lists them"},
 
     // Replicas.
     {"no such bucket", "make the bucket, or check its name and the endpoint"},

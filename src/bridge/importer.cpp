@@ -32,6 +32,7 @@ struct Importer::Impl {
     origin.place = std::string(dialect.name()) + " " + place_of(*source);
     origin.commit_unchanged = true;
     origin.made_from_snapshot = true;
+    options.publish.schema_change = true;  // what the source did stands
   }
 
   const Dialect& dialect;

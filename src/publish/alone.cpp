@@ -1,6 +1,7 @@
 // One publisher alone: in one go, or in two halves with the trainer's next step between them.
 #include <algorithm>
 #include <future>
+#include <map>
 
 #include "publish/impl.h"
 
@@ -16,6 +17,21 @@ struct Publisher::Impl::Attempt {
   std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
   bool over = false;            // all is done: the report says how it went
 };
+
+namespace {
+
+Schema schema_of(std::span<const PublishTensor> tensors) {
+  std::map<std::string, Schema::Tensor> by_name;  // one may come in boxes
+  for (const PublishTensor& tensor : tensors) {
+    const TensorView& view = tensor.view;
+    by_name[view.name] = {view.name, view.dtype, view.shape};
+  }
+  Schema schema;
+  for (auto& [name, tensor] : by_name) schema.tensors.push_back(std::move(tensor));
+  return schema;
+}
+
+}  // namespace
 
 Publisher::Impl::Impl(std::shared_ptr<Store> store_, PublishOptions options_)
     : store(std::move(store_)),
@@ -53,9 +69,21 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSourc
   if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   DW_RETURN_IF_ERROR(ensure_chain());
   if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
+  if (options.ranks.world == 1) DW_RETURN_IF_ERROR(check_schema(schema_of(attempt.tensors)));
   if (attempt.unfit.ok()) attempt.unfit = put_sides(source);
   if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;
+}
+
+// Of all ranks, or of one alone before anything is put.
+Status Publisher::Impl::check_schema(const Schema& next) const {
+  if (!head || options.schema_change) return {};
+  const std::string change = describe_change(schema, next);
+  if (change.empty()) return {};
+  return invalid_argument("the tensors are not those of version " +
+                          std::to_string(head->manifest.version) + ": " + change +
+                          "; publish another model to a store of its own, or set schema_change if "
+                          "the tensors of this one are meant to change");
 }
 
 // Files that change from here on do not matter: what was read is in the store. Rank 0's are the
@@ -72,6 +100,7 @@ Status Publisher::Impl::put_sides(FullSource* source) {
 Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
                                        const FullSource& source) const {
   DW_ASSIGN_OR_RETURN(NewState state, join_pieces(ranks, parent()));
+  DW_RETURN_IF_ERROR(check_schema(state.schema));
   state.unchanged = state.unchanged && !source.sides->changed();
   return state;
 }
@@ -80,7 +109,7 @@ Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
 Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt* attempt) {
   const Tensors tensors = attempt->tensors;
   attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
-  std::string full_reason = !head ? "seed" : anchors == nullptr ? "mode" : "";
+  std::string full_reason = why_whole();
   if (full_reason.empty()) {
     DW_ASSIGN_OR_RETURN(attempt->draft,
                         draft_delta_or_rebuild(tensors, source, keep, attempt->clock, &full_reason,
@@ -98,7 +127,7 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   Draft& draft = attempt->draft;
   PublishReport& report = attempt->report;
   if (draft.stream) {
-    DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
+    DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.change.removed));
     add_phase(draft.stream->upload_phase(), &report);
     draft.manifest.parts = draft.stream->parts();
   }
@@ -107,18 +136,15 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
     draft.abandon();
     return status;
   }
-  const NewState& state = draft.state;
-  report.num_tensors = state.schema.tensors.size();
-  report.num_changed_tensors = state.num_changed_tensors;
-  report.num_elements = state.num_elements;
-  report.num_changed = state.num_changed;
-  report.committed = !state.unchanged || options.origin.commit_unchanged;
+  describe_state(draft.state, &report);
+  report.committed = !draft.state.unchanged || options.origin.commit_unchanged;
   if (!report.committed) {
     static_cast<Identity&>(report) = head->identity();
     return source ? source->check() : Status();
   }
   DW_RETURN_IF_ERROR(commit(&draft, source, attempt->clock, &report));
   describe_head(&report);
+  notice_float32(attempt->tensors, &report);
   advance(attempt->tensors, source != nullptr, draft, attempt->clock, &report);
   if (source) add_anchor_if_due(attempt->tensors, draft, *source, attempt->clock, &report);
   return {};

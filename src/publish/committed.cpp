@@ -48,7 +48,8 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
   const double begin = clock.now();
   Commit result;
   // Asked once more where that is cheap, and where a disk can go away under a folder.
-  result.status = store->local_folder().empty() ? Status() : check_run();
+  result.status = store->local_folder().empty() ? Status() : check_free();
+  if (result.status.ok() && !whole_reason.empty()) result.status = remove_lost_hops();
   if (result.status.ok()) result.status = complete(draft, clock);
   if (result.status.ok()) {
     // What was put agrees with the manifest. Whether it is a state that ever was, or the mixture of
@@ -70,6 +71,9 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
   }
   head = VersionRecord{draft->manifest, result.digest};
   schema = draft->state.schema;
+  whole_reason.clear();
+  note_head();
+  DW_SYNC_POINT("publish: version noted");
   const Manifest& manifest = head->manifest;
   if (manifest.kind == VersionKind::kFull) {
     anchor = {manifest.version, manifest.anchor_bytes, manifest.chain_bytes};
@@ -81,8 +85,8 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
 void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, PublishClock clock,
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
-  // What was not needed to publish is not made now, but for the seed: it is what comes next.
-  if (!snapshot && (anchors == nullptr || version != options.origin.first_version)) return;
+  // What was not needed to publish is made only of a version that is at hand whole.
+  if (!snapshot && (anchors == nullptr || head->manifest.kind != VersionKind::kFull)) return;
   const double begin = clock.now();
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
   const auto advance = [&]() -> Status {
@@ -131,6 +135,20 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
     report->warnings.push_back("the version could not be stored whole too, as is due: " +
                                bytes.status().to_string());
   }
+}
+
+void Publisher::Impl::notice_float32(Tensors tensors, PublishReport* report) {
+  const bool dense = report->full ? report->reason.starts_with(kDense)
+                                  : 2 * report->num_changed > report->num_elements;
+  const bool same = report->num_added + report->num_removed + report->num_reshaped == 0;
+  if (!dense || !same || told_float32) return;
+  uint64_t bytes = 0;
+  for (const PublishTensor& tensor : tensors) {
+    // All of a LoRA adapter changes with every step, in any dtype.
+    const bool adapter = tensor.view.name.starts_with("base_model.model.");
+    if (tensor.view.dtype == DType::kF32 && !adapter) bytes += published_bytes(tensor);
+  }
+  report->dense_float32 = told_float32 = 2 * bytes > bytes_of(tensors);
 }
 
 void Publisher::Impl::describe_head(PublishReport* report) const {

@@ -333,7 +333,8 @@ Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEnt
                      Payload payload) const {
   PieceRecord& record = diff->record.pieces[piece];
   record.changed = true;
-  if (entry.old_digest) record.num_changed += entry.num_changed;
+  record.num_changed += entry.num_changed;
+  if (!entry.old_digest) record.num_elements += entry.num_changed;  // new: there is no other count
   if (job.keep) job.keep->add({piece, begin, size_bytes, entry.codec, payload});
   DW_RETURN_IF_ERROR(stream->add(std::move(entry), std::move(payload)));
   diff->payload_bytes = stream->payload_bytes();

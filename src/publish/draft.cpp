@@ -21,8 +21,8 @@ uint64_t bytes_of(std::span<const PublishTensor> tensors) {
 }
 
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes) {
-  return "dense: a delta would take over " + std::to_string(payload_bytes) + " of the model's " +
-         std::to_string(model_bytes) + " bytes";
+  return std::string(kDense) + "a delta would take over " + std::to_string(payload_bytes) +
+         " of the model's " + std::to_string(model_bytes) + " bytes";
 }
 
 Result<std::vector<FullFile>> FullSource::files(const Contents& contents, ThreadPool* pack,
@@ -155,7 +155,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack(), there));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  if (head && anchors == nullptr) {  // it may turn out that nothing changed
+  if (head && !why_whole().empty()) {  // nothing was compared: it may turn out that nothing changed
     DW_ASSIGN_OR_RETURN(records[0],
                         hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));

@@ -55,6 +55,8 @@ FolderWatch::FolderWatch(FolderWatch&& other) noexcept
       options_(std::move(other.options_)),
       seen_(std::move(other.seen_)),
       remembered_(std::move(other.remembered_)),
+      skipped_(std::move(other.skipped_)),
+      newly_skipped_(std::move(other.newly_skipped_)),
       memory_(std::move(other.memory_)),
       unsettled_(other.unsettled_),
       inotify_(std::exchange(other.inotify_, -1)) {}
@@ -94,7 +96,8 @@ Result<std::map<std::string, FolderWatch::Look>> FolderWatch::look() const {
       for (const fs::path& file : files) {
         add_file(file, file.filename().string(), &text, &look.modified_ns);
       }
-    } else if (item.path().extension() == ".safetensors") {
+    } else {
+      look.candidate = item.path().extension() == ".safetensors";
       add_file(item.path(), name, &text, &look.modified_ns);
     }
     if (text.empty()) continue;
@@ -121,17 +124,35 @@ Result<std::vector<fs::path>> FolderWatch::ready() {
     if (now - seen[name].since >= options_.settle_seconds) {
       settled.emplace_back(look.modified_ns, name);
     } else {
-      ++unsettled_;
+      unsettled_ += look.candidate;
     }
   }
   seen_ = std::move(seen);
   std::sort(settled.begin(), settled.end());
   std::vector<fs::path> complete;
+  std::map<std::string, std::string> skipped;
   for (const auto& [modified, name] : settled) {
     const fs::path path = folder_ / name;
-    // What is not a checkpoint, or not yet, is looked at again when its files change or by and by.
-    if (!looks_like_delta(path) && Checkpoint::open(path).ok()) complete.push_back(path);
+    Status status;
+    if (!found.at(name).candidate) {
+      status = invalid_argument(path.string() + ": neither a .safetensors file nor a folder");
+    } else if (looks_like_delta(path)) {
+      status = invalid_argument(path.string() + ": a delta, not a checkpoint");
+    } else {
+      status = Checkpoint::open(path).status();
+    }
+    if (status.ok()) {
+      complete.push_back(path);
+      continue;
+    }
+    // Not a checkpoint, or not yet: looked at again when its files change or by and by.
+    const std::string place = path.string() + ": ";
+    std::string& reason = skipped[name] = status.message();
+    if (reason.starts_with(place)) reason.erase(0, place.size());
+    const auto told = skipped_.find(name);
+    if (told == skipped_.end() || told->second != reason) newly_skipped_.push_back({path, reason});
   }
+  skipped_ = std::move(skipped);
   return complete;
 }
 

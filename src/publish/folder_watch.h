@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "deltawire/status.h"
@@ -33,6 +34,12 @@ class FolderWatch {
   // Those that are complete and not remembered, the one that was written first first. Looks at
   // names, sizes and times, and opens only what has settled.
   Result<std::vector<std::filesystem::path>> ready();
+  // What was passed over since this was last asked, and why: each once, until it changes.
+  struct Skipped {
+    std::filesystem::path path;
+    std::string reason;
+  };
+  std::vector<Skipped> newly_skipped() { return std::exchange(newly_skipped_, {}); }
   // Whether the last look saw checkpoints that may still be written.
   bool expects_more() const noexcept { return unsettled_ != 0; }
   // It need not be looked at again until its files change.
@@ -46,6 +53,7 @@ class FolderWatch {
   struct Look {
     std::string fingerprint;
     int64_t modified_ns = 0;  // the newest file's
+    bool candidate = true;    // by its name
   };
   explicit FolderWatch(std::filesystem::path folder, WatchOptions options);
   Result<std::map<std::string, Look>> look() const;
@@ -60,6 +68,8 @@ class FolderWatch {
   WatchOptions options_;
   std::map<std::string, Seen> seen_;               // by name
   std::map<std::string, std::string> remembered_;  // name -> fingerprint
+  std::map<std::string, std::string> skipped_;     // name -> reason
+  std::vector<Skipped> newly_skipped_;
   std::filesystem::path memory_;
   size_t unsettled_ = 0;
   int inotify_ = -1;

@@ -11,6 +11,7 @@
 
 #include "base/thread_pool.h"
 #include "chain/chain.h"
+#include "chain/plan.h"
 #include "deltawire/publisher.h"
 #include "publish/anchor.h"
 #include "publish/codec_choice.h"
@@ -18,6 +19,7 @@
 #include "publish/committed_state.h"
 #include "publish/diff.h"
 #include "publish/full_version.h"
+#include "publish/known_stores.h"
 #include "publish/ranks.h"
 #include "publish/record.h"
 #include "publish/replica_rates.h"
@@ -68,6 +70,20 @@ inline void add_phase(std::optional<Phase> phase, PublishReport* report) {
   if (phase) report->phases.push_back(std::move(*phase));
 }
 
+inline void describe_change(const SchemaChange& change, PublishReport* report) {
+  report->num_added = change.added.size();
+  report->num_removed = change.removed.size();
+  report->num_reshaped = change.reshaped.size();
+}
+
+inline void describe_state(const NewState& state, PublishReport* report) {
+  report->num_tensors = state.schema.tensors.size();
+  report->num_changed_tensors = state.num_changed_tensors;
+  describe_change(state.change, report);
+  report->num_elements = state.num_elements;
+  report->num_changed = state.num_changed;
+}
+
 // What one rank of several is to publish.
 struct RankTask {
   std::span<const PublishTensor> tensors;
@@ -95,7 +111,10 @@ struct Publisher::Impl {
   std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
   std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
   bool uncertain = false;                 // whether `head` is still the chain's must be asked
+  std::string whole_reason;               // set: why the next version is to be whole
+  uint64_t accepted_from = 0;             // then: hop records may be of versions that were lost
   std::string left_out;                   // of the last checkpoint's folder, as it was told
+  bool told_float32 = false;              // that it is dense
   CodecRates rates;                       // where the codec is to be the fastest
   std::future<FetchRates> asked;          // what replicas say, while the work goes on
 
@@ -131,10 +150,25 @@ struct Publisher::Impl {
   uint64_t next_version() const {
     return head ? head->manifest.version + 1 : options.origin.first_version;
   }
+  // Before anything was compared; empty: it may be a delta.
+  std::string why_whole() const {
+    if (!whole_reason.empty()) return whole_reason;
+    return !head ? "seed" : anchors == nullptr ? "mode" : "";
+  }
   DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 
   Status read_head();
   Status find_head_again();
+
+  // What the store has lost of what it held: lost.cpp.
+  using Newest = std::optional<VersionRecord>;
+  Result<std::string> find_loss(const Held& known, const Newest& newest) const;
+  Status check_loss(const KnownVersion& known, const Newest& newest) const;
+  KnownVersion known_head() const { return {chain->run(), {head->manifest.version, head->digest}}; }
+  Status check_head(const Result<VersionRecord>& there) const;
+  Status check_noted();
+  Status remove_lost_hops() const;
+  void note_head() const;
   Status ensure_chain();
   Status wait_for_chain();
   Status ensure_snapshot(Tensors tensors);
@@ -151,6 +185,7 @@ struct Publisher::Impl {
   Status take_tensors(Tensors given, Attempt* attempt);
   Result<Attempt> begin(Tensors tensors, FullSource* source, Step step);
   Status put_sides(FullSource* source);
+  Status check_schema(const Schema& next) const;
   Result<NewState> join(const std::vector<PublishRecord>& ranks, const FullSource& source) const;
   Status make_draft(const FullSource& source, bool keep, Attempt* attempt);
   Status end(const FullSource* source, Attempt* attempt);
@@ -212,10 +247,13 @@ struct Publisher::Impl {
   void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
                          PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;
+  void notice_float32(Tensors tensors, PublishReport* report);
 };
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors);
+// Of a version that is stored whole because a delta does not pay; begins with kDense.
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
+inline constexpr std::string_view kDense = "dense: ";
 // A delta that costs more than this share of a whole version does not pay.
 inline constexpr double kDenseShare = 0.9;
 

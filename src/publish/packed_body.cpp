@@ -13,7 +13,7 @@ namespace deltawire {
 namespace {
 
 // Less than this is not worth that nobody can read the file directly.
-constexpr uint64_t kLeastGain = 50;  // a fiftieth
+constexpr uint64_t kLeastPackedGain = 50;  // a fiftieth
 
 struct CodedTensor {
   PackedTensor place;
@@ -137,7 +137,7 @@ Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain,
     const uint64_t plain_bytes = plain->size();
     DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed,
                         PackedBody::make(std::move(plain), pool, there));
-    if (packed->size() > plain_bytes - plain_bytes / kLeastGain) packed = nullptr;
+    if (packed->size() > plain_bytes - plain_bytes / kLeastPackedGain) packed = nullptr;
     return packed;
   });
 }

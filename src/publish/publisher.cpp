@@ -4,10 +4,11 @@
 
 #include "base/sync_point.h"
 #include "chain/keys.h"
+#include "chain/names.h"
+#include "chain/requests.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "publish/impl.h"
-#include "publish/known_stores.h"
 #include "publish/snapshot_file.h"
 #include "tensor/text.h"
 
@@ -57,6 +58,24 @@ Status check_quantization(const std::string& ours, const Manifest& upon) {
                           "; replicas would mix the two");
 }
 
+// A new run begins here: not beside files of somebody else, nor among what is left of another run.
+// Empty: not a folder. What killed processes leave is ours, what a disk or a tool hides is
+// nobody's.
+Status check_folder_is_empty(const std::string& folder) {
+  if (folder.empty()) return {};
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(".") || name == "lost+found" || name.ends_with(".tmp")) continue;
+    // Another publisher may have made a run since this one looked.
+    if (std::filesystem::exists(std::filesystem::path(folder) / kRunName, error)) break;
+    return invalid_argument(folder + ": is neither empty nor a store: it holds " + quote(name) +
+                            " and no run.json; publish to a new or empty folder");
+  }
+  return {};
+}
+
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
                                                const Contents& contents) {
   std::map<std::string, WholeTensor> by_name;
@@ -84,39 +103,40 @@ Status Publisher::Impl::open() {
   if (!can.put_if_absent && !options.single_writer) {
     return unsupported(store->url() +
                        ": this store cannot put an object only if it is absent, so two publishers "
-                       "could overwrite each other; say --single-writer if there will only be one");
+                       "could overwrite each other; set single_writer if there will only be one");
   }
   Result<Chain> opened = open_with_keys(store, keys);
   if (!opened.ok() && opened.status().code() == Code::kNotFound) {
-    if (on_disk == nullptr) return {};
-    return options.new_run ? forget_runs(*store, *on_disk)
-                           : check_no_run_was_here(*store, *on_disk);
+    if (on_disk != nullptr) {
+      DW_RETURN_IF_ERROR(options.new_run ? forget_runs(*store, *on_disk)
+                                         : check_no_run_was_here(*store, *on_disk));
+    }
+    return options.ranks.rank == 0 ? check_folder_is_empty(store->local_folder()) : Status();
   }
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
-  if (on_disk != nullptr) remember_store(*store, snapshot_folder());
   recall_rates();
   DW_RETURN_IF_ERROR(read_head());
+  DW_RETURN_IF_ERROR(check_noted());
   if (options.ranks.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
-  // Ranks learn which boxes they hold when they publish.
-  return head && anchors != nullptr && options.ranks.world == 1 ? ensure_snapshot({}) : Status();
+  // Ranks learn which boxes they hold when they publish. What a whole version replaces is not read.
+  if (head && anchors != nullptr && options.ranks.world == 1 && whole_reason.empty()) {
+    DW_RETURN_IF_ERROR(ensure_snapshot({}));
+  }
+  note_head();
+  return {};
 }
 
 Status Publisher::Impl::read_head() {
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> version, chain->head());
-  if (head && (!version || *version < head->manifest.version)) {
-    return corruption(store->url() + ": had version " + std::to_string(head->manifest.version) +
-                      ", and has " +
-                      (version ? "nothing after version " + std::to_string(*version) : "none") +
-                      " now: versions were lost, and nothing is published upon what is left");
-  }
-  std::optional<VersionRecord> found;
+  Newest found;
   if (version) {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
     // Rank 0 alone commits.
     if (options.ranks.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
     DW_RETURN_IF_ERROR(check_quantization(options.quantization, found->manifest));
   }
+  if (head) DW_RETURN_IF_ERROR(check_loss(known_head(), found));
   const bool same = head && found && head->digest == found->digest;
   if (!same) {
     snapshot = nullptr;
@@ -152,8 +172,9 @@ Status Publisher::Impl::ensure_chain() {
   DW_RETURN_IF_ERROR(Status(made.status()));
   DW_SYNC_POINT("publish: run made");
   chain = std::move(*made);
-  if (on_disk != nullptr) remember_store(*store, snapshot_folder());
-  return read_head();
+  DW_RETURN_IF_ERROR(read_head());
+  note_head();
+  return {};
 }
 
 // Rank 0 makes the run.
@@ -211,15 +232,24 @@ Status Publisher::Impl::check_run() const {
                        "; open a new one to go on there");
 }
 
-// Another publisher's version is better found before the commit than by it.
+// Another publisher's version, or a head that is gone, is better found before the commit than by
+// it or after it. All at once: a distant store takes its time.
 Status Publisher::Impl::check_free() const {
-  DW_RETURN_IF_ERROR(check_run());
-  const Result<VersionRecord> other = chain->version(next_version());
-  if (!other.ok() && other.status().code() == Code::kNotFound) return {};
-  if (!other.ok()) return Status(other.status());
-  return conflict(store->url() + ": version " + std::to_string(next_version()) +
-                  " was published by another: " + other->manifest.publisher + " at " +
-                  other->manifest.created);
+  Status run;
+  Result<VersionRecord> other = not_found(""), there = not_found("");
+  request_in_parallel(head ? 3 : 2, [&](size_t i) {
+    if (i == 0) run = check_run();
+    if (i == 1) other = chain->version(next_version());
+    if (i == 2) there = chain->version(head->manifest.version);
+  });
+  DW_RETURN_IF_ERROR(std::move(run));
+  if (other.ok()) {
+    return conflict(store->url() + ": version " + std::to_string(next_version()) +
+                    " was published by another: " + other->manifest.publisher + " at " +
+                    other->manifest.created);
+  }
+  if (other.status().code() != Code::kNotFound) return Status(other.status());
+  return head ? check_head(there) : Status();
 }
 
 Result<std::optional<CommittedState>> Publisher::Impl::committed_state() {
@@ -295,7 +325,6 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
     return Status(status.code(), status.message() + "; nothing was committed, publish again when " +
                                      "it is written");
   };
-  std::error_code error;
   std::string note;
   if (std::filesystem::is_directory(path, error)) {
     DW_ASSIGN_OR_RETURN(FolderFiles beside, files_beside(checkpoint));

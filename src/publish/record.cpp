@@ -1,6 +1,7 @@
 #include "publish/record.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "tensor/boxes.h"
 #include "tensor/find_tensor.h"
@@ -85,7 +86,56 @@ Status add_digest(const std::vector<RankPiece>& pieces, bool changed, const Pare
   return {};
 }
 
+std::string form_of(const Schema::Tensor& tensor) {
+  return std::string(dtype_name(tensor.dtype)) + " " + shape_to_string(tensor.shape);
+}
+
+// "38 added ("a", "b", "c", ...)"
+std::string some_of(const std::vector<std::string>& names, const std::string& what,
+                    const std::function<std::string(const std::string&)>& text) {
+  constexpr size_t kNamed = 3;
+  std::string all = std::to_string(names.size()) + what + " (";
+  for (size_t i = 0; i < std::min(names.size(), kNamed); ++i) {
+    all += (i == 0 ? "" : ", ") + text(names[i]);
+  }
+  return all + (names.size() > kNamed ? ", ...)" : ")");
+}
+
 }  // namespace
+
+SchemaChange compare_schemas(const Schema& before, const Schema& after) {
+  SchemaChange change;
+  for (const Schema::Tensor& tensor : after.tensors) {
+    const Schema::Tensor* const old = find_tensor(before.tensors, tensor.name);
+    if (old == nullptr) {
+      change.added.push_back(tensor.name);
+    } else if (*old != tensor) {
+      change.reshaped.push_back(tensor.name);
+    }
+  }
+  for (const Schema::Tensor& tensor : before.tensors) {
+    if (find_tensor(after.tensors, tensor.name) == nullptr) change.removed.push_back(tensor.name);
+  }
+  return change;
+}
+
+std::string describe_change(const Schema& before, const Schema& after) {
+  const SchemaChange change = compare_schemas(before, after);
+  std::string text;
+  const auto add = [&](const std::vector<std::string>& names, const std::string& what,
+                       const std::function<std::string(const std::string&)>& one) {
+    if (names.empty()) return;
+    const std::string noun = !text.empty() ? "" : names.size() == 1 ? " tensor" : " tensors";
+    text += (text.empty() ? "" : ", ") + some_of(names, noun + what, one);
+  };
+  add(change.added, " added", quote);
+  add(change.removed, " removed", quote);
+  add(change.reshaped, " with another shape or dtype", [&](const std::string& name) {
+    return quote(name) + ": " + form_of(*find_tensor(after.tensors, name)) + ", was " +
+           form_of(*find_tensor(before.tensors, name));
+  });
+  return text;
+}
 
 Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const ParentState& parent) {
   std::map<std::string_view, std::vector<RankPiece>> tensors;
@@ -112,10 +162,8 @@ Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const Pare
     DW_RETURN_IF_ERROR(add_digest(pieces, changed, parent, &state));
   }
   if (parent.schema != nullptr) {
-    for (const Schema::Tensor& tensor : parent.schema->tensors) {
-      if (!tensors.contains(tensor.name)) state.removed.push_back(tensor.name);
-    }
-    state.unchanged = state.num_changed_tensors == 0 && state.removed.empty();
+    state.change = compare_schemas(*parent.schema, state.schema);
+    state.unchanged = state.num_changed_tensors == 0 && state.change.empty();
   }
   return state;
 }

@@ -21,7 +21,7 @@ struct PieceRecord {
   Box box;
   Digest digest;  // of the contents
   bool changed = false;
-  uint64_t num_elements = 0;  // compared
+  uint64_t num_elements = 0;  // compared, or new
   uint64_t num_changed = 0;
   // What a box adds to its tensor, where the kind of digest adds up. None: of a rank that is older.
   std::optional<Sums> sums = {};
@@ -32,12 +32,22 @@ struct PublishRecord {
   std::vector<PartRef> parts;       // what carries the changes
 };
 
+// Names of tensors that one state has and the other has not, or has with another shape or dtype.
+struct SchemaChange {
+  std::vector<std::string> added, removed, reshaped;
+
+  bool empty() const { return added.empty() && removed.empty() && reshaped.empty(); }
+};
+SchemaChange compare_schemas(const Schema& before, const Schema& after);
+// The same for people, with a few of the names.
+std::string describe_change(const Schema& before, const Schema& after);
+
 // The new state of a version, from what all publishers say of theirs.
 struct NewState {
   Schema schema;
   std::vector<Digest> digests;  // in the order of the schema
   std::map<std::string, std::vector<BoxDigest>> boxes;
-  std::vector<std::string> removed;  // tensors that the parent has and this has not
+  SchemaChange change;  // since the parent
   uint64_t num_changed_tensors = 0, num_elements = 0, num_changed = 0;
 
   bool unchanged = false;  // nothing differs from the parent

@@ -230,6 +230,10 @@ Result<PublishReport> Publisher::Impl::report_to_lead(const RankTask& task) {
       break;
     case Verdict::kCommitted:
       DW_RETURN_IF_ERROR(reporting.exchange.check_manifest(*reporting.there));
+      if (head) {
+        DW_ASSIGN_OR_RETURN(const Schema next, chain->schema(reporting.there->manifest));
+        describe_change(compare_schemas(schema, next), &report);
+      }
       DW_RETURN_IF_ERROR(take_over(std::move(*reporting.there), reporting.reported.record.pieces));
       describe_head(&report);
       report.num_tensors = schema.tensors.size();

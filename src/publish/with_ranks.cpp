@@ -47,13 +47,6 @@ std::vector<WholeTensor> join_tensors(
   return wholes;
 }
 
-void describe_state_in(const NewState& state, PublishReport* report) {
-  report->num_tensors = state.schema.tensors.size();
-  report->num_changed_tensors = state.num_changed_tensors;
-  report->num_elements = state.num_elements;
-  report->num_changed = state.num_changed;
-}
-
 // Of the looks for missing reports all but one in so many trust the listing.
 constexpr unsigned kLookDirectly = 8;
 
@@ -137,7 +130,7 @@ Result<ranks::Decision> Publisher::Impl::decide_delta(Lead* lead) {
 
   DW_ASSIGN_OR_RETURN(draft.state, join(records, lead->task.source));
   if (draft.state.unchanged) return ranks::Decision::kUnchanged;
-  DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.removed));
+  DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.change.removed));
   add_phase(draft.stream->upload_phase(), &lead->report);
   learn(draft);
   draft.manifest.kind = VersionKind::kDelta;
@@ -295,15 +288,12 @@ ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
 Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
   DW_RETURN_IF_ERROR(check_free());
   const uint64_t version = next_version();
-  const bool full = !head || anchors == nullptr;
+  const std::string reason = why_whole();
+  const bool full = !reason.empty();
   const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step,
                        options.ranks.world};
   Lead lead{task, RankExchange(*chain, version, options.ranks.world, rank_keys),
-            RankBegin{of, full,
-                      !head  ? "seed"
-                      : full ? "mode"
-                             : ""},
-            Pacer(options)};
+            RankBegin{of, full, reason}, Pacer(options)};
   std::optional<ranks::Leader::Open> open;
   if (open_attempt && open_attempt->first == version) open = open_attempt->second;
   ranks::Leader leader =
@@ -314,13 +304,14 @@ Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
 
   PublishReport& report = lead.report;
   if (leader.verdict == ranks::Leader::Verdict::kFailed) return std::move(leader.failure);
-  describe_state_in(lead.draft.state, &report);
+  describe_state(lead.draft.state, &report);
   report.committed = leader.verdict == ranks::Leader::Verdict::kCommitted;
   if (!report.committed) {
     static_cast<Identity&>(report) = head->identity();
     return report;
   }
   describe_head(&report);
+  notice_float32(task.tensors, &report);
   advance(task.tensors, true, lead.draft, task.clock, &report);
   lead.exchange.clean_up();
   return report;

@@ -41,18 +41,23 @@ Status fs_error(const fs::path& path, std::string_view what, const std::error_co
 Result<fs::path> only_file_in(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> found;
+  std::string pickled;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".safetensors") found.push_back(it->path());
+    const std::string extension = it->path().extension().string();
+    if (extension == ".safetensors") found.push_back(it->path());
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth") {
+      pickled = it->path().filename().string();
+    }
   }
   if (error) return fs_error(folder, "cannot list", error);
   if (found.empty() && looks_like_store(folder)) {
     return invalid_argument(folder.string() + ": is a store, not a checkpoint");
   }
+  if (found.empty() && !pickled.empty()) {
+    return unsupported(folder.string() + ": holds " + pickled +
+                       ", as torch.save writes it, and no " + ".safetensors file");
+  }
   if (found.empty()) {
-    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-      if (!fs::exists(folder / name, error)) continue;
-      return unsupported(folder.string() + ": holds " + name + " and no .safetensors file");
-    }
     return not_found(folder.string() + ": no " + std::string(kIndexFileName) +
                      " and no .safetensors file");
   }

@@ -12,6 +12,7 @@ namespace fs = std::filesystem;
 void publish_chain(const BridgeFolder& folder, const std::vector<Model>& models,
                    const std::string& chain = "chain") {
   PublishOptions options;
+  options.schema_change = true;
   auto publisher = Publisher::open(folder.store(chain), options);
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   for (const Model& model : models) {

@@ -239,6 +239,8 @@ def rollback(world):
         shutil.rmtree(world.store)
         shutil.copytree(old, world.store)
     world.tally["events"] += 1
+    refused = world.run(*world.publish(0, *sign))
+    require(refused.returncode == 6 and "lost version" in refused.stderr, f"{how}: published: {explain(refused)}")
     verbs = [world.pull("replica", *trust, *cow), ["follow", *world.pull("replica", *trust, *cow)[1:], "--once"],
              ["follow", *world.pull("replica", *trust, *cow)[1:], "--until", str(cut)]]
     result = world.run(*rng.choice(verbs))

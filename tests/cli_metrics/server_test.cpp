@@ -93,6 +93,8 @@ TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
   publish.num_elements = 1000;
   publish.num_changed = 12;
   publish.bytes = 345;
+  publish.num_added = 38;
+  publish.num_removed = 128;
   publish.phases = {{"encode", 0, 0.5}, {"upload", 0.1, 0.7}};
   record_publish(publish, all);
   PullReport pull;
@@ -128,6 +130,9 @@ TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
   EXPECT_EQ(value("deltawire_lag_versions"), 3);
   EXPECT_EQ(value("deltawire_last_density"), 0.012);
   EXPECT_EQ(value("deltawire_published_bytes_total"), 345);
+  EXPECT_EQ(value(R"(deltawire_schema_changes_total{change="added"})"), 38);
+  EXPECT_EQ(value(R"(deltawire_schema_changes_total{change="removed"})"), 128);
+  EXPECT_EQ(value(R"(deltawire_schema_changes_total{change="reshaped"})"), 0);
   EXPECT_EQ(value("deltawire_repairs_total"), 1);
   EXPECT_EQ(value("deltawire_recoveries_total"), 0);
   EXPECT_EQ(value(R"(deltawire_phase_seconds_count{operation="publish",phase="upload"})"), 1);

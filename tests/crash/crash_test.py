@@ -115,6 +115,12 @@ def scenarios():
         "resume without a snapshot": (
             [lambda w: w.publish(0), lambda w: w.publish(1), lambda w: ["rm", "snapshot"]],
             lambda w: w.publish(2), 2),
+        "accept a loss": (
+            [*[lambda w, i=i: w.publish(i) for i in range(4)], lambda w: ["rm", "store/manifests/0000000003.json"]],
+            lambda w: w.publish(3, "--accept-loss"), 3),
+        "accept a loss with a snapshot behind": (
+            [*[lambda w, i=i: w.publish(i, *LATER) for i in range(4)], lambda w: ["rm", "store/manifests/0000000003.json"]],
+            lambda w: w.publish(3, "--accept-loss", *LATER), 3),
         "first pull": ([lambda w: w.publish(0), lambda w: w.publish(1)], lambda w: w.pull(), None),
         "pull": ([lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1)],
                  lambda w: w.pull(), None),
@@ -141,8 +147,10 @@ def scenarios():
 def prepare(world, steps):
     for step in steps:
         args = step(world)
-        if args[0] == "rm":
+        if args[0] == "rm" and os.path.isdir(world.path(args[1])):
             shutil.rmtree(world.path(args[1]))
+        elif args[0] == "rm":
+            os.remove(world.path(args[1]))
         else:
             world.run(*args)
 

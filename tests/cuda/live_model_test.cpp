@@ -74,6 +74,7 @@ class LiveModelTest : public ::testing::Test {
   std::vector<OnDevice> halves_;
 
   Publisher open(PublishOptions options = {}) {
+    options.schema_change = true;
     options.limits.threads = 2;
     auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();

@@ -33,7 +33,7 @@ class CompactTest : public ::testing::Test {
   // Publishes versions up to `last`; `alter` may do more to the model than a step.
   void make_chain(uint64_t last, const std::string& codec,
                   const std::function<void(uint64_t, Model*)>& alter = {}) {
-    PublishOptions options;
+    PublishOptions options = testing::with_schema_change();
     options.codec = codec;
     options.limits.threads = 2;
     options.anchors = Anchors{.by_bytes = false};

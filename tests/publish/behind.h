@@ -30,7 +30,7 @@ class BehindTest : public ::testing::TestWithParam<Behind> {
           ? std::shared_ptr<Store>(std::make_shared<DirectoryStore>(folder.path() / "store"))
           : std::make_shared<MemoryStore>());
   Model model = Model::make(GetParam().scale);
-  PublishOptions options;
+  PublishOptions options = testing::with_schema_change();
   std::atomic<size_t> num_reads = 0;   // of weights, from the store
   std::vector<uint8_t> left_, right_;  // halves of a tensor
   std::optional<Publisher> publisher;

@@ -83,6 +83,7 @@ TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
   for (const bool raw : {false, true}) {
     const std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
     PublishOptions options;
+    options.schema_change = true;
     options.limits.memory_bytes = uint64_t{32} << 20;
     options.limits.threads = 2;
     if (raw) options.codec = "raw";

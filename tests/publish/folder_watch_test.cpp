@@ -63,6 +63,39 @@ TEST_F(FolderWatchTest, IncompleteOnesWait) {
   EXPECT_EQ(ready(&watch), (Names{"step-1"}));
 }
 
+TEST_F(FolderWatchTest, SkippedOnesAreToldOnceWithAReason) {
+  const auto skipped = [](FolderWatch* watch) {
+    std::map<std::string, std::string> reasons;
+    for (const auto& [path, reason] : watch->newly_skipped()) {
+      EXPECT_TRUE(reasons.emplace(path.filename().string(), reason).second) << path;
+    }
+    return reasons;
+  };
+  write("good.safetensors", 1);
+  const std::string whole = testing::read_file(at("good.safetensors"));
+  folder.put("half.safetensors", whole.substr(0, whole.size() - 5));
+  folder.put("notes.txt", "not a checkpoint");
+  folder.put(".hidden", "x");
+  fs::create_directory(at("begun"));
+  folder.put("begun/config.json", "{}");
+  auto watch = open();
+  EXPECT_EQ(ready(&watch), (Names{"good.safetensors"}));
+  const auto first = skipped(&watch);
+  EXPECT_EQ(first.size(), 3);
+  EXPECT_NE(first.at("half.safetensors").find("data"), std::string::npos);
+  EXPECT_NE(first.at("begun").find("no .safetensors file"), std::string::npos);
+  EXPECT_NE(first.at("notes.txt").find("neither a .safetensors file"), std::string::npos);
+  ready(&watch);
+  EXPECT_TRUE(skipped(&watch).empty());
+  // Another reason is told; one that is complete by now is published.
+  folder.put("half.safetensors", whole.substr(0, 20));
+  folder.put("begun/model.safetensors", whole);
+  EXPECT_EQ(ready(&watch).size(), 2);
+  const auto second = skipped(&watch);
+  EXPECT_EQ(second.size(), 1);
+  EXPECT_NE(second.at("half.safetensors"), first.at("half.safetensors"));
+}
+
 TEST_F(FolderWatchTest, OnesThatStillChangeWait) {
   write("a.safetensors", 1);
   auto watch = FolderWatch::open(folder.path(), {3600}).value();

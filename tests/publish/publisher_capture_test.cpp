@@ -26,6 +26,7 @@ class PublisherCaptureTest : public ::testing::Test {
   Model model = Model::make();
 
   Publisher open(PublishOptions options = {}) {
+    options.schema_change = true;
     options.limits.threads = 2;
     auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();

@@ -138,22 +138,6 @@ TEST_P(PublisherConflictTest, AnotherRunIsRefused) {
   EXPECT_EQ(head_of(store), 0);
 }
 
-TEST_P(PublisherConflictTest, AStoreThatLostVersionsIsRefused) {
-  Publisher publisher = open("a");
-  publishes(&publisher, 0, true);
-  for (uint64_t version = 1; version < 3; ++version) {
-    model.step();
-    publishes(&publisher, version);
-  }
-  model.step();
-  store->before_put = [](std::string_view) { return io_error("gone"); };
-  EXPECT_FALSE(publisher.publish(model.views()).ok());
-  store->before_put = nullptr;
-  ASSERT_TRUE(store->remove(manifest_name(2)).ok());
-  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kCorruption,
-                         "had version 2", "version 1"));
-}
-
 INSTANTIATE_TEST_SUITE_P(Snapshots, PublisherConflictTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "InAFolder" : "InMemory"; });
 

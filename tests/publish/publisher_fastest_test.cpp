@@ -24,6 +24,7 @@ class PublisherFastestTest : public ::testing::Test {
   const TempFolder folder;
 
   Publisher open(PublishOptions options = {}) {
+    options.schema_change = true;
     options.codec = "fastest";
     options.limits.threads = 2;
     auto publisher = Publisher::open(store, options);

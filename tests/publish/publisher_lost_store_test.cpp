@@ -93,8 +93,8 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
     }
     unmount();
     const auto refused = open(kept);
-    EXPECT_TRUE(is_failure(refused.status(), Code::kNotFound, kept.folder.string(), "mounted",
-                           "--new-run"));
+    EXPECT_TRUE(
+        is_failure(refused.status(), Code::kNotFound, kept.folder.string(), "mounted", "new_run"));
     expect_nothing_committed();
     mount();
     {

@@ -40,6 +40,7 @@ class OverwriteTest : public ::testing::TestWithParam<Size> {
   fs::path checkpoint() const { return folder.path() / "snapshot" / "checkpoint"; }
   Result<Publisher> open() {
     PublishOptions options;
+    options.schema_change = true;
     options.limits.threads = 2;
     options.limits.memory_bytes = GetParam().memory_bytes;
     options.snapshot = SnapshotInFolder{folder.path() / "snapshot", false};

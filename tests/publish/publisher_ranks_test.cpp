@@ -35,7 +35,7 @@ class RanksTest : public ::testing::Test {
   static constexpr unsigned kWorld = 4;
   std::shared_ptr<Store> store = std::make_shared<HookedStore>();
   Model model = Model::make();
-  PublishOptions options;
+  PublishOptions options = testing::with_schema_change();
   std::vector<std::optional<Publisher>> publishers{kWorld};
   uint64_t step = 0;              // of the next publish, less one
   bool counting = false;          // ranks are not told the step

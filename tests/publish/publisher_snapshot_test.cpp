@@ -28,7 +28,7 @@ class SnapshotTest : public ::testing::TestWithParam<bool> {
       GetParam() ? std::shared_ptr<Store>(std::make_shared<DirectoryStore>(folder.path() / "store"))
                  : std::make_shared<MemoryStore>());
   Model model = Model::make();
-  PublishOptions options;
+  PublishOptions options = testing::with_schema_change();
   bool per_run = false;
 
   fs::path snapshot() const { return folder.path() / "snapshot"; }

@@ -65,6 +65,7 @@ class PublisherSourceTest : public ::testing::Test {
   TempFolder folder;
 
   Publisher open(PublishOptions options = {}) {
+    options.schema_change = true;
     options.limits.threads = 2;
     auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();

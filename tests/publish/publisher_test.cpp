@@ -33,6 +33,7 @@ class PublisherTest : public ::testing::Test {
   Model model = Model::make();
 
   Publisher open(PublishOptions options = {}) {
+    options.schema_change = true;
     options.limits.threads = 2;
     auto publisher = Publisher::open(store, options);
     EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
@@ -419,7 +420,7 @@ TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
 
 TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
   store->can.put_if_absent = false;
-  EXPECT_TRUE(is_failure(Publisher::open(store).status(), Code::kUnsupported, "--single-writer"));
+  EXPECT_TRUE(is_failure(Publisher::open(store).status(), Code::kUnsupported, "single_writer"));
   PublishOptions options;
   options.single_writer = true;
   Publisher publisher = open(options);

@@ -124,6 +124,7 @@ TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
   for (const bool on_disk : {false, true}) {
     store_ = std::make_shared<HookedStore>();
     PublishOptions how;
+    how.schema_change = true;
     how.limits.threads = 2;
     how.limits.memory_bytes = uint64_t{32} << 20;
     if (on_disk) how.snapshot = SnapshotInFolder{folder.path() / "snapshot"};

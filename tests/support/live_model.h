@@ -46,7 +46,7 @@ class Memory {
 class TensorReplicaTest : public ::testing::Test {
  protected:
   TensorReplicaTest() : store_(std::make_shared<HookedStore>()), model_(Model::make()) {
-    PublishOptions options;
+    PublishOptions options = with_schema_change();
     options.limits.threads = 2;
     publisher_.emplace(Publisher::open(store_, options).value());
     publish();
@@ -97,7 +97,7 @@ class TensorReplicaTest : public ::testing::Test {
   void restart_with_anchors() {
     store_ = std::make_shared<HookedStore>();
     states_.clear();
-    PublishOptions how;
+    PublishOptions how = with_schema_change();
     how.limits.threads = 2;
     how.anchors = Anchors{.every = 2};
     publisher_.emplace(Publisher::open(store_, how).value());

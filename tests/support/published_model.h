@@ -43,6 +43,13 @@ struct Model {
   }
 };
 
+// Of publishers whose models change their tensors.
+inline PublishOptions with_schema_change() {
+  PublishOptions options;
+  options.schema_change = true;
+  return options;
+}
+
 // Whether a version of the chain is this model, bit for bit.
 inline ::testing::AssertionResult holds(const std::shared_ptr<Store>& store, uint64_t version,
                                         const Model& model) {

@@ -108,6 +108,24 @@ TEST(Checkpoint, DefectsNameTheFile) {
                          "tensor \"w\"", defect::kUnknownDType));
 }
 
+// The length of a header can look like the first bytes of a pickle or of a zip archive.
+TEST(Checkpoint, FilesOfTorchAreNamedAndNoOthers) {
+  TempFolder folder;
+  using namespace std::string_literals;
+  for (const std::string& text :
+       {"PK\x03\x04\x00\x00\x08\x08 and so on"s, "\x80\x02\x8a\x0al\xfc\x9c and so on"s}) {
+    EXPECT_TRUE(is_failure(Checkpoint::open(folder.put("pytorch_model.bin", text)).status(),
+                           Code::kUnsupported, "as torch.save writes it"));
+  }
+  std::string header = "{}";
+  header.resize(640, ' ');
+  const std::string whole = "\x80\x02\x00\x00\x00\x00\x00\x00"s + header;
+  EXPECT_TRUE(Checkpoint::open(folder.put("a.safetensors", whole)).ok());
+  EXPECT_TRUE(
+      is_failure(Checkpoint::open(folder.put("b.safetensors", whole.substr(0, 500))).status(),
+                 Code::kCorruption));
+}
+
 TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
   TempFolder folder;
   const std::string whole = shard({"a", "bb"});

@@ -31,7 +31,7 @@ deltawire publish sim/v1.safetensors store --unsigned --sign-key trainer
 
 # Whoever can write to the store can add a version without a signature, or with another: nobody takes it.
 cp -r store forged
-deltawire publish sim/v1.safetensors forged --unsigned -q
+deltawire publish sim/v1.safetensors forged --snapshot forger --unsigned -q
 deltawire publish sim/v2.safetensors forged --sign-key trainer 2>&1 | sed -E 's/[0-9a-f]{64}/<key>/'
 deltawire pull forged replica --no-heartbeat --trust trainer.pub
 deltawire publish sim/v2.safetensors forged --sign-key trainer --trust trainer.pub

@@ -22,3 +22,24 @@ deltawire publish sim/v0.safetensors store --no-anchors --anchor-every 4
 deltawire publish sim/v0.safetensors store --mode most
 deltawire publish sim/v0.safetensors store --mode full --anchor-every 4
 deltawire publish sim/v0.safetensors store --mode full --no-anchors
+
+# Arguments in the wrong order, and what is neither a checkpoint nor a store.
+deltawire publish store sim/v0.safetensors
+deltawire publish s3://bucket/run sim/v0.safetensors
+deltawire publish new sim
+deltawire publish --watch store sim
+deltawire publish store store
+printf 'PK\x03\x04 and so on' > pytorch_model.bin
+deltawire publish pytorch_model.bin store
+mkdir torch && cp pytorch_model.bin torch && deltawire publish torch store
+mkdir papers && touch papers/letter.txt
+deltawire publish sim/v0.safetensors papers
+ls papers
+mkdir -p disk/lost+found && touch disk/.hidden && deltawire publish sim/v0.safetensors disk -q && ls disk
+deltawire publish sim/v0.safetensors store --metrics-port 0
+
+# Masters in float32, nearly all of which change.
+$TESTS/cli/make-checkpoint m0.safetensors w:F32:100:3f800000
+$TESTS/cli/make-checkpoint m1.safetensors w:F32:100:3f800001
+deltawire publish m0.safetensors masters -q
+deltawire publish m1.safetensors masters | grep -E '^(changed|whole|hint)'

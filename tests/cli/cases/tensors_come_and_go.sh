@@ -5,3 +5,7 @@ deltawire diff a.safetensors b.safetensors -o delta.safetensors --codec gaps
 deltawire inspect delta.safetensors
 deltawire apply delta.safetensors a.safetensors -o made.safetensors
 deltawire verify b.safetensors made.safetensors
+
+# Two checkpoints that have nothing in common.
+$TESTS/cli/make-checkpoint c.safetensors other:U8:5:aa
+deltawire diff a.safetensors c.safetensors -o other.safetensors | grep -v ^time

@@ -13,7 +13,7 @@ soon '[ -s store/manifests/0000000000.json ]'
 head -c 100000 sim/v1.safetensors > saves/step-001.safetensors
 mkdir saves/step-002 && echo '{}' > saves/step-002/config.json
 echo notes > saves/notes.txt && cp sim/v0.safetensors saves/.hidden.safetensors
-sleep 1
+for name in step-001 step-002 notes.txt; do soon "grep -q 'watch.skipped.*$name' events"; done
 ls store/manifests
 cp sim/v1.safetensors saves/step-001.safetensors
 soon '[ -s store/manifests/0000000001.json ]'
@@ -31,6 +31,16 @@ python3 metrics.py deltawire_head_version deltawire_publishes_total
 
 # SIGTERM ends it, without an error.
 kill -TERM $publisher; wait $publisher
+# What was passed over is told, once.
+cat > skipped.py <<'END_OF_SKIPPED'
+import collections, json
+events = [e for e in map(json.loads, open("events")) if e["event"] == "watch.skipped"]
+reasons = {"run past the data", "no .safetensors file", "neither a .safetensors file nor a folder"}
+print(*sorted({(e["path"], reason) for e in events for reason in reasons if reason in e["reason"]}), sep="\n")
+counts = collections.Counter((e["path"], e["reason"]) for e in events if e["path"].endswith("notes.txt"))
+print("notes:", *counts.values())
+END_OF_SKIPPED
+python3 skipped.py && rm saves/notes.txt
 python3 -c "
 import json
 for line in open('versions'):
@@ -44,3 +54,13 @@ deltawire publish --watch saves store --settle 0 --once | sed -E 's/:.*//'
 deltawire publish --watch saves store --settle 0 --once
 deltawire pull store replica --no-heartbeat -q && deltawire verify sim/v4.safetensors replica
 deltawire publish sim/v0.safetensors store --once
+
+# A port that is taken is told before anything else is done.
+python3 -c "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(600)" >port & holder=$!
+soon '[ -s port ]'
+deltawire publish --watch saves fresh --once --metrics-port $(cat port) 2>&1 | sed -E 's/port [0-9]+/port <port>/'
+kill $holder
+deltawire publish --watch saves fresh --once --metrics-port 0 --metrics-address 192.0.2.1
+ls fresh
+echo notes > saves/notes.txt
+deltawire publish --watch saves store --once --settle 0 --metrics-port 0 2>&1 | sed -E 's/port [0-9]+/port <port>/; s/^[0-9:]{8} //'

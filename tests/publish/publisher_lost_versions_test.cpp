@@ -1,0 +1,247 @@
+// A store that has lost its newest versions, or holds others under their numbers.
+#include <gtest/gtest.h>
+
+#include "chain/names.h"
+#include "deltawire/replica.h"
+#include "store/directory_store.h"
+#include "support/hooked_store.h"
+#include "support/published_model.h"
+
+namespace deltawire {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::head_of;
+using testing::holds;
+using testing::HookedStore;
+using testing::is_failure;
+using testing::Model;
+using testing::objects_of;
+using testing::TempFolder;
+
+enum class Kind { kMemory, kFolderNow, kFolderLater, kFolderOfAnchors };
+
+class LostVersionsTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  TempFolder folder;
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  Model model = Model::make();
+  std::map<std::string, std::string> lost;
+  Anchors anchors;
+
+  bool in_folder() const { return GetParam() != Kind::kMemory; }
+  bool only_anchors() const { return GetParam() == Kind::kFolderOfAnchors; }
+  Result<Publisher> open(bool accept_loss = false) {
+    PublishOptions options;
+    options.limits.threads = 1;
+    options.accept_loss = accept_loss;
+    if (in_folder()) {
+      SnapshotInFolder place{folder.path() / "snapshot"};
+      place.advance =
+          GetParam() == Kind::kFolderLater ? SnapshotAdvance::kLater : SnapshotAdvance::kNow;
+      options.snapshot = place;
+    }
+    options.anchors = only_anchors() ? AnchorChoice(OnlyAnchors{}) : anchors;
+    return Publisher::open(store, options);
+  }
+  Publisher opened(bool accept_loss = false) {
+    Result<Publisher> publisher = open(accept_loss);
+    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
+    return std::move(*publisher);
+  }
+  PublishReport publish(Publisher* publisher) {
+    model.step();
+    auto report = publisher->publish(model.views());
+    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    if (!report.ok()) return {};
+    EXPECT_TRUE(holds(store, report->version, model));
+    return *report;
+  }
+  // Versions 0 ... 3.
+  Publisher publish_four() {
+    Publisher publisher = opened();
+    for (uint64_t version = 0; version < 4; ++version) {
+      EXPECT_EQ(publish(&publisher).version, version);
+    }
+    return publisher;
+  }
+  void lose(uint64_t version) {
+    const std::string name = manifest_name(version);
+    lost[name] = *store->get(name, 1 << 20);
+    ASSERT_TRUE(store->remove(name).ok());
+  }
+  void restore() {
+    for (const auto& [name, text] : lost) {
+      ASSERT_TRUE(store->put(name, MemoryBody(text)).ok());
+    }
+    lost.clear();
+  }
+  // Another publisher, which knows nothing of what was lost, goes on from what is there.
+  void publish_others(uint64_t last) {
+    Result<Publisher> other = Publisher::open(store);
+    Model theirs = model;
+    for (uint64_t version = 0; version != last;) {
+      theirs.step();
+      version = other->publish(theirs.views())->version;
+    }
+  }
+  void expect_refused(Publisher* publisher, const std::string& what) {
+    const auto head = head_of(store);
+    const auto objects = objects_of(*store, "");
+    for (int i = 0; i < 2; ++i) {
+      model.step();
+      EXPECT_TRUE(is_failure(publisher->publish(model.views()).status(), Code::kCorruption, what,
+                             "accept_loss"));
+    }
+    EXPECT_EQ(head_of(store), head);
+    EXPECT_EQ(objects_of(*store, ""), objects);
+  }
+};
+
+TEST_P(LostVersionsTest, LivePublisherRefusesUntilTheyAreRestored) {
+  Publisher publisher = publish_four();
+  lose(3);
+  expect_refused(&publisher, "lost version 3");
+  lose(2);
+  expect_refused(&publisher, "lost versions 2 to 3");
+  restore();
+  const PublishReport report = publish(&publisher);
+  EXPECT_EQ(report.version, 4);
+  EXPECT_EQ(report.full, only_anchors());
+}
+
+TEST_P(LostVersionsTest, RestartedPublisherRefusesUntilTheyAreRestored) {
+  if (!in_folder()) return;  // a snapshot in memory ends with its process
+  { publish_four(); }
+  lose(3);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(is_failure(open().status(), Code::kCorruption, "lost version 3",
+                           "newest is version 2", "accept_loss"));
+  }
+  EXPECT_EQ(head_of(store), 2);
+  restore();
+  Publisher publisher = opened();
+  EXPECT_EQ(publish(&publisher).version, 4);
+}
+
+TEST_P(LostVersionsTest, RefusesOthersUnderTheirNumbers) {
+  for (const uint64_t last : {3, 5}) {
+    store = std::make_shared<HookedStore>();
+    fs::remove_all(folder.path() / "snapshot");
+    std::optional<Publisher> publisher = publish_four();
+    lose(3);
+    publish_others(last);
+    model.step();
+    // Where the next number is taken that is noticed first.
+    const auto failed = publisher->publish(model.views());
+    EXPECT_TRUE(
+        is_failure(failed.status(), last == 3 ? Code::kCorruption : Code::kConflict, "version"));
+    expect_refused(&*publisher, "holds another version 3");
+    if (!in_folder()) continue;
+    publisher.reset();
+    EXPECT_TRUE(is_failure(open().status(), Code::kCorruption, "holds another version 3"));
+  }
+}
+
+// gc has removed the head of a publisher that slept: nothing was lost.
+TEST_P(LostVersionsTest, PrunedVersionsAreNotLost) {
+  std::optional<Publisher> publisher = publish_four();
+  publish_others(6);
+  for (const uint64_t version : {0, 1, 2, 3, 4}) lose(version);
+  model.step();
+  EXPECT_TRUE(is_failure(publisher->publish(model.views()).status(), Code::kConflict, "version 6"));
+}
+
+TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
+  std::optional<Publisher> publisher = publish_four();
+  const auto replica_at = [&](const char* name) {
+    ReplicaOptions options;
+    options.heartbeat = false;
+    return Replica::open(store, folder.path() / name, options);
+  };
+  ASSERT_TRUE(replica_at("held")->pull().ok());
+  lose(3);
+  expect_refused(&*publisher, "lost version 3");
+  publisher.reset();
+  publisher = opened(true);
+  PublishReport report = publish(&*publisher);
+  EXPECT_EQ(report.version, 3);
+  EXPECT_TRUE(report.full);
+  EXPECT_EQ(report.reason, in_folder() ? "the store lost version 3" : "accept_loss");
+  // Who holds the lost version is told; who comes late, or has not seen it, is not affected.
+  EXPECT_TRUE(
+      is_failure(replica_at("held")->pull().status(), Code::kCorruption, "chain was rewritten"));
+  EXPECT_TRUE(replica_at("late")->pull().ok());
+  // Who was killed before it heard of it publishes the same once more: nothing changed.
+  publisher.reset();
+  publisher = opened(true);
+  EXPECT_FALSE(publisher->publish(model.views())->committed);
+  publisher.reset();
+  publisher = opened();
+  // From here on as always, for this publisher and the next.
+  report = publish(&*publisher);
+  EXPECT_EQ(report.version, 4);
+  EXPECT_EQ(report.full, only_anchors());
+  lost.clear();
+  lose(4);
+  expect_refused(&*publisher, "lost version 4");
+  restore();
+  publisher.reset();
+  publisher = opened();
+  EXPECT_EQ(publish(&*publisher).version, 5);
+}
+
+TEST_P(LostVersionsTest, AcceptedLossOfAllVersions) {
+  { publish_four(); }
+  for (const uint64_t version : {0, 1, 2, 3}) lose(version);
+  if (in_folder()) {
+    EXPECT_TRUE(is_failure(open().status(), Code::kCorruption, "lost versions 0 to 3"));
+  }
+  Publisher publisher = opened(true);
+  const PublishReport report = publish(&publisher);
+  EXPECT_EQ(report.version, 0);
+  EXPECT_EQ(report.reason, in_folder() ? "the store lost versions 0 to 3" : "seed");
+  EXPECT_EQ(publish(&publisher).version, 1);
+}
+
+// Anchors and merged deltas that lead to a lost version do not lead to the one in its place.
+TEST_P(LostVersionsTest, AcceptedLossTakesItsAnchorsAlong) {
+  anchors.every = 1;
+  { publish_four(); }
+  lose(3);
+  Publisher publisher = opened(true);
+  EXPECT_EQ(publish(&publisher).version, 3);
+  const std::vector<AddedHop> hops = *Chain::open(store, {})->added_hops(0, 9);
+  ASSERT_EQ(hops.size(), only_anchors() ? 0 : 2);
+  for (size_t i = 0; i < hops.size(); ++i) EXPECT_EQ(hops[i].version, i + 1);
+}
+
+// Also where what is left of the chain cannot be read any more.
+TEST_P(LostVersionsTest, AcceptedLossNeedsNothingOfTheOldVersions) {
+  { publish_four(); }
+  lose(3);
+  for (const std::string_view prefix : {"parts/", "full/"}) {
+    for (const std::string& name : objects_of(*store, prefix)) {
+      ASSERT_TRUE(store->remove(name).ok());
+    }
+  }
+  Publisher publisher = opened(true);
+  EXPECT_EQ(publish(&publisher).version, 3);
+  EXPECT_EQ(publish(&publisher).version, 4);
+}
+
+// Who is killed after the loss was accepted, before it is made up for, has accepted it.
+TEST_P(LostVersionsTest, AcceptedLossIsRemembered) {
+  { publish_four(); }
+  lose(3);
+  EXPECT_TRUE(open(true).ok());
+  Publisher publisher = opened();
+  EXPECT_EQ(publish(&publisher).version, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Snapshots, LostVersionsTest,
+                         ::testing::Values(Kind::kMemory, Kind::kFolderNow, Kind::kFolderLater,
+                                           Kind::kFolderOfAnchors));
+
+}  // namespace
+}  // namespace deltawire
