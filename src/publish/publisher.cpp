@@ -326,6 +326,7 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
                                      "it is written");
   };
   std::string note;
+  std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     DW_ASSIGN_OR_RETURN(FolderFiles beside, files_beside(checkpoint));
     source.extra_files = std::move(beside.files);
