@@ -24,7 +24,7 @@ from torch import nn  # noqa: E402
 from deltawire.engines import Settings, Worker  # noqa: E402
 from deltawire.engines import worker as worker_module  # noqa: E402
 from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.follower import Follower, _same  # noqa: E402
+from deltawire.engines.follower import Follower, same  # noqa: E402
 from deltawire.engines.host import local_identity  # noqa: E402
 from deltawire.engines.map import bits  # noqa: E402
 from deltawire.engines.member import Member  # noqa: E402
@@ -245,7 +245,7 @@ def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine
 
 def test_answers_that_differ_are_no_answer():
     with pytest.raises(RuntimeError, match="differently: 12, 13"):
-        _same([{"ok": 12}, {"ok": 13}])
+        same([{"ok": 12}, {"ok": 13}])
 
 
 def test_engines_side_by_side_go_to_a_version_together_or_not_at_all(tmp_path, monkeypatch):

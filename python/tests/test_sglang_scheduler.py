@@ -42,9 +42,10 @@ def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_ha
     )
     member = SimpleNamespace(
         served=0,
+        is_suspect=False,
         newest=int(there_before),
         settings=SimpleNamespace(keep_cache=False),
-        group=SimpleNamespace(tell=lambda words: [words]),
+        group=SimpleNamespace(rank=0, size=1, tell=lambda words: [words]),
     )
     monkeypatch.setattr(scheduler_half, "_wait_for_device", lambda _: None)
     monkeypatch.setattr(scheduler_half, "_note_version", lambda _: None)

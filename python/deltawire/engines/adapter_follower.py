@@ -159,7 +159,7 @@ class AdapterFollower(Follower):
             base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
             if wanted and base != wanted:
                 raise InvalidArgument(f"{version} is an adapter for {base}, and this server takes those for {wanted}")
-            if self._settings.store and self._settings.verify != "off":
+            if self._settings.store and (self._settings.verify != "off" or self._suspect):
                 prove_adapter(folder, self._settings.store, version, self._settings.trust)
         except Exception:
             self._drop(folder)

@@ -17,8 +17,10 @@ from deltawire.engines.map import bits
 from deltawire.engines.reach import address, found_in, has_memory, objects_of
 
 _OWN = ("_parameters", "_buffers", "_modules")  # of a module
+_CACHES = ("kv_cache", "k_cache", "v_cache")
 _CONTAINERS = (dict, list, tuple)
 
+_Place = tuple[Any, ...]
 _Name = tuple[int, str]
 """Of a parameter or buffer: the model's number, and the name in it."""
 
@@ -41,7 +43,8 @@ class Copies:
         self.reloaded: Collection[str] = ()
         """Modules that go through the engine's own loader, which makes anew what it keeps of them."""
         self._owners: list[tuple[str, Any]] = []
-        self._known: dict[int, tuple[torch.Tensor, _Name | None]] = {}  # by the copy's memory, which is held: what it is of
+        self._seen: list[tuple[Any, int, list[tuple[str, Any]]]] = []  # owners, how many attributes they had, and which
+        self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by the copy's place, which is held: what it is of
         self._own: set[int] = set()  # memory of parameters and buffers
         self._copied: list[Copied] = []
         self.unknown: set[str] = set()
@@ -49,8 +52,11 @@ class Copies:
         self.look()
 
     def look_again(self) -> None:
-        """While the engine serves: some are made by the first requests."""
-        if any(address(tensor) not in self._known for _, tensor in self._foreign()):
+        """Some are made by the first requests. Costs next to nothing where nothing has changed."""
+        if any(
+            len(vars(owner)) != count or any(vars(owner).get(key) is not value for key, value in values)
+            for owner, count, values in self._seen
+        ):
             self.look()
 
     def look(self) -> None:
@@ -64,15 +70,18 @@ class Copies:
             by_size.setdefault(tensor.numel(), []).append(own)
         known, self._known, self._copied, self.unknown = self._known, {}, [], set()
         for name, tensor in self._foreign():
-            _, source = known.get(address(tensor), (None, None))
+            _, source = known.get(_place(tensor), (None, None))
             if source not in sources:
                 same = [other for other in by_size.get(tensor.numel(), ()) if _is_copy(tensor, sources[other])]
-                source = _nearest(name, same)
-            self._known[address(tensor)] = tensor, source
+                source = _nearest(
+                    name, same if _is_telling(tensor) else [other for other in same if _is_named_so(name, other[1])]
+                )
+            self._known[_place(tensor)] = tensor, source
             if source is None:
                 self.unknown.add(name)
             else:
                 self._copied.append(Copied(name, tensor, sources[source]))
+        self._seen = [(owner, len(vars(owner)), _watched(owner)) for _, owner in self._owners]
 
     def refresh(self, written: Collection[int] | None = None) -> None:
         """After weights were written; `written` has the memory of those, None: all may have been."""
@@ -95,12 +104,32 @@ class Copies:
     def _foreign(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, owner in self._owners:
             for key, value in list(vars(owner).items()):
-                is_tensor = isinstance(value, torch.Tensor)
-                if not (is_tensor or (isinstance(value, _CONTAINERS) and value)) or key in _OWN or "cache" in key:
+                if not isinstance(value, (torch.Tensor, *_CONTAINERS)) or key in _OWN or key in _CACHES:
                     continue
                 for tensor in found_in([value])[1]:
                     if has_memory(tensor) and tensor.dtype.is_floating_point and address(tensor) not in self._own:
                         yield f"{name}.{key}" if name else key, tensor
+
+
+def _place(tensor: torch.Tensor) -> _Place:
+    """Several may share one memory."""
+    return address(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _watched(owner: Any) -> list[tuple[str, Any]]:
+    """Attributes that are tensors, or may become one."""
+    return [(key, value) for key, value in vars(owner).items() if (value is None or isinstance(value, torch.Tensor))]
+
+
+def _is_telling(tensor: torch.Tensor) -> bool:
+    """A workspace full of zeros is no copy of a bias of zeros: equal values say something where they differ from each other."""
+    return bool((tensor != tensor.flatten()[0]).any())
+
+
+def _is_named_so(name: str, source: str) -> bool:
+    """`impl.sinks` of `sinks`, `_k_scale_cpu` of `_k_scale`."""
+    one, other = (path.rpartition(".")[2].strip("_") for path in (name, source))
+    return bool(other) and one.startswith(other)
 
 
 def _is_copy(copy: torch.Tensor, source: torch.Tensor) -> bool:

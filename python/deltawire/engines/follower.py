@@ -51,7 +51,7 @@ class Seen:
     state: str = "starting"  # starting, serving, updating
     error: str | None = None
     problems: dict[str, str] = field(default_factory=dict)
-    """Why the engine is not ready though it serves something: host, store, workers, proof, pause."""
+    """Why the engine is not ready though it serves something: host, store, local, workers, proof, label, pause."""
     updates: int = 0
     failures: int = 0
     heals: int = 0  # proofs that failed, and were made up for
@@ -103,6 +103,8 @@ class Follower:
         """What there is to do next."""
         if "pause" in self.seen.problems:
             await self._resume()
+        elif "label" in self.seen.problems and self.seen.served is not None:
+            await self._label(self.seen.served)
         elif self.seen.served is None:
             await self._attach()
         elif self._must_update or (await self._is_behind() and self._settings.follow):
@@ -126,7 +128,9 @@ class Follower:
             began = time.perf_counter()
             try:
                 try:
-                    await self._door.pause(self._settings.keep_cache)
+                    await self._door.pause(
+                        self._settings.keep_cache and not suspect
+                    )  # of what wrong weights computed nothing stays
                     reached = await self._write(goal)
                 finally:
                     await self._resume()
@@ -151,14 +155,23 @@ class Follower:
         several = self._door.num_engines > 1
         answers = await self._door.call("update", wanted=list(Wanted.of(goal)), verify=self.settings.verify, keep=several)
         try:
-            reached = Identity(*_same(answers))
+            reached = Identity(*same(answers))
         except RuntimeError:
             if several:
-                back = await self._door.call("revert")
-                log.error("deltawire: %s was taken back on all engines: %s", goal, back)
+                back = Identity(*same(await self._door.call("revert")))
+                log.error("deltawire: %s was taken back on all engines; %s is served on", goal, back)
             raise
-        await self._door.set_version(reached)
+        await self._label(reached)
         return reached
+
+    async def _label(self, served: Identity) -> None:
+        """What it says of its outputs is true, or it is not ready."""
+        try:
+            await self._door.set_version(served)
+        except Exception as error:
+            self._problem("label", f"outputs are not labelled as {served}: {error}")
+        else:
+            self.seen.problems.pop("label", None)
 
     async def _resume(self) -> None:
         try:
@@ -196,13 +209,13 @@ class Follower:
         return told | named | known | {"held": None if held is None else held._asdict(), "ready": is_ready, "error": error}
 
     async def _attach(self) -> None:
-        answers = await self._door.call("attach")
-        served = Identity(*_first(answers))
+        served = Identity(*_first(await self._door.call("attach")))
+        await self._look_at_workers()
         self._serve(served)
         self.seen.state = "serving"
         await self.check()
         if "workers" not in self.seen.problems:  # else they go to one version first
-            await self._door.set_version(served)
+            await self._label(served)
             log.info("deltawire: %s is served, compared with %s", served, self._settings.local)
 
     def _serve(self, served: Identity) -> None:
@@ -220,8 +233,16 @@ class Follower:
         return self.seen.served if len(staged) > 1 or None in staged else next(iter(staged), self.seen.served)
 
     async def _is_behind(self) -> bool:
-        self.seen.held = await self.held()
-        return self.seen.held is not None and self.seen.held != self.seen.served
+        held = self.seen.held = await self.held()
+        served = self.seen.served
+        if held is None or served is None or held == served:
+            self.seen.problems.pop("local", None)
+            return False
+        if held.run == served.run and held.version < served.version:  # versions do not go back by themselves
+            self._problem("local", f"{served} is served, and {self._settings.local} holds {held}: has the store lost versions?")
+            return False
+        self.seen.problems.pop("local", None)
+        return True
 
     async def _staged_goal(self, wanted: Wanted) -> Identity:
         """What all workers have staged, while the engine serves. One that cannot stage it says why in the update.
@@ -232,15 +253,17 @@ class Follower:
         asked: Identity | None = None
         while True:
             workers = await self._look_at_workers()
-            staged = {_identity(worker.get("staged") or worker.get("served")) for worker in workers}
+            is_suspect = "proof" in self.seen.problems  # then what is served is compared and staged like any other
+            staged = {_identity(worker.get("staged") or (None if is_suspect else worker.get("served"))) for worker in workers}
             (common,) = staged if len(staged) == 1 else (None,)
-            is_new = common != self.seen.served or "proof" in self.seen.problems
-            if common is not None and is_new and wanted.is_met_by(common):
+            if common is not None and (is_suspect or common != self.seen.served) and wanted.is_met_by(common):
                 return common
             held = await self._held(workers)
             is_failing = any(worker.get("staging_error") or worker.keys() == {"error"} for worker in workers)
+            if is_suspect and self._settings.shards:
+                raise RuntimeError("weights are wrong: the trainer's next version comes whole")
             if held is not None and wanted.is_met_by(held):
-                if (is_failing and asked == held) or held == self.seen.served or self._settings.shards:
+                if (is_failing and asked == held) or (held == self.seen.served and not is_suspect) or self._settings.shards:
                     return held
                 if asked is None or is_failing:
                     asked = held
@@ -327,7 +350,7 @@ def _disagreement(workers: list[dict[str, Any]]) -> str | None:
 def _added_up(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """The proof of all engines: each has its own copy of the weights."""
     parts = ("wrong", "unproven")
-    proven = dict(_same([{"ok": _without(answer["ok"], parts)} if "ok" in answer else answer for answer in answers]))
+    proven = dict(same([{"ok": _without(answer["ok"], parts)} if "ok" in answer else answer for answer in answers]))
     return proven | {part: sorted({name for answer in answers for name in answer["ok"][part]}) for part in parts}
 
 
@@ -343,7 +366,7 @@ def _first(answers: list[dict[str, Any]]) -> Any:
     return answers[0]["ok"]
 
 
-def _same(answers: list[dict[str, Any]]) -> Any:
+def same(answers: list[dict[str, Any]]) -> Any:
     """The one answer of all workers."""
     first = _first(answers)
     if any(answer["ok"] != first for answer in answers):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deltawire import _core
@@ -19,6 +21,7 @@ from deltawire.stores import Store, StoreLike
 
 log = logging.getLogger("deltawire")
 
+_TROUBLE_INTERVALS = 4.0  # for which what the keeper of a folder has said is true
 _SLICE = 0.25  # seconds, within which a thread that waits notices that it is to end
 
 
@@ -29,6 +32,29 @@ def local_identity(local: str) -> Identity | None:
     except Error:
         return None
     return None if state.patching_to is not None else state.identity
+
+
+@contextmanager
+def reading(local: str, how: int = fcntl.LOCK_SH, patience: float = 60.0) -> Iterator[None]:
+    """While the checkpoint is read its host does not patch it: versions that come fast would leave no time to read one.
+
+    Not for ever: who reads checks that it was one version, and who waits goes on after `patience` seconds.
+    """
+    folder = Path(local, ".deltawire")
+    if not folder.is_dir():
+        yield
+        return
+    with Path(folder, "reading").open("wb") as lock:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    break
+                time.sleep(0.005)
+        yield
 
 
 class Host:
@@ -46,6 +72,7 @@ class Host:
         serving: Callable[[], Identity | None] | None = None,
     ) -> None:
         self._settings, self._copy_on_write, self._serving = settings, copy_on_write, serving
+        self._trouble = Path(settings.local, ".deltawire", "trouble")  # what keeps the keeper of the folder from going on
         self._stop = threading.Event()
         self._look = threading.Event()  # somebody waits: look into the store now
         self._joined: Store | None = None  # of the publisher, where it ships and this process keeps the folder
@@ -96,7 +123,7 @@ class Host:
         try:
             chain = Chain(store)
             number = chain.head if wanted.version is None else wanted.version
-            return None if number is None else Wanted(number, chain.run)
+            return None if number is None else Wanted(number, wanted.run or chain.run, wanted.manifest)
         except Error as error:
             self._note(error)
             return None
@@ -105,14 +132,12 @@ class Host:
         while not self._stop.is_set() and not _core.is_ending():
             try:
                 self._keep()
-            except Conflict:  # another worker of this host is the one, and tells what is wrong
-                self._note(None)
+            except Conflict:  # another process of this host is the one, and says what is wrong
+                self._note(self._said_by_keeper())
                 self._stop.wait(1)
-            except Error as error:
-                self._say(error)
-                self._stop.wait(self._settings.interval)
             except Exception as error:  # a thread's last words would be lost
                 self._say(error)
+                self._tell_others(error)
                 self._stop.wait(self._settings.interval)
 
     def _keep(self) -> None:
@@ -142,8 +167,9 @@ class Host:
             watch = _core.Watch(replica._store)
             while not self._stop.is_set() and not _core.is_ending() and time.monotonic() < until:
                 try:
-                    replica.pull()
+                    self._pull(replica)
                     self._note(None)
+                    self._tell_others(None)
                     self._note_serving(replica)
                 except NotFound as error:  # nothing was published yet, or versions were lost
                     self._note(error)
@@ -152,6 +178,17 @@ class Host:
                 except Unavailable as error:
                     self._say(error)
                 self._wait(watch, replica)
+
+    def _pull(self, replica: Replica) -> None:
+        """Everything but the patch itself goes on beside readers."""
+        while True:
+            prepared = replica.prepare()
+            if prepared.changed:
+                with reading(self._settings.local, fcntl.LOCK_EX), suppress(BaseMismatch if prepared.recovered else ()):
+                    replica.commit()
+                    replica.settle()  # what an interrupted step leaves wrong is repaired by the next prepare()
+            if not prepared.recovered:
+                return
 
     def _note_serving(self, replica: Replica) -> None:
         """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
@@ -185,3 +222,17 @@ class Host:
     def _note(self, error: Exception | None) -> None:
         self.error = None if error is None else str(error)
         self.is_blocked = error is not None and not isinstance(error, Unavailable)
+
+    def _tell_others(self, error: Exception | None) -> None:
+        """Servers that share the folder know of it, too. Written anew while it lasts: an old one says nothing."""
+        with suppress(OSError):
+            if error is not None and not isinstance(error, Unavailable):
+                self._trouble.write_text(error.message if isinstance(error, Error) else str(error))
+            else:
+                self._trouble.unlink(missing_ok=True)
+
+    def _said_by_keeper(self) -> Exception | None:
+        with suppress(OSError):
+            if time.time() - self._trouble.stat().st_mtime < _TROUBLE_INTERVALS * max(1.0, self._settings.interval):
+                return BaseMismatch(self._trouble.read_text())
+        return None

@@ -49,6 +49,7 @@ class Member:
         self._reload = reload
         self._staging_error: str | None = None
         self._goal: Identity | None = None  # what all workers are to stage; None: the newest
+        self._may_revert = False  # what was replaced is kept until it is known how the other engines fared
         self._stop = threading.Event()
         self._host: Host | ShardLink = self._shard_link() if settings.shards else Host(settings)
         self._thread = threading.Thread(target=self._stage_ahead, name="deltawire-stage", daemon=True)
@@ -58,6 +59,11 @@ class Member:
     def served(self) -> Identity | None:
         """What is served, as far as it is known."""
         return None if self.worker is None else self.worker.served
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a proof of what is served has failed."""
+        return self.worker is not None and self.worker.report.suspect is not None
 
     def call(self, call: str, **options: Any) -> dict[str, Any]:
         """`attach`, `stage`, `update`, `revert`, `prove`, `served` or `status`: `{"ok": ...}` or `{"error": words}`."""
@@ -79,14 +85,14 @@ class Member:
             if self.worker is None:
                 self.worker = self._new_worker(ShardWorker)
             return self.worker.attach()
-        if self.worker is None or self.worker.served is None:
-            worker = self.worker or self._new_worker(Worker)
+        if self.worker is None:
+            self.worker = self._new_worker(Worker)
+        if self.worker.served is None:
             try:
-                worker.attach()
+                self.worker.attach()
             except BaseException:
-                worker.close()
+                self.worker.close()
                 raise
-            self.worker = worker
             self._host.look()
         assert self.worker.served is not None
         return self.worker.served
@@ -152,6 +158,7 @@ class Member:
         assert worker is not None
         if goal.version is not None or not self.settings.follow:
             goal = self.wait_for(goal, self.settings.timeout if timeout is None else timeout)
+        self._may_revert = keep
         try:
             reached = worker.update(goal, verify or self.settings.verify, keep=keep)
         finally:
@@ -161,7 +168,10 @@ class Member:
 
     def revert(self) -> Identity | None:
         """Back to what was served before the last `update` that kept it: another engine of the server failed."""
-        return None if self.worker is None else self.worker.revert()
+        try:
+            return None if self.worker is None else self.worker.revert()
+        finally:
+            self._may_revert = False
 
     def prove(self, mode: str = "all") -> dict[str, Any]:
         """What all workers hold against what the version says."""
@@ -171,6 +181,7 @@ class Member:
 
     def status(self) -> dict[str, Any]:
         """How things are here."""
+        self._may_revert = False  # whoever asks has heard from all engines
         report = {} if self.worker is None else asdict(self.worker.report)
         host = {"host_error": self._host.error, "is_blocked": self._host.is_blocked}
         return report | host | {"pid": os.getpid(), "staging_error": self._staging_error}
@@ -204,7 +215,7 @@ class Member:
         """While the engine serves: what the host has pulled is made ready beside the weights."""
         while not self._stop.wait(0.02):
             worker, goal = self.worker, self._goal
-            if worker is None:
+            if worker is None or self._may_revert:
                 continue
             # With a follower, what is staged waits for it: versions that come faster than they are staged would starve it.
             if goal is None and self.settings.follow and worker.staged is not None:

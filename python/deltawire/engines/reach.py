@@ -15,8 +15,8 @@ def objects_of(models: Iterable[torch.nn.Module]) -> Iterator[tuple[str, Any]]:
     """Modules, and objects of the engine's own classes that they have (a quantising method, an attention backend), each once."""
     seen: set[int] = set()
     for model in models:
-        package = type(model).__module__.partition(".")[0]
         for name, module in model.named_modules():
+            package = type(module).__module__.partition(".")[0]  # of an engine, or of somebody's own model
             for found in ((name, module), *_helpers(name, module, _DEPTH, package)):
                 if id(found[1]) not in seen:
                     seen.add(id(found[1]))
@@ -27,14 +27,15 @@ def _helpers(name: str, owner: Any, depth: int, package: str) -> Iterator[tuple[
     """Configurations lead to the whole engine, and hold no weights."""
     if depth == 0:
         return
-    for key, value in list(vars(owner).items()):
-        kind = type(value)
-        if kind.__module__.partition(".")[0] != package or kind.__name__.endswith("Config") or not hasattr(value, "__dict__"):
-            continue
-        if not isinstance(value, type | torch.nn.Module | torch.Tensor):
-            path = f"{name}.{key}" if name else key
-            yield path, value
-            yield from _helpers(path, value, depth - 1, package)
+    for key, held in list(vars(owner).items()):
+        for value in held if type(held) in (list, tuple) else (held,):
+            kind = type(value)
+            if kind.__module__.partition(".")[0] != package or kind.__name__.endswith("Config") or not hasattr(value, "__dict__"):
+                continue
+            if not isinstance(value, type | torch.nn.Module | torch.Tensor):
+                path = f"{name}.{key}" if name else key
+                yield path, value
+                yield from _helpers(path, value, depth - 1, package)
 
 
 def found_in(values: Iterable[Any]) -> tuple[list[Any], list[torch.Tensor]]:

@@ -51,12 +51,18 @@ async def _status(request: Request) -> Any:
 _VERSION = Query(default=None, ge=0)
 
 
+def _wanted(version: int | None, run: str | None, manifest: str | None) -> Wanted:
+    if manifest is not None and version is None:
+        raise HTTPException(status_code=400, detail="manifest is the digest of a version's manifest: say which version")
+    return Wanted(version, run, manifest)
+
+
 async def _ready(request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None) -> Any:
     """Whether what is served is that version of that run, or a later one."""
     follower = _follower(request)
     if follower is None:
         return _none(request)
-    wanted, served = Wanted(version, run, manifest), follower.seen.served
+    wanted, served = _wanted(version, run, manifest), follower.seen.served
     why = follower.seen.why_not_ready(wanted)
     named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
     words = {"ready": why is None, **named, "wanted": wanted._asdict(), "error": why}
@@ -92,7 +98,7 @@ async def _update(
     follower = _follower(request)
     if follower is None:
         return _none(request)
-    wanted, end = Wanted(version, run, manifest), time.monotonic() + timeout
+    wanted, end = _wanted(version, run, manifest), time.monotonic() + timeout
     try:
         while not wanted.is_met_by(held := await follower.held()):
             if time.monotonic() >= end:

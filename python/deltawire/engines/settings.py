@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import unquote
 
 from deltawire.engines.transport import NO_COLOCATED_DELTA, Transport
 from deltawire.errors import InvalidArgument
@@ -180,8 +181,14 @@ def _listed(value: Any) -> tuple[str, ...]:
     return tuple(filter(None, value.split(",") if isinstance(value, str) else value))
 
 
+def _path_of(place: str) -> str:
+    rest = place.removeprefix("file://")
+    return place if rest == place else unquote(rest.removeprefix("localhost"))
+
+
 def _is_below(place: str, root: str) -> bool:
     """Folders are followed through links to where they are, so that no link leads out."""
+    place, root = _path_of(place), _path_of(root)
     if "://" not in place and "://" not in root:
         return Path(place).resolve().is_relative_to(Path(root).resolve())
     return ".." not in place.split("/") and (place == root or place.startswith(f"{root.rstrip('/')}/"))

@@ -15,7 +15,7 @@ import torch
 from deltawire.carriers import Carrier
 from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.group import agree
-from deltawire.engines.proof import Boxes, Pieces, boxes_of_all, uncovered
+from deltawire.engines.proof import Boxes, Pieces, Proven, boxes_of_all, uncovered
 from deltawire.engines.shard_copies import HostCopies
 from deltawire.engines.shard_map import ShardMap
 from deltawire.engines.worker import Staged, Worker
@@ -75,6 +75,7 @@ class ShardWorker(Worker):
 
     def _find_shards(self) -> None:
         self._copies = HostCopies()
+        agree(self._group, self._find_copies)
         boxes = agree(self._group, self._compare_all)
         the_map = self._the_map
         scattered = {name for name, own in boxes.items() if not own}
@@ -84,6 +85,9 @@ class ShardWorker(Worker):
         self._odd = {name for odd, _ in heard for name in odd}
         self.server = heard[0][1]
         self._shards = ShardMap(the_map, self._copies)
+        assert self._derived is not None
+        self._derived.reloaded = the_map.reloaded_modules
+        self._derived.look()
 
     def _come_whole(self, tensors: Collection[str], why: str) -> None:
         """These, and the rest of their modules, go through the engine's own loader, from copies in host memory."""
@@ -120,7 +124,7 @@ class ShardWorker(Worker):
         except Error as error:
             if staged is not None and self._staged is None:  # it was written, and taken back
                 self.outcome = Outcome(staged.version.version, str(error))
-                if self._is_unknown:
+                if self._is_unknown or self._suspect:
                     self._the_receiver.committed(written=False)
                 else:
                     self._the_receiver.discarded()
@@ -132,6 +136,14 @@ class ShardWorker(Worker):
             self._the_receiver.committed()
             self.outcome = Outcome(reached.version)
         return reached
+
+    def prove(self, mode: str = "all") -> Proven:
+        """Wrong weights are made right by the trainer's next version, which comes whole."""
+        proven = super().prove(mode)
+        if proven.wrong and self._receiver is not None:
+            self.drop()
+            self._receiver.committed(written=False)
+        return proven
 
     @property
     def newest(self) -> Identity | None:
@@ -148,6 +160,8 @@ class ShardWorker(Worker):
     def _stage_for(self, goal: Identity) -> None:
         if goal not in (self.served, self.newest):
             raise Unavailable(f"version {goal.version} has not come to this worker")
+        if self._suspect and self.staged != goal:
+            raise Unavailable("weights are wrong, and only the trainer has them: its next version comes whole")
 
     def _digests_of(self, version: Identity) -> dict[str, str]:
         if version not in self._known:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.copies import Copies
 from deltawire.engines.group import Alone, Group, agree, as_error
-from deltawire.engines.host import local_identity
+from deltawire.engines.host import local_identity, reading
 from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
 from deltawire.engines.map import EngineMap
 from deltawire.engines.proof import Beside, Boxes, Pieces, Proven, boxes_of_all, prove, uncovered
@@ -136,7 +136,7 @@ class Worker:
         self._staged: Staged | None = None
         self._feed: _core.FeedWorker | None = None
         self.served: Identity | None = None  # None: it is not known
-        self._previous: Identity | None = None  # what was served before `_kept` was written
+        self._previous: tuple[Identity | None, str | None] = None, None  # served and suspect before `_kept` was written
         self._kept: Staged | None = None  # has what it replaced, until the next version is staged
         self._suspect: str | None = None
         self._num_samples = 0
@@ -165,7 +165,7 @@ class Worker:
     def attach(self) -> Identity:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
-            self._derived = self._derived or Copies(self._models)  # before weights change: then they are equal
+            agree(self._group, self._find_copies)
             version, odd, cut = self._attach_all()
             self._odd, self._cut = odd, cut
             if cut and self._group.rank == 0:
@@ -184,6 +184,10 @@ class Worker:
             agree(self._group, lambda: self._begin(version))
             self._staged, self._kept, self._suspect, self.served = None, None, None, version
             return version
+
+    def _find_copies(self) -> None:
+        """Before weights change: then they are equal."""
+        self._derived = self._derived or Copies(self._models)
 
     def _attach_all(self) -> tuple[Identity, set[str], set[str]]:
         """The one version of all workers: the local checkpoint may have gone on between two of them."""
@@ -216,14 +220,15 @@ class Worker:
 
     def _attach(self) -> tuple[Identity, Boxes]:
         for _ in range(_TRIES):
-            before = local_identity(self.local)
-            if before is None:
-                raise Unavailable(f"{self.local}: holds no version yet")
-            checkpoint = LocalCheckpoint(Path(self.local))
-            self._map = self._find_map(checkpoint)
-            self._bring_to(checkpoint)
-            if local_identity(self.local) == before:
-                return before, boxes_of_all(self._the_map)
+            with reading(self.local):
+                before = local_identity(self.local)
+                if before is None:
+                    raise Unavailable(f"{self.local}: holds no version yet")
+                checkpoint = LocalCheckpoint(Path(self.local))
+                self._map = self._find_map(checkpoint)
+                self._bring_to(checkpoint)
+                if local_identity(self.local) == before:
+                    return before, boxes_of_all(self._the_map)
         raise Unavailable(f"{self.local}: changes faster than it can be read")
 
     def _find_map(self, checkpoint: LocalCheckpoint) -> EngineMap:
@@ -290,8 +295,8 @@ class Worker:
         A version that cannot be reached through the feed is found by comparing all weights with the local checkpoint. So is any
         version where what is served is suspect.
         """
-        with self._lock:
-            goal = local_identity(self.local) if version is None else version
+        with self._lock, self._reading():
+            goal = local_identity(self.local) if version is None or self._suspect else version
             if goal is None or self.served is None or (goal == self.served and not self._suspect):
                 return False
             if version is not None and not self._has_come(version):
@@ -303,6 +308,11 @@ class Worker:
             self._staged = self._kept = None  # their memory is free before the next one takes some
             self._staged = self._stage(goal)
             return True
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Where staging reads the checkpoint, and not the feed alone, it must still be there when it is read."""
+        needs_files = self._suspect is not None or (self._map is not None and bool(self._map.odd))
+        return reading(self.local) if needs_files else nullcontext()
 
     def _stage(self, goal: Identity) -> Staged:
         assert self.served is not None
@@ -356,12 +366,13 @@ class Worker:
     @contextmanager
     def _steady(self, goal: Identity) -> Iterator[LocalCheckpoint]:
         """The local checkpoint, which is that version before it is read and afterwards, so that all of it was of one version."""
-        self._check_local(goal)
-        checkpoint = LocalCheckpoint(Path(self.local))
-        if _shapes(checkpoint.forms) != _shapes(self._the_map.forms):
-            raise BaseMismatch(f"{goal} has other tensors than the model that is served: start the engine anew")
-        yield checkpoint
-        self._check_local(goal)
+        with reading(self.local):
+            self._check_local(goal)
+            checkpoint = LocalCheckpoint(Path(self.local))
+            if _shapes(checkpoint.forms) != _shapes(self._the_map.forms):
+                raise BaseMismatch(f"{goal} has other tensors than the model that is served: start the engine anew")
+            yield checkpoint
+            self._check_local(goal)
 
     def _check_local(self, goal: Identity) -> None:
         held = local_identity(self.local)
@@ -397,7 +408,7 @@ class Worker:
         goal: Identity | None = words[0][0]
         if goal is None:
             raise Unavailable(self._nothing_to_offer(wanted))
-        self._suspect = next((suspect for _, _, suspect, _ in words if suspect), None)
+        suspect = self._suspect = next((suspect for _, _, suspect, _ in words if suspect), None)
         if all(served == goal for _, served, _, _ in words) and not self._suspect:
             return goal
         before = self._staged is not None and self._staged.version == goal
@@ -423,11 +434,19 @@ class Worker:
             if isinstance(error, Error):
                 raise
             raise as_error(error) from error
-        self._previous, self._kept = self.served, staged
+        self._previous, self._kept = (self.served, suspect), staged
         self.served, self._staged, self._error = goal, None, None
-        if self._feed is not None:
-            self._feed.took(goal)
+        self._note_in_feed()
         return goal
+
+    def _note_in_feed(self) -> None:
+        """The feed keeps what a worker may need. That it could not be told changes nothing of what is served."""
+        if self._feed is None or self.served is None:
+            return
+        try:
+            self._feed.took(self.served)
+        except Error as error:
+            log.warning("deltawire: the feed in %s: %s", self.local, error)
 
     def revert(self) -> Identity | None:
         """Back to what was served before the last update, if that is still possible: another engine of the server failed.
@@ -437,10 +456,10 @@ class Worker:
         with self._lock:
             kept, self._kept = self._kept, None
             if all(self._group.tell(kept is not None)):
+                self.served, self._staged = None, None  # nobody knows, if it fails
                 agree(self._group, lambda: self._put_back(kept))
-                self.served = self._previous
-                if self._feed is not None and self.served is not None:
-                    self._feed.took(self.served)
+                self.served, self._suspect = self._previous
+                self._note_in_feed()
             return self.served
 
     def _nothing_to_offer(self, wanted: Wanted) -> str:
@@ -459,6 +478,8 @@ class Worker:
             return
         if staged.from_local:
             self._check_local(staged.version)
+        if self._derived is not None:
+            self._derived.look_again()  # some may be new since it was staged
         clock = time.perf_counter()
         staged.swapping = True
         staged.exchange.swap()
@@ -468,9 +489,10 @@ class Worker:
         if staged.reloads:
             clock = time.perf_counter()
             staged.undo = self._undo()
-            self._engine_reload(staged.reload, staged.undo)
-            if staged.from_local:  # the host's replica does not wait for a pause to end
-                self._check_local(staged.version)
+            with reading(self.local, patience=0) if staged.from_local else nullcontext():
+                self._engine_reload(staged.reload, staged.undo)
+                if staged.from_local:  # the host's replica waits for readers, but not for ever
+                    self._check_local(staged.version)
             if moved := self._the_map.moved(self._models):
                 names = [name for array in moved for name in self._the_map.names[array]]
                 raise InternalError(f"the engine gave other memory to weights that it did not load: {', '.join(names[:5])}")

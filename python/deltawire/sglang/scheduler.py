@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from deltawire.engines.group import agree
 from deltawire.engines.member import Member
 from deltawire.errors import Error
 from deltawire.sglang import loader
@@ -83,15 +84,17 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
     from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
 
     before, was_paused = member.served, scheduler._engine_paused
-    keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE)
-    # All workers do the same, though one may see a new version a little later.
-    retracted = not keep and any(member.group.tell(member.newest != before))
+    # All workers do the same, though one may see a new version a little later. Of what wrong weights computed nothing stays.
+    heard = member.group.tell((member.newest != before, member.is_suspect))
+    is_suspect = any(suspect for _, suspect in heard)
+    keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE) and not is_suspect
+    retracted = not keep and (is_suspect or any(is_new for is_new, _ in heard))
     if retracted:
-        scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
+        agree(member.group, lambda: scheduler.pause_generation(PauseGenerationReqInput(mode="retract")))
     try:
         _wait_for_device(member)
         yield
-        if member.served != before:
+        if member.served != before or is_suspect:
             _note_version(scheduler)
             if not keep and not retracted:  # it came while it was waited for
                 scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))

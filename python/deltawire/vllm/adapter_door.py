@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm.lora.request import LoRARequest
 
-from deltawire.engines.follower import _same
+from deltawire.engines.follower import same
 from deltawire.errors import InvalidArgument
 from deltawire.vllm.server import call_workers
 
@@ -30,7 +30,7 @@ class VllmAdapters:
         number = self._models.lora_id_counter.inc(1)
         answers = await self._call("load", label=label, number=number, folder=str(folder))
         try:
-            _same(answers)
+            same(answers)
         except RuntimeError:
             await self._call("unload", number=number)
             raise
@@ -39,7 +39,7 @@ class VllmAdapters:
     async def unload(self, handle: LoRARequest) -> None:
         """On all workers."""
         self._gone.add(handle.lora_int_id)
-        _same(await self._call("unload", number=handle.lora_int_id))
+        same(await self._call("unload", number=handle.lora_int_id))
 
     def serve(self, name: str, handle: LoRARequest) -> None:
         """One assignment: a request has the old one or the new one."""

@@ -18,6 +18,7 @@ def install() -> None:
         return
     EngineCore.deltawire_served = None
     rpc, preprocess, add = EngineCore.collective_rpc, EngineCore.preprocess_add_request, EngineCore.add_request
+    label = EngineCore.deltawire_label = EngineCore.set_weight_version
 
     def collective_rpc(self: Any, method: Any, timeout: float | None = None, args: Any = (), kwargs: Any = None) -> Any:
         answers = rpc(self, method, timeout, args, kwargs)
@@ -26,6 +27,11 @@ def install() -> None:
         elif method == "update_weights" and _is_ours(self):
             _note(self, rpc(self, "deltawire", None, ("served",), None))
         return answers
+
+    def set_weight_version(self: Any, weight_version: str) -> None:
+        """What a caller says is not what it is; with another word for it, it would not be known any more what was served."""
+        if self.deltawire_served is None:
+            label(self, weight_version)
 
     def preprocess_add_request(self: Any, request: Any) -> Any:
         request.cache_salt = _salted(request.cache_salt, self.deltawire_served)
@@ -36,6 +42,7 @@ def install() -> None:
         return add(self, request, *args, **options)
 
     EngineCore.collective_rpc = collective_rpc
+    EngineCore.set_weight_version = set_weight_version
     EngineCore.preprocess_add_request = preprocess_add_request
     EngineCore.add_request = add_request
 
@@ -54,7 +61,7 @@ def _note(core: Any, answers: list[dict[str, Any]]) -> None:
     if identity == core.deltawire_served:
         return
     core.deltawire_served = identity
-    core.set_weight_version(str(identity.version))
+    core.deltawire_label(str(identity.version))
     for request in core.scheduler.waiting:
         if request.num_computed_tokens == 0 and not request.output_token_ids:
             _salt(request, identity)

@@ -9,14 +9,16 @@ class Pauses:
     """Pauses of an engine that are ours, beside those that others make through the same client."""
 
     def __init__(self, client: Any) -> None:
-        """Watch a client's calls. An update that its caller does not pause the engine for is paused for here."""
+        """Watch what others ask of the client."""
         self._client = client
         self._num_ours = 0
-        self._others = False  # while ours last
-        self._known = client.pause_generation, client.resume_generation, client.update_weights
-        client.pause_generation = self._pause_generation
+        self._is_owed = False  # a resume of ours that failed
+        self._others = False  # somebody else has paused the engine, or put it to sleep, as far as it was seen while ours last
+        self._said: bool | None = None  # the same, since ours began
+        self._resume = client.resume_generation
+        self._watch("pause_generation", pauses=True)
+        self._watch("sleep", pauses=True)
         client.resume_generation = self._resume_generation
-        client.update_weights = self._update_weights
 
     @classmethod
     def of(cls, client: Any) -> Pauses:
@@ -28,30 +30,38 @@ class Pauses:
 
     async def begin(self, keep_cache: bool) -> None:
         """Requests wait. Without their caches they are computed anew, by the new version."""
-        if self._num_ours == 0:
-            self._others = await self._client.is_paused()
         self._num_ours += 1
+        if self._num_ours == 1 and not self._is_owed:
+            self._said = None
+            try:
+                is_paused = await self._client.is_paused()
+            except BaseException:
+                self._num_ours -= 1
+                raise
+            self._others = is_paused if self._said is None else self._said
         await self._client.engine_core.pause_scheduler_async(mode="keep", clear_cache=not keep_cache)
 
     async def end(self) -> None:
         """Requests go on, unless somebody else has paused the engine. May be called again where it fails."""
         self._num_ours = max(0, self._num_ours - 1)
         if self._num_ours == 0 and not self._others:
-            await self._known[1]()
+            self._is_owed = True
+            await self._resume()
+            self._is_owed = False
 
-    async def _pause_generation(self, *args: Any, **options: Any) -> None:
-        self._others = True
-        await self._known[0](*args, **options)
+    def _watch(self, name: str, *, pauses: bool) -> None:
+        known = getattr(self._client, name, None)
+        if known is None:
+            return
+
+        async def watched(*args: Any, **options: Any) -> Any:
+            self._others = self._said = pauses
+            return await known(*args, **options)
+
+        setattr(self._client, name, watched)
 
     async def _resume_generation(self) -> None:
-        self._others = False
+        self._others = self._said = False
         if self._num_ours == 0:
-            await self._known[1]()
-
-    async def _update_weights(self, *args: Any, **options: Any) -> None:
-        """No step may be under way: its tokens would be taken for the new version's."""
-        await self.begin(keep_cache=True)
-        try:
-            await self._known[2](*args, **options)
-        finally:
-            await self.end()
+            await self._resume()
+            self._is_owed = False

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 
 from deltawire.engines.adapter_follower import AdapterFollower
-from deltawire.engines.follower import Follower
+from deltawire.engines.follower import Follower, same
 from deltawire.engines.routes import add_routes
 from deltawire.engines.settings import Settings
 from deltawire.errors import InvalidArgument
@@ -40,7 +41,7 @@ class ServerPlugin:
         transfer = getattr(config, "weight_transfer_config", None)
         is_ours = transfer is not None and transfer.backend == BACKEND
         if is_ours:
-            Pauses.of(engine_client)
+            engine_client.update_weights = partial(update_weights, engine_client)
         settings = settings_of(config) if config is not None else None
         if settings is None or not (settings.adapter or is_ours):
             return
@@ -99,6 +100,24 @@ class VllmDoor:
 
     async def set_version(self, served: Identity) -> None:
         """Done in the engine core, with the update: deltawire.vllm.core."""
+
+
+async def update_weights(client: Any, request: Any) -> None:
+    """In place of vLLM's own, which raises on some engines and goes on on others. Pauses the engine if its caller has not."""
+    info = dict(request.update_info)
+    wanted = [info.pop("version", None), info.pop("run", None), info.pop("manifest", None)]
+    several = len(client.engine_core.core_engines) > 1
+    pauses = Pauses.of(client)
+    await pauses.begin(keep_cache=True)
+    try:
+        try:
+            same(await call_workers(client, "deltawire", "update", wanted=wanted, keep=several, **info))
+        except RuntimeError:
+            if several:
+                same(await call_workers(client, "deltawire", "revert"))
+            raise
+    finally:
+        await pauses.end()
 
 
 async def call_workers(client: Any, method: str, call: str, **options: Any) -> list[dict[str, Any]]:
