@@ -141,6 +141,8 @@ def test_every_cell_gives_the_same(
     assert [version["number"] for version in published] == [0, 1, 2, 2]
     assert all(seen == pulled[0] for seen in pulled)
     assert {seen["whole"] for seen in pulled[0][1:3]} == {mode == "full"}
+    for version in published:
+        del version["manifest"]  # names the run
     assert cells.setdefault(mode, [published, pulled[0]]) == [published, pulled[0]]
     # Whole or not, the weights are the same.
     digests = [[{name: seen[name] for name in ("state", "version", "up")} for seen in one[1]] for one in cells.values()]

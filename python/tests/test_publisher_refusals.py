@@ -140,7 +140,7 @@ def test_folders_and_files_that_are_something_else(tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match='neither empty nor a store: it holds "letter.txt"'):
         dw.Publisher(tmp_path / "papers", model())
     assert [path.name for path in (tmp_path / "papers").iterdir()] == ["letter.txt"]
-    (tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04...")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04" + bytes(60))
     publisher = dw.Publisher(tmp_path / "store")
     with pytest.raises(dw.Unsupported, match=r"as torch\.save writes it"):
         publisher.publish_checkpoint(tmp_path / "pytorch_model.bin")

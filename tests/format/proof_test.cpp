@@ -101,7 +101,7 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
   EXPECT_TRUE(all.add(same).ok());
   EXPECT_TRUE(
       testing::is_failure(all.add(other), Code::kBaseMismatch,
-                          "copies of the same weights differ: tensor \"w\", box 0,0+24,30"));
+                          "copies of the same weights differ: tensor \"wide\", box 0,0+24,30"));
 }
 
 TEST(Proof, RanksThatHoldNothingAreNoOverlap) {

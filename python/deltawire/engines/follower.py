@@ -107,10 +107,17 @@ class Follower:
             await self._label(self.seen.served)
         elif self.seen.served is None:
             await self._attach()
-        elif self._must_update or (await self._is_behind() and self._settings.follow):
+        elif await self._is_due():
             await self.update()
         elif time.monotonic() - self._checked >= self._settings.interval:
             await self.check()
+
+    async def _is_due(self) -> bool:
+        """An update that nobody asked for. Where the caller decides about versions, weights are healed at their own only."""
+        is_behind = await self._is_behind()
+        if self._settings.follow:
+            return is_behind or self._must_update
+        return "workers" in self.seen.problems or ("proof" in self.seen.problems and self.seen.held == self.seen.served)
 
     @property
     def _must_update(self) -> bool:

@@ -14,7 +14,7 @@ deltawire status store | runs
 
 # A copy of the store that went on by itself: versions that the store never had, or other ones of the same number.
 cp -r store fork && rm -r fork/replicas
-deltawire publish sim/v3.safetensors fork -q && deltawire publish sim/v4.safetensors fork -q
+for n in 3 4; do XDG_CACHE_HOME=$PWD/other-host deltawire publish sim/v$n.safetensors fork -q; done
 pull fork ahead 3 && pull fork history 2
 copy fork
 deltawire status store | runs
