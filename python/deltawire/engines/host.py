@@ -184,7 +184,8 @@ class Host:
         while True:
             prepared = replica.prepare()
             if prepared.changed:
-                with reading(self._settings.local, fcntl.LOCK_EX), suppress(BaseMismatch if prepared.recovered else ()):
+                expected = (BaseMismatch,) if prepared.recovered else ()
+                with reading(self._settings.local, fcntl.LOCK_EX), suppress(*expected):
                     replica.commit()
                     replica.settle()  # what an interrupted step leaves wrong is repaired by the next prepare()
             if not prepared.recovered:
