@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,102 +14,19 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
-from engine_models import Engine, changed, checkpoint  # noqa: E402
-from fastapi import FastAPI  # noqa: E402
-from fastapi.testclient import TestClient  # noqa: E402
+from engine_models import changed, checkpoint  # noqa: E402
+from engine_world import World  # noqa: E402
 from test_engines import Chain, Rank, assert_same, identity, loaded, together, wait_until  # noqa: E402
-from torch import nn  # noqa: E402
 
 from deltawire.engines import Settings, Worker  # noqa: E402
 from deltawire.engines import worker as worker_module  # noqa: E402
 from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.follower import Follower, same  # noqa: E402
+from deltawire.engines.follower import same  # noqa: E402
 from deltawire.engines.host import local_identity  # noqa: E402
 from deltawire.engines.map import bits  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
 from deltawire.engines.metrics import prometheus_text  # noqa: E402
-from deltawire.engines.routes import add_routes  # noqa: E402
 from deltawire.engines.settings import Allowed  # noqa: E402
 from deltawire.identity import ANY, Wanted  # noqa: E402
-
-
-class Server:
-    """An engine's server: engines side by side, each one worker, and the follower, which is told what to do step by step."""
-
-    def __init__(self, settings: Settings, engines: list[Engine]) -> None:
-        self.members = [Member(settings, engine, engine=f"test{number}") for number, engine in enumerate(engines)]
-        self.num_engines = len(engines)
-        self.labels: list[int] = []
-        self.paused, self.resume_error = False, ""
-        self.follower = Follower(settings, self)
-        app = FastAPI()
-        app.state.deltawire = self.follower
-        add_routes(app, "docs/test.md")
-        self.http = TestClient(app)
-
-    async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
-        return [member.call(call, **options) for member in self.members]
-
-    async def pause(self, keep_cache: bool) -> None:
-        self.paused = True
-
-    async def resume(self) -> None:
-        if self.resume_error:
-            raise RuntimeError(self.resume_error)
-        self.paused = False
-
-    async def set_version(self, served: dw.Identity) -> None:
-        self.labels.append(served.version)
-
-    def go_on(self) -> None:
-        """One step of the follower, with what it does of a failure."""
-        try:
-            asyncio.run(self.follower._go_on())
-        except Exception as error:
-            self.follower._note(error)
-
-    def serve(self, wanted: dw.Identity) -> None:
-        def is_served() -> bool:
-            self.go_on()
-            return self.follower.seen.served == wanted
-
-        wait_until(is_served)
-
-    def ready(self, **wanted: Any) -> tuple[int, dict[str, Any]]:
-        answer = self.http.get("/deltawire/ready", params=wanted)
-        return answer.status_code, answer.json()
-
-    def metrics(self) -> dict[str, float]:
-        lines = self.http.get("/deltawire/metrics").text.splitlines()
-        pairs = (line.removeprefix("deltawire_engine_").rsplit(maxsplit=1) for line in lines if not line.startswith("#"))
-        return {name.partition("{")[0]: float(value) for name, value in pairs}
-
-    def close(self) -> None:
-        for member in self.members:
-            member.close()
-
-
-class World:
-    """A trainer's store, a host's folder, and servers on it."""
-
-    def __init__(self, folder: Path, engines: int = 1, **options: Any) -> None:
-        self.chain = Chain(folder)
-        self.chain.replica.close()
-        self.settings = Settings(store=self.chain.store, local=self.chain.local, interval=0.05, timeout=30, **options)
-        self.engines = [loaded(self.chain.tensors) for _ in range(engines)]
-        self.server = Server(self.settings, self.engines)
-        self.server.serve(identity(self.chain, 0))
-
-    def step(self, seed: int) -> dw.Identity:
-        return identity(self.chain, self.chain.step(seed, pull=False))
-
-    def replace_run(self, folder: Path, versions: int) -> dw.Publisher:
-        """Another run at the same place, with the same numbers."""
-        shutil.rmtree(self.chain.store)
-        publisher = dw.Publisher(self.chain.store)
-        for number in range(versions):
-            publisher.publish(changed(checkpoint(), seed=100 + number))
-        return publisher
 
 
 @pytest.fixture
@@ -294,8 +210,7 @@ def test_engines_that_attached_at_different_versions_go_to_one(tmp_path):
         wanted = world.step(1)
         wait_until(lambda: local_identity(world.chain.local) == wanted)
         assert world.server.members[1].call("update", wanted=[1])["ok"] == wanted
-        world.server.follower = Follower(world.settings, world.server)  # the API server has come anew
-        world.server.http.app.state.deltawire = world.server.follower
+        world.server.follow(world.settings)  # the API server has come anew
         world.server.go_on()
         assert "workers serve different versions" in world.server.ready()[1]["error"]
         world.server.serve(wanted)
@@ -328,83 +243,6 @@ def test_what_is_read_is_of_one_version_from_the_beginning(tmp_path, monkeypatch
     arguments = {"_read": (names,), "_compare": (), "_check_scales": (names,)}
     with pytest.raises(dw.errors.Unavailable, match="was to be read"):
         getattr(worker, what)(identity(chain, 1), *arguments[what])
-
-
-# ---- copies outside parameters
-
-
-class Backend:
-    """An attention backend: keeps a parameter in float32 beside it, from the first forward pass on."""
-
-    def __init__(self, sinks: torch.Tensor, *, lazily: bool) -> None:
-        self.source, self.sinks = sinks, None
-        if not lazily:
-            self.forward()
-
-    def forward(self) -> torch.Tensor:
-        if self.sinks is None:
-            self.sinks = self.source.detach().to(torch.float32)
-        return self.sinks
-
-
-class Sinks(nn.Module):
-    """A layer whose backend is a plain object."""
-
-    def __init__(self, tensors: dict[str, torch.Tensor], *, lazily: bool = False) -> None:
-        super().__init__()
-        self.sinks = nn.Parameter(torch.zeros(8, dtype=torch.bfloat16))
-        self.other = nn.Parameter(torch.zeros(8, dtype=torch.bfloat16))
-        self.load_weights(tensors.items())
-        self.impl = Backend(self.sinks, lazily=lazily)
-        self.constant = torch.arange(5.0)  # nobody's copy
-
-    def load_weights(self, weights) -> None:
-        for name, tensor in weights:
-            dict(self.named_parameters())[name].data.copy_(tensor)
-
-
-def _sinks(folder: Path):
-    tensors = {name: torch.randn(8).to(torch.bfloat16) for name in ("sinks", "other")}
-    publisher = dw.Publisher(str(folder / "store"))
-    publisher.publish(tensors)
-    replica = dw.Replica(str(folder / "store"), str(folder / "local"), feed=True)
-    replica.pull()
-    return publisher, replica, tensors
-
-
-@pytest.mark.parametrize("lazily", [False, True])
-def test_copies_that_an_engine_keeps_beside_its_parameters_follow_them(tmp_path, lazily):
-    publisher, replica, tensors = _sinks(tmp_path)
-    model = Sinks(tensors, lazily=lazily)
-    worker = Worker(model, str(tmp_path / "local"), name="w")
-    worker.attach()
-    model.impl.forward()
-    newer = {name: tensor + 1 for name, tensor in tensors.items()}
-    publisher.publish(newer)
-    replica.pull()
-    worker.update()
-    assert torch.equal(model.impl.sinks, newer["sinks"].float())
-    proven = worker.prove()
-    assert (proven.wrong, proven.unproven) == ((), ("constant",))
-    model.impl.sinks[3] += 1  # somebody else writes there
-    assert worker.prove().wrong == ("impl.sinks",)
-    worker.update()
-    assert torch.equal(model.impl.sinks, newer["sinks"].float())
-
-
-def test_copies_are_taken_back_with_an_update(tmp_path, monkeypatch):
-    publisher, replica, tensors = _sinks(tmp_path)
-    model = Sinks(tensors)
-    worker = Worker(model, str(tmp_path / "local"), name="w")
-    worker.attach()
-    publisher.publish({name: tensor + 1 for name, tensor in tensors.items()})
-    replica.pull()
-    worker.stage()
-    worker._digests = (worker.staged, dict.fromkeys(tensors, "sum128:0"))
-    with pytest.raises(dw.errors.BaseMismatch):
-        worker.update()
-    assert torch.equal(bits(model.sinks), bits(tensors["sinks"]))
-    assert torch.equal(model.impl.sinks, tensors["sinks"].float())
 
 
 # ---- ready, proof, health
@@ -535,6 +373,19 @@ def test_callers_name_only_stores_and_folders_that_the_operator_allows(tmp_path,
     monkeypatch.setenv("DELTAWIRE_ALLOW_STORES", "s3://bucket/runs,s3://other")
     monkeypatch.setenv("DELTAWIRE_ALLOW_LOCALS", str(tmp_path / "models"))
     Allowed.of({}).check(Settings.of(good))
+
+
+def test_urls_of_files_do_not_lead_out_of_what_is_allowed(tmp_path):
+    stores, secret = tmp_path / "stores", tmp_path / "secret"
+    stores.mkdir()
+    secret.mkdir()
+    (stores / "link").symlink_to(secret)
+    allowed = Allowed.of({"allow_stores": [f"file://{stores}"], "allow_locals": [str(tmp_path / "models")]})
+    good = {"store": f"file://{stores}/7", "local": str(tmp_path / "models" / "a")}
+    allowed.check(Settings.of(good))
+    for bad in ("/../secret", "/%2e%2e/secret", "/link", "/link/7", "-of-others"):
+        with pytest.raises(dw.errors.InvalidArgument, match="operator allows it"):
+            allowed.check(Settings.of(good | {"store": f"file://{stores}{bad}"}))
 
 
 def test_metrics_name_the_run_and_no_lag_across_runs(world):

@@ -1,0 +1,404 @@
+"""A server after something went wrong: it goes back together, heals by itself, and is not ready before that is true."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import deltawire as dw
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("fastapi")
+
+from engine_models import Engine, checkpoint  # noqa: E402
+from engine_world import Server, World  # noqa: E402
+from test_engine_shards import begin, go_on, running  # noqa: E402
+from test_engine_shards import together as at_once  # noqa: E402
+from test_engines import assert_same, identity, loaded, wait_until  # noqa: E402
+
+from deltawire.engines import Settings, Worker  # noqa: E402
+from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
+from deltawire.engines.host import Host, local_identity  # noqa: E402
+from deltawire.engines.map import bits  # noqa: E402
+from deltawire.identity import ANY, Wanted  # noqa: E402
+
+
+@pytest.fixture
+def make_world(tmp_path):
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.server.close()
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world()
+
+
+@pytest.fixture
+def pair(make_world):
+    """Two engines side by side."""
+    return make_world(engines=2)
+
+
+def fail(*_: Any) -> None:
+    raise RuntimeError("no room")
+
+
+def fail_a_proof(world: World) -> None:
+    """Of the first engine."""
+    with torch.no_grad():
+        bits(world.engines[0].norm)[3] ^= 4
+    assert world.server.http.post("/deltawire/prove").status_code == 500
+    assert world.server.ready()[0] == 503
+
+
+def wait_until_staged(world: World) -> None:
+    wait_until(lambda: all(member.worker.staged for member in world.server.members))
+
+
+# ---- engines side by side
+
+
+class Rounds(threading.Event):
+    """Counts how often a thread looks whether it is to end."""
+
+    number = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.number += 1
+        return super().wait(timeout)
+
+
+def test_a_version_is_taken_back_though_the_next_one_has_come(pair, monkeypatch):
+    first, second = pair.server.members
+    first._stop = rounds = Rounds()
+    pair.step(1)
+    wait_until_staged(pair)
+
+    def fail_late(*_: Any) -> None:  # the first engine is done, and would have the time to stage version 2
+        wanted = pair.step(2)
+        wait_until(lambda: local_identity(pair.chain.local) == wanted)
+        number = rounds.number
+        wait_until(lambda: rounds.number > number + 2)
+        fail()
+
+    monkeypatch.setattr(second.worker, "_write", fail_late)
+    pair.server.go_on()
+    assert [member.served.version for member in pair.server.members] == [0, 0]
+    for engine in pair.engines:
+        assert_same(engine, loaded(checkpoint()))
+    monkeypatch.undo()
+    pair.server.go_on_until(200, version=2)
+
+
+def test_a_failed_proof_is_not_forgotten_when_another_engine_fails(pair, monkeypatch):
+    pair.server.serve(pair.step(1))
+    fail_a_proof(pair)
+    pair.step(2)
+    wait_until_staged(pair)
+    with monkeypatch.context() as broken:
+        broken.setattr(pair.server.members[1].worker, "_write", fail)
+        pair.server.go_on()  # the first engine is healed, the second one fails, and all is taken back
+    assert [member.served.version for member in pair.server.members] == [1, 1]
+    assert pair.server.ready()[0] == 503
+    pair.server.go_on_until(200, version=2)
+    for engine in pair.engines:
+        assert_same(engine, loaded(pair.chain.tensors))
+
+
+def test_what_could_not_be_taken_back_is_not_served(pair, monkeypatch):
+    first, second = (member.worker for member in pair.server.members)
+    put_back = first._put_back
+
+    def fail_at_the_end(staged: Any) -> None:
+        put_back(staged)
+        fail()
+
+    pair.step(1)
+    wait_until_staged(pair)
+    with monkeypatch.context() as broken:
+        broken.setattr(second, "_write", fail)
+        broken.setattr(first, "_put_back", fail_at_the_end)
+        pair.server.go_on()
+    assert first.served is None
+    assert pair.server.ready()[0] == 503
+    pair.server.go_on_until(200, version=1)
+    for engine in pair.engines:
+        assert_same(engine, loaded(pair.chain.tensors))
+
+
+def test_a_server_is_not_ready_before_its_engines_are_known_to_agree(pair):
+    wanted = pair.step(1)
+    wait_until(lambda: local_identity(pair.chain.local) == wanted)
+    assert pair.server.members[1].call("update", wanted=[1])["ok"] == wanted
+    pair.server.follow(pair.settings)  # the API server has come anew
+    call, reasons = pair.server.call, []
+
+    async def listen(name: str, **options: Any) -> list[dict[str, Any]]:
+        reasons.append(pair.server.follower.seen.why_not_ready(ANY))
+        return await call(name, **options)
+
+    pair.server.call = listen
+    pair.server.go_on()
+    assert reasons
+    assert None not in reasons
+
+
+# ---- healing
+
+
+def test_a_healed_engine_keeps_nothing_that_wrong_weights_computed(world):
+    kept: list[bool] = []
+
+    async def pause(keep_cache: bool) -> None:
+        kept.append(keep_cache)
+
+    world.server.pause = pause
+    world.server.serve(world.step(1))
+    fail_a_proof(world)
+    world.server.go_on_until(200)
+    assert kept == [True, False]
+
+
+def test_weights_are_compared_while_the_engine_serves(world, monkeypatch):
+    call, compare = world.server.call, Worker._compare
+    is_asked, paused = threading.Event(), []
+
+    async def ask(name: str, **options: Any) -> list[dict[str, Any]]:
+        if name == "stage":
+            is_asked.set()
+        return await call(name, **options)
+
+    def compare_late(self: Worker, goal: dw.Identity) -> Any:
+        is_asked.wait(10)
+        found = compare(self, goal)
+        paused.append(world.server.paused)
+        return found
+
+    world.server.call = ask
+    monkeypatch.setattr(Worker, "_compare", compare_late)
+    fail_a_proof(world)
+    world.server.go_on_until(200)
+    assert set(paused) == {False}
+
+
+def versions_come_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every read of the host's checkpoint comes a version, and there is time to patch it in."""
+    read, seeds = LocalCheckpoint.read, itertools.count(1)
+
+    def read_slowly(self: LocalCheckpoint, name: str) -> torch.Tensor:
+        if name == "model.norm.weight":
+            held = local_identity(world.chain.local)
+            world.step(next(seeds))
+            end = time.monotonic() + 0.5
+            while local_identity(world.chain.local) == held and time.monotonic() < end:
+                time.sleep(0.01)
+        return read(self, name)
+
+    monkeypatch.setattr(LocalCheckpoint, "read", read_slowly)
+
+
+def test_versions_that_come_fast_do_not_keep_a_server_from_healing(world, monkeypatch):
+    fail_a_proof(world)
+    versions_come_while_it_is_read(world, monkeypatch)
+    world.server.go_on_until(200)
+    assert world.server.metrics()["heals_total"] == 1
+
+
+class Odd(Engine):
+    """Keeps one weight otherwise than the checkpoint: its module goes through the engine's own loader."""
+
+    def load_weights(self, weights) -> None:
+        super().load_weights((name, tensor + 1 if name == "model.norm.weight" else tensor) for name, tensor in weights)
+
+
+def test_versions_that_come_fast_do_not_starve_modules_that_are_reloaded(make_world, monkeypatch):
+    world = make_world(kind=Odd)
+    assert "model.norm.weight" in world.server.members[0].worker.report.reloaded
+    versions_come_while_it_is_read(world, monkeypatch)
+    world.step(0)
+    world.server.go_on_until(200, version=1)
+
+
+def test_weights_are_healed_at_the_served_version_where_the_caller_decides(make_world):
+    world = make_world(follow=False)
+    fail_a_proof(world)
+    world.server.go_on_until(200)
+    assert world.server.follower.seen.served.version == 0
+    assert_same(world.engines[0], loaded(checkpoint()))
+
+
+def test_weights_are_not_healed_by_a_version_that_nobody_asked_for(make_world):
+    world = make_world(follow=False)
+    follower, wanted = world.server.follower, world.step(1)
+    wait_until(lambda: local_identity(world.chain.local) == wanted)
+    fail_a_proof(world)
+    checked = follower._checked
+    wait_until(lambda: world.server.go_on() or follower._checked > checked)  # there is nothing else to do
+    assert world.server.ready()[0] == 503
+    assert follower.seen.served.version == 0
+    assert world.server.labels == [0]
+    assert world.server.http.post("/deltawire/update").json()["version"] == 1
+    assert world.server.ready(version=1)[0] == 200
+    assert follower.seen.heals == 1
+    assert_same(world.engines[0], loaded(world.chain.tensors))
+
+
+class ShardServer(Server):
+    """Of one engine, whose workers speak with each other."""
+
+    num_engines = 1
+
+    async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
+        return at_once(*(lambda one=one: one.call(call, **options) for one in self.members))
+
+
+def test_a_failed_proof_is_healed_by_the_trainers_next_version_with_shards(tmp_path):
+    with running(tmp_path) as (trainer, served):
+        begin(trainer, served)
+        go_on(trainer, served, 1)
+        server = ShardServer(served._settings, served.members)
+        server.go_on_until(200, version=1)
+        bits(served.engines[1].norm.data)[0] ^= 64
+        assert server.http.post("/deltawire/prove").status_code == 500
+        server.go_on()
+        assert server.ready()[0] == 503
+        trainer.step(2)
+        assert [(one.version, one.errors) for one in trainer.publish()] == [(2, {})] * 2
+        server.go_on_until(200, version=2)
+        served.assert_serves(trainer.tensors)
+
+
+@pytest.mark.filterwarnings("default")  # PEFT's
+def test_an_adapter_is_not_healed_from_files_that_are_wrong(tmp_path):
+    """Whatever `verify` says."""
+    adapters = pytest.importorskip("test_adapters")
+    from deltawire.engines.adapter_follower import AdapterFollower
+
+    store, local = str(tmp_path / "store"), tmp_path / "local"
+    settings = Settings(store=store, local=str(local), adapter="policy", interval=0.1, verify="off")
+
+    async def steps(follower: AdapterFollower) -> None:
+        await adapters.come_to(follower, 0)
+        for folder in (follower._served.folder, local / "v0000000000"):
+            file = folder / "adapter_model.safetensors"
+            contents = bytearray(file.read_bytes())
+            contents[-1] ^= 1
+            file.unlink()
+            file.write_bytes(contents)
+        assert (await follower.prove("all"))["wrong"]
+        with pytest.raises(dw.errors.Error):
+            await follower.update()
+        assert follower.seen.why_not_ready(ANY)
+        assert follower.seen.heals == 0
+
+    with dw.Publisher(store, adapters.with_lora(), adapter=True) as publisher:
+        publisher.publish()
+        follower = AdapterFollower(settings, adapters.Shelf())
+        try:
+            asyncio.run(steps(follower))
+        finally:
+            follower.close()
+
+
+# ---- what is said
+
+
+def test_a_label_that_could_not_be_set_is_set_later(world):
+    set_version, errors = world.server.set_version, [RuntimeError("the engine core does not answer")]
+
+    async def fail_once(served: dw.Identity) -> None:
+        if errors:
+            raise errors.pop()
+        await set_version(served)
+
+    world.server.set_version = fail_once
+    world.server.serve(world.step(1))
+    assert world.server.labels == [0]
+    status, words = world.server.ready()
+    assert (status, "the engine core does not answer" in words["error"]) == (503, True)
+    world.server.go_on_until(200, version=1)
+    assert world.server.labels == [0, 1]
+
+
+def test_a_version_that_was_written_is_served_though_it_could_not_be_noted(world, monkeypatch):
+    def fail_to_note(_: Any) -> None:
+        raise dw.errors.IoError("No space left on device")
+
+    member, wanted = world.server.members[0], world.step(1)
+    wait_until(lambda: member.worker.staged == wanted)
+    with monkeypatch.context() as broken:
+        broken.setattr(member.worker, "_feed", SimpleNamespace(took=fail_to_note))
+        assert member.call("update", wanted=list(Wanted.of(wanted))) == {"ok": wanted}
+    assert member.served == wanted
+    assert_same(world.engines[0], loaded(world.chain.tensors))
+
+
+def test_a_run_that_was_asked_for_is_the_run_that_is_served(make_world):
+    world = make_world(follow=False)
+    said = world.server.members[0].call("update", wanted=list(Wanted(None, "f" * 32)), timeout=1)
+    assert "of run ffffffff is wanted" in said["error"]
+
+
+def test_a_manifest_is_asked_for_with_its_version(world):
+    served = world.server.follower.seen.served
+    assert world.server.ready(manifest=served.manifest)[0] == 400
+    assert world.server.ready(version=0, manifest="f" * 64)[0] == 503
+    assert world.server.ready(version=0, manifest=served.manifest)[0] == 200
+
+
+def test_servers_that_share_a_folder_are_both_not_ready_when_it_cannot_go_on(world, monkeypatch):
+    other = Server(world.settings, [world.member("other", loaded(world.chain.tensors))])
+    servers = [world.server, other]
+    keep, tries, seen = Host._keep, Counter(), set()
+
+    def count(self: Host) -> None:
+        tries[id(self)] += 1
+        keep(self)
+
+    def statuses() -> tuple[int, ...]:
+        for server in servers:
+            server.go_on()
+        return tuple(server.ready()[0] for server in servers)
+
+    try:
+        wanted = world.step(1)
+        for server in servers:
+            server.serve(wanted)
+        (manifest,) = Path(world.chain.store, "manifests").glob("*0001.json")
+        manifest.with_name(manifest.name.replace("1", "2")).write_bytes(manifest.read_bytes()[:-20])
+        wait_until(lambda: statuses() == (503, 503))
+        monkeypatch.setattr(Host, "_keep", count)
+        wait_until(lambda: seen.add(statuses()) or (len(tries) == 2 and min(tries.values()) > 1))
+        assert seen == {(503, 503)}, "whichever of them has the folder"
+    finally:
+        other.close()
+
+
+def test_versions_do_not_go_back_by_themselves(world, tmp_path):
+    """The store was restored from a backup without its last version, and the folder was moved away."""
+    for seed in (1, 2):
+        world.server.serve(world.step(seed))
+    (manifest,) = Path(world.chain.store, "manifests").glob("*0002.json")
+    manifest.unlink()
+    Path(world.chain.local).rename(tmp_path / "away")
+    wait_until(lambda: local_identity(world.chain.local) == identity(world.chain, 1))
+    wait_until(lambda: world.server.go_on() or "lost versions" in (world.server.ready()[1]["error"] or ""))
+    assert world.server.follower.seen.served.version == 2
+    assert world.server.labels == [0, 1, 2]
+    assert_same(world.engines[0], loaded(world.chain.tensors))
