@@ -235,6 +235,13 @@ def test_versions_that_come_fast_do_not_starve_modules_that_are_reloaded(make_wo
     world.server.go_on_until(200, version=1)
 
 
+def test_one_engine_of_two_is_healed(pair):
+    fail_a_proof(pair)
+    pair.server.go_on_until(200)
+    for engine in pair.engines:
+        assert_same(engine, loaded(pair.chain.tensors))
+
+
 def test_weights_are_healed_at_the_served_version_where_the_caller_decides(make_world):
     world = make_world(follow=False)
     fail_a_proof(world)

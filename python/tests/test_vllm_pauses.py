@@ -159,7 +159,7 @@ def told(tmp_path):
 
 
 def update(client: Client) -> None:
-    asyncio.run(update_weights(client, SimpleNamespace(update_info={"version": 1, "timeout": 30})))
+    asyncio.run(update_weights(client, asyncio.Lock(), SimpleNamespace(update_info={"version": 1, "timeout": 30})))
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
@@ -172,6 +172,8 @@ def test_engines_side_by_side_go_to_a_version_when_a_trainer_tells_them(told, is
         assert_same(engine, loaded(world.chain.tensors))
     assert client.engine_core.paused_in_writes == [True]
     assert client.engine_core.is_paused == is_paused, "as its caller left it"
+    wanted = world.step(2)
+    wait_until(lambda: all(member.worker.staged == wanted for member in world.server.members))
 
 
 def test_engines_side_by_side_stay_together_when_one_of_them_fails(told, monkeypatch):

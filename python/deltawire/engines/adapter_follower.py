@@ -73,7 +73,7 @@ class AdapterFollower(Follower):
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
         """To the local version: stage, prove, load on all workers, switch. One at a time."""
-        async with self._busy:
+        async with self.busy:
             held = await self.held()
             if held is None:
                 raise Unavailable(self._host.error or f"{self._settings.local}: holds no version yet")
@@ -106,7 +106,7 @@ class AdapterFollower(Follower):
 
     async def prove(self, mode: str) -> dict[str, Any]:
         """What the workers have loaded from, against what the version says."""
-        async with self._busy:
+        async with self.busy:
             served = self._served
             if served is None:
                 raise RuntimeError("no version is served yet")

@@ -74,7 +74,7 @@ class Follower:
 
     def __init__(self, settings: Settings, door: Door, *, alive: Callable[[], bool] = lambda: True) -> None:
         self._settings, self._door, self._alive = settings, door, alive
-        self._busy = asyncio.Lock()
+        self.busy = asyncio.Lock()  # one update at a time
         self._checked = float("-inf")  # when all was looked at last
         self.seen = Seen()
 
@@ -126,7 +126,7 @@ class Follower:
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
         """To what all workers have staged: pause, write, prove, resume. One at a time. Returns what is served then."""
-        async with self._busy:
+        async with self.busy:
             goal = await self._staged_goal(wanted)
             suspect = self.seen.problems.get("proof")
             if goal == self.seen.served and not self._must_update:
@@ -158,16 +158,7 @@ class Follower:
             return reached
 
     async def _write(self, goal: Identity) -> Identity:
-        """On all engines, or on none: one that failed has taken it back itself."""
-        several = self._door.num_engines > 1
-        answers = await self._door.call("update", wanted=list(Wanted.of(goal)), verify=self.settings.verify, keep=several)
-        try:
-            reached = Identity(*same(answers))
-        except RuntimeError:
-            if several:
-                back = Identity(*same(await self._door.call("revert")))
-                log.error("deltawire: %s was taken back on all engines; %s is served on", goal, back)
-            raise
+        reached = await update_engines(self._door, wanted=list(Wanted.of(goal)), verify=self.settings.verify)
         await self._label(reached)
         return reached
 
@@ -190,7 +181,7 @@ class Follower:
 
     async def prove(self, mode: str) -> dict[str, Any]:
         """What all workers hold against what the version says."""
-        async with self._busy:
+        async with self.busy:
             answers = await self._door.call("prove", mode=mode)
             await self._look_at_workers()
             return _added_up(answers)
@@ -261,7 +252,9 @@ class Follower:
         while True:
             workers = await self._look_at_workers()
             is_suspect = "proof" in self.seen.problems  # then what is served is compared and staged like any other
-            staged = {_identity(worker.get("staged") or (None if is_suspect else worker.get("served"))) for worker in workers}
+            staged = {
+                _identity(worker.get("staged") or (None if worker.get("suspect") else worker.get("served"))) for worker in workers
+            }
             (common,) = staged if len(staged) == 1 else (None,)
             if common is not None and (is_suspect or common != self.seen.served) and wanted.is_met_by(common):
                 return common
@@ -327,6 +320,19 @@ class Follower:
             log.warning("deltawire: %s", words)
         self.seen.error = words
         self.seen.failures += 1
+
+
+async def update_engines(door: Door, **options: Any) -> Identity:
+    """On all engines, or on none: one that failed has taken it back itself."""
+    several = door.num_engines > 1
+    answers = await door.call("update", keep=several, **options)
+    try:
+        return Identity(*same(answers))
+    except RuntimeError:
+        if several:
+            back = Identity(*same(await door.call("revert")))
+            log.error("deltawire: the update was taken back on all engines; %s is served on", back)
+        raise
 
 
 def _identity(words: dict[str, Any] | None) -> Identity | None:

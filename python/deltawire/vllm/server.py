@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from deltawire.engines.adapter_follower import AdapterFollower
-from deltawire.engines.follower import Follower, same
+from deltawire.engines.follower import Follower, update_engines
 from deltawire.engines.routes import add_routes
 from deltawire.engines.settings import Settings
 from deltawire.errors import InvalidArgument
@@ -41,13 +41,15 @@ class ServerPlugin:
         transfer = getattr(config, "weight_transfer_config", None)
         is_ours = transfer is not None and transfer.backend == BACKEND
         if is_ours:
-            engine_client.update_weights = partial(update_weights, engine_client)
+            engine_client.update_weights = partial(update_weights, engine_client, asyncio.Lock())
         settings = settings_of(config) if config is not None else None
         if settings is None or not (settings.adapter or is_ours):
             return
         if (getattr(args, "api_server_count", None) or 1) > 1:  # each would have to know of the others' updates
             raise InvalidArgument("deltawire: a server that follows a chain has one API server: --api-server-count 1")
         follower = _follower(settings, engine_client, state)
+        if is_ours:
+            engine_client.update_weights = partial(update_weights, engine_client, follower.busy)
         state.deltawire = follower
         state.deltawire_task = asyncio.create_task(follower.run(), name="deltawire")
 
@@ -102,22 +104,18 @@ class VllmDoor:
         """Done in the engine core, with the update: deltawire.vllm.core."""
 
 
-async def update_weights(client: Any, request: Any) -> None:
+async def update_weights(client: Any, busy: asyncio.Lock, request: Any) -> None:
     """In place of vLLM's own, which raises on some engines and goes on on others. Pauses the engine if its caller has not."""
     info = dict(request.update_info)
     wanted = [info.pop("version", None), info.pop("run", None), info.pop("manifest", None)]
-    several = len(client.engine_core.core_engines) > 1
-    pauses = Pauses.of(client)
-    await pauses.begin(keep_cache=True)
-    try:
+    door = VllmDoor(client)
+    async with busy:
+        await door.pause(keep_cache=True)
         try:
-            same(await call_workers(client, "deltawire", "update", wanted=wanted, keep=several, **info))
-        except RuntimeError:
-            if several:
-                same(await call_workers(client, "deltawire", "revert"))
-            raise
-    finally:
-        await pauses.end()
+            await update_engines(door, wanted=wanted, **info)
+            await door.call("status")  # all have it: nothing is to be taken back any more
+        finally:
+            await door.resume()
 
 
 async def call_workers(client: Any, method: str, call: str, **options: Any) -> list[dict[str, Any]]:
