@@ -228,5 +228,8 @@ Exporter& Exporter::operator=(Exporter&&) noexcept = default;
 Result<std::optional<ExportedVersion>> Exporter::next() { return impl_->next(); }
 bool Exporter::done() const noexcept { return impl_->done(); }
 uint64_t Exporter::num_skipped() const noexcept { return impl_->num_skipped; }
+std::optional<uint64_t> Exporter::last() const noexcept {
+  return impl_->wanted > impl_->first ? std::optional(impl_->wanted - 1) : std::nullopt;
+}
 
 }  // namespace deltawire
