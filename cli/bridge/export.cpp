@@ -145,8 +145,8 @@ class ExportCall {
     return {};
   }
 
-  // Those that do not have it yet: also after a restart, for who was told last is not kept. One that
-  // fails is told again later, and meanwhile holds up neither the export nor the others.
+  // Those that do not have it yet: also after a restart, for who was told last is not kept. One
+  // that fails is told again later, and meanwhile holds up neither the export nor the others.
   void tell_engines(uint64_t version) {
     std::vector<std::string> urls;
     for (const auto& [url, has] : told_) {
@@ -163,10 +163,9 @@ class ExportCall {
         told_[urls[i]] = version;
         continue;
       }
-      log_event(LogLevel::kError, "engine.failed",
-                {{"engine", outcomes[i].engine},
-                 {"version", version},
-                 {"error", outcomes[i].status}});
+      log_event(
+          LogLevel::kError, "engine.failed",
+          {{"engine", outcomes[i].engine}, {"version", version}, {"error", outcomes[i].status}});
       if (engine_failure_.ok()) engine_failure_ = outcomes[i].status;
     }
     next_try_ = now_seconds() + follow_backoff(num_failures_++, arguments_.bridge.interval);
@@ -217,7 +216,8 @@ void add_export(Command& app, Context& context, Call* call) {
       "  deltawire export slime /mnt/run7 /shared/deltas --follow       and what comes\n"
       "  deltawire export slime /mnt/run7 out/ --encoding overwrite --checksum adler32 --version "
       "7\n"
-      "  deltawire export slime /mnt/run7 /shared/deltas --follow --notify http://10.0.0.7:30000 \\\n"
+      "  deltawire export slime /mnt/run7 /shared/deltas --follow --notify http://10.0.0.7:30000 "
+      "\\\n"
       "    --notify-checkpoint /nvme/ckpt\n"
       "  deltawire export trl s3://bucket/run7 s3://bucket/trl --anchor-every 20\n"
       "Version 12 becomes their version 12. What is there already is not written again. With "

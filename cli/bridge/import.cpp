@@ -65,15 +65,15 @@ class ImportCall {
   Status run() {
     DW_ASSIGN_OR_RETURN(import_, options());
     DW_RETURN_IF_ERROR(listen());
-    const StepLoop loop{arguments_.bridge.follow,
-                        arguments_.bridge.interval,
-                        "import",
-                        "bridge.failed",
-                        [this] { return round(); },
-                        [this] { return importer_ && importer_->done(); },
-                        [this] { importer_.reset(); },
-                        calls_ ? [this](double pause) { calls_->wait(pause); }
-                               : std::function<void(double)>()};
+    const StepLoop loop{
+        arguments_.bridge.follow,
+        arguments_.bridge.interval,
+        "import",
+        "bridge.failed",
+        [this] { return round(); },
+        [this] { return importer_ && importer_->done(); },
+        [this] { importer_.reset(); },
+        calls_ ? [this](double pause) { calls_->wait(pause); } : std::function<void(double)>()};
     const Status status = loop.run();
     if (calls_) calls_->end_import(status, head_);
     DW_RETURN_IF_ERROR(status);
@@ -122,8 +122,7 @@ class ImportCall {
                           open_store(arguments_.store, arguments_.bridge.store_options));
       return Chain::open(std::move(store), arguments_.publish.keys);
     };
-    DW_ASSIGN_OR_RETURN(calls_,
-                        PullCalls::start(arguments_.listen, arguments_.source, open_chain));
+    DW_ASSIGN_OR_RETURN(calls_, PullCalls::start(arguments_.listen, arguments_.source, open_chain));
     context_.emit({{"url", calls_->url()}, {"port", calls_->port()}});
     context_.say("listening on " + calls_->url());
     flush_out();

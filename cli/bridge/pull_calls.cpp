@@ -26,6 +26,9 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxWaiting = 24;
 constexpr size_t kMaxBodyBytes = 64 << 10;
 constexpr auto kPollTime = std::chrono::milliseconds(100);
+// Between two questions whether a version is served: engines log each.
+constexpr auto kFirstPause = std::chrono::milliseconds(20),
+               kLongestPause = std::chrono::milliseconds(250);
 constexpr double kAskSeconds = 5;  // of one question to an engine
 
 struct PullBody {
@@ -93,7 +96,8 @@ Status ask_engine(const std::string& url, const Identity& wanted) {
   };
   const nlohmann::json version = said.is_object() ? said.value("version", nlohmann::json()) : said;
   if (!version.is_number_unsigned()) {
-    return HttpClient::not_understood("GET", path, *reply, "deltawire's {\"version\": ...}").at(url);
+    return HttpClient::not_understood("GET", path, *reply, "deltawire's {\"version\": ...}")
+        .at(url);
   }
   const Identity served{text("run"), version.get<uint64_t>(), text("manifest")};
   if (reaches(served, wanted)) return {};
@@ -123,10 +127,11 @@ void add_listen_options(Command* verb, Option* follow, ListenOptions* options) {
                                           "version is imported and served; port 0: any")
                              ->type_name("HOST:PORT")
                              ->needs(follow);
-  verb->add_option("--engine", options->engines,
-                   "with --listen: served by this engine, which follows the chain by itself; may be "
-                   "repeated (default: held by the replica in the call's local_checkpoint_dir). A "
-                   "key comes from DELTAWIRE_ENGINE_API_KEY")
+  verb->add_option(
+          "--engine", options->engines,
+          "with --listen: served by this engine, which follows the chain by itself; may be "
+          "repeated (default: held by the replica in the call's local_checkpoint_dir). A "
+          "key comes from DELTAWIRE_ENGINE_API_KEY")
       ->type_name("URL")
       ->repeatable()
       ->needs(listen);
@@ -269,15 +274,15 @@ Status PullCalls::wait_for_import(uint64_t version, Clock::time_point end) {
   }
   DW_RETURN_IF_ERROR(status_);
   if (head_ == version) return {};
-  const std::string at = head_ ? "the chain is at version " + std::to_string(*head_)
-                               : "nothing is imported yet";
+  const std::string at =
+      head_ ? "the chain is at version " + std::to_string(*head_) : "nothing is imported yet";
   if (!head_ || *head_ < version) {
-    return not_found(
-        fmt::format("{}: holds no complete version {}; {}", source_, version, at));
+    return not_found(fmt::format("{}: holds no complete version {}; {}", source_, version, at));
   }
-  return conflict(fmt::format("version {} is asked for, and {}: a run that began again needs a "
-                              "store of its own",
-                              version, at));
+  return conflict(
+      fmt::format("version {} is asked for, and {}: a run that began again needs a "
+                  "store of its own",
+                  version, at));
 }
 
 Status PullCalls::ask_engines(const Identity& wanted) {
@@ -289,14 +294,14 @@ Status PullCalls::ask_engines(const Identity& wanted) {
 
 Status PullCalls::wait_until_served(const Identity& wanted, const fs::path& local,
                                     Clock::time_point end) {
-  for (;;) {
+  for (auto pause = kFirstPause;; pause = std::min(pause * 3 / 2, kLongestPause)) {
     const Status status =
         options_.engines.empty() ? ask_replica(local, wanted) : ask_engines(wanted);
     if (status.code() != Code::kUnavailable) return status;
     std::unique_lock lock(mutex_);
     DW_RETURN_IF_ERROR(
         check_open(end, to_string(wanted) + " is imported, but not served", status.message()));
-    changed_.wait_for(lock, kPollTime);
+    changed_.wait_for(lock, pause);
   }
 }
 

@@ -30,8 +30,8 @@ struct ListenOptions {
 };
 void add_listen_options(Command* verb, Option* follow, ListenOptions* options);
 
-// Between calls, each on a thread of the server, and the one thread that imports. A call waits for a
-// look at the source that begins after it came: what the import found before proves nothing.
+// Between calls, each on a thread of the server, and the one thread that imports. A call waits for
+// a look at the source that begins after it came: what the import found before proves nothing.
 class PullCalls {
  public:
   using OpenChain = std::function<Result<Chain>()>;

@@ -49,8 +49,8 @@ std::vector<EngineOutcome> tell_slime_engines(const SlimeEngineOptions& options,
   if (!options.checkpoint.empty()) {
     pulled = pull_all(urls, calls, {options.checkpoint, source.string(), version});
   }
-  const fs::path checkpoint =
-      options.checkpoint.empty() ? source / slime::folder_name(version) : fs::path(options.checkpoint);
+  const fs::path checkpoint = options.checkpoint.empty() ? source / slime::folder_name(version)
+                                                         : fs::path(options.checkpoint);
   std::vector<EngineOutcome> outcomes(urls.size());
   Notifier notifier(was_interrupted);
   std::vector<size_t> told;
