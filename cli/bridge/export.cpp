@@ -146,7 +146,7 @@ class ExportCall {
   }
 
   // Those that do not have it yet: also after a restart, for who was told last is not kept. One
-  // that fails is told again later, and meanwhile holds up neither the export nor the others.
+  // that fails is told again later; the export goes on.
   void tell_engines(uint64_t version) {
     std::vector<std::string> urls;
     for (const auto& [url, has] : told_) {
