@@ -144,7 +144,7 @@ Result<ApplyReport> apply_foreign(const ForeignPath& delta, const fs::path& base
   DW_ASSIGN_OR_RETURN(const auto version, open_foreign(delta));
   DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(base_path));
   DW_RETURN_IF_ERROR(refuse_input(out, delta.root, {}));
-  return ForeignApply(*version, base, options).run(out);
+  return guard_memory("applying", [&] { return ForeignApply(*version, base, options).run(out); });
 }
 
 Result<VerifyReport> verify_foreign(const ForeignPath& path, const fs::path& checkpoint,

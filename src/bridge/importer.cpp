@@ -328,7 +328,9 @@ Importer::~Importer() = default;
 Importer::Importer(Importer&&) noexcept = default;
 Importer& Importer::operator=(Importer&&) noexcept = default;
 
-Result<std::optional<ImportedVersion>> Importer::next() { return impl_->next(); }
+Result<std::optional<ImportedVersion>> Importer::next() {
+  return guard_memory("importing", [&] { return impl_->next(); });
+}
 bool Importer::done() const noexcept { return impl_->done(); }
 std::optional<uint64_t> Importer::head() const noexcept { return impl_->head; }
 const std::string& Importer::waits_for() const noexcept { return impl_->settling.waits_for(); }

@@ -1,6 +1,5 @@
 #include "codec/choose.h"
 
-#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/exponents.h"
 #include "codec/tight_format.h"
@@ -72,17 +71,15 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
 }
 
 Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPool* pool) {
-  return guard_memory("encoding", [&]() -> Result<Choice> {
-    Choice choice{CodecId::kExponents, {{}, array.size() / layout.width}};
-    if (!raw && exponents::form_of(layout)) {
-      DW_ASSIGN_OR_RETURN(choice.encoded.payload,
-                          exponents::encode_array(layout, array, nullptr, pool));
-      if (choice.encoded.payload.size() < array.size()) return choice;
-    }
-    choice.codec = CodecId::kRaw;
-    choice.encoded.payload.assign(array.begin(), array.end());
-    return choice;
-  });
+  Choice choice{CodecId::kExponents, {{}, array.size() / layout.width}};
+  if (!raw && exponents::form_of(layout)) {
+    DW_ASSIGN_OR_RETURN(choice.encoded.payload,
+                        exponents::encode_array(layout, array, nullptr, pool));
+    if (choice.encoded.payload.size() < array.size()) return choice;
+  }
+  choice.codec = CodecId::kRaw;
+  choice.encoded.payload.assign(array.begin(), array.end());
+  return choice;
 }
 
 Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,

@@ -13,7 +13,7 @@
 
 namespace deltawire {
 
-// `hasher` gets all new bytes of `data`, in order; null: nobody does. May throw std::bad_alloc.
+// `hasher` gets all new bytes of `data`, in order; null: nobody does.
 Status patch_xor_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher* hasher);
 // Memory is five bytes for each changed byte; the frame must state its content's size.
 Status patch_overwrite_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher* hasher);

@@ -112,27 +112,23 @@ std::vector<uint8_t> list_content(const std::vector<ChunkChanges>& chunks) {
 
 Result<ChangeFrame> write_xor_frame(Bytes old_bytes, Bytes new_bytes, DigestKind digest,
                                     ThreadPool* pool) {
-  return guard_memory("encoding", [&]() -> Result<ChangeFrame> {
-    DW_RETURN_IF_ERROR(check_one_size(old_bytes, new_bytes));
-    if (new_bytes.size() <= kSmallArray) return write_small_frame(old_bytes, new_bytes, digest);
-    return XorFrameWriter(old_bytes, new_bytes, digest, pool).write();
-  });
+  DW_RETURN_IF_ERROR(check_one_size(old_bytes, new_bytes));
+  if (new_bytes.size() <= kSmallArray) return write_small_frame(old_bytes, new_bytes, digest);
+  return XorFrameWriter(old_bytes, new_bytes, digest, pool).write();
 }
 
 Result<ChangeFrame> write_overwrite_frame(Bytes old_bytes, Bytes new_bytes, DigestKind digest,
                                           ThreadPool* pool) {
-  return guard_memory("encoding", [&]() -> Result<ChangeFrame> {
-    DW_RETURN_IF_ERROR(check_one_size(old_bytes, new_bytes));
-    if (new_bytes.size() > max_overwrite_bytes()) {
-      return invalid_argument("positions of 32 bits do not reach over " +
-                              std::to_string(new_bytes.size()) + " bytes");
-    }
-    DW_ASSIGN_OR_RETURN(const auto chunks, collect_chunks(1, old_bytes, new_bytes, pool));
-    ChangeFrame made;
-    DW_RETURN_IF_ERROR(ZstdCompressor().append(list_content(chunks), &made.frame));
-    made.digest = digest_of(digest, new_bytes, pool);
-    return made;
-  });
+  DW_RETURN_IF_ERROR(check_one_size(old_bytes, new_bytes));
+  if (new_bytes.size() > max_overwrite_bytes()) {
+    return invalid_argument("positions of 32 bits do not reach over " +
+                            std::to_string(new_bytes.size()) + " bytes");
+  }
+  DW_ASSIGN_OR_RETURN(const auto chunks, collect_chunks(1, old_bytes, new_bytes, pool));
+  ChangeFrame made;
+  DW_RETURN_IF_ERROR(ZstdCompressor().append(list_content(chunks), &made.frame));
+  made.digest = digest_of(digest, new_bytes, pool);
+  return made;
 }
 
 }  // namespace deltawire

@@ -23,7 +23,7 @@ constexpr size_t num_frame_chunks(uint64_t array_bytes) noexcept {
 }
 
 // Replaces *content with what the frame of this chunk holds and returns how many elements changed;
-// when none did, the content is not looked at. May throw std::bad_alloc.
+// when none did, the content is not looked at.
 using MakeContent =
     std::function<uint64_t(Bytes old_chunk, Bytes new_chunk, std::vector<uint8_t>* content)>;
 

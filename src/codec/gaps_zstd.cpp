@@ -4,7 +4,6 @@
 //
 // Empty when nothing changed. The header stays outside: it says what the frame's content size must
 // be before a byte is allocated for it.
-#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/checks.h"
 #include "codec/gaps_body.h"
@@ -37,41 +36,34 @@ class GapsZstdCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_ASSIGN_OR_RETURN(CollectedGaps gaps, collect_gaps(layout, old_bytes, new_bytes, pool));
-      const GapsHeader& header = gaps.header;
-      Encoded encoded;
-      encoded.num_changed = header.count;
-      if (header.count == 0) return encoded;
-      std::vector<uint8_t> body(header.body_bytes(layout.width));
-      write_gaps_body(header, layout.width, std::move(gaps.chunks), body.data(), pool);
-      put_gaps_header(header, &encoded.payload);
-      DW_RETURN_IF_ERROR(ZstdCompressor().append(body, &encoded.payload));
-      encoded.payload.shrink_to_fit();
-      return encoded;
-    });
+    DW_ASSIGN_OR_RETURN(CollectedGaps gaps, collect_gaps(layout, old_bytes, new_bytes, pool));
+    const GapsHeader& header = gaps.header;
+    Encoded encoded;
+    encoded.num_changed = header.count;
+    if (header.count == 0) return encoded;
+    std::vector<uint8_t> body(header.body_bytes(layout.width));
+    write_gaps_body(header, layout.width, std::move(gaps.chunks), body.data(), pool);
+    put_gaps_header(header, &encoded.payload);
+    DW_RETURN_IF_ERROR(ZstdCompressor().append(body, &encoded.payload));
+    encoded.payload.shrink_to_fit();
+    return encoded;
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
-      if (payload.empty()) return {};
-      DW_ASSIGN_OR_RETURN(const OpenedGaps opened,
-                          open_payload(layout.width, payload, data.size() / layout.width));
-      return apply_gaps_body(opened.header, layout.width, opened.body, data, pool);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+    if (payload.empty()) return {};
+    DW_ASSIGN_OR_RETURN(const OpenedGaps opened,
+                        open_payload(layout.width, payload, data.size() / layout.width));
+    return apply_gaps_body(opened.header, layout.width, opened.body, data, pool);
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
-      if (payload.empty()) return Changes{};
-      const uint64_t num_elements = old_bytes.size() / layout.width;
-      DW_ASSIGN_OR_RETURN(const OpenedGaps opened,
-                          open_payload(layout.width, payload, num_elements));
-      return decode_gaps_body(opened.header, layout.width, opened.body, num_elements, pool);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+    if (payload.empty()) return Changes{};
+    const uint64_t num_elements = old_bytes.size() / layout.width;
+    DW_ASSIGN_OR_RETURN(const OpenedGaps opened, open_payload(layout.width, payload, num_elements));
+    return decode_gaps_body(opened.header, layout.width, opened.body, num_elements, pool);
   }
 };
 

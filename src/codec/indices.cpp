@@ -121,52 +121,46 @@ class IndicesCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      DW_ASSIGN_OR_RETURN(std::vector<ChunkChanges> chunks,
-                          collect_chunks(layout.width, old_bytes, new_bytes, pool));
-      Encoded encoded;
-      encoded.num_changed = count_changes(chunks);
-      if (encoded.num_changed == 0) return encoded;
-      encoded.payload = write_payload(layout.width, new_bytes.size() / layout.width,
-                                      encoded.num_changed, std::move(chunks), pool);
-      return encoded;
-    });
+    DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+    DW_ASSIGN_OR_RETURN(std::vector<ChunkChanges> chunks,
+                        collect_chunks(layout.width, old_bytes, new_bytes, pool));
+    Encoded encoded;
+    encoded.num_changed = count_changes(chunks);
+    if (encoded.num_changed == 0) return encoded;
+    encoded.payload = write_payload(layout.width, new_bytes.size() / layout.width,
+                                    encoded.num_changed, std::move(chunks), pool);
+    return encoded;
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_ASSIGN_OR_RETURN(const IndicesView view, open_payload(layout, payload, data.size(), pool));
-      return for_each_block(view, pool, [&]<class Position>(Position, size_t begin, size_t end) {
-        return with_element(layout.width, [&]<class Element>(Element) -> Status {
-          for (size_t i = begin; i < end; ++i) {
-            const size_t position = load_le<Position>(view.positions + i * sizeof(Position));
-            store_le(data.data() + position * sizeof(Element),
-                     load_le<Element>(view.values + i * sizeof(Element)));
-          }
-          return {};
-        });
+    DW_ASSIGN_OR_RETURN(const IndicesView view, open_payload(layout, payload, data.size(), pool));
+    return for_each_block(view, pool, [&]<class Position>(Position, size_t begin, size_t end) {
+      return with_element(layout.width, [&]<class Element>(Element) -> Status {
+        for (size_t i = begin; i < end; ++i) {
+          const size_t position = load_le<Position>(view.positions + i * sizeof(Position));
+          store_le(data.data() + position * sizeof(Element),
+                   load_le<Element>(view.values + i * sizeof(Element)));
+        }
+        return {};
       });
     });
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_ASSIGN_OR_RETURN(const IndicesView view,
-                          open_payload(layout, payload, old_bytes.size(), pool));
-      Changes changes;
-      changes.positions.resize(view.count);
-      changes.values.assign(view.values, view.values + view.count * layout.width);
-      DW_RETURN_IF_ERROR(for_each_block(
-          view, pool, [&]<class Position>(Position, size_t begin, size_t end) -> Status {
-            for (size_t i = begin; i < end; ++i) {
-              changes.positions[i] = load_le<Position>(view.positions + i * sizeof(Position));
-            }
-            return {};
-          }));
-      return changes;
-    });
+    DW_ASSIGN_OR_RETURN(const IndicesView view,
+                        open_payload(layout, payload, old_bytes.size(), pool));
+    Changes changes;
+    changes.positions.resize(view.count);
+    changes.values.assign(view.values, view.values + view.count * layout.width);
+    DW_RETURN_IF_ERROR(for_each_block(
+        view, pool, [&]<class Position>(Position, size_t begin, size_t end) -> Status {
+          for (size_t i = begin; i < end; ++i) {
+            changes.positions[i] = load_le<Position>(view.positions + i * sizeof(Position));
+          }
+          return {};
+        }));
+    return changes;
   }
 };
 

@@ -5,7 +5,6 @@
 //           | count x value
 #include <string>
 
-#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
@@ -68,60 +67,54 @@ class OverwriteZstdCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      const auto make = [&](Bytes before, Bytes after, std::vector<uint8_t>* content) {
-        ChunkChanges chunk;
-        collect_chunk(layout.width, before, after, &chunk);
-        const size_t count = chunk.positions.size();
-        if (count == 0) return uint64_t{0};
-        content->resize(kCountBytes + count * kPositionBytes + chunk.values.size());
-        uint8_t* out = content->data();
-        store_le(out, uint32_t(count));
-        std::memcpy(out + kCountBytes, chunk.positions.data(), count * kPositionBytes);
-        std::memcpy(out + kCountBytes + count * kPositionBytes, chunk.values.data(),
-                    chunk.values.size());
-        return uint64_t{count};
-      };
-      return encode_frames(old_bytes, new_bytes, pool, make);
-    });
+    DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+    const auto make = [&](Bytes before, Bytes after, std::vector<uint8_t>* content) {
+      ChunkChanges chunk;
+      collect_chunk(layout.width, before, after, &chunk);
+      const size_t count = chunk.positions.size();
+      if (count == 0) return uint64_t{0};
+      content->resize(kCountBytes + count * kPositionBytes + chunk.values.size());
+      uint8_t* out = content->data();
+      store_le(out, uint32_t(count));
+      std::memcpy(out + kCountBytes, chunk.positions.data(), count * kPositionBytes);
+      std::memcpy(out + kCountBytes + count * kPositionBytes, chunk.values.data(),
+                  chunk.values.size());
+      return uint64_t{count};
+    };
+    return encode_frames(old_bytes, new_bytes, pool, make);
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
-      const auto use = [&](size_t, size_t offset, size_t size, Bytes content) -> Status {
-        DW_ASSIGN_OR_RETURN(const OverwriteView view, open_content(layout.width, size, content));
-        uint8_t* chunk = data.data() + offset;
-        with_element(layout.width, [&]<class Element>(Element) {
-          for (size_t i = 0; i < view.count; ++i) {
-            store_le(chunk + view.position(i) * sizeof(Element),
-                     load_le<Element>(view.values + i * sizeof(Element)));
-          }
-        });
-        return {};
-      };
-      return decode_frames(payload, data.size(), pool, size_check(layout), use);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+    const auto use = [&](size_t, size_t offset, size_t size, Bytes content) -> Status {
+      DW_ASSIGN_OR_RETURN(const OverwriteView view, open_content(layout.width, size, content));
+      uint8_t* chunk = data.data() + offset;
+      with_element(layout.width, [&]<class Element>(Element) {
+        for (size_t i = 0; i < view.count; ++i) {
+          store_le(chunk + view.position(i) * sizeof(Element),
+                   load_le<Element>(view.values + i * sizeof(Element)));
+        }
+      });
+      return {};
+    };
+    return decode_frames(payload, data.size(), pool, size_check(layout), use);
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
-      std::vector<ChunkChanges> chunks(num_frame_chunks(old_bytes.size()));
-      const auto use = [&](size_t index, size_t offset, size_t size, Bytes content) -> Status {
-        DW_ASSIGN_OR_RETURN(const OverwriteView view, open_content(layout.width, size, content));
-        ChunkChanges& chunk = chunks[index];
-        chunk.base = offset / layout.width;
-        chunk.positions.resize(view.count);
-        std::memcpy(chunk.positions.data(), view.positions, view.count * kPositionBytes);
-        chunk.values.assign(view.values, view.values + view.count * layout.width);
-        return {};
-      };
-      DW_RETURN_IF_ERROR(decode_frames(payload, old_bytes.size(), pool, size_check(layout), use));
-      return join_chunks(layout.width, std::move(chunks), pool);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+    std::vector<ChunkChanges> chunks(num_frame_chunks(old_bytes.size()));
+    const auto use = [&](size_t index, size_t offset, size_t size, Bytes content) -> Status {
+      DW_ASSIGN_OR_RETURN(const OverwriteView view, open_content(layout.width, size, content));
+      ChunkChanges& chunk = chunks[index];
+      chunk.base = offset / layout.width;
+      chunk.positions.resize(view.count);
+      std::memcpy(chunk.positions.data(), view.positions, view.count * kPositionBytes);
+      chunk.values.assign(view.values, view.values + view.count * layout.width);
+      return {};
+    };
+    DW_RETURN_IF_ERROR(decode_frames(payload, old_bytes.size(), pool, size_check(layout), use));
+    return join_chunks(layout.width, std::move(chunks), pool);
   }
 
  private:

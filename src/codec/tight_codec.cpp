@@ -240,34 +240,28 @@ class TightCodec final : public Codec {
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                        ThreadPool* pool, const Hashers& hashers,
                                        const Unsteady& unsteady) {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      if (old_bytes.empty()) return Encoded{};
-      return with_element(layout.width, [&](auto element) {
-        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers,
-                                                 unsteady)
-            .run();
-      });
+    DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+    if (old_bytes.empty()) return Encoded{};
+    return with_element(layout.width, [&](auto element) {
+      return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers,
+                                               unsteady)
+          .run();
     });
   }
 
  private:
   static Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes,
                                        ThreadPool* pool, SharedSums* sums) {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
-      if (payload.empty()) return Changes{};
-      return tight::decode_payload(layout, payload, old_bytes, pool, sums);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+    if (payload.empty()) return Changes{};
+    return tight::decode_payload(layout, payload, old_bytes, pool, sums);
   }
 
   static Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
                              Hasher* hasher) {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
-      if (payload.empty()) return {};
-      return tight::apply_payload(layout, payload, data, pool, hasher);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+    if (payload.empty()) return {};
+    return tight::apply_payload(layout, payload, data, pool, hasher);
   }
 };
 

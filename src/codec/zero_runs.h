@@ -15,7 +15,7 @@ namespace deltawire {
 // What is compressed at once. Not a promise of any format: readers see blocks.
 inline constexpr size_t kZeroRunsChunk = size_t{512} << 10;
 
-// Holds zstd's working memory and scratch; one per worker. May throw std::bad_alloc.
+// Holds zstd's working memory and scratch; one per worker.
 class ZeroRuns {
  public:
   ZeroRuns();

@@ -14,7 +14,7 @@ namespace deltawire {
 class ZstdCompressor {
  public:
   // Appends `content` as one level-1 frame that carries its content size and no checksum (a delta
-  // carries digests of its own). May throw std::bad_alloc.
+  // carries digests of its own).
   Status append(Bytes content, std::vector<uint8_t>* out);
 
  private:

@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// Holds zstd's working memory and a window; one per worker. May throw std::bad_alloc.
+// Holds zstd's working memory and a window; one per worker.
 class ZstdStream {
  public:
   // Corruption unless `frame` begins with an ordinary frame (no legacy version, no skippable one,

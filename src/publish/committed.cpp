@@ -126,7 +126,7 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
       return check_contents(contents, draft.pieces, &pool, &there.digests);
     });
   };
-  const Result<uint64_t> bytes = add();
+  const Result<uint64_t> bytes = guard_memory("an anchor", add);
   report->phases.push_back({"anchor", begin, clock.now()});
   report->anchored = bytes.ok();
   if (bytes.ok()) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/guard.h"
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "format/layout.h"
@@ -54,10 +53,6 @@ Result<std::shared_ptr<MutableFile>> BoxedTensors::make_backing(size_t number,
 }
 
 Result<bool> BoxedTensors::gather() {
-  return guard_memory("gathering boxes", [&] { return gather_guarded(); });
-}
-
-Result<bool> BoxedTensors::gather_guarded() {
   for (const auto& [number, tensor] : tensors_) {
     uint64_t covered = 0;
     for (const Piece& piece : tensor.pieces) covered += box_bytes(tensor.form, piece.box);
@@ -152,11 +147,6 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
 }
 
 Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
-  return guard_memory("decoding", [&] { return stage_guarded(steps, target, inner); });
-}
-
-Status BoxedTensors::stage_guarded(const TensorSteps& steps, const Target& target,
-                                   ThreadPool* inner) {
   Tensor& tensor = tensors_.at(steps.index);
   const std::string place = "tensor " + quote(tensor.form.name);
   TensorView held = tensor.form;

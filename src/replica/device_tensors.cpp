@@ -141,13 +141,11 @@ Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
 }
 
 Status DeviceTensors::stage_on_host(const TensorSteps& steps, const Target& target) {
-  return guard_memory("decoding", [&]() -> Status {
-    const LiveTensor& tensor = tensors_.at(steps.index);
-    DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
-    if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));
-    DW_RETURN_IF_ERROR(advance_tensor(steps, target, place_of(tensor), whole, pool_));
-    return stage_whole(steps.index, whole);
-  });
+  const LiveTensor& tensor = tensors_.at(steps.index);
+  DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
+  if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));
+  DW_RETURN_IF_ERROR(advance_tensor(steps, target, place_of(tensor), whole, pool_));
+  return stage_whole(steps.index, whole);
 }
 
 Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& target,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/guard.h"
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "format/layout.h"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/guard.h"
 #include "base/sync_point.h"
 #include "codec/changes.h"
 #include "codec/codec.h"
@@ -57,29 +56,27 @@ Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool
 
 Status write_part(const std::filesystem::path& path, const DeltaInfo& info,
                   const std::vector<RedoEntry>& entries) {
-  return guard_memory("writing", [&]() -> Status {
-    std::vector<EntryRecord> records;
-    uint64_t bytes = 0;
-    for (const RedoEntry& redo : entries) {
-      records.push_back(
-          {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
-      bytes += redo.payload.size();
-    }
-    DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
-    DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-    DW_RETURN_IF_ERROR(file.allocate(header.size() + bytes));
-    DW_RETURN_IF_ERROR(
-        file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
-    uint64_t at = header.size();
-    for (const RedoEntry& redo : entries) {
-      DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
-      at += redo.payload.size();
-    }
-    DW_SYNC_POINT("replica: redo part written");
-    DW_RETURN_IF_ERROR(file.commit());
-    DW_SYNC_POINT("replica: redo part on disk");
-    return {};
-  });
+  std::vector<EntryRecord> records;
+  uint64_t bytes = 0;
+  for (const RedoEntry& redo : entries) {
+    records.push_back(
+        {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
+    bytes += redo.payload.size();
+  }
+  DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
+  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  DW_RETURN_IF_ERROR(file.allocate(header.size() + bytes));
+  DW_RETURN_IF_ERROR(
+      file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
+  uint64_t at = header.size();
+  for (const RedoEntry& redo : entries) {
+    DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
+    at += redo.payload.size();
+  }
+  DW_SYNC_POINT("replica: redo part written");
+  DW_RETURN_IF_ERROR(file.commit());
+  DW_SYNC_POINT("replica: redo part on disk");
+  return {};
 }
 
 RedoEntry entry_of(const TensorView& tensor, Box box) {

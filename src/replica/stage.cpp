@@ -152,18 +152,16 @@ bool is_one_proven_step(const StageJob& job) { return is_whole(job, sparse_slabs
 
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
-  return guard_memory("decoding", [&]() -> Status {
-    // Where there are only digests of boxes, a copy is needed to cut them out of.
-    if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
-      const std::vector<Slab> slabs = sparse_slabs(job);
-      if (is_whole(job, slabs)) {
-        DW_ASSIGN_OR_RETURN(const bool done, take_ahead(job, *slabs[0].item, pool, take));
-        return done ? Status() : stage_whole(job, *slabs[0].item, pool, take);
-      }
-      if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
+  // Where there are only digests of boxes, a copy is needed to cut them out of.
+  if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
+    const std::vector<Slab> slabs = sparse_slabs(job);
+    if (is_whole(job, slabs)) {
+      DW_ASSIGN_OR_RETURN(const bool done, take_ahead(job, *slabs[0].item, pool, take));
+      return done ? Status() : stage_whole(job, *slabs[0].item, pool, take);
     }
-    return stage_on_copy(job, pool, take);
-  });
+    if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
+  }
+  return stage_on_copy(job, pool, take);
 }
 
 }  // namespace deltawire

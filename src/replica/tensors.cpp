@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/guard.h"
 #include "codec/codec.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
@@ -204,18 +203,15 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
 
 Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
                        Bytes data) {
-  return guard_memory("hashing",
-                      [&]() -> Status { return check_result(steps, target, {}, place, data); });
+  return check_result(steps, target, {}, place, data);
 }
 
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool) {
-  return guard_memory("patching", [&]() -> Status {
-    std::vector<const Box*> proven;
-    DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
-    DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));
-    return check_result(steps, target, proven, place, data);
-  });
+  std::vector<const Box*> proven;
+  DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
+  DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));
+  return check_result(steps, target, proven, place, data);
 }
 
 }  // namespace deltawire

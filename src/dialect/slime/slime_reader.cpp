@@ -4,7 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include "base/guard.h"
 #include "codec/frame_patch.h"
 #include "dialect/slime/slime_format.h"
 #include "dialect/slime/slime_index.h"
@@ -49,10 +48,8 @@ class SlimeVersion final : public ForeignVersion {
                ThreadPool*) const override {
     if (index >= parts_.tensors.size()) return invalid_argument("no such tensor in the version");
     const PartTensor& tensor = parts_.tensors[index];
-    Status status = guard_memory("patching", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_spec(tensor, spec, bytes.size()));
-      return delta_ ? patch(tensor, bytes) : copy(tensor, bytes);
-    });
+    Status status = check_spec(tensor, spec, bytes.size());
+    if (status.ok()) status = delta_ ? patch(tensor, bytes) : copy(tensor, bytes);
     if (status.ok()) return status;
     return std::move(status).at(parts_.files[tensor.file].where() + ", tensor " +
                                 quote(tensor.what.name));
@@ -139,17 +136,15 @@ ForeignInfo describe_version(uint64_t version, const Index& index, const Parts& 
 }  // namespace
 
 Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t version) {
-  return guard_memory("opening", [&]() -> Result<std::unique_ptr<ForeignVersion>> {
-    DW_ASSIGN_OR_RETURN(const std::string text, read_index(store, version));
-    auto index = parse_slime_index(text, version);
-    if (!index.ok()) {
-      return std::move(index).status().at(store.url() + "/" + index_name(version));
-    }
-    DW_ASSIGN_OR_RETURN(Parts parts, open_parts(store, version, *index));
-    ForeignInfo info = describe_version(version, *index, parts, text.size());
-    return std::unique_ptr<ForeignVersion>(
-        std::make_unique<SlimeVersion>(std::move(info), index->delta, std::move(parts)));
-  });
+  DW_ASSIGN_OR_RETURN(const std::string text, read_index(store, version));
+  auto index = parse_slime_index(text, version);
+  if (!index.ok()) {
+    return std::move(index).status().at(store.url() + "/" + index_name(version));
+  }
+  DW_ASSIGN_OR_RETURN(Parts parts, open_parts(store, version, *index));
+  ForeignInfo info = describe_version(version, *index, parts, text.size());
+  return std::unique_ptr<ForeignVersion>(
+      std::make_unique<SlimeVersion>(std::move(info), index->delta, std::move(parts)));
 }
 
 }  // namespace deltawire::slime
