@@ -17,7 +17,7 @@ namespace {
 
 struct ImportArguments {
   BridgeVerbOptions bridge;
-  std::string source, store, base, digest = "sum128";
+  std::string source, store, base;
   bool source_moved = false, missing_is_unchanged = false;
   // Quiet proves nothing: a slow rank is quiet, too.
   double settle = std::numeric_limits<double>::infinity();
@@ -86,12 +86,6 @@ class ImportCall {
     options.settle_seconds = arguments_.bridge.follow ? arguments_.settle : 0;
     options.memory_bytes = arguments_.bridge.memory_bytes;
     options.publish = arguments_.publish;
-    const auto kind = parse_digest_kind(arguments_.digest);
-    if (!kind || *kind == DigestKind::kAdler32 || *kind == DigestKind::kSha256) {
-      return invalid_argument("digest \"" + arguments_.digest +
-                              "\" does not prove a version; use sum128, xxh3-128 or blake3");
-    }
-    options.publish.digest = *kind;
     // Who names a base, and waits for the end of it, means a new run where the store holds none.
     options.publish.new_run =
         options.publish.new_run || (!arguments_.bridge.follow && !arguments_.base.empty());
@@ -215,8 +209,6 @@ void add_import(Command& app, Context& context, Call* call) {
   PublishOptions& publish = options->publish;
   add_codec(verb, &publish.codec, "auto (default): the smallest; fastest: what arrives soonest",
             {"auto", "fastest"});
-  verb->add_option("--digest", options->digest,
-                   "of a new run: sum128 (default), xxh3-128 or blake3");
   verb->add_flag(
       "--new-run", publish.new_run,
       "begin a new run, though the work folder is of a run that the store does not have");

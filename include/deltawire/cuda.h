@@ -182,9 +182,8 @@ class Context {
   // dtypes of less than a byte, more than eight dimensions. Waits.
   Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
 
-  // Of the bytes of each; sum128 and xxh3-128 on the device, other kinds on the host. Waits.
-  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Contents> arrays,
-                                      Stream stream);
+  // sum128 of each. Waits.
+  Result<std::vector<Digest>> digests(std::span<const Contents> arrays, Stream stream);
   // What boxes add to the sum128 of their tensors. On the host where rows of a box do not begin at
   // multiples of 512 bytes of the tensor. Waits.
   Result<std::vector<Sums>> sums(std::span<const BoxContents> boxes, Stream stream);
@@ -258,9 +257,8 @@ class DeviceSnapshot {
   // each slot once: faster than advance() while arrays are still what was encoded. Gives sum128 of
   // what was written. After a failure the slots hold anything. Unsupported in host memory. Waits.
   Result<std::vector<Digest>> replace(std::span<const Change> changes, Stream stream);
-  // Of what the slots hold. Waits.
-  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Slot> slots,
-                                      Stream stream) const;
+  // sum128 of what the slots hold. Waits.
+  Result<std::vector<Digest>> digests(std::span<const Slot> slots, Stream stream) const;
   // Copies a slot's bytes out. Waits.
   Status read(Slot slot, uint64_t offset, std::span<uint8_t> out, Stream stream) const;
 

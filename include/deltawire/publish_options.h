@@ -6,7 +6,6 @@
 #include <string>
 #include <variant>
 
-#include "deltawire/digest.h"
 #include "deltawire/keys.h"
 #include "deltawire/limits.h"
 #include "deltawire/progress.h"
@@ -91,7 +90,6 @@ struct PublishOptions {
   // A codec's name; "auto": the smallest, for each tensor; "fastest": of tight, gaps and raw the
   // one that a version arrives with soonest, by what was measured (docs/operations.md).
   std::string codec = "auto";
-  DigestKind digest = kDefaultDigest;  // of a new run; later versions keep it
   // Versions that are stored whole are the files of a plain checkpoint, which engines can load from
   // the store, though these are larger than packed ones.
   bool plain_files = false;

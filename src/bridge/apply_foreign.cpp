@@ -129,8 +129,8 @@ class ForeignApply {
 // Whether a tensor is what the version makes of it.
 Result<bool> leads_to(const ForeignVersion& version, size_t index, const TensorView& view) {
   const ForeignTensor& tensor = version.info().tensors[index];
-  if (tensor.digest && !version.info().full) {
-    return digest_of(tensor.digest->kind, view.bytes) == *tensor.digest;
+  if (tensor.checksum && !version.info().full) {
+    return checksum_of(tensor.checksum->kind, view.bytes) == *tensor.checksum;
   }
   std::vector<uint8_t> copy(view.bytes.begin(), view.bytes.end());
   DW_RETURN_IF_ERROR(version.apply(index, {view.name, view.dtype, view.shape}, copy, nullptr));

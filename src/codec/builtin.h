@@ -15,8 +15,8 @@ const Codec& tight_codec() noexcept;
 const Codec& exponents_codec() noexcept;
 const Codec& adaptive_codec() noexcept;
 
-// `tight` of arrays of more than one block that others may write to; hashers must add up. Payloads
-// are those that tight_codec() would make of the copies.
+// `tight` of arrays of more than one block that others may write to. Payloads are
+// those that tight_codec() would make of the copies.
 Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                       const Hashers& hashers, const Unsteady& unsteady,
                                       ThreadPool* pool);

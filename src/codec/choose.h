@@ -29,9 +29,9 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
 // asked for.
 Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPool* pool);
 
-// The same of arrays that others may write to, with hashers that add up. None: another codec than
-// `tight` may do better, or there are too few blocks to be worth it; what hashers and sums were fed
-// is then of no use. Make a copy of all and encode that.
+// The same of arrays that others may write to. None: another codec than `tight` may do better,
+// or there are too few blocks to be worth it; what hashers and sums were fed is then of no use.
+// Make a copy of all and encode that.
 Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                                const Hashers& hashers, const Unsteady& unsteady,
                                                bool only_tight, ThreadPool* pool);

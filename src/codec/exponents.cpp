@@ -24,7 +24,7 @@ Result<std::vector<uint8_t>> encode_array(Layout layout, Bytes array, Hasher* ha
           const Bytes own = array.subspan(at, size);
           const Bytes coded = writers[worker].write(own, plan_base(layout, own));
           blocks[i].assign(coded.begin(), coded.end());
-          if (hasher != nullptr) update_stretch(hasher, array, at, size);
+          if (hasher != nullptr) hasher->update_at(array.subspan(at, size), at);
           return {};
         }));
     std::vector<BlockPlan> plans(num_blocks);
@@ -54,7 +54,7 @@ Status decode_array(Layout layout, Bytes payload, MutableBytes array, Hasher* ha
           DW_RETURN_IF_ERROR(
               read_block(layout, payload.subspan(begin, size_t(directory.block_end(i)) - begin),
                          array.subspan(at, size)));
-          if (hasher != nullptr) update_stretch(hasher, array, at, size);
+          if (hasher != nullptr) hasher->update_at(array.subspan(at, size), at);
           return {};
         });
   });

@@ -26,7 +26,6 @@ namespace {
 template <class T>
 class Encoder {
  public:
-  // With hashers that do not add up there is no pool: blocks are then taken in order.
   Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers,
           const Unsteady& unsteady)
       : layout_(layout),
@@ -91,8 +90,8 @@ class Encoder {
   void update_hashers(size_t block) const {
     if (unsteady_.any()) return;  // done
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
-    if (hashers_.old_bytes != nullptr) update_stretch(hashers_.old_bytes, old_, at, size);
-    if (hashers_.new_bytes != nullptr) update_stretch(hashers_.new_bytes, new_, at, size);
+    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(old_.subspan(at, size), at);
+    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(new_.subspan(at, size), at);
   }
 
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.

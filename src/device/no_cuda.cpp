@@ -41,9 +41,7 @@ void Context::forget_checked() noexcept {}
 uint64_t Context::kept_bytes() const noexcept { return 0; }
 Status Context::check(std::span<const Patch>, Stream) { return absent(); }
 Status Context::apply_mapped(std::span<const MappedPatch>, Stream) { return absent(); }
-Result<std::vector<Digest>> Context::digests(DigestKind, std::span<const Contents>, Stream) {
-  return absent();
-}
+Result<std::vector<Digest>> Context::digests(std::span<const Contents>, Stream) { return absent(); }
 Result<std::vector<Sums>> Context::sums(std::span<const BoxContents>, Stream) { return absent(); }
 Status Context::fetch(const Contents&, uint64_t, std::span<uint8_t>, Stream) { return absent(); }
 Result<std::vector<exponents::BlockPlan>> plan_whole_array(const Context&, const Contents&,
@@ -88,8 +86,7 @@ Result<std::vector<Digest>> DeviceSnapshot::replace(std::span<const Change>, Str
   return absent();
 }
 Status DeviceSnapshot::advance(std::span<const Step>, Stream) { return absent(); }
-Result<std::vector<Digest>> DeviceSnapshot::digests(DigestKind, std::span<const Slot>,
-                                                    Stream) const {
+Result<std::vector<Digest>> DeviceSnapshot::digests(std::span<const Slot>, Stream) const {
   return absent();
 }
 Status DeviceSnapshot::read(Slot, uint64_t, std::span<uint8_t>, Stream) const { return absent(); }

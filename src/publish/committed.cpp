@@ -26,7 +26,6 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   } else {
     DW_ASSIGN_OR_RETURN(manifest.schema, put_schema(*chain, draft->state.schema));
   }
-  manifest.digest_kind = digest_kind();
   describe_state(draft->state, &manifest);
   const bool delta = manifest.kind == VersionKind::kDelta;
   manifest.codec = delta ? draft->codec.codec : options.codec;

@@ -141,7 +141,7 @@ struct Publisher::Impl {
   // Of tensors that are packed; none where nothing is on a device.
   Result<CodedThere> code_there(Tensors tensors) {
     if (!device || options.plain_files) return CodedThere();
-    return device->code_there(tensors, digest_kind());
+    return device->code_there(tensors);
   }
   ThreadPool* pack() { return options.plain_files ? nullptr : &pool; }
   ParentState parent() const {
@@ -155,7 +155,6 @@ struct Publisher::Impl {
     if (!whole_reason.empty()) return whole_reason;
     return !head ? "seed" : anchors == nullptr ? "mode" : "";
   }
-  DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 
   Status read_head();
   Status find_head_again();

@@ -42,11 +42,7 @@ Status check_options(const PublishOptions& options) {
     return invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(world) +
                             ": ranks count from 0");
   }
-  if (state_digest_kind(options.digest) != options.digest) {
-    return invalid_argument(std::string(digest_name(options.digest)) +
-                            " is too weak to prove a version; use xxh3-128 or blake3");
-  }
-  return check_encode_options(options.codec, options.digest, kFastest);
+  return check_codec(options.codec, kFastest);
 }
 
 // A run that is not quantised may become so: its seed can be another tool's quantised checkpoint.

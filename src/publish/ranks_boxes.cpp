@@ -95,13 +95,9 @@ std::vector<std::shared_ptr<const Body>> boxes_in_object(const std::vector<Piece
 }
 
 SealingBody::SealingBody(const Body& body, const std::vector<PieceRecord>& pieces)
-    : body_(body), pieces_(pieces), block_(DigestKind::kSha256), piece_(piece_kind()) {
+    : body_(body), pieces_(pieces), block_(DigestKind::kSha256), piece_(DigestKind::kSum128) {
   seal_.size_bytes = body.size();
   end_pieces();
-}
-
-DigestKind SealingBody::piece_kind() const {
-  return pieces_.empty() ? DigestKind::kXxh3_128 : pieces_[0].digest.kind;
 }
 
 Status SealingBody::read(uint64_t offset, MutableBytes out) const {
@@ -119,7 +115,7 @@ void SealingBody::end_pieces() const {
     if (piece_.finish() != pieces_[at_piece_].digest && changed_.empty()) {
       changed_ = pieces_[at_piece_].tensor;
     }
-    piece_ = Hasher(piece_kind());
+    piece_ = Hasher(DigestKind::kSum128);
     piece_begin_ = hashed_;
     ++at_piece_;
   }

@@ -62,7 +62,6 @@ class SealingBody final : public Body {
   Result<BoxesSeal> seal();
 
  private:
-  DigestKind piece_kind() const;
   void take(Bytes bytes) const;
   void end_pieces() const;
 

@@ -9,7 +9,7 @@ namespace deltawire {
 namespace {
 
 // One piece, from the reader's place in a list of them.
-Result<PieceRecord> read_piece(CanonicalReader* reader, DigestKind kind) {
+Result<PieceRecord> read_piece(CanonicalReader* reader) {
   PieceRecord piece;
   const auto item = [&] {
     return reader->next_item() ? Status()
@@ -46,12 +46,12 @@ Result<PieceRecord> read_piece(CanonicalReader* reader, DigestKind kind) {
   }
   DW_RETURN_IF_ERROR(tensor_size_bytes(piece.dtype, piece.shape).status());
   DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape));
-  DW_ASSIGN_OR_RETURN(piece.digest, parse_digest(kind, digest));
+  DW_ASSIGN_OR_RETURN(piece.digest, parse_digest(DigestKind::kSum128, digest));
   if (!sums) return piece;
   DW_ASSIGN_OR_RETURN(piece.sums, Sums::parse(*sums));
   DW_ASSIGN_OR_RETURN(const uint64_t size,
                       tensor_size_bytes(piece.dtype, box_shape(piece.box, piece.shape)));
-  if (piece.box.whole() || !adds_up(kind) || piece.sums->num_bytes() != size) {
+  if (piece.box.whole() || piece.sums->num_bytes() != size) {
     return corruption("\"pieces\": tensor " + quote(piece.tensor) +
                       ": has the sums of another box");
   }
@@ -95,11 +95,11 @@ std::string pieces_json(const std::vector<PieceRecord>& pieces) {
   return json_list(items);
 }
 
-Result<std::vector<PieceRecord>> parse_pieces(std::string_view json, DigestKind kind) {
+Result<std::vector<PieceRecord>> parse_pieces(std::string_view json) {
   std::vector<PieceRecord> pieces;
   CanonicalReader reader(json);
   for (reader.open_list(); reader.next_item();) {
-    DW_ASSIGN_OR_RETURN(PieceRecord piece, read_piece(&reader, kind));
+    DW_ASSIGN_OR_RETURN(PieceRecord piece, read_piece(&reader));
     pieces.push_back(std::move(piece));
   }
   DW_RETURN_IF_ERROR(reader.status());

@@ -168,10 +168,7 @@ Result<std::string> serialise_report(const RankReport& report, const Signer& sig
   record.text("failure", report.failure);
   record.text("needs_full", report.needs_full);
   record.number("payload_bytes", report.payload_bytes);
-  const auto& pieces = report.record.pieces;
-  record.text("digest",
-              digest_name(pieces.empty() ? DigestKind::kXxh3_128 : pieces[0].digest.kind));
-  record.json("pieces", pieces_json(pieces));
+  record.json("pieces", pieces_json(report.record.pieces));
   record.json("parts", parts_json(report.record.parts));
   record.number("boxes_bytes", report.boxes.size_bytes);
   record.text("boxes_blocks", blocks_text(report.boxes.blocks));
@@ -195,10 +192,8 @@ Result<RankReport> parse_report(std::string_view json, const Verifier& trust) {
   report.payload_bytes = record.number("payload_bytes");
   report.boxes.size_bytes = record.number("boxes_bytes");
   const std::string blocks = record.text("boxes_blocks");
-  const std::optional<DigestKind> kind = parse_digest_kind(record.text("digest"));
   DW_RETURN_IF_ERROR(Status(record.status()));
-  if (!kind) return unsupported("its digest");
-  DW_ASSIGN_OR_RETURN(report.record.pieces, parse_pieces(record.json("pieces"), *kind));
+  DW_ASSIGN_OR_RETURN(report.record.pieces, parse_pieces(record.json("pieces")));
   DW_ASSIGN_OR_RETURN(report.record.parts, parse_parts(record.json("parts"), report.of.version));
   const bool has_boxes = report.full && report.failure.empty();
   if (report.boxes.size_bytes != (has_boxes ? bytes_of_pieces(report.record.pieces) : 0)) {

@@ -50,7 +50,7 @@ Result<RankReport> Publisher::Impl::report_full(Tensors tensors, const RankBegin
   draft->kept.reset();
   const double started = clock.now();
   Contents boxes = contents_of(tensors, device.get());
-  DW_ASSIGN_OR_RETURN(own.record, hash_contents(tensors, boxes, parent(), digest_kind(), &pool));
+  DW_ASSIGN_OR_RETURN(own.record, hash_contents(tensors, boxes, parent(), &pool));
   report->phases.push_back({"hash", started, clock.now()});
   draft->pieces = own.record.pieces;
   const double uploading = clock.now();

@@ -104,8 +104,8 @@ Status Publisher::Impl::prepare_full(Lead* lead) {
   lead->draft.sides = lead->task.source.sides;
   const double started = lead->task.clock.now();
   lead->contents = contents_of(lead->task.tensors, device.get());
-  DW_ASSIGN_OR_RETURN(
-      lead->own, hash_contents(lead->task.tensors, lead->contents, parent(), digest_kind(), &pool));
+  DW_ASSIGN_OR_RETURN(lead->own,
+                      hash_contents(lead->task.tensors, lead->contents, parent(), &pool));
   lead->report.phases.push_back({"hash", started, lead->task.clock.now()});
   lead->draft.pieces = lead->own.pieces;
   return {};

@@ -18,8 +18,6 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kCopyBytes = size_t{4} << 20;
-// Between arrays and backings, which nobody else compares.
-constexpr DigestKind kKind = DigestKind::kXxh3_128;
 
 void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
   parallel_for(pool, (from.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
@@ -86,9 +84,8 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     if (!tensor.backing) {
       return base_mismatch(place + ": only boxes of it are held, and the rest is not known");
     }
-    const Digest got =
-        tensor_digest(manifest.digest_kind, tensor.form.dtype, tensor.form.shape,
-                      tensor.backing->bytes(), boxes_hashed(manifest, tensor.form.name));
+    const Digest got = tensor_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
+                                     boxes_hashed(manifest, tensor.form.name));
     const Digest& expected = manifest.digests[which[i]];
     if (got == expected) return {};
     return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
@@ -125,7 +122,7 @@ Status BoxedTensors::check_pieces(std::span<const size_t> which) {
     const Tensor& tensor = tensors_.at(which[i]);
     std::vector<Digest>& own = digests.at(&tensor);
     for (size_t p = 0; p < own.size(); ++p) {
-      own[p] = box_digest(kKind, tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
+      own[p] = box_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
                           tensor.pieces[p].box);
     }
     return {};
@@ -187,7 +184,8 @@ Status BoxedTensors::stage_guarded(const TensorSteps& steps, const Target& targe
         {range.offset, range.size, redo.entry.codec, payload, redo.entry.num_changed});
     return {};
   }));
-  for (const ScratchCopy& copy : after) tensor.written.push_back(digest_of(kKind, copy.bytes()));
+  for (const ScratchCopy& copy : after)
+    tensor.written.push_back(digest_of(DigestKind::kSum128, copy.bytes()));
   return {};
 }
 
@@ -207,7 +205,7 @@ Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
       copy_box_out(piece.box, tensor.form.dtype, tensor.form.shape, all, room);
       own = room;
     }
-    tensor.written.push_back(digest_of(kKind, own));
+    tensor.written.push_back(digest_of(DigestKind::kSum128, own));
     DW_RETURN_IF_ERROR(piece.set->stage_whole(piece.array, own));
   }
   return {};

@@ -14,7 +14,7 @@
 #include "checkpoints.h"
 #include "codec/zstd_frame.h"
 #include "deltawire/checkpoint.h"
-#include "deltawire/digest.h"
+#include "dialect/checksum.h"
 
 namespace deltawire::testing {
 
@@ -38,7 +38,7 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
 struct SlimeWriting {
   std::string encoding = "xor";
   size_t num_parts = 1;
-  DigestKind checksum = DigestKind::kXxh3_128;
+  ChecksumKind checksum = ChecksumKind::kXxh3_128;
 };
 
 inline std::vector<uint8_t> slime_payload(const std::string& encoding, Bytes before, Bytes after) {
@@ -76,7 +76,7 @@ inline void write_slime_delta(const std::filesystem::path& source, uint64_t vers
     const size_t part = next++ % how.num_parts;
     const auto payload = slime_payload(how.encoding, before[i].bytes, after[i].bytes);
     parts[part].push_back({after[i].name, DType::kU8, {payload.size()}, payload});
-    digests[part].emplace_back(after[i].name, digest_of(how.checksum, after[i].bytes).hex());
+    digests[part].emplace_back(after[i].name, checksum_of(how.checksum, after[i].bytes).hex);
     weight_map[after[i].name] = "model-0000" + std::to_string(part) + "-of-0000" +
                                 std::to_string(how.num_parts) + ".safetensors";
   }
@@ -90,7 +90,7 @@ inline void write_slime_delta(const std::filesystem::path& source, uint64_t vers
                                   {"base_version", slime_number(version - 1)},
                                   {"delta_encoding", how.encoding},
                                   {"compression_format", "zstd"},
-                                  {"checksum_format", digest_name(how.checksum)}}},
+                                  {"checksum_format", checksum_name(how.checksum)}}},
                                 {"weight_map", weight_map}};
   write_text(folder / "model.safetensors.index.json", json_text(index));
 }

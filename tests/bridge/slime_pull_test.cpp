@@ -107,12 +107,13 @@ TEST_F(SlimePull, GoesFromTheBaseToAnyVersionAndBack) {
 }
 
 TEST_F(SlimePull, EveryChecksum) {
-  for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kAdler32, DigestKind::kBlake3}) {
-    if (!digest_available(kind)) continue;
+  for (const ChecksumKind kind :
+       {ChecksumKind::kXxh3_128, ChecksumKind::kAdler32, ChecksumKind::kBlake3}) {
+    if (!check_available(kind).ok()) continue;
     fs::remove_all(source());
     fs::remove_all(local());
     publish(1, {"xor", 1, kind});
-    EXPECT_TRUE(pulls(1)) << digest_name(kind);
+    EXPECT_TRUE(pulls(1)) << checksum_name(kind);
   }
 }
 

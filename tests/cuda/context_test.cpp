@@ -188,7 +188,7 @@ TEST_F(ContextTest, AppliesWhatItHasChecked) {
           [&] { return context.check(patches, nullptr); },
           [&] {
             const Contents contents{arrays[2].after(), arrays[2].dtype, arrays[2].size()};
-            return context.digests(DigestKind::kXxh3_128, {&contents, 1}, nullptr).status();
+            return context.digests({&contents, 1}, nullptr).status();
           },
           [&] {  // fails, and is forgotten
             std::vector<Coded> damaged = coded;

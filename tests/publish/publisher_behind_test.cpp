@@ -223,15 +223,6 @@ TEST_P(BehindTest, NowAndLaterInTurn) {
   EXPECT_EQ(held(), 6);
 }
 
-TEST_P(BehindTest, DigestsThatDoNotAddUpAreFolded) {
-  store = std::make_shared<HookedStore>();
-  fs::remove_all(folder.path() / "snapshot");
-  options.digest = DigestKind::kXxh3_128;
-  reopen();
-  publish_versions(3);
-  EXPECT_EQ(held(), 2);
-}
-
 INSTANTIATE_TEST_SUITE_P(Stores, BehindTest, testing::kBehindStores, testing::behind_name);
 
 }  // namespace

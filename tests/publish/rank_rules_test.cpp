@@ -29,8 +29,8 @@ struct KeyHash {
 };
 Key hash_of(const World& world) {
   const std::string text = model::key_of(world);
-  const Digest digest = digest_of(DigestKind::kXxh3_128,
-                                  {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  const Digest digest =
+      digest_of(DigestKind::kSum128, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   Key key;
   std::memcpy(&key, digest.bytes.data(), sizeof key);
   return key;

@@ -99,7 +99,7 @@ Status look_at_version(const SlimeLocal& local, const SlimeVersion& there,
   }
   const auto& tensors = there.info().tensors;
   if (there.info().full || std::any_of(tensors.begin(), tensors.end(),
-                                       [](const ForeignTensor& one) { return !one.digest; })) {
+                                       [](const ForeignTensor& one) { return !one.checksum; })) {
     held->distrust =
         base_mismatch(local.root.string() + ": nothing proves that it is " + there.folder.string());
     return {};

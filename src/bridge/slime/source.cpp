@@ -16,7 +16,7 @@ constexpr size_t kMaxSlimeDeltas = 1'000'000;
 
 bool has_digests(const ForeignInfo& info) {
   return !info.full && std::all_of(info.tensors.begin(), info.tensors.end(),
-                                   [](const ForeignTensor& tensor) { return tensor.digest; });
+                                   [](const ForeignTensor& tensor) { return tensor.checksum; });
 }
 
 std::string identity_of_delta(const ForeignInfo& info) {
@@ -25,7 +25,7 @@ std::string identity_of_delta(const ForeignInfo& info) {
                 info.encoding + " " + info.checksum + "\n");
   for (const ForeignTensor& tensor : info.tensors) {
     hasher.update(tensor.name + "\n" + std::to_string(tensor.payload_bytes) + " " +
-                  (tensor.digest ? tensor.digest->hex() : "-") + "\n");
+                  (tensor.checksum ? tensor.checksum->hex : "-") + "\n");
   }
   return hasher.finish().hex();
 }

@@ -34,9 +34,9 @@ size_t index_of(const Checkpoint& held, const CheckpointTensor* tensor) {
 // Whether a tensor that the checkpoint lacks has the bytes of one that it has, after this version:
 // what shares its contents need not be there twice. 32 bits of adler32 are not enough to say so.
 bool is_tied(const Checkpoint& held, const ForeignInfo& info, const ForeignTensor& absent) {
-  if (!absent.digest || absent.digest->kind == DigestKind::kAdler32) return false;
+  if (!absent.checksum || absent.checksum->kind == ChecksumKind::kAdler32) return false;
   return std::any_of(info.tensors.begin(), info.tensors.end(), [&](const ForeignTensor& other) {
-    return other.name != absent.name && other.digest == absent.digest &&
+    return other.name != absent.name && other.checksum == absent.checksum &&
            held.find(other.name) != nullptr;
   });
 }
@@ -135,12 +135,12 @@ Status prove_slime_version(const Checkpoint& held, const SlimeVersion& version,
     DW_RETURN_IF_ERROR(check_work(work));
     const CheckpointTensor& tensor = held.tensors()[touched[i].tensor];
     const ForeignTensor& told = version.info().tensors[touched[i].changes[0].second];
-    if (!told.digest) return {};
-    const Digest own = digest_of(told.digest->kind, tensor.view.bytes);
-    if (own == *told.digest) return {};
+    if (!told.checksum) return {};
+    const Checksum own = checksum_of(told.checksum->kind, tensor.view.bytes);
+    if (own == *told.checksum) return {};
     return base_mismatch(held.path().string() + ", tensor " + quote(told.name) + ": " +
-                         std::string(digest_name(own.kind)) + " is " + own.hex() + ", but " +
-                         version.folder.string() + " left " + told.digest->hex());
+                         std::string(checksum_name(own.kind)) + " is " + own.hex + ", but " +
+                         version.folder.string() + " left " + told.checksum->hex);
   });
 }
 

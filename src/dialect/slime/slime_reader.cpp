@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/guard.h"
-#include "codec/frame_patch.h"
+#include "dialect/frames/frame_patch.h"
 #include "dialect/slime/slime_format.h"
 #include "dialect/slime/slime_index.h"
 #include "dialect/slime/slime_parts.h"
@@ -89,14 +89,14 @@ class SlimeVersion final : public ForeignVersion {
 
   Status patch(const PartTensor& tensor, MutableBytes bytes) const {
     std::unique_ptr<ZstdStream> zstd = streams_.take();
-    Hasher hasher(delta_->checksum);
+    Checksummer checksummer(delta_->checksum);
     const auto patch_frame = delta_->overwrite ? patch_overwrite_frame : patch_xor_frame;
-    DW_RETURN_IF_ERROR(patch_frame(tensor.body, bytes, zstd.get(), &hasher));
+    DW_RETURN_IF_ERROR(patch_frame(tensor.body, bytes, zstd.get(), &checksummer));
     streams_.give(std::move(zstd));
-    const Digest got = hasher.finish();
-    if (got == *tensor.what.digest) return {};
-    return corruption(info_.checksum + " expected " + tensor.what.digest->hex() + ", got " +
-                      got.hex() + ": the part is damaged, or what was patched is not version " +
+    const Checksum got = checksummer.finish();
+    if (got == *tensor.what.checksum) return {};
+    return corruption(info_.checksum + " expected " + tensor.what.checksum->hex + ", got " +
+                      got.hex + ": the part is damaged, or what was patched is not version " +
                       std::to_string(delta_->base));
   }
 
@@ -124,7 +124,7 @@ ForeignInfo describe_version(uint64_t version, const Index& index, const Parts& 
   if (index.delta) {
     info.base = index.delta->base;
     info.encoding = index.delta->overwrite ? kOverwrite : kXor;
-    info.checksum = digest_name(index.delta->checksum);
+    info.checksum = checksum_name(index.delta->checksum);
   }
   info.num_files = parts.files.size() + 1;
   info.file_bytes = index_bytes;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/guard.h"
-#include "codec/frame_write.h"
+#include "dialect/frames/frame_write.h"
 #include "dialect/slime/slime_format.h"
 #include "dialect/slime/slime_plan.h"
 #include "tensor/sharded_index.h"
@@ -18,7 +18,7 @@ namespace {
 struct HeldBody {
   TensorSpec spec;  // as the part's header has it
   std::vector<uint8_t> bytes;
-  std::string digest;  // empty in a full checkpoint
+  std::string checksum;  // empty in a full checkpoint
 };
 
 // Pieces that lie apart, as one body.
@@ -127,8 +127,9 @@ class SlimeWriter final : public ForeignWriter {
     if (plan_.full) return HeldBody{spec, {new_bytes.begin(), new_bytes.end()}, {}};
     const auto write = plan_.overwrite ? write_overwrite_frame : write_xor_frame;
     DW_ASSIGN_OR_RETURN(ChangeFrame made, write(old_bytes, new_bytes, plan_.checksum, pool));
-    return HeldBody{
-        {spec.name, DType::kU8, {made.frame.size()}}, std::move(made.frame), made.digest.hex()};
+    return HeldBody{{spec.name, DType::kU8, {made.frame.size()}},
+                    std::move(made.frame),
+                    std::move(made.checksum.hex)};
   }
 
   // Wide elements first, so that those of a full checkpoint are aligned; by name in a delta.
@@ -142,7 +143,7 @@ class SlimeWriter final : public ForeignWriter {
     if (plan_.full) metadata.push_back({"format", "pt"});
     for (const HeldBody& held : held_) {
       specs.push_back(held.spec);
-      if (!plan_.full) metadata.push_back({held.spec.name, held.digest});
+      if (!plan_.full) metadata.push_back({held.spec.name, held.checksum});
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_safetensors_header(specs, metadata));
     PiecesBody body;

@@ -6,7 +6,7 @@ deltawire inspect delta.safetensors
 deltawire inspect delta.safetensors --base run/v0.safetensors --tensor model.embed_tokens.weight
 
 # In parts, with another digest.
-deltawire diff run/v0.safetensors run/v1.safetensors -o parts --part-size 1k --codec gaps --digest adler32 -q
+deltawire diff run/v0.safetensors run/v1.safetensors -o parts --part-size 1k --codec gaps -q
 deltawire inspect parts | head -7
 
 # Every codec tells the same story.

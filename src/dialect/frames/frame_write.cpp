@@ -1,13 +1,12 @@
-#include "codec/frame_write.h"
+#include "dialect/frames/frame_write.h"
 
 #include <algorithm>
 #include <string>
 
 #include "base/guard.h"
 #include "codec/changes.h"
-#include "codec/zero_runs.h"
 #include "codec/zstd_frame.h"
-#include "digest/parallel.h"
+#include "dialect/frames/zero_runs.h"
 
 namespace deltawire {
 namespace {
@@ -22,13 +21,13 @@ Status check_one_size(Bytes old_bytes, Bytes new_bytes) {
                           std::to_string(new_bytes.size()) + " bytes");
 }
 
-Result<ChangeFrame> write_small_frame(Bytes old_bytes, Bytes new_bytes, DigestKind digest) {
+Result<ChangeFrame> write_small_frame(Bytes old_bytes, Bytes new_bytes, ChecksumKind checksum) {
   std::vector<uint8_t> content(new_bytes.size());
   std::ranges::transform(old_bytes, new_bytes, content.begin(),
                          [](uint8_t a, uint8_t b) { return uint8_t(a ^ b); });
   ChangeFrame made;
   DW_RETURN_IF_ERROR(ZstdCompressor().append(content, &made.frame));
-  made.digest = digest_of(digest, new_bytes);
+  made.checksum = checksum_of(checksum, new_bytes);
   return made;
 }
 
@@ -36,23 +35,23 @@ Result<ChangeFrame> write_small_frame(Bytes old_bytes, Bytes new_bytes, DigestKi
 // one hashes the array while the others compress.
 class XorFrameWriter {
  public:
-  XorFrameWriter(Bytes old_bytes, Bytes new_bytes, DigestKind digest, ThreadPool* pool)
+  XorFrameWriter(Bytes old_bytes, Bytes new_bytes, ChecksumKind checksum, ThreadPool* pool)
       : old_(old_bytes),
         new_(new_bytes),
-        hasher_(digest),
+        checksummer_(checksum),
         pool_(pool),
         chunks_((new_bytes.size() + kZeroRunsChunk - 1) / kZeroRunsChunk) {}
 
   Result<ChangeFrame> write() {
     std::vector<ZeroRuns> workers(num_workers(pool_));
-    const size_t alone = workers.size() == 1 ? 0 : 1;  // a task of its own for the digest
+    const size_t alone = workers.size() == 1 ? 0 : 1;  // a task of its own for the checksum
     DW_RETURN_IF_ERROR(parallel_try("encoding", pool_, chunks_.size() + alone,
                                     [&](size_t i, unsigned worker) -> Status {
                                       if (i < alone) {
-                                        hasher_.update(new_);
+                                        checksummer_.update(new_);
                                         return {};
                                       }
-                                      if (alone == 0) hasher_.update(part(new_, i));
+                                      if (alone == 0) checksummer_.update(part(new_, i));
                                       return compress(i - alone, &workers[worker]);
                                     }));
     return join();
@@ -82,12 +81,12 @@ class XorFrameWriter {
       made.frame.insert(made.frame.end(), blocks.begin(), blocks.end());
       std::vector<uint8_t>().swap(blocks);
     }
-    made.digest = hasher_.finish();
+    made.checksum = checksummer_.finish();
     return made;
   }
 
   const Bytes old_, new_;
-  Hasher hasher_;
+  Checksummer checksummer_;
   ThreadPool* const pool_;
   std::vector<std::vector<uint8_t>> chunks_;  // their blocks
 };
@@ -110,16 +109,16 @@ std::vector<uint8_t> list_content(const std::vector<ChunkChanges>& chunks) {
 
 }  // namespace
 
-Result<ChangeFrame> write_xor_frame(Bytes old_bytes, Bytes new_bytes, DigestKind digest,
+Result<ChangeFrame> write_xor_frame(Bytes old_bytes, Bytes new_bytes, ChecksumKind checksum,
                                     ThreadPool* pool) {
   return guard_memory("encoding", [&]() -> Result<ChangeFrame> {
     DW_RETURN_IF_ERROR(check_one_size(old_bytes, new_bytes));
-    if (new_bytes.size() <= kSmallArray) return write_small_frame(old_bytes, new_bytes, digest);
-    return XorFrameWriter(old_bytes, new_bytes, digest, pool).write();
+    if (new_bytes.size() <= kSmallArray) return write_small_frame(old_bytes, new_bytes, checksum);
+    return XorFrameWriter(old_bytes, new_bytes, checksum, pool).write();
   });
 }
 
-Result<ChangeFrame> write_overwrite_frame(Bytes old_bytes, Bytes new_bytes, DigestKind digest,
+Result<ChangeFrame> write_overwrite_frame(Bytes old_bytes, Bytes new_bytes, ChecksumKind checksum,
                                           ThreadPool* pool) {
   return guard_memory("encoding", [&]() -> Result<ChangeFrame> {
     DW_RETURN_IF_ERROR(check_one_size(old_bytes, new_bytes));
@@ -130,7 +129,7 @@ Result<ChangeFrame> write_overwrite_frame(Bytes old_bytes, Bytes new_bytes, Dige
     DW_ASSIGN_OR_RETURN(const auto chunks, collect_chunks(1, old_bytes, new_bytes, pool));
     ChangeFrame made;
     DW_RETURN_IF_ERROR(ZstdCompressor().append(list_content(chunks), &made.frame));
-    made.digest = digest_of(digest, new_bytes, pool);
+    made.checksum = checksum_of(checksum, new_bytes);
     return made;
   });
 }

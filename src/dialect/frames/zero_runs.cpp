@@ -1,4 +1,4 @@
-#include "codec/zero_runs.h"
+#include "dialect/frames/zero_runs.h"
 
 #define ZSTD_STATIC_LINKING_ONLY  // for compression of sequences that we find
 #define ZSTD_DISABLE_DEPRECATE_WARNINGS

@@ -1,4 +1,4 @@
-#include "codec/frame_patch.h"
+#include "dialect/frames/frame_patch.h"
 
 #include <algorithm>
 #include <memory>
@@ -79,7 +79,7 @@ Status read_all(ZstdStream* zstd, MutableBytes content) {
 
 }  // namespace
 
-Status patch_xor_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher* hasher) {
+Status patch_xor_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Checksummer* checksummer) {
   DW_RETURN_IF_ERROR(zstd->begin(frame, data.size()));
   if (zstd->content_bytes().value_or(data.size()) != data.size()) {
     return bad_payload("zstd content size", data.size(), *zstd->content_bytes());
@@ -93,13 +93,14 @@ Status patch_xor_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher*
       const MutableBytes window =
           data.subspan(at + from, std::min(kPatchWindow, piece.size() - from));
       xor_window(piece.data() + from, window.size(), window.data());
-      if (hasher != nullptr) hasher->update(window);
+      if (checksummer != nullptr) checksummer->update(window);
     }
     at += piece.size();
   }
 }
 
-Status patch_overwrite_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Hasher* hasher) {
+Status patch_overwrite_frame(Bytes frame, MutableBytes data, ZstdStream* zstd,
+                             Checksummer* checksummer) {
   DW_RETURN_IF_ERROR(zstd->begin(frame, kCountField + kRecord * uint64_t{data.size()}));
   if (!zstd->content_bytes()) return bad_payload("zstd content size", "a number", "none");
   const uint64_t content_bytes = *zstd->content_bytes();
@@ -114,7 +115,7 @@ Status patch_overwrite_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, H
   for (size_t at = 0; at < data.size();) {
     const size_t size = std::min(kPatchWindow, data.size() - at);
     DW_RETURN_IF_ERROR(list.write_until(at + size, data.data()));
-    if (hasher != nullptr) hasher->update(data.subspan(at, size));
+    if (checksummer != nullptr) checksummer->update(data.subspan(at, size));
     at += size;
   }
   return {};

@@ -1,4 +1,4 @@
-#include "codec/zstd_stream.h"
+#include "dialect/frames/zstd_stream.h"
 
 // For the calls that take one block at a time, into memory of ours: the others copy all content
 // once more, from a window of theirs.
