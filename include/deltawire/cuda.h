@@ -89,39 +89,6 @@ struct Patch {
   std::span<const uint8_t> payload;  // in host memory; pinned memory is copied faster
 };
 
-// Where a piece of a tensor lies in an engine's memory: a shard, a slice of a fused tensor. Element
-// (i, j, ...) of the box, counted from its offset, is at data[i * strides[0] + j * strides[1] ...].
-struct MappedBox {
-  Box box;  // of the tensor
-  void* data = nullptr;
-  std::vector<int64_t> strides;  // in elements
-};
-
-// A tensor as checkpoints have it, of which a device holds these boxes. What lies in none of them
-// is left out. Boxes of a tensor do not overlap.
-struct MappedTensor {
-  DType dtype = DType::kBF16;
-  Shape shape;
-  std::vector<MappedBox> boxes;
-};
-
-// Absolute changes of a mapped tensor: `indices` or `gaps`. `tight` needs all old weights to be
-// read, which a shard does not have; decode it once on the host and scatter the outcome.
-struct MappedPatch {
-  const MappedTensor* tensor = nullptr;
-  std::string codec;
-  std::span<const uint8_t> payload;
-};
-
-// Where arrays differ, as lists on the device. The caller owns all memory, so that nothing here
-// needs the host: diff() can be captured into a CUDA graph and replayed.
-struct ChangeLists {
-  uint64_t* positions = nullptr;  // in their array; ascending within one
-  void* values = nullptr;         // new ones, in the width of the arrays
-  uint64_t capacity = 0;          // of both lists
-  uint64_t* first = nullptr;      // one for each array and one more: where its changes begin
-};
-
 struct ContextOptions {
   // Of device memory, beside the arrays: at least 8 MiB. Tables of `tight` (some 64 KB for each
   // array of a call) are part of it, as far as half of it is enough. On top come more tables, and
@@ -137,8 +104,6 @@ struct ContextOptions {
   // used again by later calls. As much of host memory, 2 GiB at most, is for what the host decodes.
   std::optional<uint64_t> kept_bytes = {};
 };
-
-class DiffPlan;
 
 // Memory, streams and tables, kept from call to call. Of one device: calls go there, whatever
 // device their thread uses, and so must their arrays be. One call at a time.
@@ -178,10 +143,6 @@ class Context {
   void forget_checked() noexcept;
   // What is held of device memory beside the scratch: see ContextOptions::kept_bytes.
   uint64_t kept_bytes() const noexcept;
-  // Through a map; all positions are checked before the first write. Unsupported: other codecs,
-  // dtypes of less than a byte, more than eight dimensions. Waits.
-  Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
-
   // sum128 of each. Waits.
   Result<std::vector<Digest>> digests(std::span<const Contents> arrays, Stream stream);
   // What boxes add to the sum128 of their tensors. On the host where rows of a box do not begin at
@@ -190,31 +151,11 @@ class Context {
   // Copies bytes out, from `offset` on. Waits.
   Status fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out, Stream stream);
 
-  // What diff() needs to know of the arrays, put on the device once. All have one width.
-  Result<DiffPlan> plan_diff(std::span<const Pair> pairs);
-
   struct Impl;
 
  private:
   friend struct ContextInternals;
   explicit Context(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
-class DiffPlan {
- public:
-  ~DiffPlan();
-  DiffPlan(DiffPlan&&) noexcept;
-  DiffPlan& operator=(DiffPlan&&) noexcept;
-
-  // One read of each array. Does not wait, and may be captured. first[n] is the number of changes
-  // whether or not there was room; without room the lists are not to be used.
-  Status diff(const ChangeLists& out, Stream stream);
-
- private:
-  friend class Context;
-  struct Impl;
-  explicit DiffPlan(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

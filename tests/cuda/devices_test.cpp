@@ -51,22 +51,6 @@ void expect_snapshot(Context& context, const std::vector<BothSides>& arrays,
   EXPECT_TRUE(bytes == arrays.back().host.new_bytes);
 }
 
-void expect_lists(Context& context, const BothSides& array, const Buffer& room) {
-  const Pair pair = array.pair();
-  Result<DiffPlan> plan = context.plan_diff({&pair, 1});
-  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  const uint64_t capacity = array.size() / array.host.width;
-  ASSERT_LE((capacity * 2 + 2) * 8, room.size());
-  uint64_t* const first = room.data<uint64_t>();
-  ASSERT_GOOD(plan->diff({first + 2, first + 2 + capacity, capacity, first}, nullptr));
-  uint64_t begins[2];
-  // Whatever stream it went to has to be over.
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  ASSERT_GOOD(copy(begins, first, sizeof begins, nullptr));
-  ASSERT_GOOD(wait(nullptr));
-  EXPECT_EQ(begins[1], cpu_encode("gaps", array.dtype, array.host).num_changed);
-}
-
 // What a publisher and a replica do, all on the context's device. Arrays are patched by it.
 void expect_everything(Context& context, const std::vector<BothSides>& arrays, Stream stream) {
   for (const char* codec : {"indices", "gaps", "tight", "xor-zstd"}) {
@@ -82,15 +66,8 @@ void expect_everything(Context& context, const std::vector<BothSides>& arrays, S
        {DeviceSnapshot::Placement::kDevice, DeviceSnapshot::Placement::kPinned}) {
     ASSERT_NO_FATAL_FAILURE(expect_snapshot(context, arrays, placement));
   }
-  const std::vector<Coded> gaps = good(context.encode("gaps", pairs_of(arrays), stream));
   const BothSides& last = arrays.back();
-  const MappedTensor tensor{last.dtype,
-                            {last.size() / last.host.width},
-                            {{Box{}, last.old_array.data(), std::vector<int64_t>{1}}}};
-  const MappedPatch mapped{&tensor, "gaps", gaps.back().payload};
-  std::vector<Coded> coded = good(context.encode("tight", pairs_of(arrays), stream));
-  coded.back().payload.clear();  // patched through a map
-  ASSERT_GOOD(context.apply_mapped({&mapped, 1}, stream));
+  const std::vector<Coded> coded = good(context.encode("tight", pairs_of(arrays), stream));
   ASSERT_GOOD(context.apply(patches_of(arrays, coded), stream));
   std::vector<Contents> contents;
   for (const BothSides& array : arrays) {
@@ -110,13 +87,11 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
   ASSERT_EQ(good(current_device()), 0);
   std::unique_ptr<Context> context;
   std::vector<BothSides> arrays, again;
-  Buffer lists;
   {
     const UseDevice use(1);
     context = std::make_unique<Context>(make_context(16 * kMiB));
     arrays = make_arrays(1);
     again = make_arrays(2);
-    lists = good(Buffer::allocate(Place::kDevice, 16 * kMiB));
   }
   ASSERT_EQ(good(current_device()), 0);
   ContextOptions options;
@@ -129,10 +104,6 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
   }
   const std::vector<BothSides> on_first = make_arrays(3);
   Context first = make_context(16 * kMiB);
-  {
-    const UseDevice use(1);
-    ASSERT_NO_FATAL_FAILURE(expect_lists(*context, arrays.back(), lists));
-  }
   ASSERT_NO_FATAL_FAILURE(expect_everything(*context, arrays, nullptr));
   EXPECT_EQ(good(current_device()), 0);
   // Both at once, each from a thread of its own that uses the other's device.
@@ -171,11 +142,7 @@ TEST(DevicesTest, AContextMadeInOneThreadWorksInOthers) {
     arrays = make_arrays(1);
   }).join();
   // A thread that has not used a device yet.
-  std::thread([&] {
-    expect_everything(*context, arrays, nullptr);
-    const Buffer lists = good(Buffer::allocate(Place::kDevice, 16 * kMiB));
-    expect_lists(*context, make_arrays(4).back(), lists);
-  }).join();
+  std::thread([&] { expect_everything(*context, arrays, nullptr); }).join();
   std::thread([&] { context.reset(); }).join();
 }
 
