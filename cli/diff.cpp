@@ -108,7 +108,7 @@ void add_diff(Command& app, Context& context, Call* call) {
       app, context, "diff", "Write what changed between two checkpoints",
       "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
-      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec xor-zstd --json\n\n"
+      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec gaps --json\n\n"
       "A delta carries tensors only: `__metadata__` and the files beside the weights stay behind.");
   auto options = std::make_shared<DiffArguments>();
   verb->add_option("OLD", options->old_path,

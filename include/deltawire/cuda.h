@@ -34,8 +34,7 @@ Status available();
 
 // Codecs whose changes Context::encode() finds on the device: arrays need not come to the host.
 inline bool has_codec(std::string_view codec) noexcept {
-  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "indices" ||
-         codec == "adaptive";
+  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "adaptive";
 }
 
 // Contiguous, of any alignment, on the device in use. Not owned.
@@ -114,7 +113,7 @@ class Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
-  // `tight`, `gaps`, `indices`, `adaptive` (the host codes what the device has found), or `auto`:
+  // `tight`, `gaps`, `adaptive` (the host codes what the device has found), or `auto`:
   // the smallest of these as the CPU chooses it, `raw` where none pays. Arrays of other codecs are
   // fetched and coded by the host. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Pair> pairs,
@@ -123,8 +122,8 @@ class Context {
   // takes no page faults. From any thread; may be used when the context has gone.
   std::function<void(std::vector<uint8_t>)> recycler() const;
 
-  // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
-  // kernels are decoded by the host first, which fetches their old arrays. Waits.
+  // Corruption, and nothing is written, unless every payload is sound. `adaptive` is decoded by the
+  // host first, which fetches the old arrays. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
   // The same without a write. What it finds out is kept for apply_checked(): of `tight` what it has
   // decoded, on the device, as far as there is room; else the payloads, in pinned memory. Of codecs

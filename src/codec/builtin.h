@@ -6,11 +6,7 @@
 namespace deltawire {
 
 const Codec& raw_codec() noexcept;
-const Codec& indices_codec() noexcept;
 const Codec& gaps_codec() noexcept;
-const Codec& gaps_zstd_codec() noexcept;
-const Codec& xor_zstd_codec() noexcept;
-const Codec& overwrite_zstd_codec() noexcept;
 const Codec& tight_codec() noexcept;
 const Codec& exponents_codec() noexcept;
 const Codec& adaptive_codec() noexcept;

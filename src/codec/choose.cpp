@@ -24,10 +24,6 @@ bool adaptive_may_be_smaller(uint64_t num_changed, Layout layout) noexcept {
 
 namespace {
 
-bool saves_little(const Encoded& encoded, Bytes new_bytes) {
-  return encoded.payload.size() > new_bytes.size() / 4;
-}
-
 // `tight` has had its turn; do the others do better?
 Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_bytes,
                        ThreadPool* pool) {
@@ -45,9 +41,6 @@ Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_
   }
   if (adaptive_may_be_smaller(num_changed, layout)) {
     DW_RETURN_IF_ERROR(try_codec(adaptive_codec()));
-  }
-  if (saves_little(best.encoded, new_bytes)) {
-    DW_RETURN_IF_ERROR(try_codec(xor_zstd_codec()));
   }
   if (best.encoded.payload.size() >= new_bytes.size()) {
     DW_ASSIGN_OR_RETURN(best.encoded, raw_codec().encode(layout, old_bytes, new_bytes, pool));
@@ -92,9 +85,9 @@ Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, B
   if (new_bytes.size() / layout.width <= size_t{1} << tight::kBlockLog2) return made;
   DW_ASSIGN_OR_RETURN(made,
                       encode_tight_unsteady(layout, old_bytes, new_bytes, hashers, unsteady, pool));
-  if (!only_tight &&
-      (gaps_may_be_smaller(made->num_changed, made->payload.size(), layout) ||
-       adaptive_may_be_smaller(made->num_changed, layout) || saves_little(*made, new_bytes))) {
+  if (!only_tight && (gaps_may_be_smaller(made->num_changed, made->payload.size(), layout) ||
+                      adaptive_may_be_smaller(made->num_changed, layout) ||
+                      made->payload.size() >= new_bytes.size())) {
     made.reset();
   }
   return made;

@@ -18,8 +18,8 @@ bool gaps_may_be_smaller(uint64_t num_changed, uint64_t tight_bytes, Layout layo
 bool adaptive_may_be_smaller(uint64_t num_changed, Layout layout) noexcept;
 
 // `tight` nearly always wins. The others are tried only where counts say that they could: plain
-// gaps for a handful of changes, `adaptive` for few of them or packed codes, zstd where `tight`
-// saves little, `raw` when a delta would not pay.
+// gaps for a handful of changes, `adaptive` for few of them or packed codes, `raw` when a delta
+// would not pay.
 Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool);
 // The same, feeding `hashers` as Codec::encode_hashed does.
 Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,

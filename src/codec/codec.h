@@ -18,15 +18,11 @@ namespace deltawire {
 
 // Of this process only: on disk a codec is its name, which is pinned for ever.
 enum class CodecId : uint8_t {
-  kRaw = 0,
-  kIndices = 1,
-  kGaps = 2,
-  kGapsZstd = 3,
-  kXorZstd = 4,
-  kOverwriteZstd = 5,
-  kTight = 6,
-  kExponents = 7,
-  kAdaptive = 8,
+  kRaw,
+  kGaps,
+  kTight,
+  kExponents,
+  kAdaptive,
 };
 
 // How to look at raw elements. The key is (element >> key_shift) & key_mask: the exponent of a

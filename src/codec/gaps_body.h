@@ -1,4 +1,4 @@
-// The bytes that `gaps` and `gaps-zstd` share:
+// The bytes of `gaps`:
 //
 //   header = gap_width:u8 (2, 4 or 8) | count:leb128 (at least 1)
 //   body   = count x gap:le | count x value

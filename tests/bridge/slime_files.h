@@ -12,9 +12,9 @@
 
 #include "base/json.h"
 #include "checkpoints.h"
-#include "codec/zstd_frame.h"
 #include "deltawire/checkpoint.h"
 #include "dialect/checksum.h"
+#include "dialect/frames/zstd_frame.h"
 
 namespace deltawire::testing {
 

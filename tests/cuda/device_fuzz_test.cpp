@@ -36,7 +36,7 @@ double any_density(Random& random) {
   return kDensities[random() % std::size(kDensities)];
 }
 
-constexpr const char* kFuzzedCodecs[] = {"tight", "gaps", "indices", "exponents", "adaptive"};
+constexpr const char* kFuzzedCodecs[] = {"tight", "gaps", "exponents", "adaptive"};
 
 std::vector<BothSides> any_arrays(Random& random) {
   std::vector<BothSides> arrays;

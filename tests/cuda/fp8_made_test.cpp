@@ -87,7 +87,7 @@ TEST_F(Fp8MadeTest, OneLookTakesMatricesOfAllDtypes) {
 }
 
 TEST_F(Fp8MadeTest, EncodersTakeMarks) {
-  const char* const codecs[] = {"tight", "gaps", "indices", "adaptive", "auto", "raw", "xor-zstd"};
+  const char* const codecs[] = {"tight", "gaps", "adaptive", "auto", "raw", "exponents"};
   for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
     Context context = make_context(scratch);
     DeviceSnapshot snapshot(&context, DeviceSnapshot::Placement::kDevice);
@@ -225,7 +225,7 @@ class Fp8PublisherTest : public Fp8MadeTest {
 
 TEST_F(Fp8PublisherTest, PublishesTheCpusBytes) {
   for (const bool pinned : {false, true}) {
-    for (const char* const codec : {"auto", "tight", "gaps", "adaptive", "xor-zstd"}) {
+    for (const char* const codec : {"auto", "tight", "gaps", "adaptive", "raw"}) {
       SCOPED_TRACE(codec);
       store = std::make_shared<testing::HookedStore>();
       PublishOptions options;

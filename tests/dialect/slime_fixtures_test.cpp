@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "deltawire/digest.h"
 #include "deltawire/store.h"
-#include "codec/zstd_frame.h"
+#include "dialect/frames/zstd_frame.h"
 #include "foreign_model.h"
 
 namespace deltawire::testing {

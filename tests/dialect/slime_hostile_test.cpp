@@ -3,8 +3,8 @@
 #include <map>
 
 #include "base/json.h"
-#include "codec/zstd_frame.h"
 #include "dialect/frames/frame_write.h"
+#include "dialect/frames/zstd_frame.h"
 #include "foreign_model.h"
 
 namespace deltawire::testing {

@@ -5,8 +5,8 @@
 
 #include "base/guard.h"
 #include "codec/changes.h"
-#include "codec/zstd_frame.h"
 #include "dialect/frames/zero_runs.h"
+#include "dialect/frames/zstd_frame.h"
 
 namespace deltawire {
 namespace {

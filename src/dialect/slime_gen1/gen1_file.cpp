@@ -4,7 +4,7 @@
 
 #include "base/guard.h"
 #include "codec/checks.h"
-#include "codec/zstd_frame.h"
+#include "dialect/frames/zstd_frame.h"
 #include "dialect/padded_number.h"
 #include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"

@@ -1,4 +1,4 @@
-#include "codec/zstd_frame.h"
+#include "dialect/frames/zstd_frame.h"
 
 #include <zstd.h>
 
