@@ -78,7 +78,6 @@ struct Manifest {
   std::string created;    // "2026-11-15T05:36:24Z"
   std::string publisher;  // "host:pid", for people
   std::string origin;     // of another project's version: where it was imported from
-  std::string attempt;    // of the ranks that published it together; empty: one publisher alone
 
   std::vector<PartRef> parts;
   std::vector<SideFile> files;  // all that the version has beside its weights, by name

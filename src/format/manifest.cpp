@@ -227,7 +227,6 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   if (!m.reason.empty()) record.text("reason", m.reason);
   if (!m.codec_reason.empty()) record.text("codec_reason", m.codec_reason);
   if (!m.quantization.empty()) record.text("quantization", m.quantization);
-  if (!m.attempt.empty()) record.text("attempt", m.attempt);
   if (!m.origin.empty()) record.text("origin", m.origin);
   if (!m.boxes.empty()) record.json("boxes", boxes_json(m.boxes));
   return std::move(record).finish(sign);
@@ -244,7 +243,6 @@ Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   if (fields.has("reason")) m.reason = fields.text("reason");
   if (fields.has("codec_reason")) m.codec_reason = fields.text("codec_reason");
   if (fields.has("quantization")) m.quantization = fields.text("quantization");
-  if (fields.has("attempt")) m.attempt = fields.text("attempt");
   if (fields.has("origin")) m.origin = fields.text("origin");
   m.created = fields.text("created");
   m.publisher = fields.text("publisher");

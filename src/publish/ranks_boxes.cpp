@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "chain/names.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -29,6 +30,11 @@ uint64_t bytes_of(const PieceRecord& piece) {
 }
 
 }  // namespace
+
+std::string boxes_name(uint64_t version, std::string_view attempt, unsigned rank) {
+  return std::string(kPendingPrefix) + number_name(version) + "-" + std::string(attempt) +
+         "/rank-" + std::to_string(rank) + ".boxes";
+}
 
 Result<BlockCache::Block> BlockCache::block(const BoxesObject& object, uint64_t number) {
   const Key key{object.name, number};

@@ -467,6 +467,7 @@ TEST_F(PublisherTest, BadOptionsAreRefused) {
   refused([](PublishOptions* o) { o->part_bytes = 0; }, "a part must have a size");
   refused([](PublishOptions* o) { o->limits.memory_bytes = 1 << 20; }, "32 MiB");
   refused([](PublishOptions* o) { o->ranks.rank = 2, o->ranks.world = 2; }, "rank 2 of 2");
+  refused([](PublishOptions* o) { o->ranks.world = 2; }, "ranks need an all_gather");
 }
 
 // What the types do not rule out.
