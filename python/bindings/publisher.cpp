@@ -64,7 +64,7 @@ void bind_publisher(nb::module_& module) {
   bind_owned<Publisher>(module, "Publisher")
       .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
            nb::arg("pinned"), nb::arg("snapshot_advance"), nb::arg("anchors"), nb::arg("keys"),
-           nb::arg("ranks"), nb::arg("hook_before_commit").none(), nb::arg("limits"),
+           nb::arg("ranks").none(), nb::arg("hook_before_commit").none(), nb::arg("limits"),
            nb::arg("cuda"), nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"),
            nb::arg("plain_files"), nb::arg("quantization"), nb::arg("schema_change"),
            nb::arg("accept_loss"), nb::arg("new_run"), nb::arg("single_writer"),
