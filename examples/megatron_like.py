@@ -133,6 +133,7 @@ class Threads:
     barrier: Barrier
 
     def all_gather(self, data: bytes) -> list[bytes]:
+        """What every rank gives, by rank."""
         self.given[self.rank] = data
         self.barrier.wait()
         every = list(self.given)

@@ -66,9 +66,9 @@ struct Hook {
   double timeout_seconds = 600;
 };
 
-// What every rank gives, by rank, of a group of processes that the caller has (MPI, NCCL, gloo). All
-// ranks call it equally often. It fails, on every rank that waits, when a rank ended or does not
-// come in time: rank 0 may take as long as a whole version takes to store.
+// What every rank gives, by rank, of a group of processes that the caller has (MPI, NCCL, gloo).
+// All ranks call it equally often. It fails, on every rank that waits, when a rank ended or does
+// not come in time: rank 0 may take as long as a whole version takes to store.
 using AllGather = std::function<Result<std::vector<std::string>>(std::string_view mine)>;
 
 // A rank of a sharded trainer: each publishes its boxes; rank 0 commits when all are in, and is the

@@ -104,8 +104,9 @@ class Publisher {
   // (docs/format.md). Of ranks, rank 0's are taken.
   //
   // Ranks call it all, and all succeed or none does: where one fails, the others fail with its code
-  // and name it, and nothing is committed. Only where the group itself fails may ranks disagree; the
-  // next publish() finds out. `step`, if ranks give it, must be the same on all (InvalidArgument).
+  // and name it, and nothing is committed. Only where the group itself fails may ranks disagree;
+  // the next publish() finds out. `step`, if ranks give it, must be the same on all
+  // (InvalidArgument).
   using Paths = std::vector<std::filesystem::path>;
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
                                 const std::optional<Paths>& extra_files = {},

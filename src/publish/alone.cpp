@@ -62,8 +62,9 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSourc
                                                         Step step) {
   Attempt attempt;
   attempt.step = step;
-  attempt.unfit = captured ? invalid_argument("finish() what was captured before")
-                           : guard_memory("publish", [&] { return prepare(given, source, &attempt); });
+  attempt.unfit = captured
+                      ? invalid_argument("finish() what was captured before")
+                      : guard_memory("publish", [&] { return prepare(given, source, &attempt); });
   if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;
 }

@@ -29,14 +29,12 @@ std::string pieces_json(const std::vector<PieceRecord>& pieces) {
   for (const PieceRecord& piece : pieces) {
     std::vector<std::string> shape;
     for (const uint64_t extent : piece.shape) shape.push_back(std::to_string(extent));
-    items.push_back(json_list({canonical_text(piece.tensor),
-                               canonical_text(dtype_name(piece.dtype)), json_list(shape),
-                               canonical_text(piece.box.whole() ? "" : box_to_string(piece.box)),
-                               canonical_text(piece.digest.hex()),
-                               std::to_string(piece.changed ? 1 : 0),
-                               std::to_string(piece.num_elements),
-                               std::to_string(piece.num_changed),
-                               canonical_text(piece.sums ? piece.sums->to_string() : "")}));
+    items.push_back(json_list(
+        {canonical_text(piece.tensor), canonical_text(dtype_name(piece.dtype)), json_list(shape),
+         canonical_text(piece.box.whole() ? "" : box_to_string(piece.box)),
+         canonical_text(piece.digest.hex()), std::to_string(piece.changed ? 1 : 0),
+         std::to_string(piece.num_elements), std::to_string(piece.num_changed),
+         canonical_text(piece.sums ? piece.sums->to_string() : "")}));
   }
   return json_list(items);
 }
@@ -147,9 +145,8 @@ std::string to_text(const std::string& round, const Result<std::string>& own) {
 Result<Message> parse_message(std::string text) {
   const size_t end = text.find('\n');
   if (end == std::string::npos) return corruption("not a message of a rank");
-  DW_ASSIGN_OR_RETURN(
-      RecordReader record,
-      RecordReader::open(std::string_view(text).substr(0, end), kMessageFormat));
+  DW_ASSIGN_OR_RETURN(RecordReader record,
+                      RecordReader::open(std::string_view(text).substr(0, end), kMessageFormat));
   Message message;
   message.round = record.text("round");
   message.publisher = record.text("publisher");
@@ -214,11 +211,10 @@ Result<RankReport> parse_report(std::string_view text, DigestKind kind) {
     return invalid_argument("its digest is " + digest + ", that of rank 0 is " +
                             std::string(digest_name(kind)));
   }
-  DW_ASSIGN_OR_RETURN(
-      report.record.pieces,
-      parse_list<PieceRecord>(record.json("pieces"), [&](CanonicalReader* reader) {
-        return read_piece(reader, kind);
-      }));
+  DW_ASSIGN_OR_RETURN(report.record.pieces,
+                      parse_list<PieceRecord>(record.json("pieces"), [&](CanonicalReader* reader) {
+                        return read_piece(reader, kind);
+                      }));
   DW_ASSIGN_OR_RETURN(report.record.parts, parse_list<PartRef>(record.json("parts"), read_part));
   DW_ASSIGN_OR_RETURN(report.boxes.blocks, parse_blocks(blocks));
   return report;

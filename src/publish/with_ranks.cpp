@@ -88,10 +88,9 @@ Status Publisher::Impl::take_base(const RankBegin& begin) {
   const bool same = begin.base ? head && head->digest == *begin.base_manifest : !head;
   if (!same) {
     if (head && (!begin.base || *begin.base <= head->manifest.version)) {
-      const std::string base =
-          begin.base ? "version " + std::to_string(*begin.base) + " with manifest " +
-                           begin.base_manifest->hex()
-                     : "no version";
+      const std::string base = begin.base ? "version " + std::to_string(*begin.base) +
+                                                " with manifest " + begin.base_manifest->hex()
+                                          : "no version";
       return base_mismatch(store->url() + ": " + rank + " is at version " +
                            std::to_string(head->manifest.version) + " with manifest " +
                            head->digest.hex() + ", rank 0 publishes upon " + base);
@@ -146,8 +145,8 @@ Status Publisher::Impl::share_full(Share* share) {
   share->own = {};
   const double hashing = task.clock.now();
   share->contents = contents_of(task.tensors, device.get());
-  DW_ASSIGN_OR_RETURN(share->own.record, hash_contents(task.tensors, share->contents, parent(),
-                                                       digest_kind(), &pool));
+  DW_ASSIGN_OR_RETURN(share->own.record,
+                      hash_contents(task.tensors, share->contents, parent(), digest_kind(), &pool));
   share->report.phases.push_back({"hash", hashing, task.clock.now()});
   share->draft.pieces = share->own.record.pieces;
   if (options.ranks.rank == 0) return {};
@@ -187,8 +186,7 @@ Result<std::string> Publisher::Impl::decide(const std::vector<std::string>& text
     DW_RETURN_IF_ERROR(join_full(std::move(reports), share));
   }
   if (!outcome.full_reason.empty() || share->draft.state.unchanged) return to_text(outcome);
-  DW_RETURN_IF_ERROR(
-      commit(&share->draft, &share->task.source, share->task.clock, &share->report));
+  DW_RETURN_IF_ERROR(commit(&share->draft, &share->task.source, share->task.clock, &share->report));
   share->committed = true;
   outcome.committed = head->digest;
   return to_text(outcome);
@@ -247,9 +245,9 @@ Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share)
   };
   joined.sides = draft.sides;
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}, pack()));
-  draft.upload = std::make_unique<FullUpload>(*store, full_folder(next_version(), attempt),
-                                              std::move(files), share->task.clock,
-                                              options.progress);
+  draft.upload =
+      std::make_unique<FullUpload>(*store, full_folder(next_version(), attempt), std::move(files),
+                                   share->task.clock, options.progress);
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
   if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
     draft.abandon();

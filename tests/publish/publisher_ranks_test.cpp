@@ -482,8 +482,8 @@ TEST_F(RanksTest, OnlyRankZeroNeedsTheKeyAndBoxesAreChecked) {
     return text;
   };
   for (const auto& result : publish()) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kCorruption, "rank-2.boxes",
-                           "sha-256 of block 0"));
+    EXPECT_TRUE(
+        is_failure((*result).status(), Code::kCorruption, "rank-2.boxes", "sha-256 of block 0"));
   }
   EXPECT_EQ(head_of(store), std::nullopt);
   hooked->rewrite = nullptr;
@@ -502,8 +502,8 @@ TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
     spoil = bad;
     const Results results = publish();
     for (unsigned rank = 0; rank < kWorld; ++rank) {
-      EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kInvalidArgument,
-                             "not the name of a tensor"))
+      EXPECT_TRUE(
+          is_failure((*results[rank]).status(), Code::kInvalidArgument, "not the name of a tensor"))
           << rank;
     }
     spoil.reset();

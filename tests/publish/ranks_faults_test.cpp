@@ -27,11 +27,11 @@ using testing::ThreadGroup;
 constexpr unsigned kWorld = 3;
 
 enum class Fault : uint8_t {
-  kRefused,      // nothing happens, and it fails
-  kLostAnswer,   // it happens, and it fails
-  kLate,         // it fails, and happens when the publish is over: a put
-  kEndsBefore,   // the rank ends instead of it
-  kEndsAfter,    // the rank ends after it
+  kRefused,     // nothing happens, and it fails
+  kLostAnswer,  // it happens, and it fails
+  kLate,        // it fails, and happens when the publish is over: a put
+  kEndsBefore,  // the rank ends instead of it
+  kEndsAfter,   // the rank ends after it
 };
 constexpr Fault kFaults[] = {Fault::kRefused, Fault::kLostAnswer, Fault::kLate, Fault::kEndsBefore,
                              Fault::kEndsAfter};
@@ -86,9 +86,8 @@ class FaultyStore final : public ForwardingStore {
       : ForwardingStore(std::move(inner)), calls_(*calls) {}
 
   Status put(std::string_view name, const Body& body) override {
-    return putting("put", name, body, [this](std::string_view to, const Body& what) {
-      return inner().put(to, what);
-    });
+    return putting("put", name, body,
+                   [this](std::string_view to, const Body& what) { return inner().put(to, what); });
   }
   Status put_if_absent(std::string_view name, const Body& body) override {
     return putting("put_if_absent", name, body, [this](std::string_view to, const Body& what) {
@@ -96,8 +95,7 @@ class FaultyStore final : public ForwardingStore {
     });
   }
   Result<ObjectInfo> stat(std::string_view name) override {
-    return calls_.make<Result<ObjectInfo>>(said("stat", name),
-                                           [&] { return inner().stat(name); });
+    return calls_.make<Result<ObjectInfo>>(said("stat", name), [&] { return inner().stat(name); });
   }
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
     return calls_.make<Result<std::string>>(said("get", name),
@@ -127,7 +125,8 @@ class FaultyStore final : public ForwardingStore {
     const auto late = [put, name = std::string(name), bytes] {
       (void)put(name, MemoryBody(bytes)).ok();
     };
-    return calls_.make<Status>(said(what, name), [&] { return put(name, body); }, late);
+    return calls_.make<Status>(
+        said(what, name), [&] { return put(name, body); }, late);
   }
   static std::string said(const char* what, std::string_view name) {
     return std::string(what) + " " + std::string(name);
@@ -153,8 +152,8 @@ class Trainer {
       PublishOptions options;
       options.limits.threads = 1;
       options.ranks = group_->ranks(rank);
-      options.ranks.all_gather = [this, rank, gather = options.ranks.all_gather](
-                                     std::string_view mine) {
+      options.ranks.all_gather = [this, rank,
+                                  gather = options.ranks.all_gather](std::string_view mine) {
         const auto met = calls_[rank]->met();
         auto all = calls_[rank]->make<Result<std::vector<std::string>>>(
             "all_gather", [&] { return gather(mine); });

@@ -70,7 +70,10 @@ TEST(RankMessages, AReportThatCannotBeIsRefused) {
   const std::vector<Defect> defects = {
       {"box", [](auto* r) { r->record.pieces[0].box.extent[0] = 5; }, Code::kInvalidArgument,
        "box"},
-      {"size", [](auto* r) { r->record.pieces[0].shape = {UINT64_MAX, 16}; },
+      {"size",
+       [](auto* r) {
+         r->record.pieces[0].shape = {UINT64_MAX, 16};
+       },
        Code::kInvalidArgument, "elements"},
       {"digest", [](auto* r) { r->record.pieces[1].digest.size = 8; }, Code::kCorruption,
        "32 hex digits"},
@@ -101,9 +104,9 @@ struct Said {
 };
 
 // What three ranks hear, and whether all know.
-std::vector<std::pair<Bodies, bool>> exchange(
-    const std::vector<Said>& said,
-    const std::vector<std::optional<uint64_t>>& steps = {{}, {}, {}}) {
+std::vector<std::pair<Bodies, bool>> exchange(const std::vector<Said>& said,
+                                              const std::vector<std::optional<uint64_t>>& steps = {
+                                                  {}, {}, {}}) {
   ThreadGroup group(unsigned(said.size()));
   std::vector<std::future<std::pair<Bodies, bool>>> heard;
   for (unsigned rank = 0; rank < said.size(); ++rank) {
@@ -120,16 +123,18 @@ std::vector<std::pair<Bodies, bool>> exchange(
 }
 
 TEST(RankExchanges, EveryRankHearsAll) {
-  for (const auto& [bodies, known] :
-       exchange({{"begin", std::string("a\nb")}, {"begin", std::string()}, {"begin", std::string("c")}})) {
+  for (const auto& [bodies, known] : exchange({{"begin", std::string("a\nb")},
+                                               {"begin", std::string()},
+                                               {"begin", std::string("c")}})) {
     ASSERT_TRUE(bodies.ok()) << bodies.status().to_string();
     EXPECT_EQ(*bodies, (std::vector<std::string>{"a\nb", "", "c"}));
   }
 }
 
 TEST(RankExchanges, AFailureIsThatOfAllWithItsCode) {
-  const auto heard = exchange(
-      {{"begin", std::string("a")}, {"begin", io_error("disk full")}, {"begin", conflict("was first")}});
+  const auto heard = exchange({{"begin", std::string("a")},
+                               {"begin", io_error("disk full")},
+                               {"begin", conflict("was first")}});
   EXPECT_TRUE(is_failure(heard[0].first.status(), Code::kIo, "rank 1 (", ") failed: disk full"));
   EXPECT_EQ(heard[1].first.status().message(), "disk full");
   EXPECT_EQ(heard[2].first.status().message(), "was first");
@@ -137,13 +142,16 @@ TEST(RankExchanges, AFailureIsThatOfAllWithItsCode) {
 }
 
 TEST(RankExchanges, RanksThatAreElsewhereAreNamed) {
-  for (const auto& [bodies, known] : exchange({{"begin", std::string("a")}, {"begin", std::string("b")}, {"delta", std::string("c")}})) {
+  for (const auto& [bodies, known] : exchange({{"begin", std::string("a")},
+                                               {"begin", std::string("b")},
+                                               {"delta", std::string("c")}})) {
     EXPECT_TRUE(known);
     EXPECT_TRUE(is_failure(bodies.status(), Code::kInvalidArgument, "rank 0 is at \"begin\"",
                            "rank 2 at \"delta\""));
   }
-  for (const auto& [bodies, known] :
-       exchange({{"begin", std::string("a")}, {"begin", std::string("b")}, {"begin", std::string("c")}}, {7, 8, 7})) {
+  for (const auto& [bodies, known] : exchange(
+           {{"begin", std::string("a")}, {"begin", std::string("b")}, {"begin", std::string("c")}},
+           {7, 8, 7})) {
     EXPECT_TRUE(is_failure(bodies.status(), Code::kInvalidArgument,
                            "rank 0 is at \"step 7, begin\"", "rank 1 at \"step 8, begin\""));
   }
