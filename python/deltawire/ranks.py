@@ -52,9 +52,16 @@ class Ranks:
             first = str(error).strip().split("\n")[0]
             raise Unavailable(f"rank {self.rank} of {self.world}: another rank does not answer: {first}") from error
 
-    def tell(self, words: Any) -> list[Any]:
-        """What all ranks say, this one too, by rank."""
-        return [pickle.loads(data) for data in self.all_gather(pickle.dumps(words))]
+    def tell(self, about: str, words: Any) -> list[Any]:
+        """What all ranks say, this one too, by rank. All must say it `about` the same."""
+        head = f"deltawire {about}\n".encode()
+        heard = self.all_gather(head + pickle.dumps(words))
+        for rank, data in enumerate(heard):
+            if not data.startswith(head):
+                raise InvalidArgument(
+                    f"rank {self.rank} tells of {about}, rank {rank} of something else: every rank must publish every version"
+                )
+        return [pickle.loads(data[len(head) :]) for data in heard]
 
     def all_or_none(self, call: Callable[[], Result]) -> Result:
         """What `call` gives, on every rank. Where one of them fails all do, with an error that names it."""
@@ -63,7 +70,7 @@ class Ranks:
             result = call()
         except Exception as error:
             failure = error
-        words = self.tell(None if failure is None else _words(failure))
+        words = self.tell("failures", None if failure is None else _words(failure))
         if failure is not None:
             raise failure
         for rank, said in enumerate(words):
@@ -74,13 +81,17 @@ class Ranks:
     def share_out(self, forms: Iterable[Form]) -> set[Form]:
         """Which of the forms are this rank's to publish: of those that hold the same box, replicas, the lowest rank has it."""
         forms = list(forms)
-        news = self.tell(None if forms == self._told else forms)  # most of the time there are none
+        news = self.tell("boxes", None if forms == self._told else forms)  # most of the time there are none
         self._told = forms
         for rank, theirs in enumerate(news):
             if theirs is not None:
                 self._forms[rank] = theirs
         lower = {form for theirs in self._forms[: self.rank] for form in theirs}
         return set(forms) - lower
+
+    def forget(self) -> None:
+        """After a failure: another rank may not have heard this one's forms."""
+        self._told = None
 
     @property
     def names(self) -> set[str]:

@@ -263,6 +263,13 @@ Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share)
 
 Result<RankOutcome> Publisher::Impl::agree(Share* share) {
   RankExchange ranks(options.ranks, share->task.step);
+  // Where the group fails, rank 0 may still use what the others have put.
+  const auto failed = [&](Status status) -> Status {
+    if (ranks.all_know() || options.ranks.rank == 0) return status;
+    share->boxes.clear();
+    return std::move(status).at("version " + std::to_string(next_version()) +
+                                " may or may not be committed; the next publish finds out");
+  };
   const auto own_begin = guard_memory("publish", [&] { return begin_as_rank(share->task); });
   DW_ASSIGN_OR_RETURN(const std::vector<std::string> begins, ranks.exchange("begin", own_begin));
   DW_ASSIGN_OR_RETURN(share->begin, parse_begin(begins[0]));
@@ -272,17 +279,13 @@ Result<RankOutcome> Publisher::Impl::agree(Share* share) {
     const double waiting = share->task.clock.now();
     const auto reports = ranks.exchange(mode, own);
     share->report.phases.push_back({"wait for ranks", waiting, share->task.clock.now()});
-    // Where the group fails, rank 0 may still use what was put.
-    if (!reports.ok()) {
-      ranks.all_know() ? share->draft.abandon() : share->boxes.clear();
-      return reports.status();
-    }
+    if (!reports.ok() && ranks.all_know()) share->draft.abandon();
+    if (!reports.ok()) return own.ok() ? failed(reports.status()) : own.status();
     const auto decided = guard_memory("publish", [&]() -> Result<std::string> {
       return options.ranks.rank == 0 ? decide(*reports, share) : std::string();
     });
     const auto outcomes = ranks.exchange("outcome of the " + mode, decided);
-    if (!ranks.all_know()) share->boxes.clear();
-    if (!outcomes.ok()) return outcomes.status();
+    if (!outcomes.ok()) return failed(outcomes.status());
     DW_ASSIGN_OR_RETURN(RankOutcome outcome, parse_outcome((*outcomes)[0]));
     if (outcome.full_reason.empty()) return outcome;
     share->draft.abandon();
@@ -309,7 +312,8 @@ Result<PublishReport> Publisher::Impl::publish_as_rank(const RankTask& task) {
   }
   if (!first) {
     const std::optional<Schema> before = head ? std::optional(schema) : std::nullopt;
-    DW_RETURN_IF_ERROR(take_version(next_version(), *outcome->committed));
+    DW_RETURN_IF_ERROR(take_version(next_version(), *outcome->committed)
+                           .at("rank 0 has committed version " + std::to_string(next_version())));
     if (before) describe_change(compare_schemas(*before, schema), &report);
     report.num_tensors = schema.tensors.size();
     report.num_elements = head->manifest.elements;

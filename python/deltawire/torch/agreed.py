@@ -26,4 +26,4 @@ def agreed_amaxes(quantizer: Quantizer, held: list[Piece], ranks: Ranks) -> Agre
     def own() -> list[Amax]:
         return [replace(amax, values=amax.values.cpu()) for amax in quantizer.amaxes(map(shard_of, held))]
 
-    return by_name(ranks.tell(ranks.all_or_none(own)))
+    return by_name(ranks.tell("scales", ranks.all_or_none(own)))

@@ -83,6 +83,8 @@ class TorchReader(Reader):
 
     def failed(self) -> None:
         """It is not, or nobody knows."""
+        if self.ranks is not None:
+            self.ranks.forget()
         self._untouched.forget()
         self._constants, self._new_constants = set(), {}
         if self._old is not None:
