@@ -23,7 +23,7 @@ build:   ## the library and build/deltawire
 	@cmake --build --preset release -j$(JOBS)
 
 test:    ## build and run every test
-	@scripts/setup build python test s3 mpi && scripts/venv build/venv build
+	@scripts/setup build python test s3 && scripts/venv build/venv build
 	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
 	@scripts/venv build/venv & cmake --build --preset release -j$(JOBS) && wait
 	@$(CTEST) --preset release || { scripts/failed-tests build; exit 1; }

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct DiffArguments {
-  std::string old_path, new_path, out, digest = "sum128";
+  std::string old_path, new_path, out;
   bool sized_parts = false;
   DiffOptions diff;
 };
@@ -48,7 +48,6 @@ int diff(const Context& context, DiffArguments& options) {
         "--part-size is for a folder of parts, and -o " + options.out +
         " is a single file; leave it out, or choose a name that does not end in .safetensors"));
   }
-  options.diff.digest = *parse_digest_kind(options.digest);
   options.diff.threads = context.threads;
   const double start = now_seconds();
   Result<DiffReport> result = [&] {
@@ -79,7 +78,6 @@ int diff(const Context& context, DiffArguments& options) {
                 {"full_bytes", report.weights_bytes},
                 {"whole_bytes", report.whole_bytes},
                 {"parts", report.num_parts},
-                {"digest", options.digest},
                 {"base", report.base.hex()},
                 {"target", report.target.hex()},
                 {"metadata_changed", report.metadata_changed}});
@@ -110,7 +108,7 @@ void add_diff(Command& app, Context& context, Call* call) {
       app, context, "diff", "Write what changed between two checkpoints",
       "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
-      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec xor-zstd --json\n\n"
+      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec gaps --json\n\n"
       "A delta carries tensors only: `__metadata__` and the files beside the weights stay behind.");
   auto options = std::make_shared<DiffArguments>();
   verb->add_option("OLD", options->old_path,
@@ -122,8 +120,6 @@ void add_diff(Command& app, Context& context, Call* call) {
                    "any other name a folder of parts, which must be new or empty")
       ->required();
   add_codec(verb, &options->diff.codec, "auto (default): the smallest of each tensor", {"auto"});
-  add_choice(verb, "--digest", &options->digest, "sum128 (default), xxh3-128, blake3 or adler32",
-             {"sum128", "xxh3-128", "blake3", "adler32"});
   Option* part_size =
       add_bytes(verb, "--part-size", &options->diff.part_bytes,
                 "start a new part of a folder at this size, e.g. 256MiB or 1GB (default 1GiB)");

@@ -19,7 +19,6 @@ constexpr Typed kTyped[] = {
     {"its secret is another one",
      "--secret-file FILE, the file that publish has as --ship-secret-file"},
     {"is another record than the source's", "--verify"},
-    {"no carrier ", "--carrier, or publish --ship-carrier"},
     {"import from version", "--from VERSION"},
     {"a source that has moved", "--source-moved"},
     {"no base was given to begin with", "--base CKPT"},

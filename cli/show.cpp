@@ -75,8 +75,7 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
   if (!shown_version.schema_change.empty()) {
     line("schema", escape_controls(shown_version.schema_change));
   }
-  line("tensors",
-       fmt::format("{}, digests {}", human_count(m.digests.size()), digest_name(m.digest_kind)));
+  line("tensors", human_count(m.digests.size()));
   line("state", m.state.hex());
   line("manifest", shown_version.record.digest.hex());
   line("parent", m.parent ? m.parent->hex() : "none: the seed");
@@ -144,7 +143,6 @@ Json to_json(const Shown& shown_version) {
                    {"manifest", shown_version.record.digest.hex()},
                    {"parent", m.parent ? Json(m.parent->hex()) : Json()},
                    {"state", m.state.hex()},
-                   {"digest", digest_name(m.digest_kind)},
                    {"bytes", m.part_bytes()},
                    {"chain_bytes", m.chain_bytes},
                    {"anchor", m.anchor},

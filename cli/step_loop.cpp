@@ -44,14 +44,14 @@ bool is_not_begun(const Status& status) {
 Status StepLoop::run() const {
   unsigned failures = 0;
   bool waiting = false;
+  const auto rest = [this](double seconds) { wait ? wait(seconds) : sleep_in_loop(seconds); };
   while (!was_interrupted()) {
     const Result<bool> moved = round();
     if (moved.ok()) {
       failures = 0;
       if (done() || (!*moved && !follow)) return {};
       if (*moved) continue;
-      const double pause = follow_jitter(interval);
-      wait ? wait(pause) : sleep_in_loop(pause);
+      rest(follow_jitter(interval));
       continue;
     }
     const Status& status = moved.status();
@@ -65,7 +65,7 @@ Status StepLoop::run() const {
       }
       waiting = true;
       reopen();
-      sleep_in_loop(follow_jitter(interval));
+      rest(follow_jitter(interval));
       continue;
     }
     record_failure(operation, status);
@@ -73,7 +73,7 @@ Status StepLoop::run() const {
     reopen();
     const double pause = follow_backoff(failures++, interval);
     log_event(LogLevel::kError, failed, {{"error", status}, {"retry_in_seconds", pause}});
-    sleep_in_loop(pause);
+    rest(pause);
   }
   return follow ? Status() : cancelled("stopped on request");
 }

@@ -21,7 +21,7 @@ struct StepLoop {
   std::function<Result<bool>()> round;  // false: there is none yet
   std::function<bool()> done;
   std::function<void()> reopen;           // after a failure: what the store holds decides
-  std::function<void(double)> wait = {};  // for the next; else by time alone
+  std::function<void(double)> wait = {};  // for the next look; else by time alone
 
   Status run() const;
 };

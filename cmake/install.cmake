@@ -7,11 +7,6 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 install(TARGETS deltawire EXPORT deltawire ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT deltawire NAMESPACE deltawire:: FILE deltawire-targets.cmake DESTINATION ${package_dir})
 
-if(TARGET deltawire_mpi) # find_package(deltawire COMPONENTS mpi): others need no MPI
-  install(TARGETS deltawire_mpi EXPORT deltawire-mpi ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT deltawire-mpi NAMESPACE deltawire:: FILE deltawire-mpi-targets.cmake DESTINATION ${package_dir})
-endif()
-
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/deltawire-config.cmake.in
                               deltawire-config.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(deltawire-config-version.cmake COMPATIBILITY SameMinorVersion)

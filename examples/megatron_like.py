@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 
 import numpy as np
 
@@ -122,8 +123,26 @@ def assemble(model: Shape, shards: list[Arrays]) -> Arrays:
     return whole
 
 
+@dataclass(frozen=True)
+class Threads:
+    """Ranks are threads here. Processes have a process group of torch, or one of their own with these three members."""
+
+    rank: int
+    size: int
+    given: list[bytes]
+    barrier: Barrier
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """What every rank gives, by rank."""
+        self.given[self.rank] = data
+        self.barrier.wait()
+        every = list(self.given)
+        self.barrier.wait()
+        return every
+
+
 def main() -> None:
-    """Ranks are threads here, and processes elsewhere; each has a publisher of its own."""
+    """Each rank has a publisher of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2, choices=(1, 2, 4))
     parser.add_argument("--short", action="store_true", help="a smaller model")
@@ -132,7 +151,9 @@ def main() -> None:
     shards = [megatron_weights(model, args.ranks, seed) for seed in range(args.ranks)]
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(args.ranks) as pool:
         store = f"{work}/run"
-        publishers = [dw.Publisher(store, ranks=dw.Ranks(rank=rank, world=args.ranks)) for rank in range(args.ranks)]
+        given, barrier = [b""] * args.ranks, Barrier(args.ranks)
+        groups = [Threads(rank, args.ranks, given, barrier) for rank in range(args.ranks)]
+        publishers = [dw.Publisher(store, group=group) for group in groups]
 
         def publish(rank: int) -> dw.Version:
             return publishers[rank].publish(hf_tensors(shards[rank], model, rank, args.ranks))

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "codec/frame_patch.h"
-#include "codec/frame_write.h"
 #include "dialect/dialect.h"
+#include "dialect/frames/frame_patch.h"
+#include "dialect/frames/frame_write.h"
 #include "store/memory_store.h"
 
 using namespace deltawire;
@@ -46,8 +46,8 @@ void apply(const ForeignVersion& version, size_t index, const TensorSpec& spec) 
   if (!size.ok() || *size > kLargest) return;
   std::vector<uint8_t> bytes(*size, 0x5a);
   const Status status = version.apply(index, spec, bytes, nullptr);
-  const auto& digest = version.info().tensors[index].digest;
-  if (status.ok() && digest) expect(digest_of(digest->kind, bytes) == *digest);
+  const auto& checksum = version.info().tensors[index].checksum;
+  if (status.ok() && checksum) expect(checksum_of(checksum->kind, bytes) == *checksum);
 }
 
 void apply_all(const ForeignVersion& version) {
@@ -92,7 +92,7 @@ void try_frames(Bytes bytes) {
   }
   for (const bool overwrite : {false, true}) {
     const auto made = (overwrite ? write_overwrite_frame : write_xor_frame)(
-        before, after, DigestKind::kXxh3_128, nullptr);
+        before, after, ChecksumKind::kXxh3_128, nullptr);
     expect(made.ok());
     std::vector<uint8_t> data = before;
     expect((overwrite ? patch_overwrite_frame : patch_xor_frame)(made->frame, data, &zstd, nullptr)

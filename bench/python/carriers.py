@@ -49,7 +49,7 @@ def train(rank: Rank, flags: argparse.Namespace) -> list[Any]:
     shippers = {way: deltawire.ship.serve(f"memory:{way}", backend="gloo", keep_versions=2) for way in WAYS[1:]}
     rank.told({way: shipper.address for way, shipper in shippers.items()})
     publishers = {
-        way: dw.Publisher(shipper.store, weights, anchors="only" if way == "full" else None, ranks=dw.Ranks(rank=0, world=1))
+        way: dw.Publisher(shipper.store, weights, anchors="only" if way == "full" else None)
         for way, shipper in shippers.items()
     }
     for way, shipper in shippers.items():

@@ -124,7 +124,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--noise", type=float, default=1e-6)
     parser.add_argument("--codec", default="auto")
-    parser.add_argument("--digest", default="sum128")
     parser.add_argument("--quantize", metavar="FORMAT", help="quantise first; then no exchange")
     parser.add_argument("--exchange", type=float, default=0.012, help="share of elements to exchange; 0: none")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
@@ -141,7 +140,6 @@ def main() -> int:
         store,
         trainer,
         codec=options.codec,
-        digest=options.digest,
         quantize=options.quantize,
         anchors=dw.Anchors(by_bytes=False),
     )
@@ -186,7 +184,6 @@ def main() -> int:
         "seed_bytes": seed.bytes,
         "codec": options.codec,
         "quantize": options.quantize,
-        "digest": options.digest,
         "rows": rows,
         "phases": phases,
         "exchange": sizes,
@@ -196,7 +193,7 @@ def main() -> int:
         return 0
     print(
         f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
-        f"{options.quantize or 'not quantised'}, {options.codec}, {options.digest}; the seed {seed.bytes / 1e9:.2f} GB"
+        f"{options.quantize or 'not quantised'}, {options.codec}; the seed {seed.bytes / 1e9:.2f} GB"
     )
     for one in rows:
         print(f"  {one['what']:<24} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")

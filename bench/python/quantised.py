@@ -5,7 +5,7 @@ usage: PYTHONPATH=build/python quantised.py CHECKPOINT... [--format NAME]... [--
 CHECKPOINTs are safetensors files of one run, step by step: `deltawire simulate --masters` (F32: quantised from what BF16 rounds
 them to, and as they are), or a recorded run in BF16. Matrices alone whose columns are a multiple of 128, all of them
 quantised. For each format, over all steps: elements that changed (of packed formats: codes of four bits), scales that
-changed, and bits of delta (elements and scales together) per element that changed, for `tight`, `auto` and `xor-zstd`. Beside
+changed, and bits of delta (elements and scales together) per element that changed, for `tight` and `auto`. Beside
 them `bound`, the entropy of what a codec could know of each change alone: where it is, given the old code of four bits or the
 old exponent, with the chances of each tensor at each step; and the step, given the same, with the chances of the whole run. From BF16 only.
 """
@@ -20,7 +20,7 @@ from safetensors import safe_open
 import deltawire as dw
 from deltawire.quantize import FORMATS, quantize
 
-CODECS = ("tight", "auto", "xor-zstd")
+CODECS = ("tight", "auto")
 SHOWN = ["fp8-block", "fp8-block-ue8m0", "fp8-tensor", "fp8-channel", "compressed-fp8-channel", "mxfp8", "nvfp4", "int4-g32"]
 SHOWN += ["int4-g32-asymmetric", "int4-g128", "int8-channel", "int8-packed-g128", "compressed-nvfp4", "mxfp4"]
 

@@ -1,9 +1,13 @@
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "cli/bridge/options.h"
+#include "cli/bridge/slime_engines.h"
+#include "cli/notify_options.h"
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "engine/http.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {
@@ -15,6 +19,7 @@ struct ExportArguments {
   uint64_t buffer_bytes = ExportOptions().buffer_bytes;
   std::optional<uint64_t> anchor_every;
   bool full = false;
+  SlimeEngineOptions engines;
 };
 
 nlohmann::ordered_json export_json(const ExportedVersion& exported) {
@@ -49,6 +54,7 @@ class ExportCall {
 
   Status run() {
     DW_ASSIGN_OR_RETURN(export_, options());
+    DW_RETURN_IF_ERROR(check_engines());
     DW_ASSIGN_OR_RETURN(store_, open_store(arguments_.store, arguments_.bridge.store_options));
     FollowWatch watch(*store_);
     const StepLoop loop{arguments_.bridge.follow,
@@ -60,6 +66,8 @@ class ExportCall {
                         [this] { exporter_.reset(); },
                         [&](double pause) { watch.wait(pause, was_interrupted); }};
     DW_RETURN_IF_ERROR(loop.run());
+    if (arguments_.bridge.follow && was_interrupted()) return {};
+    DW_RETURN_IF_ERROR(engine_failure_);
     if (num_exported_ == 0 && !arguments_.bridge.follow) return nothing();
     return {};
   }
@@ -104,12 +112,66 @@ class ExportCall {
     }
     DW_ASSIGN_OR_RETURN(const std::optional<ExportedVersion> exported, exporter_->next());
     progress_ = nullptr;
-    if (!exported) return false;
-    ++num_exported_;
-    context_.emit(export_json(*exported));
-    say_export(context_, *exported);
+    if (exported) {
+      ++num_exported_;
+      context_.emit(export_json(*exported));
+      say_export(context_, *exported);
+      flush_out();
+    }
+    // Versions that come together are told once: a pull takes an engine through all of them.
+    if (exporter_->last() && (!exported || exporter_->done())) tell_engines(*exporter_->last());
+    return exported.has_value();
+  }
+
+  Status check_engines() {
+    const SlimeEngineOptions& engines = arguments_.engines;
+    if (engines.urls.empty()) return {};
+    if (arguments_.bridge.dialect != "slime") {
+      return invalid_argument("--notify tells engines of slime; the dialect is " +
+                              arguments_.bridge.dialect);
+    }
+    if (engines.checkpoint.empty() && !arguments_.full) {
+      return invalid_argument(
+          "--notify needs --notify-checkpoint DIR, the folder that engines pull into, or --full");
+    }
+    if (arguments_.target.find("://") != std::string::npos) {
+      return invalid_argument("--notify: engines read a folder, and DST is " + arguments_.target);
+    }
+    for (const std::string& url : engines.urls) {
+      auto checked = check_engine_url(url);
+      if (!checked.ok()) return std::move(checked).status().at("--notify");
+      told_.emplace(*checked, std::nullopt);
+    }
+    return {};
+  }
+
+  // Those that do not have it yet: also after a restart, for who was told last is not kept. One
+  // that fails is told again later; the export goes on.
+  void tell_engines(uint64_t version) {
+    std::vector<std::string> urls;
+    for (const auto& [url, has] : told_) {
+      if (has != version) urls.push_back(url);
+    }
+    if (urls.empty() || (version == tried_ && now_seconds() < next_try_)) return;
+    num_failures_ = version == tried_ ? num_failures_ : 0;
+    tried_ = version;
+    const auto source = std::filesystem::absolute(arguments_.target).lexically_normal();
+    const auto outcomes = tell_slime_engines(arguments_.engines, urls, source, version);
+    engine_failure_ = {};
+    for (size_t i = 0; i < urls.size(); ++i) {
+      if (outcomes[i].status.ok()) {
+        told_[urls[i]] = version;
+        continue;
+      }
+      log_event(
+          LogLevel::kError, "engine.failed",
+          {{"engine", outcomes[i].engine}, {"version", version}, {"error", outcomes[i].status}});
+      if (engine_failure_.ok()) engine_failure_ = outcomes[i].status;
+    }
+    next_try_ = now_seconds() + follow_backoff(num_failures_++, arguments_.bridge.interval);
+    context_.emit({{"version", version}, {"engines", to_json(outcomes)}});
+    say_engines(context_, outcomes);
     flush_out();
-    return true;
   }
 
   Status nothing() const {
@@ -132,6 +194,11 @@ class ExportCall {
   std::optional<Exporter> exporter_;
   Progress progress_;
   uint64_t num_exported_ = 0;
+  std::map<std::string, std::optional<uint64_t>> told_;  // by engine: the version that it took
+  std::optional<uint64_t> tried_;                        // the version of the last attempt
+  double next_try_ = 0;                                  // of the same version
+  unsigned num_failures_ = 0;
+  Status engine_failure_;  // of the last attempt
 };
 
 int export_versions(const Context& context, const ExportArguments& arguments) {
@@ -149,6 +216,9 @@ void add_export(Command& app, Context& context, Call* call) {
       "  deltawire export slime /mnt/run7 /shared/deltas --follow       and what comes\n"
       "  deltawire export slime /mnt/run7 out/ --encoding overwrite --checksum adler32 --version "
       "7\n"
+      "  deltawire export slime /mnt/run7 /shared/deltas --follow --notify http://10.0.0.7:30000 "
+      "\\\n"
+      "    --notify-checkpoint /nvme/ckpt\n"
       "  deltawire export trl s3://bucket/run7 s3://bucket/trl --anchor-every 20\n"
       "Version 12 becomes their version 12. What is there already is not written again. With "
       "--json, one object\n"
@@ -175,6 +245,7 @@ void add_export(Command& app, Context& context, Call* call) {
                    "folder that keeps the model as it was exported last (default: "
                    "~/.cache/deltawire/exports)");
   add_bridge_options(verb, context, &options->bridge);
+  add_slime_engine_options(verb, &options->engines);
   verb->add_option("--trust", options->trust, "refuse a chain that no key in this file has signed");
   verb->callback([&context, call, options] {
     *call = [&context, options] { return export_versions(context, *options); };

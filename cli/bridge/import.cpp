@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "cli/bridge/options.h"
+#include "cli/bridge/pull_calls.h"
 #include "cli/metrics/record.h"
 #include "cli/metrics_options.h"
 #include "cli/options.h"
@@ -17,11 +18,12 @@ namespace {
 
 struct ImportArguments {
   BridgeVerbOptions bridge;
-  std::string source, store, base, digest = "sum128";
+  std::string source, store, base;
   bool source_moved = false, missing_is_unchanged = false;
   // Quiet proves nothing: a slow rank is quiet, too.
   double settle = std::numeric_limits<double>::infinity();
   PublishOptions publish;
+  ListenOptions listen;
   MetricsOptions metrics;
 };
 
@@ -62,14 +64,19 @@ class ImportCall {
 
   Status run() {
     DW_ASSIGN_OR_RETURN(import_, options());
-    const StepLoop loop{arguments_.bridge.follow,
-                        arguments_.bridge.interval,
-                        "import",
-                        "bridge.failed",
-                        [this] { return round(); },
-                        [this] { return importer_ && importer_->done(); },
-                        [this] { importer_.reset(); }};
-    DW_RETURN_IF_ERROR(loop.run());
+    DW_RETURN_IF_ERROR(listen());
+    const StepLoop loop{
+        arguments_.bridge.follow,
+        arguments_.bridge.interval,
+        "import",
+        "bridge.failed",
+        [this] { return round(); },
+        [this] { return importer_ && importer_->done(); },
+        [this] { importer_.reset(); },
+        calls_ ? [this](double pause) { calls_->wait(pause); } : std::function<void(double)>()};
+    const Status status = loop.run();
+    if (calls_) calls_->end_import(status, head_);
+    DW_RETURN_IF_ERROR(status);
     if (num_imported_ == 0 && !arguments_.bridge.follow) return nothing();
     return {};
   }
@@ -86,12 +93,6 @@ class ImportCall {
     options.settle_seconds = arguments_.bridge.follow ? arguments_.settle : 0;
     options.memory_bytes = arguments_.bridge.memory_bytes;
     options.publish = arguments_.publish;
-    const auto kind = parse_digest_kind(arguments_.digest);
-    if (!kind || *kind == DigestKind::kAdler32 || *kind == DigestKind::kSha256) {
-      return invalid_argument("digest \"" + arguments_.digest +
-                              "\" does not prove a version; use sum128, xxh3-128 or blake3");
-    }
-    options.publish.digest = *kind;
     // Who names a base, and waits for the end of it, means a new run where the store holds none.
     options.publish.new_run =
         options.publish.new_run || (!arguments_.bridge.follow && !arguments_.base.empty());
@@ -104,7 +105,32 @@ class ImportCall {
     return options;
   }
 
+  Status listen() {
+    if (arguments_.listen.address.empty()) return {};
+    if (arguments_.bridge.dialect != "slime") {
+      return invalid_argument("--listen answers trainers of slime; the dialect is " +
+                              arguments_.bridge.dialect);
+    }
+    const auto open_chain = [this]() -> Result<Chain> {
+      DW_ASSIGN_OR_RETURN(auto store,
+                          open_store(arguments_.store, arguments_.bridge.store_options));
+      return Chain::open(std::move(store), arguments_.publish.keys);
+    };
+    DW_ASSIGN_OR_RETURN(calls_, PullCalls::start(arguments_.listen, arguments_.source, open_chain));
+    context_.emit({{"url", calls_->url()}, {"port", calls_->port()}});
+    context_.say("listening on " + calls_->url());
+    flush_out();
+    return {};
+  }
+
   Result<bool> round() {
+    const uint64_t begun = calls_ ? calls_->begin_look() : 0;
+    Result<bool> moved = import_next();
+    if (calls_ && !(moved.ok() && *moved)) calls_->end_look(begun, moved.status(), head_);
+    return moved;
+  }
+
+  Result<bool> import_next() {
     ProgressBar bar(context_, "import");
     progress_ = bar.callback();
     if (!importer_) {
@@ -120,6 +146,7 @@ class ImportCall {
     }
     DW_ASSIGN_OR_RETURN(const std::optional<ImportedVersion> imported, importer_->next());
     progress_ = nullptr;
+    head_ = importer_->head();
     say_waiting(importer_->waits_for());
     if (!imported) return false;
     ++num_imported_;
@@ -166,9 +193,11 @@ class ImportCall {
   const ImportArguments& arguments_;
   ImportOptions import_;
   std::optional<Importer> importer_;
+  std::optional<uint64_t> head_;  // of the chain, as far as was seen
   Progress progress_;
   uint64_t num_imported_ = 0;
   std::string waits_for_;
+  std::unique_ptr<PullCalls> calls_;  // none: nobody listens
 };
 
 int import_versions(const Context& context, const ImportArguments& arguments) {
@@ -187,6 +216,7 @@ void add_import(Command& app, Context& context, Call* call) {
       "  deltawire import slime /shared/deltas /mnt/run7 --base ckpt/   all that is there\n"
       "  deltawire import slime /shared/deltas /mnt/run7 --follow       and what comes\n"
       "  deltawire import trl /shared/bucket s3://bucket/run7 --endpoint https://s3.example\n"
+      "  deltawire import slime /shared/deltas /mnt/run7 --follow --listen 0.0.0.0:30500\n"
       "Their version 12 becomes version 12; CKPT becomes the one before the first. A chain is "
       "continued where it\n"
       "ends. With --json, one object per version.");
@@ -207,7 +237,7 @@ void add_import(Command& app, Context& context, Call* call) {
   verb->add_flag("--missing-is-unchanged", options->missing_is_unchanged,
                  "a version that SRC does not have, though it has later ones, changed nothing (TRL "
                  "writes no file then)");
-  add_bridge_options(verb, context, &options->bridge);
+  Option* const follow = add_bridge_options(verb, context, &options->bridge);
   add_seconds(verb, "--settle", &options->settle,
               "with --follow: a version that nothing marks as complete is taken after so long "
               "without a change (default: never; it waits for DONE or the next version)",
@@ -215,14 +245,13 @@ void add_import(Command& app, Context& context, Call* call) {
   PublishOptions& publish = options->publish;
   add_codec(verb, &publish.codec, "auto (default): the smallest; fastest: what arrives soonest",
             {"auto", "fastest"});
-  verb->add_option("--digest", options->digest,
-                   "of a new run: sum128 (default), xxh3-128 or blake3");
   verb->add_flag(
       "--new-run", publish.new_run,
       "begin a new run, though the work folder is of a run that the store does not have");
   verb->add_flag("--single-writer", publish.single_writer,
                  "there is no other publisher: allow a store without conditional put");
   add_key_options(verb, &publish.keys);
+  add_listen_options(verb, follow, &options->listen);
   add_metrics_options(verb, &options->metrics);
   verb->callback([&context, call, options] {
     *call = [&context, options] { return import_versions(context, *options); };

@@ -19,7 +19,7 @@ void add_dialect(Command* verb, BridgeVerbOptions* options) {
   verb->add_option("DIALECT", options->dialect, known)->required()->offer(words);
 }
 
-void add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options) {
+Option* add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options) {
   Option* const one = add_version(verb, "--version", &options->version, "this version only");
   add_version(verb, "--from", &options->from, "from this version on")->excludes(one);
   add_version(verb, "--to", &options->to, "up to this version (default: the newest)")
@@ -37,6 +37,7 @@ void add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* opti
   add_log_options(verb, &options->log);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
+  return follow;
 }
 
 }  // namespace deltawire::cli

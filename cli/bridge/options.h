@@ -29,6 +29,7 @@ struct BridgeVerbOptions {
 
 // DIALECT comes first: call it before the other arguments are added.
 void add_dialect(Command* verb, BridgeVerbOptions* options);
-void add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options);
+// Returns --follow.
+Option* add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options);
 
 }  // namespace deltawire::cli

@@ -71,8 +71,6 @@ class Making {
       reply_ = reply_text(answer, message.method == "HEAD");
       ready_.store(true, std::memory_order_release);
       (void)!::write(wake, "", 1);
-      if (answer.after) answer.after();
-      done_.store(true, std::memory_order_release);
     });
   }
   ~Making() { thread_.join(); }
@@ -83,11 +81,10 @@ class Making {
     taken_ = true;
     return std::move(reply_);
   }
-  bool done() const { return done_.load(std::memory_order_acquire); }
 
  private:
   std::string reply_;
-  std::atomic<bool> ready_{false}, done_{false};
+  std::atomic<bool> ready_{false};
   bool taken_ = false;
   std::thread thread_;
 };
@@ -97,7 +94,7 @@ class Connection {
  public:
   Connection(int fd, const HttpSettings& settings)
       : fd_(fd), settings_(&settings), deadline_(Clock::now() + settings.max_seconds) {}
-  ~Connection() { close(); }
+  ~Connection() { ::close(fd_); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -107,26 +104,21 @@ class Connection {
     return {waits ? -1 : fd_, short(out_.empty() ? POLLIN : POLLOUT), 0};
   }
 
+  // Its request is there: somebody waits for an answer.
+  bool asked() const { return making_ != nullptr; }
+
   // False: done with it.
   bool advance(bool ready, const HttpServer::Handler& handler, int wake) {
-    if (making_ && out_.empty() && fd_ >= 0) {
+    if (making_ && out_.empty()) {
       if (auto reply = making_->take()) begin_to_send(std::move(*reply));
     }
-    const bool working = making_ && !making_->done();
-    if (fd_ < 0) return working;
     if (making_ && out_.empty()) return true;
-    const bool open = Clock::now() < deadline_ && (!ready || (!out_.empty() ? send()
-                                                              : refused_    ? drain()
-                                                                         : receive(handler, wake)));
-    if (!open) close();
-    return open || working;
+    return Clock::now() < deadline_ && (!ready || (!out_.empty() ? send()
+                                                   : refused_    ? drain()
+                                                                 : receive(handler, wake)));
   }
 
  private:
-  void close() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-
   void begin_to_send(std::string reply) {
     out_ = std::move(reply);
     deadline_ = Clock::now() + settings_->max_seconds;
@@ -191,7 +183,7 @@ class Connection {
     return true;
   }
 
-  int fd_;
+  const int fd_;
   const HttpSettings* settings_;
   Clock::time_point deadline_;
   std::string in_, out_;
@@ -237,26 +229,27 @@ HttpServer::~HttpServer() {
 
 void HttpServer::run() {
   std::vector<std::unique_ptr<Connection>> connections;
-  for (;;) {
+  for (bool ends = false; !ends || !connections.empty();) {
     // Who comes when all places are taken waits in the listener's queue.
-    const bool room = connections.size() < settings_.max_connections;
-    std::vector<pollfd> polled = {{stop_pipe_[0], POLLIN, 0},
+    const bool room = !ends && connections.size() < settings_.max_connections;
+    std::vector<pollfd> polled = {{ends ? -1 : stop_pipe_[0], POLLIN, 0},
                                   {wake_pipe_[0], POLLIN, 0},
                                   {listener_, short(room ? POLLIN : 0), 0}};
     for (const auto& connection : connections) polled.push_back(connection->interest());
     ::poll(polled.data(), polled.size(), connections.empty() ? -1 : 500);
-    if (polled[0].revents != 0) return;
+    ends = ends || polled[0].revents != 0;
     char woken[64];
     while (polled[1].revents != 0 && ::read(wake_pipe_[0], woken, sizeof woken) > 0) {
     }
     std::vector<std::unique_ptr<Connection>> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
       const bool ready = polled[i + 3].revents != 0;
+      if (ends && !connections[i]->asked()) continue;
       if (!connections[i]->advance(ready, handler_, wake_pipe_[1])) continue;
       kept.push_back(std::move(connections[i]));
     }
     connections = std::move(kept);
-    if ((polled[2].revents & POLLIN) == 0) continue;
+    if (ends || (polled[2].revents & POLLIN) == 0) continue;
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       connections.push_back(std::make_unique<Connection>(fd, settings_));

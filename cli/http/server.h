@@ -22,8 +22,6 @@ struct HttpAnswer {
   std::string status = "200 OK";
   std::string content_type;
   std::string body;
-  // Called when the answer is on its way, by the thread that made it; empty: nothing.
-  std::function<void()> after = {};
 };
 
 struct HttpSettings {
@@ -47,7 +45,7 @@ class HttpServer {
   // address; Io: it cannot be had.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address, uint16_t port,
                                                    HttpSettings settings, Handler handler);
-  // Connections are cut; waits for answers that are being made.
+  // Waits for answers that are being made, and sends them; other connections are cut.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -92,8 +92,6 @@ void say_summary(const Context& context, const InspectOptions& options, const De
   }
   context.say(fmt::format("base      {}", delta.info.base.hex()));
   context.say(fmt::format("target    {}", delta.info.has_target() ? delta.info.target.hex() : "-"));
-  context.say(fmt::format("digests   {} of each tensor, before and after",
-                          digest_name(delta.info.digest_kind)));
   context.say(fmt::format("size      {} in {}: {} of payloads, {} of headers",
                           human_bytes(double(delta.size_bytes)), plural(delta.files.size(), "part"),
                           human_bytes(double(payloads)),
@@ -201,7 +199,6 @@ Json to_json(const InspectOptions& options, const Delta& delta, const Entries& e
           {"format", kDeltaFormat},
           {"base", delta.info.base.hex()},
           {"target", delta.info.target.hex()},
-          {"digest", digest_name(delta.info.digest_kind)},
           {"bytes", delta.size_bytes},
           {"header_bytes", delta.size_bytes - payload_bytes(delta)},
           {"elements", patched.num_elements},

@@ -47,12 +47,6 @@ Status PublishVerbOptions::check_order() const {
 }
 
 Status PublishVerbOptions::complete(const Context& context) {
-  const auto kind = parse_digest_kind(digest);
-  if (!kind || *kind == DigestKind::kAdler32 || *kind == DigestKind::kSha256) {
-    return invalid_argument("digest \"" + digest +
-                            "\" does not prove a version; use sum128, xxh3-128 or blake3");
-  }
-  publish.digest = *kind;
   if (mode == "full") {
     if (anchors.every != 0 || no_anchors) {
       return invalid_argument(std::string("--mode full stores every version whole: leave out ") +

@@ -62,8 +62,6 @@ void add_publish(Command& app, Context& context, Call* call) {
   add_codec(verb, &publish_options.codec,
             "auto (default): the smallest; fastest: what arrives soonest, by measured rates",
             {"auto", "fastest"});
-  verb->add_option("--digest", options->digest,
-                   "of a new run: sum128 (default), xxh3-128 or blake3");
   add_choice(verb, "--mode", &options->mode,
              "delta (default), or full: every version whole, without a snapshot",
              {"delta", "full"});

@@ -45,9 +45,6 @@ void add_ship_options(Command* verb, ShipVerbOptions* options) {
                    "by which replicas reach this host (default: as in --ship)")
       ->group(kShipGroup)
       ->needs(ship);
-  verb->add_option("--ship-carrier", options->how.backend, "tcp (default), mpi or nccl")
-      ->group(kShipGroup)
-      ->needs(ship);
   add_bytes(verb, "--ship-buffer", &options->how.buffer_bytes,
             "what goes at once; twice as much is held (default 512MiB)")
       ->group(kShipGroup)

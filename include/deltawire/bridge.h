@@ -177,6 +177,8 @@ class Exporter {
   Result<std::optional<ExportedVersion>> next();
   bool done() const noexcept;
   uint64_t num_skipped() const noexcept;  // that were there
+  // The newest version that the target has, after next(); none: it has none of this range.
+  std::optional<uint64_t> last() const noexcept;
 
  private:
   struct Impl;

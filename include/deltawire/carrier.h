@@ -1,5 +1,5 @@
-// How bytes go between processes without a store: a group of ranks on an interconnect. TCP, MPI,
-// NCCL, or any process group of torch. A carrier never learns what the bytes are.
+// How bytes go between processes without a store: a group of ranks, over TCP or any process group
+// of torch. Bytes are in host memory; a carrier never learns what they are.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "deltawire/status.h"
-#include "deltawire/tensor.h"
 
 namespace deltawire {
 
@@ -35,11 +34,9 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
 
-  virtual std::string name() const = 0;  // "tcp", "mpi", "nccl", "gloo": for messages and reports
+  virtual std::string name() const = 0;  // "tcp", "gloo", "nccl": for messages and reports
   virtual unsigned rank() const noexcept = 0;
   virtual unsigned size() const noexcept = 0;
-  // Where the bytes of a call may lie: NCCL wants them on its GPU. Others take host memory alone.
-  virtual Memory memory() const noexcept { return Memory::kHost; }
 
   // Sends and receives, all at once, in any order: no order of ranks can make it hang. Several
   // spans for one rank arrive in the order of the list. Waits until all is done.

@@ -34,8 +34,7 @@ Status available();
 
 // Codecs whose changes Context::encode() finds on the device: arrays need not come to the host.
 inline bool has_codec(std::string_view codec) noexcept {
-  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "indices" ||
-         codec == "adaptive";
+  return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "adaptive";
 }
 
 // Contiguous, of any alignment, on the device in use. Not owned.
@@ -89,39 +88,6 @@ struct Patch {
   std::span<const uint8_t> payload;  // in host memory; pinned memory is copied faster
 };
 
-// Where a piece of a tensor lies in an engine's memory: a shard, a slice of a fused tensor. Element
-// (i, j, ...) of the box, counted from its offset, is at data[i * strides[0] + j * strides[1] ...].
-struct MappedBox {
-  Box box;  // of the tensor
-  void* data = nullptr;
-  std::vector<int64_t> strides;  // in elements
-};
-
-// A tensor as checkpoints have it, of which a device holds these boxes. What lies in none of them
-// is left out. Boxes of a tensor do not overlap.
-struct MappedTensor {
-  DType dtype = DType::kBF16;
-  Shape shape;
-  std::vector<MappedBox> boxes;
-};
-
-// Absolute changes of a mapped tensor: `indices` or `gaps`. `tight` needs all old weights to be
-// read, which a shard does not have; decode it once on the host and scatter the outcome.
-struct MappedPatch {
-  const MappedTensor* tensor = nullptr;
-  std::string codec;
-  std::span<const uint8_t> payload;
-};
-
-// Where arrays differ, as lists on the device. The caller owns all memory, so that nothing here
-// needs the host: diff() can be captured into a CUDA graph and replayed.
-struct ChangeLists {
-  uint64_t* positions = nullptr;  // in their array; ascending within one
-  void* values = nullptr;         // new ones, in the width of the arrays
-  uint64_t capacity = 0;          // of both lists
-  uint64_t* first = nullptr;      // one for each array and one more: where its changes begin
-};
-
 struct ContextOptions {
   // Of device memory, beside the arrays: at least 8 MiB. Tables of `tight` (some 64 KB for each
   // array of a call) are part of it, as far as half of it is enough. On top come more tables, and
@@ -138,8 +104,6 @@ struct ContextOptions {
   std::optional<uint64_t> kept_bytes = {};
 };
 
-class DiffPlan;
-
 // Memory, streams and tables, kept from call to call. Of one device: calls go there, whatever
 // device their thread uses, and so must their arrays be. One call at a time.
 class Context {
@@ -149,7 +113,7 @@ class Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
-  // `tight`, `gaps`, `indices`, `adaptive` (the host codes what the device has found), or `auto`:
+  // `tight`, `gaps`, `adaptive` (the host codes what the device has found), or `auto`:
   // the smallest of these as the CPU chooses it, `raw` where none pays. Arrays of other codecs are
   // fetched and coded by the host. Waits.
   Result<std::vector<Coded>> encode(std::string_view codec, std::span<const Pair> pairs,
@@ -158,8 +122,8 @@ class Context {
   // takes no page faults. From any thread; may be used when the context has gone.
   std::function<void(std::vector<uint8_t>)> recycler() const;
 
-  // Corruption, and nothing is written, unless every payload is sound. Any codec: those without
-  // kernels are decoded by the host first, which fetches their old arrays. Waits.
+  // Corruption, and nothing is written, unless every payload is sound. `adaptive` is decoded by the
+  // host first, which fetches the old arrays. Waits.
   Status apply(std::span<const Patch> patches, Stream stream);
   // The same without a write. What it finds out is kept for apply_checked(): of `tight` what it has
   // decoded, on the device, as far as there is room; else the payloads, in pinned memory. Of codecs
@@ -178,44 +142,19 @@ class Context {
   void forget_checked() noexcept;
   // What is held of device memory beside the scratch: see ContextOptions::kept_bytes.
   uint64_t kept_bytes() const noexcept;
-  // Through a map; all positions are checked before the first write. Unsupported: other codecs,
-  // dtypes of less than a byte, more than eight dimensions. Waits.
-  Status apply_mapped(std::span<const MappedPatch> patches, Stream stream);
-
-  // Of the bytes of each; sum128 and xxh3-128 on the device, other kinds on the host. Waits.
-  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Contents> arrays,
-                                      Stream stream);
+  // sum128 of each. Waits.
+  Result<std::vector<Digest>> digests(std::span<const Contents> arrays, Stream stream);
   // What boxes add to the sum128 of their tensors. On the host where rows of a box do not begin at
   // multiples of 512 bytes of the tensor. Waits.
   Result<std::vector<Sums>> sums(std::span<const BoxContents> boxes, Stream stream);
   // Copies bytes out, from `offset` on. Waits.
   Status fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out, Stream stream);
 
-  // What diff() needs to know of the arrays, put on the device once. All have one width.
-  Result<DiffPlan> plan_diff(std::span<const Pair> pairs);
-
   struct Impl;
 
  private:
   friend struct ContextInternals;
   explicit Context(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
-class DiffPlan {
- public:
-  ~DiffPlan();
-  DiffPlan(DiffPlan&&) noexcept;
-  DiffPlan& operator=(DiffPlan&&) noexcept;
-
-  // One read of each array. Does not wait, and may be captured. first[n] is the number of changes
-  // whether or not there was room; without room the lists are not to be used.
-  Status diff(const ChangeLists& out, Stream stream);
-
- private:
-  friend class Context;
-  struct Impl;
-  explicit DiffPlan(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
@@ -258,9 +197,8 @@ class DeviceSnapshot {
   // each slot once: faster than advance() while arrays are still what was encoded. Gives sum128 of
   // what was written. After a failure the slots hold anything. Unsupported in host memory. Waits.
   Result<std::vector<Digest>> replace(std::span<const Change> changes, Stream stream);
-  // Of what the slots hold. Waits.
-  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Slot> slots,
-                                      Stream stream) const;
+  // sum128 of what the slots hold. Waits.
+  Result<std::vector<Digest>> digests(std::span<const Slot> slots, Stream stream) const;
   // Copies a slot's bytes out. Waits.
   Status read(Slot slot, uint64_t offset, std::span<uint8_t> out, Stream stream) const;
 

@@ -19,8 +19,7 @@ inline constexpr uint64_t kDefaultPartBytes = uint64_t{1} << 30;
 
 struct DiffOptions {
   std::string codec = "auto";  // or the name of one
-  DigestKind digest = kDefaultDigest;
-  unsigned threads = 0;  // 0: one per core
+  unsigned threads = 0;        // 0: one per core
   uint64_t part_bytes = kDefaultPartBytes;
   Progress progress;
 };

@@ -1,10 +1,10 @@
-// Digests of tensor bytes: how two sides prove that they hold the same weights.
+// Digests: sum128 of tensors, by which two sides prove that they hold the same weights; sha-256 of
+// objects; xxh3-128 of states and payloads.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,18 +13,10 @@
 
 namespace deltawire {
 
-enum class DigestKind : uint8_t { kXxh3_128, kBlake3, kAdler32, kSha256, kSum128 };
+enum class DigestKind : uint8_t { kXxh3_128, kSha256, kSum128 };
 
-// Of new runs and new deltas.
-inline constexpr DigestKind kDefaultDigest = DigestKind::kSum128;
-
-std::string_view digest_name(DigestKind kind) noexcept;  // "xxh3-128"
-std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept;
-bool digest_available(DigestKind kind) noexcept;  // blake3 is optional at build time
-size_t digest_size(DigestKind kind) noexcept;     // in bytes
-// Whether bytes may come in any order, from many threads, and sums of boxes add up to the digest
-// of their tensor (deltawire/sums.h).
-constexpr bool adds_up(DigestKind kind) noexcept { return kind == DigestKind::kSum128; }
+std::string_view digest_name(DigestKind kind) noexcept;  // "sum128"
+size_t digest_size(DigestKind kind) noexcept;            // in bytes
 
 // A finished digest; its bytes are in the order its hex form is written in (xxh3: high half first;
 // sum128: each half low byte first).
@@ -49,10 +41,9 @@ class Hasher {
 
   void update(std::span<const uint8_t> bytes);
   void update(std::string_view text);
-  // Bytes at their place, in any order, from any thread: for kinds that add up. A hasher is fed by
-  // this function alone, or by the others alone; every byte comes once before finish().
+  // sum128 only: bytes at their place, in any order, from any thread. A hasher is fed by this
+  // function alone, or by the others alone; every byte comes once before finish().
   void update_at(std::span<const uint8_t> bytes, uint64_t offset);
-  DigestKind kind() const noexcept;
   Digest finish();
 
  private:

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -28,10 +29,10 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 std::string_view log_level_name(LogLevel level) noexcept;  // "debug", ..., "off"
 std::optional<LogLevel> parse_log_level(std::string_view name);
 
-// A value that can be logged. Text is redacted as it comes in, whoever logs it.
+// A value that can be logged. A Secret cannot be.
 class LogValue {
  public:
-  LogValue(std::string_view text);                                  // NOLINT: implicit on purpose
+  LogValue(std::string_view text) : value_(std::string(text)) {}    // NOLINT: implicit on purpose
   LogValue(const char* text) : LogValue(std::string_view(text)) {}  // NOLINT
   LogValue(const std::string& text) : LogValue(std::string_view(text)) {}   // NOLINT
   LogValue(const std::filesystem::path& path) : LogValue(path.native()) {}  // NOLINT
@@ -52,17 +53,14 @@ class LogValue {
 
   using Value = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string>;
   const Value& value() const noexcept { return value_; }
-  void hide() { value_ = "***"; }
 
  private:
   Value value_;
 };
 
 struct LogField {
-  // `name` is snake_case, with its unit: "version", "patch_seconds", "bytes". The value of a name
-  // such as "api_key" is hidden.
-  LogField(std::string_view name, LogValue value);
-  std::string_view name;
+  LogField(std::string_view name_, LogValue value_) : name(name_), value(std::move(value_)) {}
+  std::string_view name;  // snake_case, with its unit: "version", "patch_seconds", "bytes"
   LogValue value;
 };
 

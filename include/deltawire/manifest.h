@@ -61,7 +61,7 @@ enum class VersionKind : uint8_t {
 struct BoxDigest {
   Box box;
   Digest digest;  // of the box's contents
-  // What the box adds to its tensor, for kinds that add up. All boxes of a tensor have them, or
+  // What the box adds to its tensor. All boxes of a tensor have them, or
   // none: those of older versions.
   std::optional<Sums> sums = {};
   bool operator==(const BoxDigest&) const = default;
@@ -78,14 +78,12 @@ struct Manifest {
   std::string created;    // "2026-11-15T05:36:24Z"
   std::string publisher;  // "host:pid", for people
   std::string origin;     // of another project's version: where it was imported from
-  std::string attempt;    // of the ranks that published it together; empty: one publisher alone
 
   std::vector<PartRef> parts;
   std::vector<SideFile> files;  // all that the version has beside its weights, by name
   PartRef schema;
-  DigestKind digest_kind = kDefaultDigest;
-  // Post-state digests of all tensors, in the order of the schema. For a tensor in `boxes` that
-  // have no sums it is a digest of the digests of those.
+  // Post-state digests, sum128, of all tensors, in the order of the schema. For a tensor in `boxes`
+  // that have no sums it is a digest of the digests of those.
   std::vector<Digest> digests;
   std::map<std::string, std::vector<BoxDigest>> boxes;  // by tensor
   Digest state;  // state digest, xxh3-128, over schema and digests

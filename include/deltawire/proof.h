@@ -51,8 +51,8 @@ class Proof {
   // when its boxes overlap or leave something out.
   Result<std::map<std::string, Digest>> digests() const;
   // Whether that is what a version says. BaseMismatch names the tensors that differ;
-  // InvalidArgument as digests(); Unsupported when the version's digests do not add up, or were
-  // made of boxes.
+  // InvalidArgument as digests(); Unsupported when a tensor was published in boxes without
+  // sums.
   Status check(const Schema& schema, const Manifest& manifest) const;
 
   // For other processes, as JSON. Corruption for a text that is none.

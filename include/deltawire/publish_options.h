@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
-#include "deltawire/digest.h"
 #include "deltawire/keys.h"
 #include "deltawire/limits.h"
 #include "deltawire/progress.h"
+#include "deltawire/status.h"
 
 namespace deltawire {
 
@@ -62,11 +65,16 @@ struct Hook {
   double timeout_seconds = 600;
 };
 
-// A rank of a sharded trainer: each publishes its boxes; rank 0 commits when all are in. Where the
-// run is signed every rank has the key.
+// What every rank gives, by rank, of a group of processes that the caller has (MPI, NCCL, gloo).
+// All ranks call it equally often. It fails, on every rank that waits, when a rank ended or does
+// not come in time: rank 0 may take as long as a whole version takes to store.
+using AllGather = std::function<Result<std::vector<std::string>>(std::string_view mine)>;
+
+// A rank of a sharded trainer: each publishes its boxes; rank 0 commits when all are in, and is the
+// one that signs. Kilobytes for each rank go through `all_gather`, from the thread that publishes.
 struct Ranks {
   unsigned rank = 0, world = 1;
-  double timeout_seconds = 600;  // to wait for the others
+  AllGather all_gather = {};  // where there are several
 };
 
 // Of a chain that follows another project's versions, number by number (deltawire/bridge.h).
@@ -91,7 +99,6 @@ struct PublishOptions {
   // A codec's name; "auto": the smallest, for each tensor; "fastest": of tight, gaps and raw the
   // one that a version arrives with soonest, by what was measured (docs/operations.md).
   std::string codec = "auto";
-  DigestKind digest = kDefaultDigest;  // of a new run; later versions keep it
   // Versions that are stored whole are the files of a plain checkpoint, which engines can load from
   // the store, though these are larger than packed ones.
   bool plain_files = false;

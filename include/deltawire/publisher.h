@@ -103,9 +103,10 @@ class Publisher {
   // InvalidArgument, before anything is uploaded, for what the folder of a checkpoint may not hold
   // (docs/format.md). Of ranks, rank 0's are taken.
   //
-  // `step` is for ranks: those that publish the same step make a version together, whatever was
-  // restarted or came late, and steps only grow. Ranks that give none count their publishes, so
-  // that all must be opened together.
+  // Ranks call it all, and all succeed or none does: where one fails, the others fail with its code
+  // and name it, and nothing is committed. Only where the group itself fails may ranks disagree;
+  // the next publish() finds out. `step`, if ranks give it, must be the same on all
+  // (InvalidArgument).
   using Paths = std::vector<std::filesystem::path>;
   Result<PublishReport> publish(std::span<const PublishTensor> tensors,
                                 const std::optional<Paths>& extra_files = {},

@@ -34,7 +34,7 @@ struct ShipOptions {
   // then only loopback may be listened on, unless `open_to_all`.
   std::string secret = {};
   bool open_to_all = false;
-  std::string backend = "tcp";                  // of the carrier: "tcp", "mpi", "nccl", ...
+  std::string backend = "tcp";                  // of the carrier: "tcp"; Python adds "gloo", "nccl"
   uint64_t buffer_bytes = uint64_t{512} << 20;  // what goes at once; two of them are held
   // Who takes less at once would hold up all others: it is told of versions, and reads them.
   uint64_t least_buffer_bytes = uint64_t{1} << 20;

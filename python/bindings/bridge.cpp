@@ -8,7 +8,6 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "digests.h"
 #include "options.h"
 #include "reports.h"
 #include "stores.h"
@@ -61,8 +60,7 @@ void open_importer(ImporterHandle* self, const std::string& dialect, const Store
                    Number first, Number last, bool source_moved, bool source_may_be_empty,
                    bool missing_is_unchanged, double settle_seconds, uint64_t memory_bytes,
                    nb::object anchors, nb::object keys, nb::object limits, const std::string& codec,
-                   const std::string& digest, uint64_t part_bytes, bool plain_files,
-                   bool single_writer, nb::object progress) {
+                   uint64_t part_bytes, bool plain_files, bool single_writer, nb::object progress) {
   ImportOptions options;
   options.dialect = dialect;
   options.base = base;
@@ -77,7 +75,6 @@ void open_importer(ImporterHandle* self, const std::string& dialect, const Store
   options.publish.keys = to_keys(keys);
   options.publish.limits = to_limits(limits);
   options.publish.codec = codec;
-  options.publish.digest = digest_kind(digest);
   options.publish.part_bytes = part_bytes;
   options.publish.plain_files = plain_files;
   options.publish.single_writer = single_writer;
@@ -119,8 +116,8 @@ void bind_importer(nb::module_& module) {
            nb::arg("first").none(), nb::arg("last").none(), nb::arg("source_moved"),
            nb::arg("source_may_be_empty"), nb::arg("missing_is_unchanged"),
            nb::arg("settle_seconds"), nb::arg("memory_bytes"), nb::arg("anchors"), nb::arg("keys"),
-           nb::arg("limits"), nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"),
-           nb::arg("plain_files"), nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("limits"), nb::arg("codec"), nb::arg("part_bytes"), nb::arg("plain_files"),
+           nb::arg("single_writer"), nb::arg("progress").none())
       .def("next",
            [](ImporterHandle& self) {
              return imported_report(

@@ -6,7 +6,6 @@
 #include "bind.h"
 #include "calls.h"
 #include "deltawire/tensor_delta.h"
-#include "digests.h"
 #include "reports.h"
 #include "tensors.h"
 
@@ -17,9 +16,9 @@ using std::filesystem::path;
 
 TensorDelta diff_tensors(const std::vector<const Tensor*>& old_tensors,
                          const std::vector<const Tensor*>& new_tensors, const std::string& codec,
-                         const std::string& digest, unsigned threads, nb::object progress) {
+                         unsigned threads, nb::object progress) {
   const auto before = to_views(old_tensors), after = to_views(new_tensors);
-  DiffOptions options{codec, digest_kind(digest), threads, kDefaultPartBytes, {}};
+  DiffOptions options{codec, threads, kDefaultPartBytes, {}};
   return unwrap(watched(std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return TensorDelta::diff(before, after, options);
@@ -75,7 +74,7 @@ void bind_delta(nb::module_& module) {
       .def("apply", &apply_to_tensors, nb::arg("tensors"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none());
   module.def("diff", &diff_tensors, nb::arg("old"), nb::arg("new"), nb::kw_only(), nb::arg("codec"),
-             nb::arg("digest"), nb::arg("threads"), nb::arg("progress").none());
+             nb::arg("threads"), nb::arg("progress").none());
   module.def(
       "load_delta",
       [](const path& path) { return unwrap(without_gil([&] { return TensorDelta::open(path); })); },

@@ -3,8 +3,13 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 
+#include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <vector>
+
+#include "lent.h"
 
 namespace deltawire::python {
 namespace nb = nanobind;
@@ -62,9 +67,24 @@ Accept to_accept(nb::handle group) {
           field<uint64_t>(group, "at_least")};
 }
 
-Ranks to_ranks(nb::handle group) {
-  return {field<unsigned>(group, "rank"), field<unsigned>(group, "world"),
-          field<double>(group, "timeout_seconds")};
+// The library calls it without the GIL, in the thread that publishes.
+Ranks to_ranks(nb::object ranks) {
+  if (ranks.is_none()) return {};
+  const auto held = std::shared_ptr<nb::object>(new nb::object(ranks), [](nb::object* object) {
+    drop(object);
+    delete object;
+  });
+  const auto all_gather = [held](std::string_view mine) {
+    return ask_python<std::vector<std::string>>("all_gather", [&] {
+      std::vector<std::string> all;
+      for (const nb::handle one : held->attr("all_gather")(nb::bytes(mine.data(), mine.size()))) {
+        const nb::bytes bytes = nb::cast<nb::bytes>(one);
+        all.emplace_back(static_cast<const char*>(bytes.data()), bytes.size());
+      }
+      return all;
+    });
+  };
+  return {field<unsigned>(ranks, "rank"), field<unsigned>(ranks, "world"), all_gather};
 }
 
 Hook to_hook(nb::handle group) {

@@ -15,7 +15,7 @@ Keys to_keys(nanobind::handle group);
 Limits to_limits(nanobind::handle group);
 CudaOptions to_cuda(nanobind::handle group);
 Accept to_accept(nanobind::handle group);
-Ranks to_ranks(nanobind::handle group);                               // with a rank and a world
+Ranks to_ranks(nanobind::object ranks);                               // None: alone
 Hook to_hook(nanobind::handle group);                                 // None: none
 AnchorChoice to_anchors(nanobind::handle group);                      // "only": OnlyAnchors
 std::optional<CopyOnWrite> to_copy_on_write(nanobind::handle group);  // None: none

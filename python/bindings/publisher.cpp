@@ -7,7 +7,6 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "digests.h"
 #include "options.h"
 #include "reports.h"
 #include "stores.h"
@@ -29,10 +28,9 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     const std::optional<std::filesystem::path>& folder, bool pinned,
                     const std::string& snapshot_advance, nb::object anchors, nb::object keys,
                     nb::object ranks, nb::object hook_before_commit, nb::object limits,
-                    nb::object cuda, const std::string& codec, const std::string& digest,
-                    uint64_t part_bytes, bool plain_files, const std::string& quantization,
-                    bool schema_change, bool accept_loss, bool new_run, bool single_writer,
-                    nb::object progress) {
+                    nb::object cuda, const std::string& codec, uint64_t part_bytes,
+                    bool plain_files, const std::string& quantization, bool schema_change,
+                    bool accept_loss, bool new_run, bool single_writer, nb::object progress) {
   PublishOptions options;
   options.snapshot =
       folder ? SnapshotPlace(SnapshotInFolder{*folder, false, to_advance(snapshot_advance)})
@@ -44,7 +42,6 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   options.limits = to_limits(limits);
   options.cuda = to_cuda(cuda);
   options.codec = codec;
-  options.digest = digest_kind(digest);
   options.part_bytes = part_bytes;
   options.plain_files = plain_files;
   options.quantization = quantization;
@@ -64,11 +61,10 @@ void bind_publisher(nb::module_& module) {
   bind_owned<Publisher>(module, "Publisher")
       .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
            nb::arg("pinned"), nb::arg("snapshot_advance"), nb::arg("anchors"), nb::arg("keys"),
-           nb::arg("ranks"), nb::arg("hook_before_commit").none(), nb::arg("limits"),
-           nb::arg("cuda"), nb::arg("codec"), nb::arg("digest"), nb::arg("part_bytes"),
-           nb::arg("plain_files"), nb::arg("quantization"), nb::arg("schema_change"),
-           nb::arg("accept_loss"), nb::arg("new_run"), nb::arg("single_writer"),
-           nb::arg("progress").none())
+           nb::arg("ranks").none(), nb::arg("hook_before_commit").none(), nb::arg("limits"),
+           nb::arg("cuda"), nb::arg("codec"), nb::arg("part_bytes"), nb::arg("plain_files"),
+           nb::arg("quantization"), nb::arg("schema_change"), nb::arg("accept_loss"),
+           nb::arg("new_run"), nb::arg("single_writer"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

@@ -63,9 +63,10 @@ from deltawire.maintenance import (
     Waiting,
 )
 from deltawire.mirroring import Mirror, Mirrored, Repaired, mirror
-from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Ranks, Select
+from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Select
 from deltawire.proof import Proof
 from deltawire.publisher import Publisher
+from deltawire.ranks import Group
 from deltawire.replica import Replica, read_replica_state
 from deltawire.reports import (
     Applied,
@@ -125,6 +126,7 @@ __all__ = [
     "Exported",
     "Exporter",
     "Foreign",
+    "Group",
     "Hook",
     "Hop",
     "Identity",
@@ -150,7 +152,6 @@ __all__ = [
     "Proof",
     "Publisher",
     "Pull",
-    "Ranks",
     "Repaired",
     "Replica",
     "ReplicaState",

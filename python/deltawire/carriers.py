@@ -218,7 +218,7 @@ class _OnDemand(Backend):
         return found
 
 
-for _name in ("gloo", "torch-nccl"):
+for _name in ("gloo", "nccl"):
     add_backend(_OnDemand(_name, "deltawire.torch.groups"))
 
 

@@ -120,7 +120,6 @@ def diff(
     new: Source,
     *,
     codec: str = "auto",
-    digest: str = "sum128",
     threads: int = 0,
     progress: Progress = False,
 ) -> Delta:
@@ -144,7 +143,6 @@ def diff(
             readable(old),
             readable(new),
             codec=codec,
-            digest=digest,
             threads=threads,
             progress=callback_of(progress, "diff"),
         )

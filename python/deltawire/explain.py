@@ -9,13 +9,12 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec
 
-from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Ranks, Select
+from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Select
 
 _GROUPS: dict[str, type[Any]] = {
     "select": Select,
     "anchors": Anchors,
     "keys": Keys,
-    "ranks": Ranks,
     "hook_before_commit": Hook,
     "limits": Limits,
     "cuda": Cuda,

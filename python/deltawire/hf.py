@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,6 @@ from typing import Any, Literal
 from deltawire.choice import cast_name
 from deltawire.errors import Cancelled, InvalidArgument, IoError, MissingExtra, Unavailable, Unsupported, missing_extra
 from deltawire.explain import check_options
-from deltawire.options import Ranks
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike
@@ -53,7 +52,7 @@ _MAY_PASS = (Unavailable, IoError, Cancelled)
 """What the next attempt may not meet again: an outage, a full disk, a hook that said no."""
 
 
-_OPTIONS = [name for name in signature(Publisher).parameters if name not in ("store", "tensors", "dtype")]
+_OPTIONS = [name for name in signature(Publisher).parameters if name not in ("store", "tensors", "dtype", "group")]
 """Those of `Publisher` that a callback hands on."""
 
 
@@ -102,9 +101,6 @@ class PublishCallback(TrainerCallback):
         check_options("PublishCallback", _OPTIONS, options)
         if options.get("adapter") and tensors is not None:
             raise InvalidArgument("PublishCallback: `adapter` or `tensors`, not both")
-        ranks = options.get("ranks") or Ranks()
-        if ranks.rank is not None or ranks.group is not None:
-            raise InvalidArgument("PublishCallback: the ranks are the trainer's; write ranks=dw.Ranks(timeout_seconds=...)")
         self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
         self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
         self._options, self._patient = options, on_error == "warn"
@@ -125,9 +121,9 @@ class PublishCallback(TrainerCallback):
         if not first and not sharded:
             return
         self.close()
-        ranks = replace(self._options.get("ranks") or Ranks(), group=torch.distributed.group.WORLD if sharded else None)
+        group = torch.distributed.group.WORLD if sharded else None
         source = model if self._is_adapter else None
-        self._publisher = Publisher(self._store, source, dtype=self._dtype, **{**self._options, "ranks": ranks})
+        self._publisher = Publisher(self._store, source, dtype=self._dtype, group=group, **self._options)
         self._folder = tempfile.TemporaryDirectory(prefix="deltawire-")
         has_files = first and not self._is_adapter
         saved = save_files(model, self._folder.name, kwargs.get("processing_class"), dtype=self._dtype) if has_files else []
@@ -170,7 +166,7 @@ class PublishCallback(TrainerCallback):
             self._land()
             self._step = step
             with self._patience(step):
-                wanted = None if self._is_adapter else self._tensors(model)
+                wanted = None if self._is_adapter else partial(self._tensors, model)  # its failure is that of all ranks
                 if self._wait:
                     self._committed(step, publisher.publish(wanted, self._files or None))
                 else:

@@ -72,31 +72,6 @@ class Keys:
             raise InvalidArgument(f'Keys(change={self.change!r}): must be False, True or "unsigned"')
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranks:
-    """The processes of a sharded trainer. Each publishes boxes, see `Tensor`; rank 0 commits when all are in.
-
-    Either `rank` and `world`, or `group`. With neither, a torch model that holds `DTensor`s says it itself: its ranks are all
-    processes.
-    """
-
-    rank: int | None = None
-    """This process, counted from 0."""
-    world: int | None = None
-    """How many there are."""
-    group: Any = None
-    """The process group of torch whose processes hold the model."""
-    timeout_seconds: float = 600
-    """How long to wait for the others."""
-
-    def __post_init__(self) -> None:
-        """Refuse contradictions."""
-        if (self.rank is None) != (self.world is None):
-            raise InvalidArgument("Ranks: rank and world go together: dw.Ranks(rank=0, world=4)")
-        if self.group is not None and self.rank is not None:
-            raise InvalidArgument("Ranks: a group knows its rank and world: give either group, or rank and world")
-
-
 @dataclass(frozen=True)
 class Hook:
     """A shell command. If it does not exit with 0 in time, nothing is committed."""

@@ -63,7 +63,7 @@ class Proof:
         """Whether this is what a version says, the newest if none is given; returns its number.
 
         `BaseMismatch` names the tensors that differ or are missing, `InvalidArgument` one whose boxes overlap or leave something
-        out. `Unsupported` when the version's digests do not add up.
+        out. `Unsupported` when a tensor was published in boxes without sums.
         """
         opened = chain if isinstance(chain, Chain) else Chain(chain)
         number = opened.head if version is None else version

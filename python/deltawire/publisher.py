@@ -19,7 +19,7 @@ from deltawire.choice import Choice, cast_name
 from deltawire.errors import InvalidArgument
 from deltawire.explain import explained
 from deltawire.flight import Flight
-from deltawire.options import Anchors, Cuda, Hook, Keys, Limits, Ranks, Select
+from deltawire.options import Anchors, Cuda, Hook, Keys, Limits, Select
 from deltawire.progress import Progress, callback_of
 from deltawire.reader import reader_for
 from deltawire.reports import SnapshotMemory, Version
@@ -72,12 +72,11 @@ class Publisher:
         snapshot_advance: Literal["auto", "now", "later"] = "auto",
         anchors: Anchors | Literal["only"] | None = None,
         keys: Keys | None = None,
-        ranks: Ranks | None = None,
+        group: Any = None,
         hook_before_commit: Hook | None = None,
         limits: Limits | None = None,
         cuda: Cuda | None = None,
         codec: str = "auto",
-        digest: str = "sum128",
         part_bytes: int = 64 << 20,
         plain_files: bool = False,
         schema_change: bool = False,
@@ -114,7 +113,9 @@ class Publisher:
         `codec` is "auto", which makes the smallest versions, the name of a codec, or "fastest": for each version the one that
         replicas hold soonest, by measured rates. `Version.codec_reason` says why.
 
-        Ranks of a sharded trainer each publish boxes, see `Tensor`: `ranks` says which one this is, if the model does not.
+        Ranks of a sharded trainer each publish boxes, see `Tensor`. `group` is the process group of torch whose processes hold
+        the model, or a `Group`; None: all processes where a torch model holds `DTensor`s, else this one alone. All ranks publish,
+        and rank 0 commits when all have reported.
 
         A version whose tensors are not those of the one before (added, removed, of another shape or dtype) is refused
         (`InvalidArgument`: it may be another model) unless `schema_change`. A store that has lost versions, or holds others
@@ -124,7 +125,7 @@ class Publisher:
         `new_run`. `single_writer` allows a store without conditional put.
         """
         _check_arguments(store, tensors)
-        anchors, ranks, cuda = anchors or Anchors(), ranks or Ranks(), cuda or Cuda()
+        anchors, cuda = anchors or Anchors(), cuda or Cuda()
         folder = _snapshot_folder(snapshot)
         _check_advance(snapshot_advance, folder)
         if anchors == "only" and snapshot in ("pinned", "device"):
@@ -136,7 +137,7 @@ class Publisher:
         choice = Choice(select or Select(), cast_name(dtype))
         self._quantizer = _quantizer_of(quantize, hysteresis, choice)
         self._reader = reader_for(
-            tensors, choice, ranks, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
+            tensors, choice, group, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
         )
         self._turn = RLock()  # the reader knows of one version at a time; a callback that publishes is told so
         self._flight = Flight()
@@ -148,12 +149,11 @@ class Publisher:
             snapshot_advance=snapshot_advance,
             anchors=anchors,
             keys=keys or Keys(),
-            ranks=replace(ranks, rank=self._reader.rank, world=self._reader.world, group=None),
+            ranks=self._reader.ranks,
             hook_before_commit=hook_before_commit,
             limits=limits or Limits(),
             cuda=replace(cuda, stream=cuda.stream or self._reader.cuda_stream),
             codec=codec,
-            digest=digest,
             part_bytes=part_bytes,
             plain_files=plain_files,
             quantization="" if self._quantizer is None else self._quantizer.settings,
@@ -218,8 +218,9 @@ class Publisher:
         future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and
         raises what went wrong with it unless its future was asked.
 
-        `step` is for ranks: those that publish the same step make a version together, also when some of them were restarted.
-        Ranks that do not say it count what they publish, a torch process group together, others each from its opening on.
+        All ranks of a group call it, and all get the version or none does: where one fails, all raise an error that names it, and
+        nothing is committed. A rank that ended is `Unavailable` on the others, at the latest after the group's time-out; publish
+        again when all are there. `step`, if ranks give it, must be the same on all of them.
 
         >>> import numpy as np, deltawire as dw
         >>> weights = {"w": np.zeros(100)}
@@ -232,26 +233,28 @@ class Publisher:
         1
         """
         source = self._tensors if tensors is None else tensors
-        if source is None:
-            raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
         self._core.check_process()  # a forked child would wait for its turn forever
         with self._turn:
             return self._publish(source, extra_files, wait, step)
 
     def _publish(
-        self, source: Source, extra_files: Sequence[str | os.PathLike[str]] | None, wait: bool, step: int | None
+        self, source: Source | None, extra_files: Sequence[str | os.PathLike[str]] | None, wait: bool, step: int | None
     ) -> Version | Future[Version]:
         self._land()
         core, reader = self._core, self._reader
-        if self._adapter is not None:
-            extra_files = self._adapter.files(extra_files)
-        files = None if extra_files is None else [os.fspath(file) for file in extra_files]
+
+        def checked() -> tuple[Source, list[str] | None]:
+            if source is None:
+                raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
+            files = extra_files if self._adapter is None else self._adapter.files(extra_files)
+            return source, None if files is None else [os.fspath(file) for file in files]
+
         with reader.failing():
-            wanted = reader.read(source)
-            own = reader.step if step is None else step
-            commit = partial(core.publish, wanted, files, own) if wait else core.finish
+            given, files = reader.together(checked)
+            wanted = reader.read(given)
+            commit = partial(core.publish, wanted, files, step) if wait else core.finish
             if not wait:
-                core.capture(wanted, files, own)
+                core.capture(wanted, files, step)
 
         def finish() -> Version:  # not with the tensors: the trace of a failure would keep them
             with reader.failing():

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from deltawire import _core
 from deltawire.choice import Choice
 from deltawire.errors import InvalidArgument
-from deltawire.options import Ranks
+from deltawire.ranks import Ranks
 from deltawire.tensors import Source, Tensor, named_tensors, readable
+
+Result = TypeVar("Result")
 
 
 class Reader:
     """For arrays of any kind; `deltawire.torch` has one that knows modules, shards and what was not touched."""
 
     cuda_stream = 0
-    step: int | None = None  # what ranks of a group agreed on
 
-    def __init__(self, choice: Choice, ranks: Ranks) -> None:
+    def __init__(self, choice: Choice, ranks: Ranks | None) -> None:
         if choice.select.trainable_only:
             raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
-        if ranks.group is not None:
-            raise InvalidArgument("Ranks: group is a process group of torch; others give rank and world")
         self._choice = choice
-        self.rank, self.world = ranks.rank or 0, 1 if ranks.world is None else ranks.world
+        self.ranks = ranks
+
+    def together(self, call: Callable[[], Result]) -> Result:
+        """What `call` gives; where there are ranks, a failure of one is raised by all."""
+        return call() if self.ranks is None else self.ranks.all_or_none(call)
 
     def read(self, source: Source) -> list[_core.Tensor]:
-        """The tensors as they are now."""
-        return readable(self._choice.renamed(self._chosen(source)))
+        """This rank's tensors as they are now; a failure of one rank is raised by all."""
+        return self.together(lambda: readable(self._choice.renamed(self._chosen(source))))
 
     def compare(self, source: Source, checkpoint: str) -> str:
         """Of a reader that quantises: where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
@@ -68,10 +71,12 @@ def cast(value: Any, dtype: str | None) -> Any:
     return replace(tensor, cast=dtype) if name in ("float64", "float32", "float16", "bfloat16") else value
 
 
-def reader_for(source: Source | None, choice: Choice, ranks: Ranks, **options: Any) -> Reader:
+def reader_for(source: Source | None, choice: Choice, group: Any, **options: Any) -> Reader:
     """One for torch where torch is in use, or is needed to quantise; it is not imported to find out."""
     if "torch" not in sys.modules and options.get("quantizer") is None:
-        return Reader(choice, ranks)
+        ranks = None if group is None else Ranks(group)
+        return Reader(choice, ranks if ranks is not None and ranks.world > 1 else None)
+    from deltawire.torch.ranks import ranks_of
     from deltawire.torch.reader import TorchReader
 
-    return TorchReader(choice, ranks, source, **options)
+    return TorchReader(choice, ranks_of(source, group), source, **options)

@@ -25,7 +25,7 @@ from deltawire.choice import Choice, cast_name
 from deltawire.errors import BaseMismatch, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.explain import check_options
 from deltawire.identity import Identity
-from deltawire.options import Ranks, Select
+from deltawire.options import Select
 from deltawire.publisher import Publisher
 from deltawire.reports import Version
 from deltawire.stores import StoreLike, store_handle
@@ -165,7 +165,7 @@ class WeightTransfer:
             raise BaseMismatch(f"{self._url}: holds run {chain.run}, and run {self._run} was asked for")
         if self._run is not None and chain is None:
             raise NotFound(f"{self._url}: holds no run, and run {self._run} was asked for: is the store mounted?")
-        publisher = Publisher(self._store, dtype=self._choice.cast, ranks=Ranks(rank=0, world=1), **self._options)
+        publisher = Publisher(self._store, dtype=self._choice.cast, **self._options)
         try:
             if chain is None and self._checkpoint is not None:
                 self.version = self._seed(publisher, Path(self._checkpoint))

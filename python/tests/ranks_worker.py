@@ -24,7 +24,7 @@ from deltawire.quantize import quantize
 
 FOLDER = Path(sys.argv[1])
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1), "ranks": dw.Ranks(timeout_seconds=20)}
+QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1)}
 
 
 class Net(nn.Module):
@@ -177,7 +177,7 @@ def proof_of_any_placement() -> None:
     store, mesh = str(FOLDER / "proof_of_any_placement"), init_device_mesh("cpu", (WORLD,))
     full = whole(shards_of(0))
     if RANK == 0:
-        dw.Publisher(store, full, ranks=dw.Ranks(rank=0, world=1), limits=dw.Limits(threads=1)).publish()
+        dw.Publisher(store, full, **QUICK).publish()
     dist.barrier()
     for placement in (Shard(0), Shard(1), Replicate()):
         mine = {
@@ -303,11 +303,9 @@ def failure_before_the_store() -> None:
         return name
 
     publisher = dw.Publisher(str(FOLDER / "before"), shards_of(0), select=dw.Select(rename=rename), **QUICK)
-    started = time.monotonic()
     failure = failure_of(publisher.publish)
     assert isinstance(failure, RuntimeError if LAST else dw.Cancelled)
-    assert str(failure).endswith("no names today" if LAST else f"rank {WORLD - 1}: RuntimeError: no names today")
-    assert time.monotonic() - started < 15  # nobody waited for the end of the time
+    assert str(failure).endswith("no names today" if LAST else f"rank {WORLD - 1} failed: RuntimeError: no names today")
     failing = False
     assert publisher.publish().number == 0
 

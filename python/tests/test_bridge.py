@@ -112,3 +112,32 @@ def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any
     exporter.close()
     with pytest.raises(dw.InvalidArgument, match="is closed"):
         exporter.next()
+
+
+def test_a_hook_of_slime(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
+    """As docs/dialects.md has it: called once before the first version, and after each."""
+    publish(store, weights, 4)
+    dw.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
+    base, folder = base_of(store, tmp_path / "base"), tmp_path / "updates"
+
+    def post_write() -> list[int]:
+        imported = dw.import_dialect(
+            "slime", folder, tmp_path / "store", base=base, source_may_be_empty=True, work=tmp_path / "i"
+        )
+        return [one.version for one in imported]
+
+    def write(number: int) -> None:
+        shutil.copytree(tmp_path / f"theirs/weight_v{number:06d}", folder / f"weight_v{number:06d}")
+
+    folder.mkdir()
+    assert post_write() == [0]
+    write(1)
+    assert (post_write(), post_write()) == ([1], [])
+    write(2)  # whose call never came
+    write(3)
+    assert post_write() == [2, 3]
+    shutil.rmtree(folder)
+    folder.mkdir()
+    write(1)  # a run that began again
+    with pytest.raises(dw.BaseMismatch, match="another run"):
+        post_write()

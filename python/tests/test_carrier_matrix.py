@@ -23,7 +23,7 @@ from deltawire import _core  # noqa: E402
 from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
 
 STEPS, RANKS = 4, 3
-QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1), "ranks": dw.Ranks(rank=0, world=1)}
+QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1)}
 SHIPPED = ("gloo", "tcp")
 ENDPOINT, BUCKET = "DELTAWIRE_RGW_ENDPOINT", "matrix"
 RGW = Path(__file__).parents[2] / "tests" / "servers" / "rgw"

@@ -25,9 +25,7 @@ def two_states(seed: int = 1) -> tuple[dict[str, np.ndarray], dict[str, np.ndarr
     return old, new
 
 
-@pytest.mark.parametrize(
-    "codec", ["auto", "tight", "gaps", "gaps-zstd", "xor-zstd", "overwrite-zstd", "indices", "raw", "adaptive"]
-)
+@pytest.mark.parametrize("codec", ["auto", "tight", "gaps", "raw", "adaptive", "exponents"])
 def test_every_codec_makes_the_new_state(codec: str, tmp_path: Path) -> None:
     old, new = two_states()
     delta = dw.diff(old, new, codec=codec)
@@ -42,13 +40,6 @@ def test_every_codec_makes_the_new_state(codec: str, tmp_path: Path) -> None:
         assert applied.num_changed == delta.num_changed
         assert applied.target == delta.target
         assert (source.base, source.target, len(source)) == (delta.base, delta.target, len(delta))
-
-
-@pytest.mark.parametrize("digest", ["xxh3-128", "adler32", "sha-256"])
-def test_every_digest_proves_it(digest: str) -> None:
-    old, new = two_states()
-    dw.diff(old, new, digest=digest).apply_(old)
-    assert bits(old) == bits(new)
 
 
 def test_entries_say_what_changed() -> None:

@@ -259,10 +259,8 @@ def test_what_it_refuses(tmp_path: Path, store: str) -> None:
     # Options of the publisher, before the training begins.
     with pytest.raises(TypeError, match=r"PublishCallback has no option 'threads': write limits=dw\.Limits\(threads"):
         PublishCallback(store, threads=1)
-    with pytest.raises(TypeError, match=r"must be dw\.Ranks\(rank"):
-        PublishCallback(store, ranks=2)
-    with pytest.raises(dw.InvalidArgument, match=r"the ranks are the trainer's; write ranks=dw\.Ranks\(timeout_seconds"):
-        PublishCallback(store, ranks=dw.Ranks(rank=0, world=2))
+    with pytest.raises(TypeError, match="PublishCallback has no option 'group'"):
+        PublishCallback(store, group=2)
     model = tiny("llama")
     model.peft_config = {}
     with pytest.raises(dw.Unsupported, match="need `tensors`"):

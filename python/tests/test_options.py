@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Any, Literal
 
 import numpy as np
 import pytest
+from rank_threads import ThreadRank, thread_ranks
 
 import deltawire as dw
 from deltawire.cli import PROGRAM
@@ -22,10 +24,9 @@ WEIGHTS = {"w": np.arange(1000, dtype=np.float32)}
         ("sign", "write keys=dw.Keys(sign=...)"),
         ("sign_key", "do you mean keys=dw.Keys(sign=...)?"),
         ("threads", "write limits=dw.Limits(threads=...)"),
-        ("rank", "write ranks=dw.Ranks(rank=...)"),
         ("include", "write select=dw.Select(include=...)"),
         ("anchor_every", "do you mean anchors=dw.Anchors(every=...)?"),
-        ("timeout_seconds", "write ranks=dw.Ranks(timeout_seconds=...) or hook_before_commit=dw.Hook(timeout_seconds=...)"),
+        ("timeout_seconds", "write hook_before_commit=dw.Hook(timeout_seconds=...)"),
         ("snapshoot", "do you mean snapshot=...?"),
         ("zzz", "it has store, tensors, dtype, select,"),
     ],
@@ -57,7 +58,7 @@ def test_of_replicas_and_chains_too(store: str, tmp_path: Path) -> None:
         ({"anchors": dw.Anchors(every=1.5)}, "Anchors(every=1.5): must be a whole number"),  # type: ignore[arg-type]
         ({"anchors": dw.Anchors(by_bytes="no")}, "must be True or False"),  # type: ignore[arg-type]
         ({"keys": dw.Keys(sign=3)}, "Keys(sign=3): must be a path"),  # type: ignore[arg-type]
-        ({"ranks": dw.Ranks(timeout_seconds="long")}, "must be a number"),  # type: ignore[arg-type]
+        ({"hook_before_commit": dw.Hook("true", "long")}, "must be a number"),  # type: ignore[arg-type]
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named(store: str, options: dict[str, Any], advice: str) -> None:
@@ -77,13 +78,13 @@ def test_a_value_of_the_wrong_kind_is_named(store: str, options: dict[str, Any],
             lambda store: dw.Publisher(store, WEIGHTS, snapshot="folder", snapshot_advance="soon"),  # type: ignore[arg-type]
             'expected "auto", "now" or "later", got "soon"',
         ),
-        (lambda store: dw.Publisher(store, snapshot="folder", ranks=dw.Ranks(rank=0, world=2)), "in memory, not in a folder"),
-        (lambda store: dw.Publisher(store, WEIGHTS, ranks=dw.Ranks(rank=2, world=2)), "rank 2 of 2"),
+        (lambda store: dw.Publisher(store, snapshot="folder", group=thread_ranks(2)[0]), "in memory, not in a folder"),
+        (lambda store: dw.Publisher(store, WEIGHTS, group=ThreadRank(2, 2, [], Barrier(2))), "rank 2 of 2"),
+        (lambda store: dw.Publisher(store, WEIGHTS, group="world"), "group: a str is neither a process group of torch nor"),
+        (lambda store: dw.Publisher(store, WEIGHTS, group=thread_ranks(2)[0]).publish_checkpoint("x"), "from one process"),
         (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(change=True)), 'give the new one, or say "unsigned"'),
         (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(sign="key", change="unsigned")), "one or the other"),
         (lambda store: dw.TensorReplica(store, WEIGHTS, select=dw.Select(trainable_only=True)), "trainable"),
-        (lambda _: dw.Ranks(rank=1), "rank and world go together"),
-        (lambda _: dw.Ranks(rank=1, world=2, group=object()), "either group, or rank and world"),
         (lambda _: dw.Keys(sign=""), "leave it out to go without"),
         (lambda _: dw.Keys(change="never"), 'must be False, True or "unsigned"'),  # type: ignore[arg-type]
         (lambda _: dw.Accept(trust=""), "leave it out to go without"),

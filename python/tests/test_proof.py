@@ -74,11 +74,7 @@ def test_gaps_and_overlaps_are_named() -> None:
         _ = dw.Proof({"w": top}) + dw.Proof({"w": dw.Tensor(other, shape=(4, 6), offset=(0, 0))})
 
 
-def test_runs_whose_digests_do_not_add_up() -> None:
-    weights = {"w": np.zeros(9)}
-    dw.Publisher("memory:old-digest", weights, digest="xxh3-128").publish()
-    with pytest.raises(dw.Unsupported, match="xxh3-128, do not add up"):
-        dw.Proof(weights).check("memory:old-digest")
+def test_text_of_a_proof_is_checked() -> None:
     with pytest.raises(dw.Corruption, match="proof"):
         dw.Proof.parse("{}")
-    assert repr(dw.Proof(weights)) == "Proof(1 tensor)"
+    assert repr(dw.Proof({"w": np.zeros(9)})) == "Proof(1 tensor)"

@@ -23,7 +23,7 @@ SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 17, 64, 300]), max_size=3).map(tu
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
 FORMS = st.dictionaries(NAMES, st.tuples(st.sampled_from(sorted(ARRAY_DTYPES)), SHAPES), min_size=1, max_size=5)
 DENSITIES = st.sampled_from([0.0, 0.001, 0.02, 0.5, 1.0])
-CODECS = st.sampled_from(["auto", "tight", "gaps", "xor-zstd", "raw"])
+CODECS = st.sampled_from(["auto", "tight", "gaps", "adaptive", "raw"])
 THREADS = st.sampled_from([1, 2])
 # Every example opens stores and folders: few, and without a limit on their time.
 few = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -14,6 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
+from rank_threads import thread_ranks  # noqa: E402
+
 import deltawire as dw  # noqa: E402
 from deltawire.quantize import FORMATS, quantize  # noqa: E402
 from deltawire.quantize.files import quantize_checkpoint  # noqa: E402
@@ -264,25 +266,6 @@ def test_a_part_that_quantising_does_not_make_is_refused(tmp_path: Path) -> None
         dict(quantize({"embed_tokens.weight": torch.ones(128, 128)} | model(), engine))
 
 
-def test_ranks_that_do_not_know_each_other_carry_nothing(tmp_path: Path) -> None:
-    """What one of them lacks another may have; scales of activations are no rank's."""
-    weights, store = model(), str(tmp_path / "store")
-    state = dict(quantize(weights, "fp8-block")) | {"a.input_scale": torch.ones(1), "visual.bias": torch.ones(5)}
-    engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
-
-    from concurrent.futures import ThreadPoolExecutor
-
-    def publish(rank: int) -> int:
-        held = {name: tensor for at, (name, tensor) in enumerate(weights.items()) if at % 2 == rank}
-        ranks = dw.Ranks(rank=rank, world=2, timeout_seconds=60)
-        with dw.Publisher(store, held, quantize=engine, ranks=ranks) as publisher:
-            return publisher.publish().number
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(publish, range(2))) == [0, 0]
-    assert {tensor.name for tensor in dw.Chain(store).tensors(0)} == state.keys() - {"visual.bias"}
-
-
 def test_settings_have_what_the_checkpoint_decides(tmp_path: Path) -> None:
     weights = model()
     state = dict(quantize(weights, "fp8-block"))
@@ -397,9 +380,10 @@ def test_boxes_of_ranks_are_quantised_where_no_block_is_cut(tmp_path: Path) -> N
 
     from concurrent.futures import ThreadPoolExecutor
 
+    groups = thread_ranks(2)
+
     def publish(rank: int) -> int:
-        ranks = dw.Ranks(rank=rank, world=2, timeout_seconds=60)
-        with dw.Publisher(store, boxes(rank), quantize="int4-g32-asymmetric", ranks=ranks) as publisher:
+        with dw.Publisher(store, boxes(rank), quantize="int4-g32-asymmetric", group=groups[rank]) as publisher:
             return publisher.publish().number
 
     with ThreadPoolExecutor(2) as pool:

@@ -222,5 +222,5 @@ def test_what_is_no_group_is_refused() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_nccl_needs_a_gpu() -> None:
-    with pytest.raises(dw.Unsupported, match="torch-nccl"):
-        TorchBackend("torch-nccl").open(2, "127.0.0.1", 1)
+    with pytest.raises(dw.Unsupported, match="nccl"):
+        TorchBackend("nccl").open(2, "127.0.0.1", 1)

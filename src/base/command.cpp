@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "base/descriptor.h"
 
@@ -73,13 +72,14 @@ class Pipe {
   int read_fd() const { return reads_ ? reads_->get() : -1; }
   int write_fd() const { return writes_ ? writes_->get() : -1; }
 
-  // Adds what has arrived to `text`; what is beyond `limit` is dropped.
-  void drain(std::string* text, size_t limit) const {
+  // Adds what has arrived to `text`; what is beyond `limit` is dropped. False: nobody writes to it
+  // any more.
+  bool drain(std::string* text, size_t limit) const {
     char buffer[4096];
     for (;;) {
       const ssize_t got = ::read(read_fd(), buffer, sizeof buffer);
       if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return;
+      if (got <= 0) return got < 0;
       text->append(buffer, std::min(size_t(got), limit - std::min(limit, text->size())));
     }
   }
@@ -134,41 +134,29 @@ Result<pid_t> spawn_shell(const std::string& command, const CommandOptions& opti
 enum class Wait : uint8_t { kEnded, kVanished, kTimeIsOver, kCancelled };
 
 // True: the status is there, and goes to `status`.
-bool read_status(Shell* shell, int* status) {
-  shell->status.drain(&shell->line, 16);
+bool parse_status(const Shell* shell, int* status) {
   const char* const begin = shell->line.data();
   const char* const end = begin + shell->line.size();
   const auto [after, error] = std::from_chars(begin, end, *status);
   return error == std::errc() && after != end && *after == '\n';
 }
 
-// It is no longer there, whoever has heard of its end. It stays a zombie, and its number ours.
-bool is_gone(pid_t pid) {
-  siginfo_t info{};
-  const int got = ::waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT);
-  return got != 0 ? errno == ECHILD : info.si_pid == pid;
-}
-
 Wait wait_until(Shell* shell, Clock::time_point deadline, const CommandOptions& options,
                 int* status) {
   for (;;) {
-    const bool gone = is_gone(shell->pid);  // before the last look into the pipe
-    const bool ended = read_status(shell, status);
+    const bool running = shell->status.drain(&shell->line, 16);  // the shell alone writes to it
     if (options.output != nullptr) {
       shell->output.drain(options.output, CommandOptions::kMaxOutputBytes);
     }
-    if (ended) return Wait::kEnded;
-    if (gone) return Wait::kVanished;
+    if (parse_status(shell, status)) return Wait::kEnded;
+    if (!running) return Wait::kVanished;
     if (options.cancelled && options.cancelled()) return Wait::kCancelled;
     const auto now = Clock::now();
     if (now >= deadline) return Wait::kTimeIsOver;
     const auto left = std::chrono::ceil<milliseconds>(deadline - now);
-    // One that is not there is never ready; one without a writer always is.
+    // One that is not there is never ready.
     pollfd pipes[2] = {{shell->status.read_fd(), POLLIN, 0}, {shell->output.read_fd(), POLLIN, 0}};
     ::poll(pipes, 2, int(std::min(left, kLook).count()));
-    if (((pipes[0].revents | pipes[1].revents) & POLLHUP) != 0) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
   }
 }
 

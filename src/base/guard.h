@@ -13,37 +13,25 @@
 
 namespace deltawire {
 
-// What is being done, for the message when there is no memory for it: short enough that a
-// std::string of it needs none of its own.
-class Doing {
- public:
-  template <size_t kSize>
-  constexpr Doing(const char (&text)[kSize]) : text_(text) {  // NOLINT: a literal will do
-    static_assert(kSize <= 16, "at most 15 characters");
-  }
-  const char* text() const noexcept { return text_; }
-
- private:
-  const char* text_;
-};
-
 // Calls `body`, which returns a Status or a Result; running out of memory becomes OutOfMemory that
-// names what was being done.
+// names what was being done. For the borders that an exception must not cross (public functions,
+// threads, callbacks of C libraries), and where a failure is not the end of the call; everything in
+// between lets it pass.
 template <class Body>
-auto guard_memory(Doing doing, Body&& body) -> decltype(body()) {
+auto guard_memory(const char* doing, Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return out_of_memory(doing.text());
+    return out_of_memory(doing);
   } catch (const std::length_error&) {  // a vector asked for more than an address space
-    return out_of_memory(doing.text());
+    return out_of_memory(doing);
   }
 }
 
 // Runs body(index, worker) -> Status over [0, n). Of several failures the one with the lowest index
 // is returned, whatever the order they happened in; work behind a failure may be left out.
 template <class Body>
-Status parallel_try(Doing doing, ThreadPool* pool, size_t n, const Body& body) {
+Status parallel_try(const char* doing, ThreadPool* pool, size_t n, const Body& body) {
   std::atomic<size_t> first_failed{n};
   std::mutex mutex;
   Status failure;

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "base/redact.h"
 
 namespace deltawire {
 namespace {
@@ -120,8 +119,6 @@ std::optional<LogLevel> parse_log_level(std::string_view name) {
   return std::nullopt;
 }
 
-LogValue::LogValue(std::string_view text) : value_(redact(text)) {}
-
 LogValue::LogValue(double number) : value_(number) {
   if (!std::isfinite(number) || number == 0) return;
   const int decimals = 3 - int(std::floor(std::log10(std::abs(number))));
@@ -130,11 +127,6 @@ LogValue::LogValue(double number) : value_(number) {
   double shown = number;
   std::from_chars(text, text + size, shown);
   value_ = shown;
-}
-
-LogField::LogField(std::string_view name_, LogValue value_)
-    : name(name_), value(std::move(value_)) {
-  if (names_a_secret(name)) value.hide();
 }
 
 bool log_enabled(LogLevel level) noexcept {

@@ -18,4 +18,8 @@ class Secret {
   std::string value_;
 };
 
+// Text of somebody who was given the secret, with "***" in its place wherever it stands: as it is,
+// as JSON has it or as a URL has it.
+std::string hide_secret(std::string text, const Secret& secret);
+
 }  // namespace deltawire

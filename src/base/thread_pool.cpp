@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/start_threads.h"
@@ -26,12 +28,19 @@ struct ThreadPool::Impl {
   const std::function<void(size_t, unsigned)>* body = nullptr;
   size_t n = 0;
   std::atomic<size_t> next{0};
+  std::exception_ptr thrown;  // by a body
   uint64_t generation = 0;
   unsigned running = 0;
   bool stopping = false;
 
   void work(unsigned worker) {
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) (*body)(i, worker);
+    try {
+      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) (*body)(i, worker);
+    } catch (...) {
+      next.store(n, std::memory_order_relaxed);  // the others need not go on
+      const std::lock_guard lock(mutex);
+      thrown = std::current_exception();
+    }
   }
 
   void thread_main(unsigned worker) {
@@ -80,6 +89,7 @@ void ThreadPool::parallel_for(size_t n, const std::function<void(size_t, unsigne
   impl_->work(0);
   std::unique_lock lock(impl_->mutex);
   impl_->done.wait(lock, [&] { return impl_->running == 0; });
+  if (impl_->thrown) std::rethrow_exception(std::exchange(impl_->thrown, nullptr));
 }
 
 }  // namespace deltawire

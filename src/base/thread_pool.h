@@ -10,7 +10,8 @@ namespace deltawire {
 // parallel_for(n, body) calls body(i, worker) once for each i in [0, n), in any order, from
 // `num_workers()` workers of which the caller is number 0, and returns when all are done. What a
 // body computes must depend on i alone, so that results do not depend on the number of threads.
-// One loop at a time: bodies must not call parallel_for of the same pool. Bodies must not throw.
+// One loop at a time: bodies must not call parallel_for of the same pool. What a body throws is
+// thrown by parallel_for when all workers are done; of several exceptions, any one.
 class ThreadPool {
  public:
   // 0: one per core. Fewer, down to the caller alone, when the system gives no more threads.

@@ -129,8 +129,8 @@ class ForeignApply {
 // Whether a tensor is what the version makes of it.
 Result<bool> leads_to(const ForeignVersion& version, size_t index, const TensorView& view) {
   const ForeignTensor& tensor = version.info().tensors[index];
-  if (tensor.digest && !version.info().full) {
-    return digest_of(tensor.digest->kind, view.bytes) == *tensor.digest;
+  if (tensor.checksum && !version.info().full) {
+    return checksum_of(tensor.checksum->kind, view.bytes) == *tensor.checksum;
   }
   std::vector<uint8_t> copy(view.bytes.begin(), view.bytes.end());
   DW_RETURN_IF_ERROR(version.apply(index, {view.name, view.dtype, view.shape}, copy, nullptr));
@@ -144,7 +144,7 @@ Result<ApplyReport> apply_foreign(const ForeignPath& delta, const fs::path& base
   DW_ASSIGN_OR_RETURN(const auto version, open_foreign(delta));
   DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(base_path));
   DW_RETURN_IF_ERROR(refuse_input(out, delta.root, {}));
-  return ForeignApply(*version, base, options).run(out);
+  return guard_memory("applying", [&] { return ForeignApply(*version, base, options).run(out); });
 }
 
 Result<VerifyReport> verify_foreign(const ForeignPath& path, const fs::path& checkpoint,

@@ -45,9 +45,9 @@ Status check_exported(const ForeignVersion& version, const Checkpoint& held, con
   const ForeignInfo& info = version.info();
   return parallel_try("hashing", pool, info.tensors.size(), [&](size_t i, unsigned) -> Status {
     const ForeignTensor& tensor = info.tensors[i];
-    if (!tensor.digest) return {};
+    if (!tensor.checksum) return {};
     const CheckpointTensor* const own = held.find(tensor.name);
-    if (own != nullptr && digest_of(tensor.digest->kind, own->view.bytes) == *tensor.digest) {
+    if (own != nullptr && checksum_of(tensor.checksum->kind, own->view.bytes) == *tensor.checksum) {
       return {};
     }
     return conflict(target.url() + ": version " + std::to_string(info.version) + ", tensor " +

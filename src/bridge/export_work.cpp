@@ -54,8 +54,7 @@ Status ExportWork::prove(const DescribedVersion& version, const std::string& nam
   const Manifest& manifest = version.record.manifest;
   const Schema::Tensor* const known = find_tensor(version.schema.tensors, name);
   if (known == nullptr) return internal_error("tensor " + quote(name) + " is not of the version");
-  const Digest got = tensor_digest(manifest.digest_kind, known->dtype, known->shape, bytes,
-                                   boxes_hashed(manifest, name));
+  const Digest got = tensor_digest(known->dtype, known->shape, bytes, boxes_hashed(manifest, name));
   const Digest& expected = manifest.digests[size_t(known - version.schema.tensors.data())];
   if (got == expected) return {};
   return base_mismatch(folder_.string() + ", tensor " + quote(name) + " of version " +

@@ -1,6 +1,7 @@
 // Versions of a chain in another project's files.
 #include <algorithm>
 
+#include "base/guard.h"
 #include "base/sync_point.h"
 #include "bridge/export_target.h"
 #include "bridge/export_work.h"
@@ -225,8 +226,13 @@ Exporter::~Exporter() = default;
 Exporter::Exporter(Exporter&&) noexcept = default;
 Exporter& Exporter::operator=(Exporter&&) noexcept = default;
 
-Result<std::optional<ExportedVersion>> Exporter::next() { return impl_->next(); }
+Result<std::optional<ExportedVersion>> Exporter::next() {
+  return guard_memory("exporting", [&] { return impl_->next(); });
+}
 bool Exporter::done() const noexcept { return impl_->done(); }
 uint64_t Exporter::num_skipped() const noexcept { return impl_->num_skipped; }
+std::optional<uint64_t> Exporter::last() const noexcept {
+  return impl_->wanted > impl_->first ? std::optional(impl_->wanted - 1) : std::nullopt;
+}
 
 }  // namespace deltawire

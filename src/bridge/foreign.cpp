@@ -71,7 +71,7 @@ std::string fingerprint_of(const ForeignInfo& info) {
   for (const ForeignTensor& tensor : info.tensors) {
     hasher.update(tensor.name);
     add_number(tensor.payload_bytes, &hasher);
-    if (tensor.digest) hasher.update(tensor.digest->hex());
+    if (tensor.checksum) hasher.update(tensor.checksum->hex);
   }
   return hasher.finish().hex();
 }

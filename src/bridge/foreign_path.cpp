@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/guard.h"
 #include "bridge/foreign.h"
 #include "deltawire/bridge.h"
 
@@ -71,7 +72,9 @@ Result<std::vector<uint64_t>> foreign_versions(const ForeignPath& path) {
 Result<ForeignSummary> describe_foreign(const ForeignPath& path, uint64_t version) {
   DW_ASSIGN_OR_RETURN(const Dialect* dialect, require_dialect(path.dialect));
   DW_ASSIGN_OR_RETURN(const auto store, open_folder(path.root));
-  DW_ASSIGN_OR_RETURN(const auto opened, dialect->open(*store, version));
+  DW_ASSIGN_OR_RETURN(const auto opened, guard_memory("opening a version", [&] {
+                        return dialect->open(*store, version);
+                      }));
   return summary_of(*dialect, opened->info(), true);
 }
 
@@ -82,7 +85,7 @@ Result<std::unique_ptr<ForeignVersion>> open_foreign(const ForeignPath& path) {
   }
   DW_ASSIGN_OR_RETURN(const Dialect* dialect, require_dialect(path.dialect));
   DW_ASSIGN_OR_RETURN(const auto store, open_folder(path.root));
-  return dialect->open(*store, *path.version);
+  return guard_memory("opening a version", [&] { return dialect->open(*store, *path.version); });
 }
 
 }  // namespace deltawire

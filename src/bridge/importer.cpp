@@ -218,8 +218,8 @@ bool Importer::Impl::is_image_damaged(const CommittedState& state, const Foreign
         const CheckpointTensor* const held = state.checkpoint.find(name);
         const Schema::Tensor* const known = find_tensor(state.schema.tensors, name);
         if (held == nullptr || known == nullptr) return {};
-        const Digest got = tensor_digest(manifest.digest_kind, known->dtype, known->shape,
-                                         held->view.bytes, boxes_hashed(manifest, name));
+        const Digest got = tensor_digest(known->dtype, known->shape, held->view.bytes,
+                                         boxes_hashed(manifest, name));
         const size_t index = size_t(known - state.schema.tensors.data());
         return got == manifest.digests[index] ? Status() : corruption(name);
       });
@@ -328,7 +328,9 @@ Importer::~Importer() = default;
 Importer::Importer(Importer&&) noexcept = default;
 Importer& Importer::operator=(Importer&&) noexcept = default;
 
-Result<std::optional<ImportedVersion>> Importer::next() { return impl_->next(); }
+Result<std::optional<ImportedVersion>> Importer::next() {
+  return guard_memory("importing", [&] { return impl_->next(); });
+}
 bool Importer::done() const noexcept { return impl_->done(); }
 std::optional<uint64_t> Importer::head() const noexcept { return impl_->head; }
 const std::string& Importer::waits_for() const noexcept { return impl_->settling.waits_for(); }

@@ -41,8 +41,7 @@ class Backend {
                                                  double timeout_seconds) = 0;
 };
 
-// One table for all: "tcp" and "nccl" (which says so where it is not built in), and those that
-// were added. NotFound lists the names that there are.
+// One table for all: "tcp", and those that were added. NotFound lists the names that there are.
 Result<std::shared_ptr<Backend>> find_backend(std::string_view name);
 std::vector<std::string> backend_names();
 // Takes the place of one with the same name.

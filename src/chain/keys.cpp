@@ -163,13 +163,6 @@ Result<Verifier> make_verifier(const std::filesystem::path& public_keys) {
   return verifier_of(std::move(keys));
 }
 
-Result<Verifier> verifier_of_signer(const Signer& sign) {
-  DW_ASSIGN_OR_RETURN(const Signature own, sign("deltawire"));
-  PublicKey key;
-  DW_RETURN_IF_ERROR(check_signature("deltawire", own, &key));
-  return verifier_of({key});
-}
-
 Verifier check_signatures_only() {
   return [](std::string_view text, const std::optional<Signature>& signature) -> Status {
     PublicKey key;

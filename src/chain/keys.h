@@ -18,9 +18,6 @@ Result<Signer> make_signer(const std::filesystem::path& private_key);
 // whose signature does not hold: what an untrusted store could have made up is damage.
 Result<Verifier> make_verifier(const std::filesystem::path& public_keys);
 
-// The same for what this signer signs, and nothing else.
-Result<Verifier> verifier_of_signer(const Signer& sign);
-
 // Accepts unsigned records and any key, but no signature that does not hold: for fsck without a
 // key.
 Verifier check_signatures_only();

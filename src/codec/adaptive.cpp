@@ -3,7 +3,6 @@
 // of four bits: packed formats change a code of a word, not the word.
 //
 //   payload = view:u8 | count:leb128 | range coder's bytes
-#include "base/guard.h"
 #include "codec/adaptive_encode.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
@@ -77,54 +76,48 @@ class AdaptiveCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      DW_ASSIGN_OR_RETURN(const std::vector<ChunkChanges> chunks,
-                          collect_chunks(layout.width, old_bytes, new_bytes, pool));
-      Encoded encoded;
-      encoded.num_changed = count_changes(chunks);
-      if (encoded.num_changed == 0) return encoded;
-      const auto for_each = [&](const auto& visit) {
-        for (const ChunkChanges& chunk : chunks) {
-          for (size_t i = 0; i < chunk.positions.size(); ++i) {
-            const uint64_t position = chunk.base + chunk.positions[i];
-            visit(position,
-                  adaptive::load_element(old_bytes.data() + position * layout.width, layout.width),
-                  adaptive::load_element(chunk.values.data() + i * layout.width, layout.width));
-          }
+    DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+    DW_ASSIGN_OR_RETURN(const std::vector<ChunkChanges> chunks,
+                        collect_chunks(layout.width, old_bytes, new_bytes, pool));
+    Encoded encoded;
+    encoded.num_changed = count_changes(chunks);
+    if (encoded.num_changed == 0) return encoded;
+    const auto for_each = [&](const auto& visit) {
+      for (const ChunkChanges& chunk : chunks) {
+        for (size_t i = 0; i < chunk.positions.size(); ++i) {
+          const uint64_t position = chunk.base + chunk.positions[i];
+          visit(position,
+                adaptive::load_element(old_bytes.data() + position * layout.width, layout.width),
+                adaptive::load_element(chunk.values.data() + i * layout.width, layout.width));
         }
-      };
-      encoded.payload =
-          adaptive::encode_changes(layout.width, old_bytes.size() / layout.width, for_each);
-      return encoded;
-    });
+      }
+    };
+    encoded.payload =
+        adaptive::encode_changes(layout.width, old_bytes.size() / layout.width, for_each);
+    return encoded;
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool*) const override {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
-      if (payload.empty()) return {};
-      return adaptive::decode_each(layout, payload, data, [&](uint64_t element, uint64_t value) {
-        store_element(layout.width, value, data.data() + element * layout.width);
-      });
+    DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+    if (payload.empty()) return {};
+    return adaptive::decode_each(layout, payload, data, [&](uint64_t element, uint64_t value) {
+      store_element(layout.width, value, data.data() + element * layout.width);
     });
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool*) const override {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
-      Changes changes;
-      if (payload.empty()) return changes;
-      DW_RETURN_IF_ERROR(
-          adaptive::decode_each(layout, payload, old_bytes, [&](uint64_t element, uint64_t value) {
-            changes.positions.push_back(element);
-            changes.values.resize(changes.values.size() + layout.width);
-            store_element(layout.width, value,
-                          changes.values.data() + changes.values.size() - layout.width);
-          }));
-      return changes;
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+    Changes changes;
+    if (payload.empty()) return changes;
+    DW_RETURN_IF_ERROR(
+        adaptive::decode_each(layout, payload, old_bytes, [&](uint64_t element, uint64_t value) {
+          changes.positions.push_back(element);
+          changes.values.resize(changes.values.size() + layout.width);
+          store_element(layout.width, value,
+                        changes.values.data() + changes.values.size() - layout.width);
+        }));
+    return changes;
   }
 
  private:

@@ -6,17 +6,13 @@
 namespace deltawire {
 
 const Codec& raw_codec() noexcept;
-const Codec& indices_codec() noexcept;
 const Codec& gaps_codec() noexcept;
-const Codec& gaps_zstd_codec() noexcept;
-const Codec& xor_zstd_codec() noexcept;
-const Codec& overwrite_zstd_codec() noexcept;
 const Codec& tight_codec() noexcept;
 const Codec& exponents_codec() noexcept;
 const Codec& adaptive_codec() noexcept;
 
-// `tight` of arrays of more than one block that others may write to; hashers must add up. Payloads
-// are those that tight_codec() would make of the copies.
+// `tight` of arrays of more than one block that others may write to. Payloads are
+// those that tight_codec() would make of the copies.
 Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                       const Hashers& hashers, const Unsteady& unsteady,
                                       ThreadPool* pool);

@@ -21,7 +21,7 @@ struct ChunkChanges {
 };
 
 // Puts what differs between the equally long arrays `old_bytes` and `new_bytes` into *out, in place
-// of its positions and values; the base is left alone. May throw std::bad_alloc.
+// of its positions and values; the base is left alone.
 void collect_chunk(unsigned width, Bytes old_bytes, Bytes new_bytes, ChunkChanges* out);
 
 // A whole array, kChunkElements to a chunk.

@@ -1,6 +1,5 @@
 #include "codec/choose.h"
 
-#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/exponents.h"
 #include "codec/tight_format.h"
@@ -24,10 +23,6 @@ bool adaptive_may_be_smaller(uint64_t num_changed, Layout layout) noexcept {
 
 namespace {
 
-bool saves_little(const Encoded& encoded, Bytes new_bytes) {
-  return encoded.payload.size() > new_bytes.size() / 4;
-}
-
 // `tight` has had its turn; do the others do better?
 Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_bytes,
                        ThreadPool* pool) {
@@ -45,9 +40,6 @@ Result<Choice> improve(Encoded tight, Layout layout, Bytes old_bytes, Bytes new_
   }
   if (adaptive_may_be_smaller(num_changed, layout)) {
     DW_RETURN_IF_ERROR(try_codec(adaptive_codec()));
-  }
-  if (saves_little(best.encoded, new_bytes)) {
-    DW_RETURN_IF_ERROR(try_codec(xor_zstd_codec()));
   }
   if (best.encoded.payload.size() >= new_bytes.size()) {
     DW_ASSIGN_OR_RETURN(best.encoded, raw_codec().encode(layout, old_bytes, new_bytes, pool));
@@ -72,17 +64,15 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
 }
 
 Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPool* pool) {
-  return guard_memory("encoding", [&]() -> Result<Choice> {
-    Choice choice{CodecId::kExponents, {{}, array.size() / layout.width}};
-    if (!raw && exponents::form_of(layout)) {
-      DW_ASSIGN_OR_RETURN(choice.encoded.payload,
-                          exponents::encode_array(layout, array, nullptr, pool));
-      if (choice.encoded.payload.size() < array.size()) return choice;
-    }
-    choice.codec = CodecId::kRaw;
-    choice.encoded.payload.assign(array.begin(), array.end());
-    return choice;
-  });
+  Choice choice{CodecId::kExponents, {{}, array.size() / layout.width}};
+  if (!raw && exponents::form_of(layout)) {
+    DW_ASSIGN_OR_RETURN(choice.encoded.payload,
+                        exponents::encode_array(layout, array, nullptr, pool));
+    if (choice.encoded.payload.size() < array.size()) return choice;
+  }
+  choice.codec = CodecId::kRaw;
+  choice.encoded.payload.assign(array.begin(), array.end());
+  return choice;
 }
 
 Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
@@ -92,9 +82,9 @@ Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, B
   if (new_bytes.size() / layout.width <= size_t{1} << tight::kBlockLog2) return made;
   DW_ASSIGN_OR_RETURN(made,
                       encode_tight_unsteady(layout, old_bytes, new_bytes, hashers, unsteady, pool));
-  if (!only_tight &&
-      (gaps_may_be_smaller(made->num_changed, made->payload.size(), layout) ||
-       adaptive_may_be_smaller(made->num_changed, layout) || saves_little(*made, new_bytes))) {
+  if (!only_tight && (gaps_may_be_smaller(made->num_changed, made->payload.size(), layout) ||
+                      adaptive_may_be_smaller(made->num_changed, layout) ||
+                      made->payload.size() >= new_bytes.size())) {
     made.reset();
   }
   return made;

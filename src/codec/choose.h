@@ -18,8 +18,8 @@ bool gaps_may_be_smaller(uint64_t num_changed, uint64_t tight_bytes, Layout layo
 bool adaptive_may_be_smaller(uint64_t num_changed, Layout layout) noexcept;
 
 // `tight` nearly always wins. The others are tried only where counts say that they could: plain
-// gaps for a handful of changes, `adaptive` for few of them or packed codes, zstd where `tight`
-// saves little, `raw` when a delta would not pay.
+// gaps for a handful of changes, `adaptive` for few of them or packed codes, `raw` when a delta
+// would not pay.
 Result<Choice> encode_smallest(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool);
 // The same, feeding `hashers` as Codec::encode_hashed does.
 Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
@@ -29,9 +29,9 @@ Result<Choice> encode_smallest_hashed(Layout layout, Bytes old_bytes, Bytes new_
 // asked for.
 Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPool* pool);
 
-// The same of arrays that others may write to, with hashers that add up. None: another codec than
-// `tight` may do better, or there are too few blocks to be worth it; what hashers and sums were fed
-// is then of no use. Make a copy of all and encode that.
+// The same of arrays that others may write to. None: another codec than `tight` may do better,
+// or there are too few blocks to be worth it; what hashers and sums were fed is then of no use.
+// Make a copy of all and encode that.
 Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                                const Hashers& hashers, const Unsteady& unsteady,
                                                bool only_tight, ThreadPool* pool);

@@ -18,15 +18,11 @@ namespace deltawire {
 
 // Of this process only: on disk a codec is its name, which is pinned for ever.
 enum class CodecId : uint8_t {
-  kRaw = 0,
-  kIndices = 1,
-  kGaps = 2,
-  kGapsZstd = 3,
-  kXorZstd = 4,
-  kOverwriteZstd = 5,
-  kTight = 6,
-  kExponents = 7,
-  kAdaptive = 8,
+  kRaw,
+  kGaps,
+  kTight,
+  kExponents,
+  kAdaptive,
 };
 
 // How to look at raw elements. The key is (element >> key_shift) & key_mask: the exponent of a
@@ -48,8 +44,8 @@ struct Encoded {
   uint64_t num_changed = 0;
 };
 
-// Hashers that are fed a codec's arrays while it works on them, which they share with it: bytes are
-// in cache then, and hashing is nearly free.
+// Hashers of sum128 that are fed a codec's arrays while it works on them, which they share with it:
+// bytes are in cache then, and hashing is nearly free.
 struct Hashers {
   Hasher* old_bytes = nullptr;
   Hasher* new_bytes = nullptr;
@@ -78,13 +74,13 @@ class Codec {
 
   virtual Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                  ThreadPool* pool) const = 0;
-  // The same, feeding `hashers`. A pool only for kinds of digests that add up.
+  // The same, feeding `hashers`.
   virtual Result<Encoded> encode_hashed(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                         const Hashers& hashers, ThreadPool* pool) const;
   // Patches `data`, which holds the old array, in place. After an error its content is undefined:
   // callers patch a copy, or use decode() and keep a redo record.
   virtual Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const = 0;
-  // The same; `patched` is fed the new array. A pool only for kinds of digests that add up.
+  // The same; `patched`, a hasher of sum128, is fed the new array.
   virtual Status apply_hashed(Layout layout, Bytes payload, MutableBytes data, Hasher* patched,
                               ThreadPool* pool) const;
   // The same as absolute pairs, with nothing written.

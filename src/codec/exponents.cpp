@@ -12,51 +12,46 @@ namespace deltawire::exponents {
 
 Result<std::vector<uint8_t>> encode_array(Layout layout, Bytes array, Hasher* hasher,
                                           ThreadPool* pool) {
-  return guard_memory("encoding", [&]() -> Result<std::vector<uint8_t>> {
-    DW_RETURN_IF_ERROR(check_array(layout, array.size()));
-    const size_t block_bytes = kBlockElements * layout.width;
-    const size_t num_blocks = (array.size() + block_bytes - 1) / block_bytes;
-    std::vector<BlockWriter> writers(num_workers(pool), BlockWriter(layout));
-    std::vector<std::vector<uint8_t>> blocks(num_blocks);
-    DW_RETURN_IF_ERROR(
-        parallel_try("encoding", pool, num_blocks, [&](size_t i, unsigned worker) -> Status {
-          const size_t at = i * block_bytes, size = std::min(block_bytes, array.size() - at);
-          const Bytes own = array.subspan(at, size);
-          const Bytes coded = writers[worker].write(own, plan_base(layout, own));
-          blocks[i].assign(coded.begin(), coded.end());
-          if (hasher != nullptr) update_stretch(hasher, array, at, size);
-          return {};
-        }));
-    std::vector<BlockPlan> plans(num_blocks);
-    for (size_t i = 0; i < num_blocks; ++i) plans[i].size_bytes = uint32_t(blocks[i].size());
-    const Directory directory(layout, array.size(), plans);
-    std::vector<uint8_t> payload = directory.front();
-    payload.reserve(size_t(directory.payload_bytes()));
-    for (std::vector<uint8_t>& block : blocks) {
-      payload.insert(payload.end(), block.begin(), block.end());
-      block = {};
-    }
-    return payload;
-  });
+  DW_RETURN_IF_ERROR(check_array(layout, array.size()));
+  const size_t block_bytes = kBlockElements * layout.width;
+  const size_t num_blocks = (array.size() + block_bytes - 1) / block_bytes;
+  std::vector<BlockWriter> writers(num_workers(pool), BlockWriter(layout));
+  std::vector<std::vector<uint8_t>> blocks(num_blocks);
+  DW_RETURN_IF_ERROR(
+      parallel_try("encoding", pool, num_blocks, [&](size_t i, unsigned worker) -> Status {
+        const size_t at = i * block_bytes, size = std::min(block_bytes, array.size() - at);
+        const Bytes own = array.subspan(at, size);
+        const Bytes coded = writers[worker].write(own, plan_base(layout, own));
+        blocks[i].assign(coded.begin(), coded.end());
+        if (hasher != nullptr) hasher->update_at(array.subspan(at, size), at);
+        return {};
+      }));
+  std::vector<BlockPlan> plans(num_blocks);
+  for (size_t i = 0; i < num_blocks; ++i) plans[i].size_bytes = uint32_t(blocks[i].size());
+  const Directory directory(layout, array.size(), plans);
+  std::vector<uint8_t> payload = directory.front();
+  payload.reserve(size_t(directory.payload_bytes()));
+  for (std::vector<uint8_t>& block : blocks) {
+    payload.insert(payload.end(), block.begin(), block.end());
+    block = {};
+  }
+  return payload;
 }
 
 Status decode_array(Layout layout, Bytes payload, MutableBytes array, Hasher* hasher,
                     ThreadPool* pool) {
-  return guard_memory("decoding", [&]() -> Status {
-    DW_RETURN_IF_ERROR(check_array(layout, array.size()));
-    DW_ASSIGN_OR_RETURN(const Directory directory,
-                        Directory::parse(layout, array.size(), payload, payload.size()));
-    return parallel_try(
-        "decoding", pool, directory.num_blocks(), [&](size_t i, unsigned) -> Status {
-          const size_t at = size_t(directory.array_begin(i));
-          const size_t size = size_t(directory.array_end(i)) - at;
-          const size_t begin = size_t(directory.block_begin(i));
-          DW_RETURN_IF_ERROR(
-              read_block(layout, payload.subspan(begin, size_t(directory.block_end(i)) - begin),
-                         array.subspan(at, size)));
-          if (hasher != nullptr) update_stretch(hasher, array, at, size);
-          return {};
-        });
+  DW_RETURN_IF_ERROR(check_array(layout, array.size()));
+  DW_ASSIGN_OR_RETURN(const Directory directory,
+                      Directory::parse(layout, array.size(), payload, payload.size()));
+  return parallel_try("decoding", pool, directory.num_blocks(), [&](size_t i, unsigned) -> Status {
+    const size_t at = size_t(directory.array_begin(i));
+    const size_t size = size_t(directory.array_end(i)) - at;
+    const size_t begin = size_t(directory.block_begin(i));
+    DW_RETURN_IF_ERROR(read_block(layout,
+                                  payload.subspan(begin, size_t(directory.block_end(i)) - begin),
+                                  array.subspan(at, size)));
+    if (hasher != nullptr) hasher->update_at(array.subspan(at, size), at);
+    return {};
   });
 }
 
@@ -94,11 +89,9 @@ class ExponentsCodec final : public Codec {
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      std::vector<uint8_t> array(old_bytes.size());
-      DW_RETURN_IF_ERROR(decode_array(layout, payload, array, nullptr, pool));
-      return collect_changes(layout.width, old_bytes, array, pool);
-    });
+    std::vector<uint8_t> array(old_bytes.size());
+    DW_RETURN_IF_ERROR(decode_array(layout, payload, array, nullptr, pool));
+    return collect_changes(layout.width, old_bytes, array, pool);
   }
 };
 

@@ -70,7 +70,6 @@ class BlockWriter {
  public:
   explicit BlockWriter(Layout layout) : layout_(layout) {}
   // The block as `base` makes it, or raw where that is no smaller; valid until the next call.
-  // May throw std::bad_alloc.
   Bytes write(Bytes block, uint8_t base);
 
  private:

@@ -1,4 +1,4 @@
-// The bytes that `gaps` and `gaps-zstd` share:
+// The bytes of `gaps`:
 //
 //   header = gap_width:u8 (2, 4 or 8) | count:leb128 (at least 1)
 //   body   = count x gap:le | count x value
@@ -46,7 +46,7 @@ void put_gaps_header(const GapsHeader& header, std::vector<uint8_t>* out);
 void write_gaps_body(const GapsHeader& header, unsigned width, std::vector<ChunkChanges> chunks,
                      uint8_t* out, ThreadPool* pool);
 
-// A payload of `gaps` for changes that are known already; they ascend. May throw std::bad_alloc.
+// A payload of `gaps` for changes that are known already; they ascend.
 std::vector<uint8_t> gaps_payload(unsigned width, std::span<const uint64_t> positions,
                                   Bytes values);
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/guard.h"
 #include "codec/change_blocks.h"
 #include "codec/checks.h"
 #include "codec/elements.h"

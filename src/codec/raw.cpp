@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/guard.h"
 #include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
@@ -28,40 +27,33 @@ class RawCodec final : public Codec {
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      Encoded encoded;
-      encoded.payload.assign(new_bytes.begin(), new_bytes.end());
-      std::vector<uint64_t> counts(num_pieces(new_bytes.size()));
-      parallel_for(pool, counts.size(), [&](size_t i, unsigned) {
-        const size_t begin = i * kCopyBytes;
-        counts[i] =
-            count_different(layout.width, old_bytes.data() + begin, new_bytes.data() + begin,
-                            std::min(kCopyBytes, new_bytes.size() - begin) / layout.width);
-      });
-      for (const uint64_t count : counts) encoded.num_changed += count;
-      return encoded;
+    DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+    Encoded encoded;
+    encoded.payload.assign(new_bytes.begin(), new_bytes.end());
+    std::vector<uint64_t> counts(num_pieces(new_bytes.size()));
+    parallel_for(pool, counts.size(), [&](size_t i, unsigned) {
+      const size_t begin = i * kCopyBytes;
+      counts[i] = count_different(layout.width, old_bytes.data() + begin, new_bytes.data() + begin,
+                                  std::min(kCopyBytes, new_bytes.size() - begin) / layout.width);
     });
+    for (const uint64_t count : counts) encoded.num_changed += count;
+    return encoded;
   }
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_payload(layout, payload, data.size()));
-      parallel_for(pool, num_pieces(data.size()), [&](size_t i, unsigned) {
-        const size_t begin = i * kCopyBytes;
-        std::memcpy(data.data() + begin, payload.data() + begin,
-                    std::min(kCopyBytes, data.size() - begin));
-      });
-      return {};
+    DW_RETURN_IF_ERROR(check_payload(layout, payload, data.size()));
+    parallel_for(pool, num_pieces(data.size()), [&](size_t i, unsigned) {
+      const size_t begin = i * kCopyBytes;
+      std::memcpy(data.data() + begin, payload.data() + begin,
+                  std::min(kCopyBytes, data.size() - begin));
     });
+    return {};
   }
 
   Result<Changes> decode(Layout layout, Bytes payload, Bytes old_bytes,
                          ThreadPool* pool) const override {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_RETURN_IF_ERROR(check_payload(layout, payload, old_bytes.size()));
-      return collect_changes(layout.width, old_bytes, payload, pool);
-    });
+    DW_RETURN_IF_ERROR(check_payload(layout, payload, old_bytes.size()));
+    return collect_changes(layout.width, old_bytes, payload, pool);
   }
 };
 

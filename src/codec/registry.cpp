@@ -1,4 +1,4 @@
-// Every codec by its pinned id and its name.
+// Every codec by its id and its name.
 #include <array>
 
 #include "codec/builtin.h"
@@ -6,10 +6,8 @@
 namespace deltawire {
 
 std::span<const Codec* const> all_codecs() noexcept {
-  static const std::array<const Codec*, 9> codecs = {
-      &raw_codec(),       &indices_codec(),   &gaps_codec(),
-      &gaps_zstd_codec(), &xor_zstd_codec(),  &overwrite_zstd_codec(),
-      &tight_codec(),     &exponents_codec(), &adaptive_codec(),
+  static const std::array<const Codec*, 5> codecs = {
+      &raw_codec(), &gaps_codec(), &tight_codec(), &exponents_codec(), &adaptive_codec(),
   };
   return codecs;
 }

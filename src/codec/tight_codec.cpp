@@ -26,7 +26,6 @@ namespace {
 template <class T>
 class Encoder {
  public:
-  // With hashers that do not add up there is no pool: blocks are then taken in order.
   Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers,
           const Unsteady& unsteady)
       : layout_(layout),
@@ -91,8 +90,8 @@ class Encoder {
   void update_hashers(size_t block) const {
     if (unsteady_.any()) return;  // done
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
-    if (hashers_.old_bytes != nullptr) update_stretch(hashers_.old_bytes, old_, at, size);
-    if (hashers_.new_bytes != nullptr) update_stretch(hashers_.new_bytes, new_, at, size);
+    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(old_.subspan(at, size), at);
+    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(new_.subspan(at, size), at);
   }
 
   // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
@@ -240,34 +239,28 @@ class TightCodec final : public Codec {
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                        ThreadPool* pool, const Hashers& hashers,
                                        const Unsteady& unsteady) {
-    return guard_memory("encoding", [&]() -> Result<Encoded> {
-      DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
-      if (old_bytes.empty()) return Encoded{};
-      return with_element(layout.width, [&](auto element) {
-        return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers,
-                                                 unsteady)
-            .run();
-      });
+    DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
+    if (old_bytes.empty()) return Encoded{};
+    return with_element(layout.width, [&](auto element) {
+      return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers,
+                                               unsteady)
+          .run();
     });
   }
 
  private:
   static Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes,
                                        ThreadPool* pool, SharedSums* sums) {
-    return guard_memory("decoding", [&]() -> Result<Changes> {
-      DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
-      if (payload.empty()) return Changes{};
-      return tight::decode_payload(layout, payload, old_bytes, pool, sums);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, old_bytes.size()));
+    if (payload.empty()) return Changes{};
+    return tight::decode_payload(layout, payload, old_bytes, pool, sums);
   }
 
   static Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
                              Hasher* hasher) {
-    return guard_memory("decoding", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_array(layout, data.size()));
-      if (payload.empty()) return {};
-      return tight::apply_payload(layout, payload, data, pool, hasher);
-    });
+    DW_RETURN_IF_ERROR(check_array(layout, data.size()));
+    if (payload.empty()) return {};
+    return tight::apply_payload(layout, payload, data, pool, hasher);
   }
 };
 

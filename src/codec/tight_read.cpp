@@ -49,8 +49,8 @@ Status apply_blocks(Layout layout, Bytes payload, MutableBytes data, ThreadPool*
       kernels().scatter[width_index(sizeof(T))](own, scratch.positions.data(),
                                                 scratch.values.data(), scratch.count);
       if (hasher != nullptr) {
-        update_stretch(hasher, data, start * sizeof(T),
-                       std::min(block_elements, n - start) * sizeof(T));
+        const size_t at = start * sizeof(T);
+        hasher->update_at(data.subspan(at, std::min(block_elements, n - start) * sizeof(T)), at);
       }
     }
     return {};

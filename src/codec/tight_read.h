@@ -6,7 +6,7 @@
 
 namespace deltawire::tight {
 
-// `patched`, unless null, is fed the new array. Payloads are not empty. May throw std::bad_alloc.
+// `patched`, unless null, is fed the new array. Payloads are not empty.
 Status apply_payload(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
                      Hasher* patched);
 // `sums`, unless null, get those of the old array.

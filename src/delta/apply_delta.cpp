@@ -38,16 +38,10 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
       copy_box_out(entry.box, entry.dtype, entry.shape, out, boxed);
       contents = boxed;
     }
-    Digest got;
-    if (pool == nullptr || adds_up(entry.new_digest.kind)) {
-      Hasher hasher(entry.new_digest.kind);
-      DW_RETURN_IF_ERROR(
-          codec.apply_hashed(layout, item->payload, contents, &hasher, pool).at(item->place));
-      got = hasher.finish();
-    } else {
-      DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));
-      got = digest_of(entry.new_digest.kind, contents);
-    }
+    Hasher hasher(DigestKind::kSum128);
+    DW_RETURN_IF_ERROR(
+        codec.apply_hashed(layout, item->payload, contents, &hasher, pool).at(item->place));
+    const Digest got = hasher.finish();
     if (got != entry.new_digest) {
       return corruption(item->place + ": " + std::string(digest_name(got.kind)) +
                         " after the patch: expected " + entry.new_digest.hex() + ", got " +
@@ -58,8 +52,7 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
   if (tensor->entries.empty()) return {};
   const DeltaEntry& first = tensor->entries[0]->entry;
   // The digests of boxes say nothing of the tensor they are part of.
-  tensor->state = first.box.whole() ? tensor_state_digest(first.new_digest, out)
-                                    : digest_of(state_digest_kind(first.new_digest.kind), out);
+  tensor->state = first.box.whole() ? first.new_digest : digest_of(DigestKind::kSum128, out);
   return {};
 }
 

@@ -8,7 +8,8 @@ namespace deltawire {
 namespace {
 
 // The entry's old digest against the base's tensor; boxes are cut out first.
-Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item, const Digest* whole) {
+Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item,
+                   const TensorState* state) {
   const DeltaEntry& entry = item.entry;
   if (tensor == nullptr) return base_mismatch(item.place + ": the base has no such tensor");
   if (tensor->view.dtype != entry.dtype || tensor->view.shape != entry.shape) {
@@ -19,11 +20,11 @@ Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item, con
   }
   Digest got;
   if (entry.box.whole()) {
-    got = *whole;
+    got = state->digest;
   } else {
     std::vector<uint8_t> contents(entry.box_bytes());
     copy_box_out(entry.box, entry.dtype, entry.shape, tensor->view.bytes, contents);
-    got = digest_of(entry.old_digest->kind, contents);
+    got = digest_of(DigestKind::kSum128, contents);
   }
   if (got == *entry.old_digest) return {};
   return base_mismatch(item.place + ": " + std::string(digest_name(got.kind)) +
@@ -36,21 +37,12 @@ Result<std::vector<TensorState>> check_base(const std::string& place,
                                             std::span<const CheckpointTensor> tensors,
                                             const Delta& delta, ThreadPool* pool,
                                             const Progress& progress) {
-  const DigestKind kind = delta.info.digest_kind, state_kind = state_digest_kind(kind);
   std::vector<TensorState> states(tensors.size());
-  std::vector<Digest> whole(tensors.size());  // of the kind that entries carry, where there are any
-  std::vector<bool> patched(tensors.size());
-  for (const Delta::Entry& item : delta.entries) {
-    const CheckpointTensor* tensor = find_tensor(tensors, item.entry.tensor);
-    if (tensor != nullptr) patched[size_t(tensor - tensors.data())] = true;
-  }
   std::vector<uint64_t> sizes;
   for (const CheckpointTensor& tensor : tensors) sizes.push_back(tensor.view.bytes.size());
   const auto hash = [&](size_t i, ThreadPool*) -> Status {
     const TensorView& view = tensors[i].view;
-    states[i] = {view.name, view.dtype, view.shape, digest_of(state_kind, view.bytes)};
-    const bool known = kind == state_kind || !patched[i];
-    whole[i] = known ? states[i].digest : digest_of(kind, view.bytes);
+    states[i] = {view.name, view.dtype, view.shape, digest_of(DigestKind::kSum128, view.bytes)};
     return {};
   };
   DW_RETURN_IF_ERROR(
@@ -61,18 +53,17 @@ Result<std::vector<TensorState>> check_base(const std::string& place,
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) continue;
     const CheckpointTensor* tensor = find_tensor(tensors, item.entry.tensor);
-    DW_RETURN_IF_ERROR(check_entry(
-        tensor, item, tensor == nullptr ? nullptr : &whole[size_t(tensor - tensors.data())]));
+    const TensorState* state =
+        tensor == nullptr ? nullptr : &states[size_t(tensor - tensors.data())];
+    DW_RETURN_IF_ERROR(check_entry(tensor, item, state));
   }
   const Digest got = state_digest(states);
   if (got != delta.info.base) {
-    const std::string where =
-        kind == state_kind
-            ? ", though every tensor it patches is: a tensor that it leaves alone differs, is "
-              "missing or is new"
-            : ", though the " + std::string(digest_name(kind)) + " of every tensor it patches is";
-    return base_mismatch(place + ": not the state the delta was made from" + where +
-                         "; state digest expected " + delta.info.base.hex() + ", got " + got.hex());
+    return base_mismatch(place +
+                         ": not the state the delta was made from, though every tensor it patches "
+                         "is: a tensor that it leaves alone differs, is missing or is new; state "
+                         "digest expected " +
+                         delta.info.base.hex() + ", got " + got.hex());
   }
   return states;
 }

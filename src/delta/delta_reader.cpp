@@ -19,8 +19,7 @@ Status add_part(const std::string& name, const std::shared_ptr<MappedFile>& file
   DeltaPart& part = parsed.value();
   if (delta->files.empty()) {
     delta->info = part.info;
-  } else if (part.info.base != delta->info.base || part.info.target != delta->info.target ||
-             part.info.digest_kind != delta->info.digest_kind) {
+  } else if (part.info.base != delta->info.base || part.info.target != delta->info.target) {
     return corruption(name + ": belongs to another delta than " + delta->files[0]->path().string());
   }
   if (!delta->files.empty()) {

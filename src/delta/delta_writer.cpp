@@ -64,7 +64,6 @@ Status DeltaWriter::close_part(const DeltaInfo& info) {
   sized.base.size = 16;
   // A folder of parts has an index, which names its target; a part of its own may leave it open.
   if (!folder_.empty()) sized.target.size = 16;
-  if (!records_.empty()) sized.digest_kind = records_[0].entry.new_digest.kind;
   DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(sized, records_));
   DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
   for (const auto& payload : payloads_) DW_RETURN_IF_ERROR(file.write(payload, poll_));

@@ -111,11 +111,10 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
   };
   ThreadPool pool(options.threads);
   DW_RETURN_IF_ERROR(encode_items(
-      items, {options.codec, options.digest, Hashing::kAll, UINT64_MAX, tracker.stage()}, &pool,
-      take));
+      items, {options.codec, Hashing::kAll, UINT64_MAX, tracker.stage()}, &pool, take));
   report.base = base;
   report.target = target;
-  DW_RETURN_IF_ERROR(writer.finish({options.digest, base, target, {}}));
+  DW_RETURN_IF_ERROR(writer.finish({base, target, {}}));
   report.delta_bytes = writer.bytes_written();
   report.num_parts = writer.num_parts();
   return report;

@@ -27,13 +27,12 @@ std::vector<EncodeItem> pair_up(std::span<const TensorView> old_state,
 
 // Tensors of the old state that have no counterpart still count in the digest of the base.
 void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorView> new_state,
-                  DigestKind digest, std::vector<TensorState>* base,
-                  std::vector<std::string>* removed) {
+                  std::vector<TensorState>* base, std::vector<std::string>* removed) {
   for (const TensorView& tensor : old_state) {
     const TensorView* after = find_tensor(new_state, tensor.name);
     if (after != nullptr && same_form(*after, tensor)) continue;
-    base->push_back({tensor.name, tensor.dtype, tensor.shape,
-                     digest_of(state_digest_kind(digest), tensor.bytes)});
+    base->push_back(
+        {tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)});
     if (after == nullptr) removed->push_back(tensor.name);
   }
 }
@@ -64,15 +63,14 @@ Result<DeltaSummary> diff_states(
     const bool comparable = items[i].comparable;
     const DeltaEntry& entry = outcome.entry;
     count_entry(entry, comparable, outcome.changed, &diff.report);
-    if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_state});
-    target.push_back({entry.tensor, entry.dtype, entry.shape, outcome.new_state});
+    if (comparable) base.push_back({entry.tensor, entry.dtype, entry.shape, outcome.old_digest});
+    target.push_back({entry.tensor, entry.dtype, entry.shape, entry.new_digest});
     if (!outcome.changed) return {};
     return add(std::move(outcome.entry), std::move(outcome.payload));
   };
-  DW_RETURN_IF_ERROR(encode_items(
-      items, {options.codec, options.digest, Hashing::kAll, UINT64_MAX, progress}, pool, take));
-  diff.info.digest_kind = options.digest;
-  add_unpaired(old_state, new_state, options.digest, &base, &diff.info.removed);
+  DW_RETURN_IF_ERROR(
+      encode_items(items, {options.codec, Hashing::kAll, UINT64_MAX, progress}, pool, take));
+  add_unpaired(old_state, new_state, &base, &diff.info.removed);
   diff.info.base = diff.report.base = state_digest(std::move(base));
   diff.info.target = diff.report.target = state_digest(std::move(target));
   diff.report.num_removed = diff.info.removed.size();

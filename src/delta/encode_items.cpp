@@ -8,7 +8,6 @@
 #include "digest/parallel.h"
 #include "format/box_sums.h"
 #include "format/layout.h"
-#include "format/state_digest.h"
 #include "store/bodies.h"
 #include "tensor/text.h"
 
@@ -25,16 +24,6 @@ Result<const Codec*> codec_named(const std::string& name, std::string_view choic
   return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
 }
 
-Result<Choice> encode_change(const TensorChange& change, const Codec* codec, ThreadPool* pool) {
-  const Layout layout = layout_of(change.dtype);
-  if (codec == nullptr) return encode_smallest(layout, change.old_bytes, change.new_bytes, pool);
-  Choice choice;
-  choice.codec = codec->id();
-  DW_ASSIGN_OR_RETURN(choice.encoded,
-                      codec->encode(layout, change.old_bytes, change.new_bytes, pool));
-  return choice;
-}
-
 Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec, const Hashers& hashers,
                              ThreadPool* pool) {
   const Layout layout = layout_of(change.dtype);
@@ -46,57 +35,29 @@ Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec, con
   return choice;
 }
 
-// When the item has the pool to itself, old and new are hashed by all threads, or by one each.
-void hash_item(const EncodeItem& item, DigestKind kind, bool old_too, ThreadPool* pool,
-               EncodedItem* out) {
-  const auto hash = [&](size_t which, ThreadPool* inner) {
-    const Bytes bytes = which == 0 ? item.change.new_bytes : item.change.old_bytes;
-    const Digest digest = digest_of(kind, bytes, inner);
-    (which == 0 ? out->entry.new_digest : out->old_digest) = digest;
-    (which == 0 ? out->new_state : out->old_state) = tensor_state_digest(digest, bytes);
-  };
-  const size_t count = old_too ? 2 : 1;
-  if (!adds_up(kind)) {
-    return parallel_for(pool, count, [&](size_t which, unsigned) { hash(which, nullptr); });
-  }
-  for (size_t which = 0; which < count; ++which) hash(which, pool);
-}
-
-// Hashing rides along with encoding, unless there are threads and the kind does not add up.
 // `hash_old`: of the old bytes too, and whether or not there was a change.
-Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, DigestKind kind,
-                               bool hash_old, ThreadPool* pool, EncodedItem* out) {
-  if (pool != nullptr && !adds_up(kind)) {
-    DW_ASSIGN_OR_RETURN(Choice choice, encode_change(item.change, codec, pool));
-    if (hash_old || choice.encoded.num_changed != 0) {
-      hash_item(item, kind, hash_old, pool, out);
-    }
-    return choice;
-  }
-  Hasher old_hasher(kind), new_hasher(kind);
+Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, bool hash_old,
+                               ThreadPool* pool, EncodedItem* out) {
+  Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
   DW_ASSIGN_OR_RETURN(
       Choice choice,
       encode_hashed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}, pool));
   out->entry.new_digest = new_hasher.finish();
-  out->new_state = tensor_state_digest(out->entry.new_digest, item.change.new_bytes);
-  if (hash_old) {
-    out->old_digest = old_hasher.finish();
-    out->old_state = tensor_state_digest(out->old_digest, item.change.old_bytes);
-  }
+  if (hash_old) out->old_digest = old_hasher.finish();
   return choice;
 }
 
 // Straight from where the arrays are, block by block: copies of all of them would go through memory
 // once more. None: a copy of all is needed.
 Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Codec* codec,
-                                               DigestKind kind, bool copy_old, bool hash_old,
-                                               ThreadPool* pool, EncodedItem* out) {
+                                               bool copy_old, bool hash_old, ThreadPool* pool,
+                                               EncodedItem* out) {
   const bool only_tight = codec != nullptr && codec->id() == CodecId::kTight;
-  const bool fits = adds_up(kind) && (codec == nullptr || only_tight) && !item.new_contents &&
-                    !item.old_contents && !item.old_made && !item.wants_box_sums;
+  const bool fits = (codec == nullptr || only_tight) && !item.new_contents && !item.old_made &&
+                    !item.wants_box_sums;
   std::optional<Choice> choice;
   if (!fits) return choice;
-  Hasher old_hasher(kind), new_hasher(kind);
+  Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
   SharedSums old_sums, new_sums;
   Unsteady unsteady{copy_old, true, nullptr, nullptr, item.begin};
   if (item.summed) {
@@ -108,8 +69,8 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
       encode_unsteady(layout_of(item.change.dtype), item.change.old_bytes, item.change.new_bytes,
                       {hash_old ? &old_hasher : nullptr, &new_hasher}, unsteady, only_tight, pool));
   if (!encoded) return choice;
-  out->entry.new_digest = out->new_state = new_hasher.finish();
-  if (hash_old) out->old_digest = out->old_state = old_hasher.finish();
+  out->entry.new_digest = new_hasher.finish();
+  if (hash_old) out->old_digest = old_hasher.finish();
   out->old_sums = old_sums.all();
   out->new_sums = new_sums.all();
   return std::optional(Choice{CodecId::kTight, std::move(*encoded)});
@@ -122,22 +83,20 @@ Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
                        ", got " + outcome.old_digest.hex());
 }
 
-Status encode_whole(const EncodeItem& item, const Codec* codec, DigestKind kind, ThreadPool* pool,
+Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool,
                     EncodedItem* out) {
   const TensorChange& change = item.change;
   out->entry.codec = CodecId::kRaw;
   out->entry.num_changed = item.size_bytes() / layout_of(change.dtype).width;
   out->changed = true;
   if (item.new_contents != nullptr) {
-    DW_ASSIGN_OR_RETURN(out->entry.new_digest, digest_of_body(kind, *item.new_contents));
-    out->new_state = out->entry.new_digest;
+    DW_ASSIGN_OR_RETURN(out->entry.new_digest,
+                        digest_of_body(DigestKind::kSum128, *item.new_contents));
     return {};
   }
   // Of a copy: somebody may write to the original.
   const std::vector<uint8_t> bytes(change.new_bytes.begin(), change.new_bytes.end());
-  EncodeItem copy = item;
-  copy.change.new_bytes = bytes;
-  hash_item(copy, kind, false, pool, out);
+  out->entry.new_digest = sum128_of(bytes, pool);
   DW_ASSIGN_OR_RETURN(Choice choice,
                       encode_whole_array(layout_of(change.dtype), bytes,
                                          codec != nullptr && codec->id() == CodecId::kRaw, pool));
@@ -153,18 +112,17 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   entry.dtype = given.change.dtype;
   entry.shape = given.change.shape;
   entry.box = given.change.box;
-  if (!given.comparable) return encode_whole(given, codec, options.digest, pool, out);
+  if (!given.comparable) return encode_whole(given, codec, pool, out);
   const bool all = options.hashing == Hashing::kAll;
   const bool check = given.old_digest && options.hashing == Hashing::kChecked;
   const bool hash_old = all || check || !given.old_digest;
   const bool copy_old = options.hashing != Hashing::kChanged;
-  DW_ASSIGN_OR_RETURN(
-      std::optional<Choice> choice,
-      encode_by_blocks(given, codec, options.digest, copy_old, hash_old, pool, out));
+  DW_ASSIGN_OR_RETURN(std::optional<Choice> choice,
+                      encode_by_blocks(given, codec, copy_old, hash_old, pool, out));
   if (!choice) {
     DW_ASSIGN_OR_RETURN(const ItemCopy copy, copies->take(given, copy_old, pool));
     const EncodeItem& item = copy.item();
-    DW_ASSIGN_OR_RETURN(choice, encode_and_hash(item, codec, options.digest, hash_old, pool, out));
+    DW_ASSIGN_OR_RETURN(choice, encode_and_hash(item, codec, hash_old, pool, out));
     if (item.summed) {
       if (hash_old) out->old_sums = sums_of(item.change.old_bytes, item.begin, pool);
       out->new_sums = sums_of(item.change.new_bytes, item.begin, pool);
@@ -190,19 +148,15 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
 
 }  // namespace
 
-Status check_encode_options(const std::string& codec, DigestKind digest, std::string_view choice) {
-  if (choice.empty() || codec != choice) {
-    DW_RETURN_IF_ERROR(codec_named(codec, choice).status());
-  }
-  if (digest_available(digest)) return {};
-  return unsupported("this build has no " + std::string(digest_name(digest)));
+Status check_codec(const std::string& codec, std::string_view choice) {
+  if (!choice.empty() && codec == choice) return {};
+  return codec_named(codec, choice).status();
 }
 
 Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& options,
                     ThreadPool* pool,
                     const std::function<Status(size_t item, EncodedItem outcome)>& take) {
-  DW_RETURN_IF_ERROR(check_encode_options(options.codec, options.digest));
-  const Codec* const codec = *codec_named(options.codec);
+  DW_ASSIGN_OR_RETURN(const Codec* const codec, codec_named(options.codec));
   std::vector<uint64_t> sizes;
   for (const EncodeItem& item : items) sizes.push_back(item.size_bytes());
   std::vector<std::optional<EncodedItem>> outcomes(items.size());

@@ -33,10 +33,10 @@ struct EncodeItem {
   std::optional<Digest> old_digest;  // of the old bytes, where that is known
   // Of items whose bytes are read by others too, or made when they are read: what the bytes are a
   // view of, from `begin` on. All who read through one of these see the same.
-  std::shared_ptr<const Body> old_contents = {}, new_contents = {};
+  std::shared_ptr<const Body> new_contents = {};
   std::shared_ptr<const MadeBytes> old_made = {};  // the same; the old bytes only have its size
   uint64_t begin = 0;
-  // A slice of a larger array, whose digest comes of its slices' sums: for kinds that add up.
+  // A slice of a larger array, whose digest comes of its slices' sums.
   bool summed = false;
   uint64_t made_bytes = 0;      // where there are no new bytes but those contents: how many
   bool wants_box_sums = false;  // what a box adds to its tensor, if it changed or is summed
@@ -51,7 +51,6 @@ struct EncodedItem {
   std::vector<uint8_t> payload;
   Digest old_digest;                  // of comparable items, as far as it was asked for
   Sums old_sums, new_sums;            // of a summed item, as bytes from `begin` on
-  Digest old_state, new_state;        // with Hashing::kAll: the digests that states are built over
   std::optional<Sums> box_sums = {};  // as wanted
   bool changed = false;
 };
@@ -64,16 +63,14 @@ enum class Hashing : uint8_t {
 
 struct EncodeOptions {
   std::string codec = "auto";
-  DigestKind digest = kDefaultDigest;
   Hashing hashing = Hashing::kAll;
   uint64_t wave_bytes = UINT64_MAX;  // bytes of items at work at once, at most (or one item)
   Progress progress;
 };
 
-// InvalidArgument, naming those that are known, for a codec that is not; Unsupported for a digest
-// that this build does not have. `choice`: a name for which the caller chooses a codec itself.
-Status check_encode_options(const std::string& codec, DigestKind digest,
-                            std::string_view choice = {});
+// InvalidArgument, naming those that are known, for a codec that is not. `choice`: a name for which
+// the caller chooses a codec itself.
+Status check_codec(const std::string& codec, std::string_view choice = {});
 
 // Encodes all items on the pool's threads and hands each outcome to `take`, in order, from the
 // calling thread. Without the digest of an item that did not change its entry's new digest is the

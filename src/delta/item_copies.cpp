@@ -82,8 +82,8 @@ Result<ItemCopy> ItemCopies::take(const EncodeItem& item, bool old_too, ThreadPo
   DW_RETURN_IF_ERROR(
       replace(&change.new_bytes, item.size_bytes(), item.new_contents.get(), nullptr));
   if (old_too || item.old_made) {
-    DW_RETURN_IF_ERROR(replace(&change.old_bytes, change.old_bytes.size(), item.old_contents.get(),
-                               item.old_made.get()));
+    DW_RETURN_IF_ERROR(
+        replace(&change.old_bytes, change.old_bytes.size(), nullptr, item.old_made.get()));
   }
   return made;
 }

@@ -16,11 +16,6 @@ struct ChangeSpan {
   Bytes values;
 };
 
-// One pass over `bytes`, through a buffer that fits the cache. Of the pool only kinds that add up
-// have a use.
-Digest patched_digest(DigestKind kind, unsigned width, Bytes bytes, const ChangeSpan& changes,
-                      ThreadPool* pool);
-
 // Of an array, around its changes.
 struct BothDigests {
   Digest before, after;

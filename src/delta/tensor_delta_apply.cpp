@@ -45,14 +45,10 @@ Status stage_pairs(Patched* tensor, ThreadPool* pool) {
   auto changes = find_codec(item.entry.codec)->decode(layout, item.payload, tensor->bytes, pool);
   if (!changes.ok()) return std::move(changes).status().at(item.place);
   tensor->changes = std::move(changes).value();
-  const auto digest = [&](DigestKind kind) {
-    return patched_digest(kind, layout.width, tensor->bytes,
-                          {tensor->changes.positions, tensor->changes.values}, pool);
-  };
-  const DigestKind kind = item.entry.new_digest.kind, state_kind = state_digest_kind(kind);
-  const Digest got = digest(kind);
-  if (got != item.entry.new_digest) return wrong_digest(item, got);
-  tensor->state = state_kind == kind ? got : digest(state_kind);
+  tensor->state = digests_around(layout.width, tensor->bytes,
+                                 {tensor->changes.positions, tensor->changes.values}, pool)
+                      .after;
+  if (tensor->state != item.entry.new_digest) return wrong_digest(item, tensor->state);
   return {};
 }
 
@@ -70,12 +66,11 @@ Status stage_whole(Patched* tensor, ThreadPool* pool) {
     DW_RETURN_IF_ERROR(find_codec(entry.codec)
                            ->apply(layout_of(entry.dtype), item.payload, contents, pool)
                            .at(item.place));
-    const Digest got = digest_of(entry.new_digest.kind, contents);
+    const Digest got = digest_of(DigestKind::kSum128, contents);
     if (got != entry.new_digest) return wrong_digest(item, got);
     if (!entry.box.whole()) copy_box_in(entry.box, entry.dtype, entry.shape, boxed, tensor->whole);
   }
-  const DigestKind kind = tensor->entries[0].entry.new_digest.kind;
-  tensor->state = digest_of(state_digest_kind(kind), tensor->whole);
+  tensor->state = digest_of(DigestKind::kSum128, tensor->whole);
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Payloads onto arrays. All checks come before the first write: `raw` has its size, codecs without
-// kernels are decoded by the host, the device checks the rest before it writes it.
+// Payloads onto arrays. All checks come before the first write: `raw` has its size, `adaptive` is
+// decoded by the host, the device checks the rest before it writes it.
 #include "base/guard.h"
 #include "codec/checks.h"
 #include "codec/codec.h"
@@ -31,7 +31,6 @@ class Applier {
     DW_RETURN_IF_ERROR(check_memory(array.dtype, array.data, array.size_bytes));
     const Layout layout = layout_of(array.dtype);
     switch (codec->id()) {
-      case CodecId::kIndices:
       case CodecId::kGaps:
       case CodecId::kTight:
       case CodecId::kExponents:
@@ -44,7 +43,7 @@ class Applier {
         }
         replacements_.push_back({array.data, patch.payload});
         return {};
-      default:  // without a payload nothing changes
+      default:  // adaptive; without a payload nothing changes
         if (!patch.payload.empty()) on_host_.push_back({codec, &patch, number});
         return {};
     }
@@ -106,8 +105,8 @@ class Applier {
       replacements_.push_back({array.data, decoded_.back()});
     } else {
       const Layout layout = layout_of(array.dtype);
-      on_device_[one.number] = {layout, array.data, array.size_bytes / layout.width,
-                                CodecId::kIndices, decoded_.back()};
+      on_device_[one.number] = {layout, array.data, array.size_bytes / layout.width, CodecId::kGaps,
+                                decoded_.back()};
     }
   }
 

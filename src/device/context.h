@@ -64,8 +64,8 @@ using PatchedDigests = std::vector<std::optional<Digest>>;
 Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
                      Stream stream, PatchedDigests* digests = nullptr);
 
-Result<std::vector<Digest>> digests_of(Context::Impl& impl, DigestKind kind,
-                                       std::span<const Contents> arrays, Stream stream);
+Result<std::vector<Digest>> digests_of(Context::Impl& impl, std::span<const Contents> arrays,
+                                       Stream stream);
 
 // Copies each array to device memory that is aligned to 16 bytes, and gives sum128 of what it has
 // written: one pass.

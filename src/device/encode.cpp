@@ -31,7 +31,7 @@ class Encoder {
     return out;
   }
 
-  // `tight` nearly always wins: as encode_smallest() of the CPU does it, but for zstd.
+  // `tight` nearly always wins: as encode_smallest() of the CPU does it.
   Result<std::vector<Coded>> encode_smallest() {
     DW_ASSIGN_OR_RETURN(std::vector<Coded> best, encode(*find_codec(CodecId::kTight)));
     std::vector<size_t> gaps, adaptive;

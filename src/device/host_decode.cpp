@@ -6,8 +6,7 @@
 
 #include "base/guard.h"
 #include "codec/adaptive_encode.h"
-#include "codec/indices_body.h"
-#include "codec/leb128.h"
+#include "codec/gaps_body.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {
@@ -20,32 +19,11 @@ constexpr uint64_t kPieceBytes = uint64_t{1} << 20;     // that a thread copies 
 // Lists of this share are not much smaller than the array.
 constexpr uint64_t kListShare = 2;
 
-// Whether changes are few enough to be listed, which is known before they are decoded in `adaptive`
-// alone: a small payload of zstd may change everything.
+// Whether changes are few enough to be listed, which is known before they are decoded.
 bool can_be_listed(const HostPatch& one, uint64_t num_bytes, unsigned width) {
-  if (one.codec->id() != CodecId::kAdaptive) return false;
+  constexpr uint64_t kGapBytes = 4;  // of most lists at most
   const std::optional<uint64_t> said = adaptive::num_changes(one.patch->payload);
-  return said && *said <= num_bytes / kListShare / (position_width(num_bytes / width) + width);
-}
-
-std::vector<uint8_t> indices_payload(unsigned width, uint64_t num_elements,
-                                     const Changes& changes) {
-  std::vector<uint8_t> payload;
-  put_leb128(changes.positions.size(), &payload);
-  const unsigned entry_bytes = position_width(num_elements);
-  const size_t head = payload.size();
-  payload.resize(head + changes.positions.size() * (entry_bytes + width));
-  uint8_t* at = payload.data() + head;
-  for (const uint64_t position : changes.positions) {
-    if (entry_bytes == 4) {
-      store_le(at, uint32_t(position));
-    } else {
-      store_le(at, position);
-    }
-    at += entry_bytes;
-  }
-  std::memcpy(at, changes.values.data(), changes.values.size());
-  return payload;
+  return said && *said <= num_bytes / kListShare / (kGapBytes + width);
 }
 
 // `array` holds the old state, and after it anything.
@@ -55,7 +33,7 @@ Result<DecodedPatch> decode_one(const HostPatch& one, MutableBytes array, Thread
   DecodedPatch decoded;
   if (can_be_listed(one, array.size(), layout.width)) {
     DW_ASSIGN_OR_RETURN(const Changes changes, one.codec->decode(layout, payload, array, pool));
-    decoded.bytes = indices_payload(layout.width, array.size() / layout.width, changes);
+    decoded.bytes = gaps_payload(layout.width, changes.positions, changes.values);
     return decoded;
   }
   DW_RETURN_IF_ERROR(one.codec->apply(layout, payload, array, pool));

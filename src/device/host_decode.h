@@ -1,5 +1,5 @@
-// Patches of codecs without kernels (`adaptive`, those with zstd). The host decodes them, against
-// old arrays that come through pinned memory, to what the device writes by itself.
+// Patches of `adaptive`, which has no kernels. The host decodes them, against old arrays that come
+// through pinned memory, to what the device writes by itself.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace deltawire::cuda {
 
-// A payload of `indices`, which is a scatter; or the new array, where that is not much larger, or
+// A payload of `gaps`, which is a scatter; or the new array, where that is not much larger, or
 // nobody knows how many changes there are.
 struct DecodedPatch {
   bool whole = false;

@@ -3,7 +3,7 @@
 //
 // A lane takes the next few arrays and copies their old state to the device: some 32 MB at a time,
 // in turns, so that small copies of other lanes get through between. Where there is no room for
-// that, kernels read host memory themselves: once in `gaps` and `indices`; `adaptive` looks again
+// that, kernels read host memory themselves: once in `gaps`; `adaptive` looks again
 // at elements that changed, `tight` at what its models are fitted to, a few per cent of a large
 // array.
 #pragma once

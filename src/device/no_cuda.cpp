@@ -15,7 +15,6 @@ Status absent() { return unsupported("this build has no CUDA"); }
 }  // namespace
 
 struct Context::Impl {};
-struct DiffPlan::Impl {};
 struct DeviceSnapshot::Impl {};
 
 Status available() { return absent(); }
@@ -40,10 +39,7 @@ Status Context::apply_checked(std::span<const Patch>, Stream, std::vector<std::o
 void Context::forget_checked() noexcept {}
 uint64_t Context::kept_bytes() const noexcept { return 0; }
 Status Context::check(std::span<const Patch>, Stream) { return absent(); }
-Status Context::apply_mapped(std::span<const MappedPatch>, Stream) { return absent(); }
-Result<std::vector<Digest>> Context::digests(DigestKind, std::span<const Contents>, Stream) {
-  return absent();
-}
+Result<std::vector<Digest>> Context::digests(std::span<const Contents>, Stream) { return absent(); }
 Result<std::vector<Sums>> Context::sums(std::span<const BoxContents>, Stream) { return absent(); }
 Status Context::fetch(const Contents&, uint64_t, std::span<uint8_t>, Stream) { return absent(); }
 Result<std::vector<exponents::BlockPlan>> plan_whole_array(const Context&, const Contents&,
@@ -63,14 +59,6 @@ Status mark_fp8(std::span<const Fp8Task>, MarkedFp8*, Stream) { return absent();
 Status make_group_codes(const GroupJob&, Stream) { return absent(); }
 bool has_marks(const Fp8Weights&) noexcept { return false; }
 uint64_t marked_bytes(size_t) noexcept { return 0; }
-Result<DiffPlan> Context::plan_diff(std::span<const Pair>) { return absent(); }
-
-DiffPlan::DiffPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-DiffPlan::~DiffPlan() = default;
-DiffPlan::DiffPlan(DiffPlan&&) noexcept = default;
-DiffPlan& DiffPlan::operator=(DiffPlan&&) noexcept = default;
-Status DiffPlan::diff(const ChangeLists&, Stream) { return absent(); }
-
 DeviceSnapshot::DeviceSnapshot(Context*, Placement) {}
 DeviceSnapshot::~DeviceSnapshot() = default;
 DeviceSnapshot::DeviceSnapshot(DeviceSnapshot&&) noexcept = default;
@@ -88,8 +76,7 @@ Result<std::vector<Digest>> DeviceSnapshot::replace(std::span<const Change>, Str
   return absent();
 }
 Status DeviceSnapshot::advance(std::span<const Step>, Stream) { return absent(); }
-Result<std::vector<Digest>> DeviceSnapshot::digests(DigestKind, std::span<const Slot>,
-                                                    Stream) const {
+Result<std::vector<Digest>> DeviceSnapshot::digests(std::span<const Slot>, Stream) const {
   return absent();
 }
 Status DeviceSnapshot::read(Slot, uint64_t, std::span<uint8_t>, Stream) const { return absent(); }

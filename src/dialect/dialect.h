@@ -14,9 +14,9 @@
 
 #include "base/bytes.h"
 #include "base/thread_pool.h"
-#include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
+#include "dialect/checksum.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire {
@@ -27,8 +27,8 @@ struct ForeignTensor {
   // Where the dialect tells. A version that is whole always does.
   std::optional<DType> dtype;
   std::optional<Shape> shape;
-  uint64_t payload_bytes = 0;         // in the file
-  std::optional<Digest> digest = {};  // of the tensor after the change, where there is one
+  uint64_t payload_bytes = 0;             // in the file
+  std::optional<Checksum> checksum = {};  // of the tensor after the change, where there is one
 };
 
 struct ForeignInfo {
@@ -53,7 +53,7 @@ class ForeignVersion {
   virtual ~ForeignVersion() = default;
   virtual const ForeignInfo& info() const noexcept = 0;
   // Makes the new bytes of `info().tensors[index]` from the old ones, in place, and compares them
-  // with the digest where the version has one. `spec` is what the checkpoint has under that name.
+  // with the checksum where the version has one. `spec` is what the checkpoint has under that name.
   // A whole version ignores what `bytes` held. Corruption or InvalidArgument names file and tensor;
   // the content is undefined then: callers patch a copy. A pool, where given, may be used.
   virtual Status apply(size_t index, const TensorSpec& spec, MutableBytes bytes,

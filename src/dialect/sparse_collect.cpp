@@ -1,4 +1,3 @@
-#include "base/guard.h"
 #include "codec/changes.h"
 #include "codec/elements.h"
 #include "dialect/sparse_changes.h"
@@ -57,8 +56,7 @@ Result<SparseChanges> collect_sparse(unsigned width, Bytes old_bytes, Bytes new_
     return invalid_argument("arrays of " + std::to_string(old_bytes.size()) + " and " +
                             std::to_string(new_bytes.size()) + " bytes");
   }
-  return guard_memory("comparing",
-                      [&] { return collect(width, old_bytes, new_bytes, gaps, pool); });
+  return collect(width, old_bytes, new_bytes, gaps, pool);
 }
 
 }  // namespace deltawire

@@ -7,11 +7,6 @@
 
 #include "base/hex.h"
 #include "digest/shared_sums.h"
-#include "digest/xxh3.h"
-
-#ifdef DELTAWIRE_HAVE_BLAKE3
-#include <blake3.h>
-#endif
 
 namespace deltawire {
 namespace {
@@ -21,8 +16,7 @@ struct KindInfo {
   uint8_t size;
 };
 
-constexpr KindInfo kKinds[] = {
-    {"xxh3-128", 16}, {"blake3", 32}, {"adler32", 4}, {"sha-256", 32}, {"sum128", 16}};
+constexpr KindInfo kKinds[] = {{"xxh3-128", 16}, {"sha-256", 32}, {"sum128", 16}};
 
 constexpr const KindInfo& info(DigestKind kind) { return kKinds[size_t(kind)]; }
 
@@ -32,50 +26,11 @@ int hex_value(char c) {
   return -1;
 }
 
-// Seed 1, as peers write it. Sums are reduced every 5552 bytes, the most that cannot overflow 32
-// bits.
-struct Adler32 {
-  uint32_t a = 1, b = 0;
-  void update(std::span<const uint8_t> bytes) {
-    constexpr uint32_t kMod = 65521;
-    for (size_t at = 0; at < bytes.size();) {
-      const size_t end = std::min(bytes.size(), at + 5552);
-      for (; at < end; ++at) b += a += bytes[at];
-      a %= kMod;
-      b %= kMod;
-    }
-  }
-  uint32_t value() const { return b << 16 | a; }
-};
-
-Digest from_xxh3(XXH128_hash_t hash) {
-  Digest digest{DigestKind::kXxh3_128, info(DigestKind::kXxh3_128).size, {}};
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, hash);
-  std::copy_n(canonical.digest, digest.size, digest.bytes.begin());
-  return digest;
-}
-
 }  // namespace
 
 std::string_view digest_name(DigestKind kind) noexcept { return info(kind).name; }
 
-std::optional<DigestKind> parse_digest_kind(std::string_view name) noexcept {
-  for (size_t i = 0; i < std::size(kKinds); ++i) {
-    if (kKinds[i].name == name) return DigestKind(i);
-  }
-  return std::nullopt;
-}
-
 size_t digest_size(DigestKind kind) noexcept { return info(kind).size; }
-
-bool digest_available(DigestKind kind) noexcept {
-#ifdef DELTAWIRE_HAVE_BLAKE3
-  return size_t(kind) < std::size(kKinds);
-#else
-  return size_t(kind) < std::size(kKinds) && kind != DigestKind::kBlake3;
-#endif
-}
 
 std::string Digest::hex() const { return to_hex(Bytes(bytes.data(), size)); }
 
@@ -98,11 +53,7 @@ struct Hasher::Impl {
   DigestKind kind;
   XXH3_state_t* xxh3 = nullptr;
   EVP_MD_CTX* sha256 = nullptr;
-  Adler32 adler;
   SharedSums sums;
-#ifdef DELTAWIRE_HAVE_BLAKE3
-  blake3_hasher blake3;
-#endif
   ~Impl() {
     XXH3_freeState(xxh3);
     EVP_MD_CTX_free(sha256);
@@ -111,23 +62,12 @@ struct Hasher::Impl {
 
 Hasher::Hasher(DigestKind kind) : impl_(std::make_unique<Impl>()) {
   impl_->kind = kind;
-  switch (kind) {
-    case DigestKind::kXxh3_128:
-      impl_->xxh3 = XXH3_createState();
-      XXH3_128bits_reset(impl_->xxh3);
-      break;
-    case DigestKind::kSha256:
-      impl_->sha256 = EVP_MD_CTX_new();
-      EVP_DigestInit_ex(impl_->sha256, EVP_sha256(), nullptr);
-      break;
-    case DigestKind::kBlake3:
-#ifdef DELTAWIRE_HAVE_BLAKE3
-      blake3_hasher_init(&impl_->blake3);
-#endif
-      break;
-    case DigestKind::kAdler32:
-    case DigestKind::kSum128:
-      break;
+  if (kind == DigestKind::kXxh3_128) {
+    impl_->xxh3 = XXH3_createState();
+    XXH3_128bits_reset(impl_->xxh3);
+  } else if (kind == DigestKind::kSha256) {
+    impl_->sha256 = EVP_MD_CTX_new();
+    EVP_DigestInit_ex(impl_->sha256, EVP_sha256(), nullptr);
   }
 }
 
@@ -138,18 +78,10 @@ Hasher& Hasher::operator=(Hasher&&) noexcept = default;
 void Hasher::update(std::span<const uint8_t> bytes) {
   switch (impl_->kind) {
     case DigestKind::kXxh3_128:
-      xxh3_update(impl_->xxh3, bytes.data(), bytes.size());
+      XXH3_128bits_update(impl_->xxh3, bytes.data(), bytes.size());
       break;
     case DigestKind::kSha256:
       EVP_DigestUpdate(impl_->sha256, bytes.data(), bytes.size());
-      break;
-    case DigestKind::kBlake3:
-#ifdef DELTAWIRE_HAVE_BLAKE3
-      blake3_hasher_update(&impl_->blake3, bytes.data(), bytes.size());
-#endif
-      break;
-    case DigestKind::kAdler32:
-      impl_->adler.update(bytes);
       break;
     case DigestKind::kSum128:
       impl_->sums.add(bytes, impl_->sums.all().num_bytes());
@@ -165,24 +97,17 @@ void Hasher::update_at(std::span<const uint8_t> bytes, uint64_t offset) {
   impl_->sums.add(bytes, offset);
 }
 
-DigestKind Hasher::kind() const noexcept { return impl_->kind; }
-
 Digest Hasher::finish() {
   Digest digest{impl_->kind, info(impl_->kind).size, {}};
   switch (impl_->kind) {
-    case DigestKind::kXxh3_128:
-      return from_xxh3(XXH3_128bits_digest(impl_->xxh3));
+    case DigestKind::kXxh3_128: {
+      XXH128_canonical_t canonical;
+      XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(impl_->xxh3));
+      std::copy_n(canonical.digest, digest.size, digest.bytes.begin());
+      break;
+    }
     case DigestKind::kSha256:
       EVP_DigestFinal_ex(impl_->sha256, digest.bytes.data(), nullptr);
-      break;
-    case DigestKind::kBlake3:
-#ifdef DELTAWIRE_HAVE_BLAKE3
-      blake3_hasher_finalize(&impl_->blake3, digest.bytes.data(), digest.size);
-#endif
-      break;
-    case DigestKind::kAdler32:
-      for (int i = 0; i < 4; ++i)
-        digest.bytes[size_t(i)] = uint8_t(impl_->adler.value() >> (24 - 8 * i));
       break;
     case DigestKind::kSum128: {
       const Sums& all = impl_->sums.all();
@@ -193,7 +118,6 @@ Digest Hasher::finish() {
 }
 
 Digest digest_of(DigestKind kind, std::span<const uint8_t> bytes) {
-  if (kind == DigestKind::kXxh3_128) return from_xxh3(xxh3_128(bytes.data(), bytes.size()));
   Hasher hasher(kind);
   hasher.update(bytes);
   return hasher.finish();

@@ -13,17 +13,12 @@ constexpr size_t kWord = sum128::kWordBytes, kStretchBytes = size_t{1} << 20;
 
 }  // namespace
 
-void update_stretch(Hasher* hasher, Bytes bytes, size_t at, size_t size) {
-  const Bytes own = bytes.subspan(at, size);
-  adds_up(hasher->kind()) ? hasher->update_at(own, at) : hasher->update(own);
-}
-
 void update_all(Hasher* hasher, Bytes bytes, ThreadPool* pool) {
-  if (pool == nullptr || !adds_up(hasher->kind())) return hasher->update(bytes);
+  if (pool == nullptr) return hasher->update(bytes);
   const size_t words = bytes.size() / kWord * kWord;
   parallel_for(pool, (words + kStretchBytes - 1) / kStretchBytes, [&](size_t i, unsigned) {
     const size_t at = i * kStretchBytes;
-    update_stretch(hasher, bytes, at, std::min(kStretchBytes, words - at));
+    hasher->update_at(bytes.subspan(at, std::min(kStretchBytes, words - at)), at);
   });
   hasher->update_at(bytes.subspan(words), words);
 }
@@ -42,8 +37,8 @@ Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool) {
   return workers[0];
 }
 
-Digest digest_of(DigestKind kind, Bytes bytes, ThreadPool* pool) {
-  if (pool == nullptr || !adds_up(kind)) return digest_of(kind, bytes);
+Digest sum128_of(Bytes bytes, ThreadPool* pool) {
+  if (pool == nullptr) return digest_of(DigestKind::kSum128, bytes);
   return *sums_of(bytes, 0, pool).finish(bytes.size());
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/redact.h"
 #include "engine/http.h"
 #include "engine/kinds.h"
 
@@ -28,7 +27,9 @@ Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineO
   const std::string_view kind = spec.substr(0, equals);
   const std::string_view rest =
       equals == std::string_view::npos ? std::string_view() : spec.substr(equals + 1);
-  const std::string place = "engine \"" + redact(spec) + "\"";
+  // Not the rest, which may hold a password.
+  const std::string place =
+      "engine \"" + std::string(spec.substr(0, spec.find_first_of("=:"))) + "\"";
   if (kind != "sglang" && kind != "vllm" && kind != "exec") {
     return invalid_argument(place + ": expected sglang=URL, vllm=URL or exec=COMMAND");
   }

@@ -16,8 +16,7 @@ struct PullWeights {
 };
 
 // Ok when it said {"success": true}. Asking again for a version that is there is harmless, so a
-// lost answer is no reason to give up. Unsupported: the engine has no such call; run `serve-pull`
-// for it.
+// lost answer is no reason to give up. Unsupported: the engine has no such call.
 Status call_pull_weights(const std::string& url, const EngineOptions& options,
                          const PullWeights& request);
 

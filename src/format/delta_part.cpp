@@ -79,7 +79,7 @@ Result<std::string_view> required(const Metadata& metadata, std::string_view key
   return std::string_view(*value);
 }
 
-// "delta/1 xxh3-128 base target check"; the check comes back separately.
+// "delta/1 sum128 base target check"; the check comes back separately.
 Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
   const std::string* text = find_metadata(metadata, kPartKey);
   if (text == nullptr) {
@@ -97,10 +97,9 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
     return corruption(std::string(kPartKey) + ": expected 5 fields, got " +
                       std::to_string(fields.size()));
   DeltaInfo info;
-  const auto kind = parse_digest_kind(fields[1]);
-  if (!kind) return unsupported("digest " + quote(fields[1]));
-  info.digest_kind = *kind;
-  if (!digest_available(*kind)) return unsupported("this build has no " + std::string(fields[1]));
+  if (fields[1] != digest_name(DigestKind::kSum128)) {
+    return unsupported("digest " + quote(fields[1]));
+  }
   DW_ASSIGN_OR_RETURN(info.base, parse_digest(DigestKind::kXxh3_128, fields[2]));
   if (fields[3] != kNoTarget) {
     DW_ASSIGN_OR_RETURN(info.target, parse_digest(DigestKind::kXxh3_128, fields[3]));
@@ -119,7 +118,7 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
 }
 
 std::string part_text(const DeltaInfo& info) {
-  return std::string(kDeltaFormat) + " " + std::string(digest_name(info.digest_kind)) + " " +
+  return std::string(kDeltaFormat) + " " + std::string(digest_name(DigestKind::kSum128)) + " " +
          info.base.hex() + " " + (info.has_target() ? info.target.hex() : std::string(kNoTarget));
 }
 
@@ -142,8 +141,7 @@ std::string format_entry(const DeltaEntry& entry) {
   return text;
 }
 
-Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text,
-                               DigestKind digest_kind) {
+Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text) {
   DW_ASSIGN_OR_RETURN(const std::string_view tensor, entry_tensor(entry_name));
   const auto fields = split(text, ' ');
   if (fields.size() != 7) return bad_record(entry_name, "expected 7 fields", text);
@@ -174,9 +172,9 @@ Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view tex
                       fields[4]);
   }
   if (fields[5] != "-") {
-    DW_ASSIGN_OR_RETURN(entry.old_digest, parse_digest(digest_kind, fields[5]));
+    DW_ASSIGN_OR_RETURN(entry.old_digest, parse_digest(DigestKind::kSum128, fields[5]));
   }
-  DW_ASSIGN_OR_RETURN(entry.new_digest, parse_digest(digest_kind, fields[6]));
+  DW_ASSIGN_OR_RETURN(entry.new_digest, parse_digest(DigestKind::kSum128, fields[6]));
   const bool holds_all = entry.codec == CodecId::kRaw || entry.codec == CodecId::kExponents;
   if (!entry.old_digest && (!holds_all || !entry.box.whole())) {
     return bad_record(entry_name,
@@ -240,8 +238,7 @@ Result<DeltaPart> parse_part(Bytes file) {
     if (tensor.dtype != DType::kU8 || tensor.shape.size() != 1) {
       return corruption("tensor " + quote(tensor.name) + ": a payload is a U8 vector");
     }
-    DW_ASSIGN_OR_RETURN(DeltaEntry entry,
-                        parse_entry(tensor.name, texts[i], part.info.digest_kind));
+    DW_ASSIGN_OR_RETURN(DeltaEntry entry, parse_entry(tensor.name, texts[i]));
     if (entry.codec == CodecId::kRaw && tensor.bytes.size() != entry.box_bytes()) {
       return corruption("tensor " + quote(tensor.name) + ": raw payload: expected " +
                         std::to_string(entry.box_bytes()) + " bytes, got " +

@@ -20,7 +20,6 @@ inline constexpr std::string_view kDeltaFormat = "delta/1";
 
 // What all entries of a delta share; repeated in every part.
 struct DeltaInfo {
-  DigestKind digest_kind = kDefaultDigest;
   // State digests, xxh3-128. Parts of a chain's version leave `target` empty (size 0): they are
   // uploaded before the last tensor is hashed, and the manifest says where they lead.
   Digest base, target;
@@ -39,7 +38,7 @@ struct DeltaEntry {
   CodecId codec = CodecId::kRaw;
   uint64_t num_changed = 0;  // elements, as codecs see them
   std::optional<Digest> old_digest;
-  Digest new_digest;  // of the box's contents
+  Digest new_digest;  // sum128 of the box's contents
 
   uint64_t box_bytes() const;     // size of the box's contents
   uint64_t num_elements() const;  // elements in the box, as codecs see them
@@ -48,8 +47,7 @@ struct DeltaEntry {
 // "tight BF16 2048,1024 - 82996 c3e2... 61d5...": codec, dtype, shape, box, changed, old, new; "-"
 // where there is none. `entry_name` is the payload's name in the part, see entry_tensor.
 std::string format_entry(const DeltaEntry& entry);
-Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text,
-                               DigestKind digest_kind);
+Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text);
 
 struct PayloadView {
   DeltaEntry entry;

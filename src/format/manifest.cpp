@@ -120,10 +120,8 @@ std::string boxes_json(const Boxes& boxes) {
 }
 
 // ["box", "digest"] or ["box", "digest", "sums"]
-Result<BoxDigest> read_box(CanonicalReader* reader, DigestKind kind) {
-  const auto bad = [] {
-    return bad_field("boxes", "box, digest and, if it adds up, sums of each");
-  };
+Result<BoxDigest> read_box(CanonicalReader* reader) {
+  const auto bad = [] { return bad_field("boxes", "box, digest and, where given, sums of each"); };
   reader->open_list();
   if (!reader->next_item()) return bad();
   const std::string_view box = reader->word();
@@ -132,23 +130,23 @@ Result<BoxDigest> read_box(CanonicalReader* reader, DigestKind kind) {
   BoxDigest result;
   if (reader->ok() && reader->next_item()) {
     const std::string_view sums = reader->word();
-    if (!adds_up(kind) || !reader->ok() || reader->next_item()) return bad();
+    if (!reader->ok() || reader->next_item()) return bad();
     DW_ASSIGN_OR_RETURN(result.sums, Sums::parse(sums));
   }
   if (!reader->ok()) return bad();
   DW_ASSIGN_OR_RETURN(result.box, parse_box(box));
-  DW_ASSIGN_OR_RETURN(result.digest, parse_digest(kind, digest));
+  DW_ASSIGN_OR_RETURN(result.digest, parse_digest(DigestKind::kSum128, digest));
   return result;
 }
 
-Result<Boxes> parse_boxes(std::string_view json, DigestKind kind) {
+Result<Boxes> parse_boxes(std::string_view json) {
   Boxes boxes;
   CanonicalReader reader(json);
   std::string tensor;
   for (reader.open_object(); reader.next_member(&tensor);) {
     std::vector<BoxDigest>& list = boxes[tensor];
     for (reader.open_list(); reader.next_item();) {
-      DW_ASSIGN_OR_RETURN(BoxDigest box, read_box(&reader, kind));
+      DW_ASSIGN_OR_RETURN(BoxDigest box, read_box(&reader));
       list.push_back(std::move(box));
     }
     if (list.empty()) return bad_field("boxes", "a list of boxes per tensor");
@@ -169,13 +167,13 @@ std::string join_digests(const std::vector<Digest>& digests) {
   return base64_encode(bytes);
 }
 
-Result<std::vector<Digest>> split_digests(std::string_view text, DigestKind kind) {
+Result<std::vector<Digest>> split_digests(std::string_view text) {
   const std::optional<std::string> bytes = base64_decode(text);
-  const size_t size = digest_size(kind);
+  const size_t size = digest_size(DigestKind::kSum128);
   if (!bytes || bytes->size() % size != 0) return bad_field("digests", "base64 of whole digests");
   std::vector<Digest> digests(bytes->size() / size);
   for (size_t i = 0; i < digests.size(); ++i) {
-    digests[i].kind = kind;
+    digests[i].kind = DigestKind::kSum128;
     digests[i].size = uint8_t(size);
     std::copy_n(bytes->data() + i * size, size, digests[i].bytes.begin());
   }
@@ -214,7 +212,7 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   record.json("parts", parts_json(m.parts));
   record.json("files", files_json(m.files));
   record.json("schema", part_json(m.schema));
-  record.text("digest", digest_name(m.digest_kind));
+  record.text("digest", digest_name(DigestKind::kSum128));
   record.json("digests", "\"" + join_digests(m.digests) + "\"");
   record.digest("state", m.state);
   record.number("chain_bytes", m.chain_bytes);
@@ -227,7 +225,6 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   if (!m.reason.empty()) record.text("reason", m.reason);
   if (!m.codec_reason.empty()) record.text("codec_reason", m.codec_reason);
   if (!m.quantization.empty()) record.text("quantization", m.quantization);
-  if (!m.attempt.empty()) record.text("attempt", m.attempt);
   if (!m.origin.empty()) record.text("origin", m.origin);
   if (!m.boxes.empty()) record.json("boxes", boxes_json(m.boxes));
   return std::move(record).finish(sign);
@@ -244,7 +241,6 @@ Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   if (fields.has("reason")) m.reason = fields.text("reason");
   if (fields.has("codec_reason")) m.codec_reason = fields.text("codec_reason");
   if (fields.has("quantization")) m.quantization = fields.text("quantization");
-  if (fields.has("attempt")) m.attempt = fields.text("attempt");
   if (fields.has("origin")) m.origin = fields.text("origin");
   m.created = fields.text("created");
   m.publisher = fields.text("publisher");
@@ -262,12 +258,10 @@ Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(m.parts, parse_parts(fields.json("parts")));
   DW_ASSIGN_OR_RETURN(m.files, parse_files(fields.json("files")));
   DW_ASSIGN_OR_RETURN(m.schema, parse_part_ref(fields.json("schema")));
-  const std::optional<DigestKind> digest_kind = parse_digest_kind(digest);
-  if (!digest_kind) return unsupported("digest " + quote(digest));
-  m.digest_kind = *digest_kind;
-  DW_ASSIGN_OR_RETURN(m.digests, split_digests(digests, m.digest_kind));
+  if (digest != digest_name(DigestKind::kSum128)) return unsupported("digest " + quote(digest));
+  DW_ASSIGN_OR_RETURN(m.digests, split_digests(digests));
   if (fields.has("boxes")) {
-    DW_ASSIGN_OR_RETURN(m.boxes, parse_boxes(fields.json("boxes"), m.digest_kind));
+    DW_ASSIGN_OR_RETURN(m.boxes, parse_boxes(fields.json("boxes")));
   }
   if (kind != "full" && kind != "delta") return bad_field("kind", "full or delta");
   m.kind = kind == "full" ? VersionKind::kFull : VersionKind::kDelta;

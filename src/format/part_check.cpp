@@ -109,11 +109,6 @@ Status DeltaPartsCheck::check_entry(const DeltaEntry& entry) const {
 }
 
 Status DeltaPartsCheck::add(const DeltaPart& part) {
-  if (part.info.digest_kind != target_.manifest->digest_kind) {
-    return corruption("digest: expected " +
-                      std::string(digest_name(target_.manifest->digest_kind)) + ", got " +
-                      std::string(digest_name(part.info.digest_kind)));
-  }
   if (base_.schema != nullptr && part.info.base != base_.manifest->state) {
     return corruption("base: expected " + base_.manifest->state.hex() + ", got " +
                       part.info.base.hex());

@@ -153,12 +153,6 @@ Result<std::map<std::string, Digest>> Proof::digests() const {
 
 Status Proof::check(const Schema& schema, const Manifest& manifest) const {
   const std::string version = "version " + std::to_string(manifest.version);
-  if (!adds_up(manifest.digest_kind)) {
-    return unsupported(version + ": its digests, " +
-                       std::string(digest_name(manifest.digest_kind)) +
-                       ", do not add up; runs that begin with " +
-                       std::string(digest_name(kDefaultDigest)) + " can be proven in pieces");
-  }
   DW_RETURN_IF_ERROR(check_same());
   DW_ASSIGN_OR_RETURN(const auto held, digests());
   std::vector<std::string> wrong;

@@ -170,7 +170,6 @@ class Walk {
   WalkStep check_some(const Manifest& manifest, const Schema& schema, const MemoryState& some) {
     Schema part;
     Manifest described;
-    described.digest_kind = manifest.digest_kind;
     described.boxes = manifest.boxes;
     for (size_t i = 0; i < schema.tensors.size(); ++i) {
       if (!some.contains(schema.tensors[i].name)) continue;

@@ -156,7 +156,6 @@ class Compaction {
     PartStreamOptions parts;
     const MemoryShares shares = share_memory(options_.memory_limit, options_.part_bytes);
     parts.folder = part_folder(version, random_hex(kAttemptDigits));
-    parts.digest_kind = to->record.manifest.digest_kind;
     parts.base = from->record.manifest.state;
     parts.part_bytes = shares.part_bytes;
     parts.memory_bytes = shares.queue_bytes;

@@ -16,9 +16,7 @@
 namespace deltawire {
 namespace {
 
-bool is_absolute(CodecId codec) {
-  return codec != CodecId::kTight && codec != CodecId::kXorZstd && codec != CodecId::kAdaptive;
-}
+bool is_absolute(CodecId codec) { return codec != CodecId::kTight && codec != CodecId::kAdaptive; }
 
 // All entries of one box of a tensor, in the order of the hops.
 struct BoxHistory {
@@ -78,18 +76,6 @@ void mark_agreeing(unsigned width, Bytes values, Bytes other, MutableBytes out, 
   });
 }
 
-// The smallest telling that needs no old values.
-Result<std::pair<CodecId, Encoded>> encode_without_base(Layout layout, Bytes before, Bytes after,
-                                                        ThreadPool* pool) {
-  std::pair<CodecId, Encoded> best{CodecId::kGaps, {}};
-  DW_ASSIGN_OR_RETURN(best.second, gaps_codec().encode(layout, before, after, pool));
-  for (const CodecId id : {CodecId::kGapsZstd, CodecId::kOverwriteZstd}) {
-    DW_ASSIGN_OR_RETURN(Encoded other, find_codec(id)->encode(layout, before, after, pool));
-    if (other.payload.size() < best.second.payload.size()) best = {id, std::move(other)};
-  }
-  return best;
-}
-
 // Applied onto two arrays that differ everywhere, absolute changes leave them equal exactly where
 // they wrote.
 Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream,
@@ -116,10 +102,10 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
     std::vector<uint8_t> before(zeros.size());
     mark_agreeing(layout.width, zeros, ones, before, pool);
     ones = {};
-    DW_ASSIGN_OR_RETURN(auto encoded, encode_without_base(layout, before, zeros, pool));
-    merged.codec = encoded.first;
-    merged.num_changed = encoded.second.num_changed;
-    payload = Payload::own(std::move(encoded.second.payload));
+    DW_ASSIGN_OR_RETURN(Encoded encoded, gaps_codec().encode(layout, before, zeros, pool));
+    merged.codec = CodecId::kGaps;
+    merged.num_changed = encoded.num_changed;
+    payload = Payload::own(std::move(encoded.payload));
   }
   *num_changed += merged.num_changed;
   return stream->add(std::move(merged), std::move(payload));

@@ -17,7 +17,7 @@ namespace deltawire {
 bool tells_values(const std::string& codec);
 
 // Whether the entries say what elements become, whatever they were: then what came later wins. True
-// of every codec but those that tell differences (tight, xor-zstd, adaptive), as long as the boxes
+// of every codec but those that tell differences (tight, adaptive), as long as the boxes
 // of a tensor are the same in all deltas.
 bool can_merge_alone(std::span<const Delta> hops);
 

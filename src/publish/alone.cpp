@@ -3,6 +3,7 @@
 #include <future>
 #include <map>
 
+#include "base/guard.h"
 #include "publish/impl.h"
 
 namespace deltawire {
@@ -13,7 +14,7 @@ struct Publisher::Impl::Attempt {
   PublishReport report;
   Draft draft;
   Status unfit;                 // why the tensors of a rank cannot be published
-  uint64_t step = 0;            // of ranks
+  Step step;                    // of ranks
   std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
   bool over = false;            // all is done: the report says how it went
 };
@@ -59,20 +60,24 @@ Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
 
 Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSource* source,
                                                         Step step) {
-  if (captured) return invalid_argument("finish() what was captured before");
   Attempt attempt;
-  attempt.step = last_step = step.value_or(last_step + 1);
-  attempt.unfit = take_tensors(given, &attempt);
-  if (attempt.unfit.ok() && source->extra_files) {
-    attempt.unfit = SideFiles::check(*source->extra_files);
-  }
-  if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
-  DW_RETURN_IF_ERROR(ensure_chain());
-  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
-  if (options.ranks.world == 1) DW_RETURN_IF_ERROR(check_schema(schema_of(attempt.tensors)));
-  if (attempt.unfit.ok()) attempt.unfit = put_sides(source);
+  attempt.step = step;
+  attempt.unfit = captured
+                      ? invalid_argument("finish() what was captured before")
+                      : guard_memory("publish", [&] { return prepare(given, source, &attempt); });
   if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;
+}
+
+// What comes before any work on the tensors. Rank 0 makes the run, and its files are the version's.
+Status Publisher::Impl::prepare(Tensors given, FullSource* source, Attempt* attempt) {
+  DW_RETURN_IF_ERROR(take_tensors(given, attempt));
+  if (source->extra_files) DW_RETURN_IF_ERROR(SideFiles::check(*source->extra_files));
+  if (options.ranks.rank != 0) return {};
+  DW_RETURN_IF_ERROR(ensure_chain());
+  if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
+  if (options.ranks.world == 1) DW_RETURN_IF_ERROR(check_schema(schema_of(attempt->tensors)));
+  return put_sides(source);
 }
 
 // Of all ranks, or of one alone before anything is put.
@@ -86,12 +91,10 @@ Status Publisher::Impl::check_schema(const Schema& next) const {
                           "the tensors of this one are meant to change");
 }
 
-// Files that change from here on do not matter: what was read is in the store. Rank 0's are the
-// version's.
+// Files that change from here on do not matter: what was read is in the store.
 Status Publisher::Impl::put_sides(FullSource* source) {
-  const bool own = options.ranks.rank == 0;
-  DW_ASSIGN_OR_RETURN(source->sides, SideFiles::gather(own ? source->extra_files : std::nullopt,
-                                                       parent().manifest, store));
+  DW_ASSIGN_OR_RETURN(source->sides,
+                      SideFiles::gather(source->extra_files, parent().manifest, store));
   return source->sides->put(next_version(),
                             [this] { return !options.progress || options.progress(0, 1); });
 }
@@ -166,9 +169,8 @@ Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* att
     }
     return end(&source, attempt);
   }
-  DW_ASSIGN_OR_RETURN(attempt->report,
-                      publish_with_others({attempt->tensors, attempt->unfit, source, attempt->step,
-                                           attempt->clock}));
+  DW_ASSIGN_OR_RETURN(attempt->report, publish_as_rank({attempt->tensors, attempt->unfit, source,
+                                                        attempt->step, attempt->clock}));
   return {};
 }
 

@@ -77,9 +77,9 @@ struct Tried {
 };
 
 // What publisher and replica do with a slice, on copies: others may write to the tensors.
-Status try_codec(const Codec& codec, Layout layout, Bytes before, Bytes after, DigestKind kind,
-                 bool hash_old, SampledCodec* out) {
-  Hasher old_hasher(kind), new_hasher(kind);
+Status try_codec(const Codec& codec, Layout layout, Bytes before, Bytes after, bool hash_old,
+                 SampledCodec* out) {
+  Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
   const double begin = thread_seconds();
   DW_ASSIGN_OR_RETURN(
       const Encoded encoded,
@@ -95,7 +95,7 @@ Status try_codec(const Codec& codec, Layout layout, Bytes before, Bytes after, D
   return {};
 }
 
-Status try_slice(const SampleSlice& slice, DigestKind kind, bool hash_old, Tried* out) {
+Status try_slice(const SampleSlice& slice, bool hash_old, Tried* out) {
   const PublishTensor& tensor = *slice.of->tensor;
   const Layout layout = layout_of(tensor.view.dtype);
   std::vector<uint8_t> before(slice.size_bytes);
@@ -110,7 +110,7 @@ Status try_slice(const SampleSlice& slice, DigestKind kind, bool hash_old, Tried
       if (!out->raw_pays) break;
     }
     DW_RETURN_IF_ERROR(
-        try_codec(*find_codec(kTried[i]), layout, before, after, kind, hash_old, &out->codecs[i]));
+        try_codec(*find_codec(kTried[i]), layout, before, after, hash_old, &out->codecs[i]));
   }
   return {};
 }
@@ -118,12 +118,11 @@ Status try_slice(const SampleSlice& slice, DigestKind kind, bool hash_old, Tried
 Status sample_on_host(const DiffJob& job, const Comparisons& all, ThreadPool* pool,
                       CodecSample* sample) {
   const std::vector<SampleSlice> slices = choose_slices(all.on_host, all.host_bytes);
-  const DigestKind kind = job.parent.manifest->digest_kind;
   const bool hash_old = job.snapshot.hashing() != Hashing::kChanged;
   std::vector<Tried> tried(slices.size());
   DW_RETURN_IF_ERROR(
       parallel_try("trying codecs", pool, slices.size(), [&](size_t i, unsigned) -> Status {
-        return try_slice(slices[i], kind, hash_old, &tried[i])
+        return try_slice(slices[i], hash_old, &tried[i])
             .at("tensor " + quote(slices[i].of->tensor->view.name));
       }));
   std::array<SampledCodec, kTried.size()> sums;
@@ -162,8 +161,7 @@ Status sample_on_device(const DiffJob& job, const Comparisons& all, CodecSample*
     SampledCodec one;
     one.codec = find_codec(id)->name();
     const double begin = steady_seconds();
-    DW_ASSIGN_OR_RETURN(const std::vector<cuda::Coded> coded,
-                        job.device->encode(one.codec, job.parent.manifest->digest_kind, pairs));
+    DW_ASSIGN_OR_RETURN(const std::vector<cuda::Coded> coded, job.device->encode(one.codec, pairs));
     one.encode_seconds = one.apply_seconds = steady_seconds() - begin;
     for (const cuda::Coded& tensor : coded) one.payload_bytes += double(tensor.payload.size());
     sample->codecs.push_back(std::move(one));

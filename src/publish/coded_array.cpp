@@ -14,8 +14,7 @@ class CodedArrayBody final : public Body {
       : plain_(std::move(plain)), array_(std::move(array)) {}
   uint64_t size() const noexcept override { return array_.payload_bytes(); }
   Status read(uint64_t offset, MutableBytes out) const override {
-    return guard_memory("encoding",
-                        [&]() -> Status { return array_.read(*plain_, 0, offset, out, &kept_); });
+    return array_.read(*plain_, 0, offset, out, &kept_);
   }
 
  private:

@@ -55,8 +55,7 @@ class CodedArray {
   bool settle();
 
   uint64_t payload_bytes() const noexcept { return directory_->payload_bytes(); }
-  // The part of `out`, which begins at `offset`, that the payload at `begin` has. May throw
-  // std::bad_alloc.
+  // The part of `out`, which begins at `offset`, that the payload at `begin` has.
   Status read(const Body& plain, uint64_t begin, uint64_t offset, MutableBytes out,
               KeptBlocks* kept) const;
 

@@ -26,7 +26,6 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   } else {
     DW_ASSIGN_OR_RETURN(manifest.schema, put_schema(*chain, draft->state.schema));
   }
-  manifest.digest_kind = digest_kind();
   describe_state(draft->state, &manifest);
   const bool delta = manifest.kind == VersionKind::kDelta;
   manifest.codec = delta ? draft->codec.codec : options.codec;
@@ -126,7 +125,7 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
       return check_contents(contents, draft.pieces, &pool, &there.digests);
     });
   };
-  const Result<uint64_t> bytes = add();
+  const Result<uint64_t> bytes = guard_memory("an anchor", add);
   report->phases.push_back({"anchor", begin, clock.now()});
   report->anchored = bytes.ok();
   if (bytes.ok()) {

@@ -76,10 +76,8 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes con
   return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
 }
 
-Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec, DigestKind kind,
+Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
                                                        std::span<const Comparison> items) {
-  const auto digests =
-      kind == DigestKind::kSum128 ? cuda::NewDigests::kSum128 : cuda::NewDigests::kNone;
   std::vector<MadeRoom::Wanted> wanted;
   std::vector<cuda::Coded> all;
   const std::lock_guard lock(mutex_);
@@ -94,7 +92,7 @@ Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
               {items[first + i].before->slot_, array_of(there[i].tensor), there[i].marked});
         }
         DW_ASSIGN_OR_RETURN(std::vector<cuda::Coded> some,
-                            snapshot_.encode(codec, changes, stream_, digests));
+                            snapshot_.encode(codec, changes, stream_, cuda::NewDigests::kSum128));
         std::move(some.begin(), some.end(), std::back_inserter(all));
         return {};
       }));
@@ -172,36 +170,29 @@ Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> i
   return all;
 }
 
-Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
-                                                   std::span<const PublishTensor* const> tensors) {
+Result<std::vector<Digest>> PublishDevice::digests(std::span<const PublishTensor* const> tensors) {
   std::vector<Digest> all(tensors.size());
   std::vector<size_t> others;
   const std::lock_guard lock(mutex_);
-  if (kind == DigestKind::kSum128) {
-    DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
-  } else {
-    for (size_t i = 0; i < tensors.size(); ++i) others.push_back(i);
-  }
+  DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
   std::vector<MadeRoom::Wanted> wanted;
   for (const size_t i : others) wanted.push_back({tensors[i]});
   DW_RETURN_IF_ERROR(room_.for_windows(
       wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
         std::vector<cuda::Contents> contents;
         for (const MadeRoom::There& one : there) contents.push_back(contents_of(one.tensor));
-        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some,
-                            context_.digests(kind, contents, stream_));
+        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, context_.digests(contents, stream_));
         for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
         return {};
       }));
   return all;
 }
 
-Result<std::vector<Digest>> PublishDevice::digests(DigestKind kind,
-                                                   std::span<const Held* const> held) {
+Result<std::vector<Digest>> PublishDevice::digests(std::span<const Held* const> held) {
   std::vector<cuda::DeviceSnapshot::Slot> slots;
   for (const Held* one : held) slots.push_back(one->slot_);
   const std::lock_guard lock(mutex_);
-  return snapshot_.digests(kind, slots, stream_);
+  return snapshot_.digests(slots, stream_);
 }
 
 Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
@@ -231,19 +222,17 @@ std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
   return device_body(shared_from_this(), tensor);
 }
 
-Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tensors,
-                                             DigestKind kind) {
+Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tensors) {
   CodedThere there;
-  if (kind != DigestKind::kSum128 && kind != DigestKind::kXxh3_128) return there;
   std::vector<PublishTensor> chosen;
   for (const PublishTensor& tensor : tensors) {
     if (can_be_coded(tensor)) chosen.push_back(tensor);
   }
   if (chosen.empty()) return there;
-  const auto look = [device = shared_from_this(), kind](const std::vector<PublishTensor>& all) {
+  const auto look = [device = shared_from_this()](const std::vector<PublishTensor>& all) {
     std::vector<const PublishTensor*> at;
     for (const PublishTensor& tensor : all) at.push_back(&tensor);
-    return device->digests(kind, at);
+    return device->digests(at);
   };
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> first, look(chosen));
   for (size_t i = 0; i < chosen.size(); ++i) {

@@ -51,8 +51,8 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
     const Held* before;
     const PublishTensor* after;
   };
-  // With digests of that kind where they can be made in passing.
-  Result<std::vector<cuda::Coded>> encode(const std::string& codec, DigestKind kind,
+  // With digests of what was encoded.
+  Result<std::vector<cuda::Coded>> encode(const std::string& codec,
                                           std::span<const Comparison> items);
   // What encode() made. Its memory is used again when the last of its owners goes.
   Payload own(std::vector<uint8_t> payload) const;
@@ -65,9 +65,8 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   // They become what the tensors are; gives sum128 of that. Not of a snapshot in host memory.
   Result<std::vector<Digest>> replace(std::span<const Comparison> items);
   bool pinned() const noexcept { return pinned_; }
-  Result<std::vector<Digest>> digests(DigestKind kind,
-                                      std::span<const PublishTensor* const> tensors);
-  Result<std::vector<Digest>> digests(DigestKind kind, std::span<const Held* const> held);
+  Result<std::vector<Digest>> digests(std::span<const PublishTensor* const> tensors);
+  Result<std::vector<Digest>> digests(std::span<const Held* const> held);
   // What the tensors' boxes add to them.
   Result<std::vector<Sums>> sums(std::span<const PublishTensor* const> tensors);
   // The tensor's bytes as they are published, from `offset` on.
@@ -75,9 +74,8 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   FetchedPieces& pieces() noexcept { return pieces_; }
   // The same as something to put into a store.
   std::shared_ptr<const Body> body(const PublishTensor& tensor);
-  // Those that can be packed here, and their digests of this moment. None if the device does not
-  // make digests of that kind.
-  Result<CodedThere> code_there(std::span<const PublishTensor> tensors, DigestKind kind);
+  // Those that can be packed here, and their digests of this moment.
+  Result<CodedThere> code_there(std::span<const PublishTensor> tensors);
   Result<std::vector<exponents::BlockPlan>> plan(const PublishTensor& tensor);
   Status code(const PublishTensor& tensor, size_t first,
               std::span<const exponents::BlockPlan> plans, MutableBytes out);

@@ -25,9 +25,9 @@ struct Work {
   std::vector<size_t> piece_of;    // item -> piece
   std::vector<uint64_t> begin;     // item -> its first byte in the piece
   std::vector<size_t> num_slices;  // piece -> items
-  // Piece -> what its slices are read from, and then hashed whole; null unless it is cut. New
-  // contents also where unchanged ones have no known digest.
-  std::vector<std::shared_ptr<const Body>> old_contents, new_contents;
+  // Piece -> what it is read from, and hashed by where it did not change and has no known digest;
+  // or null.
+  std::vector<std::shared_ptr<const Body>> new_contents;
   std::vector<std::shared_ptr<const void>> owners;
   // Piece -> those of its slices, where a digest comes of them.
   struct SliceSums {
@@ -38,7 +38,6 @@ struct Work {
   void begin_piece(size_t slices) {
     num_slices.push_back(slices);
     sums.emplace_back();
-    old_contents.emplace_back();
     new_contents.emplace_back();
   }
 };
@@ -81,15 +80,12 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     if (old->owner) work->owners.push_back(old->owner);
     const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
     work->begin_piece(slices.size());
-    if (slices.size() != 1 && adds_up(job.parent.manifest->digest_kind)) {
+    if (slices.size() != 1) {
       item.summed = true;
       work->sums.back().emplace();
       if (made) item.new_contents = published_body(tensor);
-    } else if (slices.size() != 1 || made) {
+    } else if (made) {
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
-    }
-    if (!item.summed && slices.size() != 1 && job.snapshot.hashing() == Hashing::kChecked) {
-      item.old_contents = work->old_contents.back() = steady(view.name, old->body());
     }
     if (slices.size() == 1 && !made && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
@@ -106,7 +102,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
         own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
       }
       if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
-      own.wants_box_sums = wants_sums(diff->record.pieces.back(), job.parent.manifest->digest_kind);
+      own.wants_box_sums = wants_sums(diff->record.pieces.back());
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
       work->begin.push_back(slice.begin);
@@ -155,18 +151,12 @@ Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, Piec
 }
 
 // As their slices saw them.
-Status hash_pieces(const DiffJob& job, const Work& work, DigestKind kind,
-                   const std::vector<size_t>& which, ThreadPool* pool,
-                   std::vector<PieceRecord>* pieces) {
+Status hash_pieces(const DiffJob& job, const Work& work, const std::vector<size_t>& which,
+                   ThreadPool* pool, std::vector<PieceRecord>* pieces) {
   std::vector<uint64_t> sizes;
   for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
   const auto hash = [&](size_t n, ThreadPool*) -> Status {
-    const size_t i = which[n];
-    if (work.old_contents[i]) {
-      DW_ASSIGN_OR_RETURN(const Digest old, digest_of_body(kind, *work.old_contents[i]));
-      DW_RETURN_IF_ERROR(check_old(job, old, i));
-    }
-    return hash_piece(*work.new_contents[i], kind, &(*pieces)[i]);
+    return hash_piece(*work.new_contents[which[n]], &(*pieces)[which[n]]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
     return Status();
@@ -175,19 +165,18 @@ Status hash_pieces(const DiffJob& job, const Work& work, DigestKind kind,
 
 // Digests and sums of pieces that no single item had: sliced ones that changed, and unchanged boxes
 // that the parent does not know.
-Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, ThreadPool* pool,
+Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
   std::vector<size_t> missing;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
-    const bool complete = piece.digest.size != 0 && (piece.sums || !wants_sums(piece, kind));
+    const bool complete = piece.digest.size != 0 && (piece.sums || !wants_sums(piece));
     if (complete && work.num_slices[i] == 1) continue;
     if (work.sums[i]) {
       DW_RETURN_IF_ERROR(take_sums(job, *work.sums[i], i, &piece));
       continue;
     }
-    // Of a snapshot on disk it is looked at all the same.
-    if (!piece.changed && !work.old_contents[i] && is_known(job, job.tensors[i])) {
+    if (!piece.changed && is_known(job, job.tensors[i])) {
       const TensorView& form = job.tensors[i].view;
       piece.digest = *known_digest(job.parent, form, piece.box);
       piece.sums = known_sums(job.parent, form, piece.box);
@@ -195,7 +184,7 @@ Status complete_digests(const DiffJob& job, const Work& work, DigestKind kind, T
     }
     missing.push_back(i);
   }
-  return hash_pieces(job, work, kind, missing, pool, pieces);
+  return hash_pieces(job, work, missing, pool, pieces);
 }
 
 const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, const Box& box) {
@@ -210,8 +199,7 @@ const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, c
 
 bool is_known(const DiffJob& job, const PublishTensor& tensor) {
   return known_digest(job.parent, tensor.view, tensor.box) &&
-         (!wants_sums(piece_of(tensor), job.parent.manifest->digest_kind) ||
-          known_sums(job.parent, tensor.view, tensor.box));
+         (!wants_sums(piece_of(tensor)) || known_sums(job.parent, tensor.view, tensor.box));
 }
 
 bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor) {
@@ -291,8 +279,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   DW_RETURN_IF_ERROR(plan_work(job, shares.item_bytes, &work, &diff));
   if (!diff.needs_full.empty()) return diff;
 
-  const DigestKind kind = job.parent.manifest->digest_kind;
-  const EncodeOptions encode{job.codec, kind, job.snapshot.hashing(), shares.wave_bytes,
+  const EncodeOptions encode{job.codec, job.snapshot.hashing(), shares.wave_bytes,
                              job.options.progress};
   const DiffSink out{job, stream, &diff};
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
@@ -325,7 +312,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   if (status.ok()) status = encode_items(work.items, encode, pool, take);
   if (diff.dense) return diff;
   DW_RETURN_IF_ERROR(std::move(status));
-  DW_RETURN_IF_ERROR(complete_digests(job, work, kind, pool, &diff.record.pieces));
+  DW_RETURN_IF_ERROR(complete_digests(job, work, pool, &diff.record.pieces));
   return diff;
 }
 

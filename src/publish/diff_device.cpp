@@ -43,7 +43,7 @@ Status add_whole(const DiffSink& out, size_t piece) {
                                                        out.job.options.codec == "raw", nullptr));
   entry.codec = whole.codec;
   entry.num_changed = entry.num_elements();
-  entry.new_digest = digest_of(out.job.parent.manifest->digest_kind, bytes);
+  entry.new_digest = digest_of(DigestKind::kSum128, bytes);
   out.diff->record.pieces[piece].digest = entry.new_digest;
   return out.add(piece, 0, bytes.size(), std::move(entry),
                  Payload::own(std::move(whole.encoded.payload)));
@@ -68,9 +68,9 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
     DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> after, fetch(out.job.device, tensor));
     DW_ASSIGN_OR_RETURN(Encoded encoded,
                         codec.encode(layout_of(tensor.view.dtype), before, after, pool));
-    const DigestKind kind = out.job.parent.manifest->digest_kind;
-    all.digests.push_back(encoded.num_changed == 0 ? Digest() : digest_of(kind, after));
-    if (encoded.num_changed != 0 && wants_sums(out.diff->record.pieces[item.piece], kind)) {
+    const bool changed = encoded.num_changed != 0;
+    all.digests.push_back(changed ? digest_of(DigestKind::kSum128, after) : Digest());
+    if (changed && wants_sums(out.diff->record.pieces[item.piece])) {
       const BoxRows rows(tensor.box, tensor.view.dtype, tensor.view.shape);
       DW_ASSIGN_OR_RETURN(all.sums[all.coded.size()], sums_of_box(rows, after, pool));
     }
@@ -80,11 +80,9 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
   return all;
 }
 
-// A digest comes with the payloads, of what they were made from; one of a kind that cannot is of a
-// look of its own, before.
+// Digests come with the payloads, of what they were made from.
 Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
                                const std::function<Status()>& half_done) {
-  const DigestKind kind = out.job.parent.manifest->digest_kind;
   std::vector<PublishDevice::Comparison> comparisons;
   std::vector<const PublishTensor*> tensors;
   for (const Item& item : items) {
@@ -92,20 +90,14 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
     comparisons.push_back({item.before.get(), tensors.back()});
   }
   Encodings all;
-  const bool apart = kind != DigestKind::kSum128;
-  if (apart) {
-    DW_ASSIGN_OR_RETURN(all.digests, out.job.device->digests(kind, tensors));
-  }
-  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.codec, kind, comparisons));
-  if (!apart) {
-    for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
-  }
+  DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.codec, comparisons));
+  for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
   DW_RETURN_IF_ERROR(half_done());
   std::vector<const PublishTensor*> boxes;
   std::vector<size_t> boxes_at;
   for (size_t i = 0; i < items.size(); ++i) {
     if (all.coded[i].num_changed == 0) continue;
-    if (!wants_sums(out.diff->record.pieces[items[i].piece], kind)) continue;
+    if (!wants_sums(out.diff->record.pieces[items[i].piece])) continue;
     boxes.push_back(tensors[i]);
     boxes_at.push_back(i);
   }
@@ -119,10 +111,9 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
 // the same at the last look.
 Status look_again(const DiffSink& out, std::span<const size_t> pieces) {
   if (pieces.empty()) return {};  // there may be no device
-  const DigestKind kind = out.job.parent.manifest->digest_kind;
   std::vector<const PublishTensor*> tensors;
   for (const size_t piece : pieces) tensors.push_back(&out.job.tensors[piece]);
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> now, out.job.device->digests(kind, tensors));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> now, out.job.device->digests(tensors));
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (now[i] == out.diff->record.pieces[pieces[i]].digest) continue;
     return changed_on_device(*tensors[i]);
@@ -135,7 +126,6 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
   DW_ASSIGN_OR_RETURN(Encodings all, cuda::has_codec(out.job.codec)
                                          ? encode_there(out, items, half_done)
                                          : encode_on_host(out, items, pool));
-  const DigestKind kind = out.job.parent.manifest->digest_kind;
   uint64_t payload_bytes = 0;
   for (const cuda::Coded& coded : all.coded) payload_bytes += coded.payload.size();
   out.stream->expect(payload_bytes);
@@ -147,14 +137,14 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
     entry.old_digest = known_digest(out.job.parent, out.job.tensors[piece].view, record.box);
     if (!entry.old_digest) {  // boxes that were cut otherwise before
       const PublishDevice::Held* const held = items[i].before.get();
-      DW_ASSIGN_OR_RETURN(const std::vector<Digest> old, out.job.device->digests(kind, {&held, 1}));
+      DW_ASSIGN_OR_RETURN(const std::vector<Digest> old, out.job.device->digests({&held, 1}));
       entry.old_digest = old[0];
     }
     cuda::Coded& coded = all.coded[i];
     if (coded.num_changed == 0) {
       record.digest = *entry.old_digest;
       record.sums = known_sums(out.job.parent, out.job.tensors[piece].view, record.box);
-      if (!record.sums && wants_sums(record, kind)) {
+      if (!record.sums && wants_sums(record)) {
         const PublishTensor* const tensor = &out.job.tensors[piece];
         DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, out.job.device->sums({&tensor, 1}));
         record.sums = std::move(sums[0]);

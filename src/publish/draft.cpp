@@ -60,7 +60,6 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
   const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
   PartStreamOptions parts;
   parts.folder = part_folder(next_version(), random_hex(kAttemptDigits));
-  parts.digest_kind = digest_kind();
   parts.base = head->manifest.state;
   parts.part_bytes = shares.part_bytes;
   parts.memory_bytes = shares.queue_bytes;
@@ -156,8 +155,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
   if (head && !why_whole().empty()) {  // nothing was compared: it may turn out that nothing changed
-    DW_ASSIGN_OR_RETURN(records[0],
-                        hash_state(tensors, parent(), digest_kind(), device.get(), &pool));
+    DW_ASSIGN_OR_RETURN(records[0], hash_state(tensors, parent(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
     if (draft.state.unchanged) return draft;
   }
@@ -165,8 +163,8 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
                                    std::move(own), clock, options.progress);
-  DW_ASSIGN_OR_RETURN(
-      records[0], hash_contents(tensors, contents, parent(), digest_kind(), &pool, &there.digests));
+  DW_ASSIGN_OR_RETURN(records[0],
+                      hash_contents(tensors, contents, parent(), &pool, &there.digests));
   report->phases.push_back({"hash", begin, clock.now()});
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
   draft.state.unchanged = false;  // it was not a moment ago, or was found too dense

@@ -27,18 +27,17 @@ PieceRecord piece_of(const PublishTensor& tensor) {
   return piece;
 }
 
-bool wants_sums(const PieceRecord& piece, DigestKind kind) {
-  return adds_up(kind) && !piece.box.whole() &&
-         !BoxRows(piece.box, piece.dtype, piece.shape).cuts_many_words();
+bool wants_sums(const PieceRecord& piece) {
+  return !piece.box.whole() && !BoxRows(piece.box, piece.dtype, piece.shape).cuts_many_words();
 }
 
-Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece) {
-  if (!wants_sums(*piece, kind)) {
-    DW_ASSIGN_OR_RETURN(piece->digest, digest_of_body(kind, contents));
+Status hash_piece(const Body& contents, PieceRecord* piece) {
+  if (!wants_sums(*piece)) {
+    DW_ASSIGN_OR_RETURN(piece->digest, digest_of_body(DigestKind::kSum128, contents));
     return {};
   }
   const BoxRows rows(piece->box, piece->dtype, piece->shape);
-  Hasher hasher(kind);
+  Hasher hasher(DigestKind::kSum128);
   Sums sums;
   std::vector<uint8_t> buffer(size_t(std::min(kReadBytes, contents.size())));
   for (uint64_t at = 0; at < contents.size(); at += buffer.size()) {
@@ -53,8 +52,8 @@ Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece) {
 }
 
 Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
-                                         const std::vector<size_t>& which, DigestKind kind,
-                                         PublishDevice* device, ThreadPool* pool) {
+                                         const std::vector<size_t>& which, PublishDevice* device,
+                                         ThreadPool* pool) {
   std::vector<Digest> digests(which.size());
   std::vector<const PublishTensor*> there;
   std::vector<uint64_t> sizes;
@@ -70,11 +69,11 @@ Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
     }
   }
   if (!there.empty()) {
-    DW_ASSIGN_OR_RETURN(const std::vector<Digest> found, device->digests(kind, there));
+    DW_ASSIGN_OR_RETURN(const std::vector<Digest> found, device->digests(there));
     for (size_t i = 0; i < found.size(); ++i) digests[there_at[i]] = found[i];
   }
   const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    DW_ASSIGN_OR_RETURN(digests[here_at[i]], published_digest(kind, tensors[which[here_at[i]]]));
+    DW_ASSIGN_OR_RETURN(digests[here_at[i]], published_digest(tensors[which[here_at[i]]]));
     return {};
   };
   DW_RETURN_IF_ERROR(
@@ -102,8 +101,8 @@ std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint) {
 
 namespace {
 
-Status hash_pieces(const Contents& contents, DigestKind kind, ThreadPool* pool,
-                   const KnownDigests* known, std::vector<PieceRecord>* pieces) {
+Status hash_pieces(const Contents& contents, ThreadPool* pool, const KnownDigests* known,
+                   std::vector<PieceRecord>* pieces) {
   std::vector<size_t> which;
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i < contents.size(); ++i) {
@@ -116,7 +115,7 @@ Status hash_pieces(const Contents& contents, DigestKind kind, ThreadPool* pool,
     sizes.push_back(contents[i]->size());
   }
   const auto hash = [&](size_t i, ThreadPool*) {
-    return hash_piece(*contents[which[i]], kind, &(*pieces)[which[i]]);
+    return hash_piece(*contents[which[i]], &(*pieces)[which[i]]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
     return Status();
@@ -141,11 +140,10 @@ void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
 }  // namespace
 
 Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 DigestKind kind, PublishDevice* device, ThreadPool* pool) {
+                                 PublishDevice* device, ThreadPool* pool) {
   std::vector<size_t> all(tensors.size());
   std::iota(all.begin(), all.end(), 0);
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests,
-                      hash_tensors(tensors, all, kind, device, pool));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests, hash_tensors(tensors, all, device, pool));
   PublishRecord record = record_of(tensors);
   for (size_t i = 0; i < digests.size(); ++i) record.pieces[i].digest = digests[i];
   compare(tensors, parent, &record);
@@ -154,9 +152,9 @@ Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const P
 
 Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
                                     const Contents& contents, const ParentState& parent,
-                                    DigestKind kind, ThreadPool* pool, const KnownDigests* known) {
+                                    ThreadPool* pool, const KnownDigests* known) {
   PublishRecord record = record_of(tensors);
-  DW_RETURN_IF_ERROR(hash_pieces(contents, kind, pool, known, &record.pieces));
+  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &record.pieces));
   compare(tensors, parent, &record);
   return record;
 }
@@ -165,7 +163,7 @@ Status check_contents(const Contents& contents, const std::vector<PieceRecord>& 
                       ThreadPool* pool, const KnownDigests* known) {
   if (pieces.empty()) return {};
   std::vector<PieceRecord> got = pieces;
-  DW_RETURN_IF_ERROR(hash_pieces(contents, pieces[0].digest.kind, pool, known, &got));
+  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &got));
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (got[i].digest == pieces[i].digest) continue;
     return corruption("tensor " + quote(pieces[i].tensor) +

@@ -20,14 +20,14 @@ PieceRecord piece_of(const PublishTensor& tensor);
 
 // Whether it must say what it adds to its tensor. Words that are cut take room in every manifest:
 // where there are many, the tensor has the digests of its boxes alone.
-bool wants_sums(const PieceRecord& piece, DigestKind kind);
+bool wants_sums(const PieceRecord& piece);
 // Sets digest and sums by the contents, which are read once.
-Status hash_piece(const Body& contents, DigestKind kind, PieceRecord* piece);
+Status hash_piece(const Body& contents, PieceRecord* piece);
 
 // Of the tensors with these numbers.
 Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
-                                         const std::vector<size_t>& which, DigestKind kind,
-                                         PublishDevice* device, ThreadPool* pool);
+                                         const std::vector<size_t>& which, PublishDevice* device,
+                                         ThreadPool* pool);
 
 // The tensors, each in a SteadyBody.
 using Contents = std::vector<std::shared_ptr<const Body>>;
@@ -39,14 +39,13 @@ std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint);
 // All pieces by their digests alone. `changed` is set where the parent's digest is another. Quick:
 // for those who only want to know whether anything changed.
 Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 DigestKind kind, PublishDevice* device, ThreadPool* pool);
+                                 PublishDevice* device, ThreadPool* pool);
 // Digests that are known of whole tensors, by name: those are not read again.
 using KnownDigests = std::map<std::string, Digest>;
 // The same through `contents`: what others read from those has these digests.
 Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
                                     const Contents& contents, const ParentState& parent,
-                                    DigestKind kind, ThreadPool* pool,
-                                    const KnownDigests* known = nullptr);
+                                    ThreadPool* pool, const KnownDigests* known = nullptr);
 // Corruption, naming the tensor, when contents do not have the digests of `pieces`.
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
                       ThreadPool* pool, const KnownDigests* known = nullptr);

@@ -5,7 +5,6 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -89,7 +88,7 @@ struct RankTask {
   std::span<const PublishTensor> tensors;
   Status unfit;  // why they cannot be published: the others hear of it
   const FullSource& source;
-  uint64_t step = 0;
+  std::optional<uint64_t> step;
   PublishClock clock;
 };
 
@@ -118,14 +117,6 @@ struct Publisher::Impl {
   CodecRates rates;                       // where the codec is to be the fastest
   std::future<FetchRates> asked;          // what replicas say, while the work goes on
 
-  // Ranks.
-  RankKeys rank_keys;
-  uint64_t last_step = 0;
-  std::optional<std::pair<uint64_t, ranks::Leader::Open>> open_attempt;  // of rank 0; its version
-  std::optional<ranks::Reporter::Before> attempt_before;                 // of the others
-  std::optional<std::string> unreadable_begin;  // that was there when this process came
-  std::set<std::string> reported_attempts;      // since the last publish that succeeded
-
   Status open();
   using Tensors = std::span<const PublishTensor>;
   using Step = std::optional<uint64_t>;
@@ -141,7 +132,7 @@ struct Publisher::Impl {
   // Of tensors that are packed; none where nothing is on a device.
   Result<CodedThere> code_there(Tensors tensors) {
     if (!device || options.plain_files) return CodedThere();
-    return device->code_there(tensors, digest_kind());
+    return device->code_there(tensors);
   }
   ThreadPool* pack() { return options.plain_files ? nullptr : &pool; }
   ParentState parent() const {
@@ -155,7 +146,6 @@ struct Publisher::Impl {
     if (!whole_reason.empty()) return whole_reason;
     return !head ? "seed" : anchors == nullptr ? "mode" : "";
   }
-  DigestKind digest_kind() const { return head ? head->manifest.digest_kind : options.digest; }
 
   Status read_head();
   Status find_head_again();
@@ -170,7 +160,6 @@ struct Publisher::Impl {
   Status remove_lost_hops() const;
   void note_head() const;
   Status ensure_chain();
-  Status wait_for_chain();
   Status ensure_snapshot(Tensors tensors);
   std::filesystem::path snapshot_folder() const {  // where it is on disk
     return on_disk->per_run ? on_disk->folder / chain->run() : on_disk->folder;
@@ -183,6 +172,7 @@ struct Publisher::Impl {
   Status capture_once(Tensors tensors, FullSource source, Step step);
   Result<PublishReport> finish_once();
   Status take_tensors(Tensors given, Attempt* attempt);
+  Status prepare(Tensors given, FullSource* source, Attempt* attempt);
   Result<Attempt> begin(Tensors tensors, FullSource* source, Step step);
   Status put_sides(FullSource* source);
   Status check_schema(const Schema& next) const;
@@ -214,29 +204,19 @@ struct Publisher::Impl {
   void hear_replicas();
   void learn(const Draft& draft);
 
-  // with_ranks.cpp: one of several, rank 0
-  struct Lead;
-  Result<PublishReport> publish_with_others(const RankTask& task);
-  Result<PublishReport> lead(const RankTask& task);
-  ranks::Leader answer(ranks::Leader leader, Lead* lead);
-  Status prepare_delta(Lead* lead);
-  Status prepare_full(Lead* lead);
-  Status look_around(Lead* lead);
-  Result<bool> hear(unsigned rank, Lead* lead);
-  Result<ranks::Decision> decide_delta(Lead* lead);
-  Result<ranks::Decision> decide_full(Lead* lead);
-
-  // report_to_lead.cpp: the other ranks
-  struct Reporting;
-  Status remember_attempts();
-  Result<PublishReport> report_to_lead(const RankTask& task);
-  ranks::Reporter answer(ranks::Reporter reporter, Reporting* reporting);
-  Status say(Reporting* reporting);
-  Result<RankReport> report_delta(Tensors tensors, PublishClock clock, Draft* draft,
-                                  PublishReport* report);
-  Result<RankReport> report_full(Tensors tensors, const RankBegin& begin, PublishClock clock,
-                                 Draft* draft, PublishReport* report);
-  Status take_over(VersionRecord record, const std::vector<PieceRecord>& pieces);
+  // with_ranks.cpp: one of several
+  struct Share;
+  Result<PublishReport> publish_as_rank(const RankTask& task);
+  Result<RankOutcome> agree(Share* share);
+  Result<std::string> begin_as_rank(const RankTask& task);
+  Result<std::string> report_as_rank(Share* share);
+  Status take_base(const RankBegin& begin);
+  Status take_version(uint64_t version, const Digest& manifest);
+  Status share_delta(Share* share);
+  Status share_full(Share* share);
+  Result<std::string> decide(const std::vector<std::string>& texts, Share* share);
+  Result<std::string> join_delta(std::vector<RankReport> reports, Share* share);
+  Status join_full(std::vector<RankReport> reports, Share* share);
 
   // committed.cpp: from a draft to a version
   Status complete(Draft* draft, PublishClock clock);

@@ -34,18 +34,16 @@ class PackedBody final : public Body {
   uint64_t size() const noexcept override { return size_; }
 
   Status read(uint64_t offset, MutableBytes out) const override {
-    return guard_memory("packing", [&]() -> Status {
-      const uint64_t end = offset + out.size();
-      copy_overlap(Bytes(reinterpret_cast<const uint8_t*>(front_.data()), front_.size()), 0, offset,
-                   out);
-      auto at = std::partition_point(tensors_.begin(), tensors_.end(), [&](const CodedTensor& one) {
-        return one.place.begin + one.place.size <= offset;
-      });
-      for (; at != tensors_.end() && at->place.begin < end; ++at) {
-        DW_RETURN_IF_ERROR(read_tensor(*at, offset, out));
-      }
-      return {};
+    const uint64_t end = offset + out.size();
+    copy_overlap(Bytes(reinterpret_cast<const uint8_t*>(front_.data()), front_.size()), 0, offset,
+                 out);
+    auto at = std::partition_point(tensors_.begin(), tensors_.end(), [&](const CodedTensor& one) {
+      return one.place.begin + one.place.size <= offset;
     });
+    for (; at != tensors_.end() && at->place.begin < end; ++at) {
+      DW_RETURN_IF_ERROR(read_tensor(*at, offset, out));
+    }
+    return {};
   }
 
  private:

@@ -37,16 +37,15 @@ Status check_options(const PublishOptions& options) {
     return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
                             " MiB or more");
   }
-  const auto& [rank, world, timeout] = options.ranks;
-  if (world == 0 || rank >= world) {
-    return invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(world) +
-                            ": ranks count from 0");
+  const Ranks& ranks = options.ranks;
+  if (ranks.world == 0 || ranks.rank >= ranks.world) {
+    return invalid_argument("rank " + std::to_string(ranks.rank) + " of " +
+                            std::to_string(ranks.world) + ": ranks count from 0");
   }
-  if (state_digest_kind(options.digest) != options.digest) {
-    return invalid_argument(std::string(digest_name(options.digest)) +
-                            " is too weak to prove a version; use xxh3-128 or blake3");
+  if (ranks.world > 1 && !ranks.all_gather) {
+    return invalid_argument("ranks need an all_gather to exchange what they have published");
   }
-  return check_encode_options(options.codec, options.digest, kFastest);
+  return check_codec(options.codec, kFastest);
 }
 
 // A run that is not quantised may become so: its seed can be another tool's quantised checkpoint.
@@ -95,10 +94,6 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
 Status Publisher::Impl::open() {
   DW_RETURN_IF_ERROR(check_options(options));
   DW_ASSIGN_OR_RETURN(keys, read_keys(options.keys));
-  if (keys.sign) {
-    rank_keys.sign = keys.sign;
-    DW_ASSIGN_OR_RETURN(rank_keys.trust, verifier_of_signer(keys.sign));
-  }
   DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
   if (!can.put_if_absent && !options.single_writer) {
     return unsupported(store->url() +
@@ -118,7 +113,6 @@ Status Publisher::Impl::open() {
   recall_rates();
   DW_RETURN_IF_ERROR(read_head());
   DW_RETURN_IF_ERROR(check_noted());
-  if (options.ranks.rank != 0) DW_RETURN_IF_ERROR(remember_attempts());
   // Ranks learn which boxes they hold when they publish. What a whole version replaces is not read.
   if (head && anchors != nullptr && options.ranks.world == 1 && whole_reason.empty()) {
     DW_RETURN_IF_ERROR(ensure_snapshot({}));
@@ -162,7 +156,6 @@ Status Publisher::Impl::find_head_again() {
 
 Status Publisher::Impl::ensure_chain() {
   if (chain) return {};
-  if (options.ranks.rank != 0) return wait_for_chain();
   Result<Chain> made = create_chain(store, keys, options.single_writer);
   // Another publisher may have made it meanwhile; who of us publishes the seed is then decided by
   // the commit.
@@ -175,22 +168,6 @@ Status Publisher::Impl::ensure_chain() {
   DW_RETURN_IF_ERROR(read_head());
   note_head();
   return {};
-}
-
-// Rank 0 makes the run.
-Status Publisher::Impl::wait_for_chain() {
-  Pacer pacer(options);
-  for (ranks::Pause how = ranks::Pause::kGoOn; how == ranks::Pause::kGoOn; how = pacer.pause()) {
-    Result<Chain> opened = open_with_keys(store, keys);
-    if (opened.ok()) {
-      chain = std::move(*opened);
-      return read_head();
-    }
-    if (opened.status().code() != Code::kNotFound) return opened.status();
-    if (how == ranks::Pause::kStopped) return cancelled("stopped on request");
-  }
-  return unavailable(store->url() + ": rank " + std::to_string(options.ranks.rank) +
-                     " waits for rank 0 to make a run here, in vain");
 }
 
 Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
@@ -310,6 +287,11 @@ Status Publisher::capture(std::span<const PublishTensor> tensors,
 Result<PublishReport> Publisher::finish() { return impl_->finish(); }
 
 Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path& path) {
+  if (impl_->options.ranks.world > 1) {
+    return invalid_argument(path.string() +
+                            ": ranks publish boxes; publish a checkpoint from one process, with a "
+                            "publisher without ranks");
+  }
   if (looks_like_delta(path)) {
     return invalid_argument(path.string() + ": a delta, not a checkpoint");
   }

@@ -1,189 +1,273 @@
 #include "publish/ranks.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
-#include "base/clock.h"
-#include "base/sync_point.h"
-#include "chain/names.h"
+#include "base/process.h"
+#include "format/base64.h"
+#include "format/record.h"
+#include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-constexpr double kFirstPause = 0.005, kLongestPause = 1.0;
-constexpr uint64_t kMaxRankBytes = 1 << 20;
-constexpr std::string_view kDoneSuffix = "/done.json";
+constexpr std::string_view kMessageFormat = "rank-message/1";
+constexpr std::string_view kBeginFormat = "rank-begin/1";
+constexpr std::string_view kReportFormat = "rank-report/1";
+constexpr std::string_view kOutcomeFormat = "rank-outcome/1";
+constexpr DigestKind kSha = DigestKind::kSha256;
 
-// None when there is no such object.
-Result<std::optional<std::string>> get_if_there(Store& store, const std::string& name,
-                                                uint64_t max_bytes) {
-  Result<std::string> text = store.get(name, max_bytes);
-  if (text.ok()) return std::optional(std::move(*text));
-  if (text.status().code() == Code::kNotFound) return std::optional<std::string>();
-  return std::move(text).status();
+// ---- lists
+
+std::string json_list(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (text.size() > 1 ? "," : "") + item;
+  return text + "]";
+}
+
+std::string pieces_json(const std::vector<PieceRecord>& pieces) {
+  std::vector<std::string> items;
+  for (const PieceRecord& piece : pieces) {
+    std::vector<std::string> shape;
+    for (const uint64_t extent : piece.shape) shape.push_back(std::to_string(extent));
+    items.push_back(json_list(
+        {canonical_text(piece.tensor), canonical_text(dtype_name(piece.dtype)), json_list(shape),
+         canonical_text(piece.box.whole() ? "" : box_to_string(piece.box)),
+         canonical_text(piece.digest.hex()), std::to_string(piece.changed ? 1 : 0),
+         std::to_string(piece.num_elements), std::to_string(piece.num_changed),
+         canonical_text(piece.sums ? piece.sums->to_string() : "")}));
+  }
+  return json_list(items);
+}
+
+Result<PieceRecord> read_piece(CanonicalReader* reader) {
+  PieceRecord piece;
+  const auto text = [&] { return reader->next_item() ? reader->text() : std::string(); };
+  const auto number = [&] { return reader->next_item() ? reader->number() : 0; };
+  reader->open_list();
+  piece.tensor = text();
+  const std::string dtype_text = text();
+  if (reader->next_item()) {
+    for (reader->open_list(); reader->next_item();) piece.shape.push_back(reader->number());
+  }
+  const std::string box = text(), digest = text();
+  piece.changed = number() != 0;
+  piece.num_elements = number();
+  piece.num_changed = number();
+  const std::string sums = text();
+  if (reader->next_item()) return bad_field("pieces", "nine fields of each");
+  DW_RETURN_IF_ERROR(reader->status());
+  const std::optional<DType> dtype = parse_dtype(dtype_text);
+  if (!dtype) return unsupported("dtype " + quote(dtype_text));
+  piece.dtype = *dtype;
+  if (!box.empty()) {
+    DW_ASSIGN_OR_RETURN(piece.box, parse_box(box));
+  }
+  DW_RETURN_IF_ERROR(tensor_size_bytes(piece.dtype, piece.shape).status());
+  DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape));
+  DW_ASSIGN_OR_RETURN(piece.digest, parse_digest(DigestKind::kSum128, digest));
+  if (!sums.empty()) {
+    DW_ASSIGN_OR_RETURN(piece.sums, Sums::parse(sums));
+  }
+  return piece;
+}
+
+std::string parts_json(const std::vector<PartRef>& parts) {
+  std::vector<std::string> items;
+  for (const PartRef& part : parts) {
+    items.push_back(json_list({canonical_text(part.name), std::to_string(part.size_bytes),
+                               canonical_text(part.sha256.hex())}));
+  }
+  return json_list(items);
+}
+
+Result<PartRef> read_part(CanonicalReader* reader) {
+  PartRef part;
+  reader->open_list();
+  if (reader->next_item()) part.name = reader->text();
+  if (reader->next_item()) part.size_bytes = reader->number();
+  const std::string sha = reader->next_item() ? reader->text() : std::string();
+  if (reader->next_item()) return bad_field("parts", "name, bytes and sha-256 of each");
+  DW_RETURN_IF_ERROR(reader->status());
+  DW_ASSIGN_OR_RETURN(part.sha256, parse_digest(kSha, sha));
+  return part;
+}
+
+template <class Item, class Read>
+Result<std::vector<Item>> parse_list(std::string_view json, const Read& read) {
+  std::vector<Item> items;
+  CanonicalReader reader(json);
+  for (reader.open_list(); reader.next_item();) {
+    DW_ASSIGN_OR_RETURN(Item item, read(&reader));
+    items.push_back(std::move(item));
+  }
+  DW_RETURN_IF_ERROR(reader.status());
+  return items;
+}
+
+std::string blocks_text(const std::vector<Digest>& blocks) {
+  std::string bytes;
+  for (const Digest& block : blocks) {
+    bytes.append(reinterpret_cast<const char*>(block.bytes.data()), block.size);
+  }
+  return base64_encode(bytes);
+}
+
+Result<std::vector<Digest>> parse_blocks(std::string_view text) {
+  const size_t size = digest_size(kSha);
+  const std::optional<std::string> bytes = base64_decode(text);
+  if (!bytes || bytes->size() % size != 0) return bad_field("boxes_blocks", "sha-256 of blocks");
+  std::vector<Digest> blocks(bytes->size() / size);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i].kind = kSha;
+    blocks[i].size = uint8_t(size);
+    std::copy_n(bytes->data() + i * size, size, blocks[i].bytes.begin());
+  }
+  return blocks;
+}
+
+// ---- messages: a line of JSON, then what the rank has to say
+
+struct Message {
+  std::string round, publisher;
+  Status failure;
+  std::string body;
+};
+
+std::string to_text(const std::string& round, const Result<std::string>& own) {
+  RecordWriter record(kMessageFormat);
+  record.text("round", round);
+  record.text("publisher", process_name());
+  record.number("code", uint64_t(own.status().code()));
+  record.text("failure", own.status().message());
+  return record.plain() + "\n" + (own.ok() ? *own : "");
+}
+
+Result<Message> parse_message(std::string text) {
+  const size_t end = text.find('\n');
+  if (end == std::string::npos) return corruption("not a message of a rank");
+  DW_ASSIGN_OR_RETURN(RecordReader record,
+                      RecordReader::open(std::string_view(text).substr(0, end), kMessageFormat));
+  Message message;
+  message.round = record.text("round");
+  message.publisher = record.text("publisher");
+  const uint64_t code = record.number("code");
+  if (code > uint64_t(Code::kInternal)) record.fail(bad_field("code", "a code"));
+  message.failure = Status(Code(code), record.text("failure"));
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  message.body = std::move(text.erase(0, end + 1));
+  return message;
 }
 
 }  // namespace
 
-Result<std::optional<std::string>> RankExchange::begin_text() const {
-  return get_if_there(chain_.store(), begin_name(version_), kMaxRankBytes);
+std::string to_text(const RankBegin& begin) {
+  RecordWriter record(kBeginFormat);
+  record.text("run", begin.run);
+  record.text("attempt", begin.attempt);
+  record.number("base", begin.base);
+  record.digest("base_manifest", begin.base_manifest);
+  record.text("full_reason", begin.full_reason);
+  return record.plain();
 }
 
-Result<RankBegin> RankExchange::read_begin(const std::string& text) const {
-  const std::string place = place_of(begin_name(version_));
-  Result<RankBegin> begin = parse_begin(text, keys_.trust);
-  if (!begin.ok()) return std::move(begin).status().at(place);
-  RankAttempt expected = begin->of;
-  expected.run = chain_.run();
-  expected.version = version_;
-  DW_RETURN_IF_ERROR(check_belongs(begin->of, expected).at(place));
+Result<RankBegin> parse_begin(std::string_view text) {
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(text, kBeginFormat));
+  RankBegin begin;
+  begin.run = record.run();
+  begin.attempt = record.text("attempt");
+  begin.base = record.optional_number("base");
+  begin.base_manifest = record.optional_digest("base_manifest", kSha);
+  begin.full_reason = record.text("full_reason");
+  if (begin.base.has_value() != begin.base_manifest.has_value()) {
+    record.fail(bad_field("base_manifest", "the manifest of \"base\""));
+  }
+  DW_RETURN_IF_ERROR(Status(record.status()));
   return begin;
 }
 
-Status RankExchange::put_begin(const RankBegin& begin) const {
-  DW_SYNC_POINT("ranks: before begin");
-  DW_ASSIGN_OR_RETURN(const std::string text, serialise_begin(begin, keys_.sign));
-  return chain_.store().put(begin_name(version_), MemoryBody(text));
+std::string to_text(const RankReport& report) {
+  RecordWriter record(kReportFormat);
+  record.text("needs_full", report.needs_full);
+  record.number("payload_bytes", report.payload_bytes);
+  record.json("pieces", pieces_json(report.record.pieces));
+  record.json("parts", parts_json(report.record.parts));
+  record.number("boxes_bytes", report.boxes.size_bytes);
+  record.text("boxes_blocks", blocks_text(report.boxes.blocks));
+  return record.plain();
 }
 
-Result<RankDone> RankExchange::parse_done_at(const std::string& name,
-                                             const std::string& text) const {
-  Result<RankDone> done = parse_done(text, keys_.trust);
-  if (!done.ok()) return std::move(done).status().at(place_of(name));
-  RankAttempt expected = done->of;
-  expected.run = chain_.run();
-  expected.version = version_;
-  DW_RETURN_IF_ERROR(check_belongs(done->of, expected).at(place_of(name)));
-  if (done_name(version_, done->of.attempt) != name) {
-    return corruption(place_of(name) + ": belongs to attempt " + done->of.attempt);
+Result<RankReport> parse_report(std::string_view text) {
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(text, kReportFormat));
+  RankReport report;
+  report.needs_full = record.text("needs_full");
+  report.payload_bytes = record.number("payload_bytes");
+  report.boxes.size_bytes = record.number("boxes_bytes");
+  const std::string blocks = record.text("boxes_blocks");
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  DW_ASSIGN_OR_RETURN(report.record.pieces,
+                      parse_list<PieceRecord>(record.json("pieces"), read_piece));
+  DW_ASSIGN_OR_RETURN(report.record.parts, parse_list<PartRef>(record.json("parts"), read_part));
+  DW_ASSIGN_OR_RETURN(report.boxes.blocks, parse_blocks(blocks));
+  return report;
+}
+
+std::string to_text(const RankOutcome& outcome) {
+  RecordWriter record(kOutcomeFormat);
+  record.text("full_reason", outcome.full_reason);
+  record.digest("committed", outcome.committed);
+  return record.plain();
+}
+
+Result<RankOutcome> parse_outcome(std::string_view text) {
+  DW_ASSIGN_OR_RETURN(RecordReader record, RecordReader::open(text, kOutcomeFormat));
+  RankOutcome outcome;
+  outcome.full_reason = record.text("full_reason");
+  outcome.committed = record.optional_digest("committed", kSha);
+  DW_RETURN_IF_ERROR(Status(record.status()));
+  return outcome;
+}
+
+RankExchange::RankExchange(const Ranks& ranks, std::optional<uint64_t> step)
+    : ranks_(ranks), step_(step ? "step " + std::to_string(*step) + ", " : "") {}
+
+Result<std::vector<std::string>> RankExchange::exchange(std::string_view round,
+                                                        const Result<std::string>& own) {
+  all_know_ = false;
+  const std::string here = step_ + std::string(round);
+  Result<std::vector<std::string>> texts = ranks_.all_gather(to_text(here, own));
+  if (!texts.ok()) {
+    return own.ok() ? std::move(texts).status().at("exchange " + quote(here)) : own.status();
   }
-  return done;
-}
-
-Result<std::optional<RankDone>> RankExchange::read_done(const std::string& attempt) const {
-  const std::string name = done_name(version_, attempt);
-  DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                      get_if_there(chain_.store(), name, kMaxRankBytes));
-  if (!text) return std::optional<RankDone>();
-  DW_ASSIGN_OR_RETURN(RankDone done, parse_done_at(name, *text));
-  return std::optional(std::move(done));
-}
-
-Result<std::optional<RankDone>> RankExchange::find_failure(uint64_t step) const {
-  std::vector<std::string> names;
-  std::string prefix = pending_folder(version_, "");
-  prefix.pop_back();  // its '/'
-  DW_RETURN_IF_ERROR(list_all(chain_.store(), prefix, "", [&](const ObjectInfo& object) {
-    if (object.name.ends_with(kDoneSuffix)) names.push_back(object.name);
-    return true;
-  }));
-  for (const std::string& name : names) {
-    DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                        get_if_there(chain_.store(), name, kMaxRankBytes));
-    if (!text) continue;
-    Result<RankDone> done = parse_done_at(name, *text);
-    if (!done.ok()) continue;  // only the words are wanted
-    if (done->of.step == step && done->ending == ranks::Ending::kFailed) {
-      return std::optional(std::move(*done));
+  if (texts->size() != ranks_.world) {
+    return internal_error("all_gather gave " + std::to_string(texts->size()) + " messages of " +
+                          std::to_string(ranks_.world) + " ranks");
+  }
+  std::vector<Message> messages;
+  for (size_t rank = 0; rank < texts->size(); ++rank) {
+    Result<Message> message = parse_message(std::move((*texts)[rank]));
+    if (!message.ok()) {
+      return std::move(message).status().at("message of rank " + std::to_string(rank));
     }
+    messages.push_back(std::move(*message));
   }
-  return std::optional<RankDone>();
-}
-
-Status RankExchange::put_done(const RankDone& done) const {
-  DW_SYNC_POINT("ranks: before done");
-  DW_ASSIGN_OR_RETURN(const std::string text, serialise_done(done, keys_.sign));
-  return chain_.store().put(done_name(version_, done.of.attempt), MemoryBody(text));
-}
-
-Result<std::optional<RankReport>> RankExchange::read_report(const RankAttempt& of, unsigned rank,
-                                                            bool full) const {
-  const std::string name = report_name(of, rank, full);
-  DW_ASSIGN_OR_RETURN(const std::optional<std::string> text,
-                      get_if_there(chain_.store(), name, kMaxManifestBytes));
-  if (!text) return std::optional<RankReport>();
-  Result<RankReport> report = parse_report(*text, keys_.trust);
-  if (!report.ok()) return std::move(report).status().at(place_of(name));
-  DW_RETURN_IF_ERROR(check_report(*report, of, rank, full).at(place_of(name)));
-  return std::optional(std::move(*report));
-}
-
-Status RankExchange::put_report(const RankReport& report) const {
-  DW_SYNC_POINT("ranks: before report");
-  DW_ASSIGN_OR_RETURN(const std::string text, serialise_report(report, keys_.sign));
-  if (text.size() > kMaxManifestBytes) {
-    return unsupported("the report of rank " + std::to_string(report.rank) + " has " +
-                       std::to_string(text.size()) + " bytes, at most " +
-                       std::to_string(kMaxManifestBytes) +
-                       " are read: it holds too many tensors, or boxes of them");
+  all_know_ = true;
+  for (size_t rank = 1; rank < messages.size(); ++rank) {
+    if (messages[rank].round == messages[0].round) continue;
+    return invalid_argument("rank 0 is at " + quote(messages[0].round) + ", rank " +
+                            std::to_string(rank) + " at " + quote(messages[rank].round) +
+                            ": every rank must publish every version, with the same step");
   }
-  return chain_.store().put(report_name(report.of, report.rank, report.full), MemoryBody(text));
-}
-
-Result<std::set<std::string>> RankExchange::listed(const RankAttempt& of) const {
-  std::set<std::string> names;
-  DW_RETURN_IF_ERROR(list_all(chain_.store(), pending_folder(version_, of.attempt), "",
-                              [&](const ObjectInfo& object) {
-                                names.insert(object.name);
-                                return true;
-                              }));
-  return names;
-}
-
-Result<std::optional<VersionRecord>> RankExchange::read_manifest() const {
-  Result<VersionRecord> record = chain_.version(version_);
-  if (record.ok()) return std::optional(std::move(*record));
-  if (record.status().code() == Code::kNotFound) return std::optional<VersionRecord>();
-  return std::move(record).status();
-}
-
-Status RankExchange::check_manifest(const VersionRecord& record) const {
-  if (!keys_.trust) return {};
-  const std::string name = manifest_name(version_);
-  DW_ASSIGN_OR_RETURN(const std::string text, chain_.store().get(name, kMaxManifestBytes));
-  DW_RETURN_IF_ERROR(parse_manifest(text, keys_.trust).status().at(place_of(name)));
-  if (record_digest(text) == record.digest) return {};
-  return corruption(place_of(name) + ": was changed after it was committed");
-}
-
-void RankExchange::remove_reports() const {
-  const std::string begin = begin_name(version_);
-  remove_pending(number_name(version_), [&](std::string_view name) {
-    return name != begin && !name.ends_with(kDoneSuffix);
-  });
-}
-
-// Of versions before this one there may be what ranks left when another publisher was first.
-void RankExchange::clean_up() const {
-  const std::string next = std::string(kPendingPrefix) + number_name(version_ + 1);
-  remove_pending("", [&](std::string_view name) { return name < next; });
-}
-
-void RankExchange::remove_pending(const std::string& version,
-                                  const std::function<bool(std::string_view)>& which) const {
-  std::vector<std::string> names;
-  const std::string prefix = std::string(kPendingPrefix) + version;
-  const Status listed = list_all(chain_.store(), prefix, "", [&](const ObjectInfo& object) {
-    if (which(object.name)) names.push_back(object.name);
-    return true;
-  });
-  if (!listed.ok()) return;  // what is left is gc's
-  for (const std::string& name : names) (void)chain_.store().remove(name);
-}
-
-void Pacer::start_over() {
-  end_ = steady_seconds() + options_.ranks.timeout_seconds;
-  pause_ = kFirstPause;
-}
-
-ranks::Pause Pacer::pause() {
-  const double left = end_ - steady_seconds();
-  if (left <= 0) return ranks::Pause::kTimedOut;
-  if (options_.progress && !options_.progress(0, 0)) return ranks::Pause::kStopped;
-  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_, left)));
-  pause_ = std::min(pause_ * 1.5, kLongestPause);
-  return ranks::Pause::kGoOn;
+  DW_RETURN_IF_ERROR(Status(own.status()));
+  std::vector<std::string> bodies;
+  for (size_t rank = 0; rank < messages.size(); ++rank) {
+    Message& message = messages[rank];
+    if (!message.failure.ok()) {
+      return std::move(message.failure)
+          .at("rank " + std::to_string(rank) + " (" + message.publisher + ") failed");
+    }
+    bodies.push_back(std::move(message.body));
+  }
+  return bodies;
 }
 
 }  // namespace deltawire

@@ -1,80 +1,67 @@
-// What ranks of a sharded trainer ask of the store and tell each other there. When, and what
-// follows from it, is in rank_rules.h; what the records say in ranks_record.h.
+// What ranks of a sharded trainer tell each other when they publish, and how. docs/protocol.md,
+// "Ranks", has the rules.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "chain/chain.h"
-#include "deltawire/publisher.h"
-#include "publish/rank_rules.h"
-#include "publish/ranks_record.h"
+#include "deltawire/publish_options.h"
+#include "deltawire/status.h"
+#include "publish/ranks_boxes.h"
+#include "publish/record.h"
 
 namespace deltawire {
 
-// Every rank has the key: what one signs the others check. Null: the run is not signed.
-struct RankKeys {
-  Signer sign;
-  Verifier trust;
+// Of rank 0: what is to be published, and upon what.
+struct RankBegin {
+  std::string run;
+  std::string attempt;  // hex digits, in the names of objects
+  std::optional<uint64_t> base;
+  std::optional<Digest> base_manifest;  // with `base`
+  std::string full_reason;              // why the version is stored whole; empty: it is a delta
 };
+std::string to_text(const RankBegin& begin);
+Result<RankBegin> parse_begin(std::string_view text);
 
-// The records of ranks about one version. None: there is no such record. Corruption, with the
-// object's name: there is, and it cannot be believed.
+// Of the other ranks: what one holds and has put.
+struct RankReport {
+  std::string needs_full;  // why its changes are no delta; all else is empty then
+  uint64_t payload_bytes = 0;
+  PublishRecord record;
+  BoxesSeal boxes;  // of a version that is stored whole
+};
+std::string to_text(const RankReport& report);
+Result<RankReport> parse_report(std::string_view text);
+
+// Of rank 0: what became of the reports.
+struct RankOutcome {
+  std::string full_reason;          // set: no delta, all report once more for a whole version
+  std::optional<Digest> committed;  // digest of the manifest; neither: nothing had changed
+};
+std::string to_text(const RankOutcome& outcome);
+Result<RankOutcome> parse_outcome(std::string_view text);
+
+// The exchanges of one publish() of one rank. All ranks make the same ones in the same order, each
+// with what it has to say or why it cannot: a failure of one rank is a failure of the exchange on
+// all of them.
 class RankExchange {
  public:
-  RankExchange(const Chain& chain, uint64_t version, unsigned world, const RankKeys& keys)
-      : chain_(chain), version_(version), world_(world), keys_(keys) {}
+  RankExchange(const Ranks& ranks, std::optional<uint64_t> step);
 
-  // The text first, for a reader that remembers what was there when it came.
-  Result<std::optional<std::string>> begin_text() const;
-  Result<RankBegin> read_begin(const std::string& text) const;
-  Status put_begin(const RankBegin& begin) const;
-
-  Result<std::optional<RankDone>> read_done(const std::string& attempt) const;
-  // Of an attempt of this step that failed.
-  Result<std::optional<RankDone>> find_failure(uint64_t step) const;
-  Status put_done(const RankDone& done) const;
-
-  Result<std::optional<RankReport>> read_report(const RankAttempt& of, unsigned rank,
-                                                bool full) const;
-  Status put_report(const RankReport& report) const;
-  // Names of the reports to an attempt that a listing shows.
-  Result<std::set<std::string>> listed(const RankAttempt& of) const;
-
-  Result<std::optional<VersionRecord>> read_manifest() const;
-  // That the version's manifest is of a rank, and no forgery: where the run is signed, by its key.
-  Status check_manifest(const VersionRecord& record) const;
-
-  // Takes away what the ranks have reported: to attempts that are over. Their ends stay known.
-  void remove_reports() const;
-  // After the commit: nothing is pending any more up to this version.
-  void clean_up() const;
+  // What all ranks say, by rank. This rank's own failure, or else that of the lowest rank that
+  // failed, with its code and name. InvalidArgument, naming ranks, when they are in different
+  // exchanges, or publish different steps. What the group fails with, when it fails.
+  Result<std::vector<std::string>> exchange(std::string_view round, const Result<std::string>& own);
+  // Whether the last failure was one that all ranks have seen.
+  bool all_know() const noexcept { return all_know_; }
 
  private:
-  std::string place_of(const std::string& name) const { return chain_.store().url() + "/" + name; }
-  Result<RankDone> parse_done_at(const std::string& name, const std::string& text) const;
-  void remove_pending(const std::string& version,
-                      const std::function<bool(std::string_view name)>& which) const;
-
-  const Chain& chain_;
-  const uint64_t version_;
-  const unsigned world_;
-  const RankKeys& keys_;
-};
-
-// Waits between questions, longer and longer, and knows when it has been long enough.
-class Pacer {
- public:
-  explicit Pacer(const PublishOptions& options) : options_(options) { start_over(); }
-  void start_over();  // something has come of it
-  ranks::Pause pause();
-
- private:
-  const PublishOptions& options_;
-  double end_ = 0, pause_ = 0;
+  const Ranks& ranks_;
+  const std::string step_;
+  bool all_know_ = false;
 };
 
 }  // namespace deltawire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "chain/names.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -29,6 +30,11 @@ uint64_t bytes_of(const PieceRecord& piece) {
 }
 
 }  // namespace
+
+std::string boxes_name(uint64_t version, std::string_view attempt, unsigned rank) {
+  return std::string(kPendingPrefix) + number_name(version) + "-" + std::string(attempt) +
+         "/rank-" + std::to_string(rank) + ".boxes";
+}
 
 Result<BlockCache::Block> BlockCache::block(const BoxesObject& object, uint64_t number) {
   const Key key{object.name, number};
@@ -95,13 +101,9 @@ std::vector<std::shared_ptr<const Body>> boxes_in_object(const std::vector<Piece
 }
 
 SealingBody::SealingBody(const Body& body, const std::vector<PieceRecord>& pieces)
-    : body_(body), pieces_(pieces), block_(DigestKind::kSha256), piece_(piece_kind()) {
+    : body_(body), pieces_(pieces), block_(DigestKind::kSha256), piece_(DigestKind::kSum128) {
   seal_.size_bytes = body.size();
   end_pieces();
-}
-
-DigestKind SealingBody::piece_kind() const {
-  return pieces_.empty() ? DigestKind::kXxh3_128 : pieces_[0].digest.kind;
 }
 
 Status SealingBody::read(uint64_t offset, MutableBytes out) const {
@@ -119,7 +121,7 @@ void SealingBody::end_pieces() const {
     if (piece_.finish() != pieces_[at_piece_].digest && changed_.empty()) {
       changed_ = pieces_[at_piece_].tensor;
     }
-    piece_ = Hasher(piece_kind());
+    piece_ = Hasher(DigestKind::kSum128);
     piece_begin_ = hashed_;
     ++at_piece_;
   }

@@ -7,13 +7,23 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "deltawire/store.h"
-#include "publish/ranks_record.h"
+#include "publish/record.h"
 
 namespace deltawire {
+
+// What a rank's boxes object holds, block by block.
+struct BoxesSeal {
+  uint64_t size_bytes = 0;
+  std::vector<Digest> blocks;  // sha-256 of each kBoxesBlockBytes, the last one shorter
+};
+inline constexpr uint64_t kBoxesBlockBytes = uint64_t{1} << 20;
+
+std::string boxes_name(uint64_t version, std::string_view attempt, unsigned rank);
 
 struct BoxesObject {
   std::string name;
@@ -62,7 +72,6 @@ class SealingBody final : public Body {
   Result<BoxesSeal> seal();
 
  private:
-  DigestKind piece_kind() const;
   void take(Bytes bytes) const;
   void end_pieces() const;
 

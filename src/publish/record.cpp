@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "tensor/boxes.h"
 #include "tensor/find_tensor.h"
@@ -19,6 +20,20 @@ std::string box_text(const Box& box) { return box.whole() ? "all of it" : box_to
 
 std::string from(size_t rank, size_t num_ranks) {
   return num_ranks == 1 ? "" : " (rank " + std::to_string(rank) + ")";
+}
+
+std::string from_all(const std::vector<RankPiece>& pieces, size_t num_ranks) {
+  constexpr size_t kNamed = 16;
+  std::set<size_t> ranks;
+  for (const RankPiece& piece : pieces) ranks.insert(piece.rank);
+  if (num_ranks == 1) return "";
+  std::string text;
+  size_t named = 0;
+  for (const size_t rank : ranks) {
+    if (named++ == kNamed) break;
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return " (ranks " + text + (ranks.size() > kNamed ? ", ...)" : ")");
 }
 
 // The pieces of one tensor agree and cover it exactly.
@@ -44,8 +59,8 @@ Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
   }
   const uint64_t all = num_elements(first.shape).value();
   if (covered == all) return {};
-  return invalid_argument(place + "its boxes cover " + std::to_string(covered) + " of " +
-                          std::to_string(all) + " elements");
+  return invalid_argument(place + "its boxes" + from_all(pieces, num_ranks) + " cover " +
+                          std::to_string(covered) + " of " + std::to_string(all) + " elements");
 }
 
 // Where the parent has this tensor in the same form.

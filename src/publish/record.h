@@ -23,7 +23,7 @@ struct PieceRecord {
   bool changed = false;
   uint64_t num_elements = 0;  // compared, or new
   uint64_t num_changed = 0;
-  // What a box adds to its tensor, where the kind of digest adds up. None: of a rank that is older.
+  // What a box adds to its tensor. None: its rows cut many words.
   std::optional<Sums> sums = {};
 };
 

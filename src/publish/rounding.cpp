@@ -112,9 +112,9 @@ Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes
   return {};
 }
 
-Result<Digest> published_digest(DigestKind kind, const PublishTensor& tensor) {
-  if (!is_made(tensor)) return digest_of(kind, tensor.view.bytes);
-  Hasher hasher(kind);
+Result<Digest> published_digest(const PublishTensor& tensor) {
+  if (!is_made(tensor)) return digest_of(DigestKind::kSum128, tensor.view.bytes);
+  Hasher hasher(DigestKind::kSum128);
   const uint64_t size = published_bytes(tensor);
   std::vector<uint8_t> piece;
   for (uint64_t at = 0; at < size; at += piece.size()) {

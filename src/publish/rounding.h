@@ -22,7 +22,7 @@ bool is_made(const PublishTensor& tensor);
 
 // The tensor's bytes as they are published, from `offset` on. On the host.
 Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
-Result<Digest> published_digest(DigestKind kind, const PublishTensor& tensor);
+Result<Digest> published_digest(const PublishTensor& tensor);
 // The same as something to put into a store, for as long as the tensor's bytes stay.
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor);
 

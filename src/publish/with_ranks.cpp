@@ -1,10 +1,12 @@
-// One rank of several: rank 0 leads, the others report. publish/rank_rules.h has the rules.
-#include <algorithm>
-
+// One rank of several. All ranks go through the same exchanges, and what goes wrong on one of them
+// in between is what it says in the next one, so that nobody waits for it. docs/protocol.md,
+// "Ranks", has the rules.
+#include "base/guard.h"
 #include "base/hex.h"
+#include "base/sync_point.h"
 #include "chain/names.h"
 #include "publish/impl.h"
-#include "publish/ranks_boxes.h"
+#include "publish/ranks.h"
 #include "store/bodies.h"
 
 namespace deltawire {
@@ -22,17 +24,9 @@ uint64_t total_bytes(const std::vector<PublishRecord>& records) {
   return bytes;
 }
 
-// All ranks' records, rank 0's own first.
-std::vector<PublishRecord> join_records(PublishRecord own, std::vector<RankReport> others) {
-  std::vector<PublishRecord> records = {std::move(own)};
-  for (RankReport& other : others) records.push_back(std::move(other.record));
-  return records;
-}
-
 // Every tensor from the pieces of all ranks.
-std::vector<WholeTensor> join_tensors(
-    const std::vector<PublishRecord>& records,
-    const std::vector<std::vector<std::shared_ptr<const Body>>>& contents) {
+std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
+                                      const std::vector<Contents>& contents) {
   std::map<std::string_view, WholeTensor> by_name;
   for (size_t rank = 0; rank < records.size(); ++rank) {
     for (size_t i = 0; i < records[rank].pieces.size(); ++i) {
@@ -47,273 +41,287 @@ std::vector<WholeTensor> join_tensors(
   return wholes;
 }
 
-// Of the looks for missing reports all but one in so many trust the listing.
-constexpr unsigned kLookDirectly = 8;
-
-// What cannot be believed may be left from before the run was signed: rank 0 puts its own there.
-template <class Record>
-Result<std::optional<Record>> if_believed(Result<std::optional<Record>> record) {
-  const bool bad = !record.ok() && (record.status().code() == Code::kCorruption ||
-                                    record.status().code() == Code::kUnsupported);
-  return bad ? std::optional<Record>() : std::move(record);
-}
-
 }  // namespace
 
-// A version on its way: rank 0's own share, and what the others said of theirs.
-struct Publisher::Impl::Lead {
+// A version on its way: this rank's share of it.
+struct Publisher::Impl::Share {
   const RankTask& task;
-  RankExchange exchange;
-  RankBegin begin;
-  Pacer pacer;
+  Store& store;
+  RankBegin begin = {};
   Draft draft = {};
-  PublishRecord own = {};
-  Contents contents = {};                // of its tensors, for a version that is stored whole
-  std::string full_reason = {};          // why rank 0's own changes are no delta
-  uint64_t payload_bytes = 0;            // of them
-  std::vector<RankReport> others = {};   // by rank, from 1 on
-  std::vector<std::string> nonces = {};  // of all reports so far, by rank
-  std::set<std::string> listed = {};     // reports, in this round of questions
-  unsigned rounds = 0;
-  bool look_directly = false;
-  double waiting = 0;
+  RankReport own = {};
+  Contents contents = {};  // of a version that is stored whole
+  std::string boxes = {};  // the object that rank 0 reads them from, to be removed at the end
+  bool committed = false;  // by rank 0: by itself
   PublishReport report = {};
+
+  ~Share() {
+    if (!boxes.empty()) (void)store.remove(boxes);
+  }
 };
 
-Result<PublishReport> Publisher::Impl::publish_with_others(const RankTask& task) {
-  return options.ranks.rank == 0 ? lead(task) : report_to_lead(task);
-}
-
-Status Publisher::Impl::prepare_delta(Lead* lead) {
-  const Tensors tensors = lead->task.tensors;
-  DW_RETURN_IF_ERROR(ensure_snapshot(tensors));
-  lead->draft = begin_delta(tensors, false, lead->task.clock);
-  lead->draft.sides = lead->task.source.sides;
-  DW_ASSIGN_OR_RETURN(StateDiff diff, this->diff(tensors, UINT64_MAX, lead->task.clock,
-                                                 &lead->draft, &lead->report));
-  lead->draft.pieces = diff.record.pieces;
-  lead->own = std::move(diff.record);
-  lead->full_reason = diff.needs_full;
-  lead->payload_bytes = diff.payload_bytes;
-  return {};
-}
-
-Status Publisher::Impl::prepare_full(Lead* lead) {
-  lead->draft.abandon();
-  lead->draft = {};
-  lead->draft.sides = lead->task.source.sides;
-  const double started = lead->task.clock.now();
-  lead->contents = contents_of(lead->task.tensors, device.get());
-  DW_ASSIGN_OR_RETURN(
-      lead->own, hash_contents(lead->task.tensors, lead->contents, parent(), digest_kind(), &pool));
-  lead->report.phases.push_back({"hash", started, lead->task.clock.now()});
-  lead->draft.pieces = lead->own.pieces;
-  return {};
-}
-
-Result<ranks::Decision> Publisher::Impl::decide_delta(Lead* lead) {
-  Draft& draft = lead->draft;
-  std::string& full_reason = lead->begin.reason;
-  full_reason = lead->full_reason;
-  uint64_t payload_bytes = lead->payload_bytes;
-  for (const RankReport& other : lead->others) {
-    if (full_reason.empty()) full_reason = other.needs_full;
-    payload_bytes += other.payload_bytes;
+// Rank 0 alone looks for the head, so that all have the same.
+Result<std::string> Publisher::Impl::begin_as_rank(const RankTask& task) {
+  DW_RETURN_IF_ERROR(Status(task.unfit));
+  if (options.ranks.rank != 0) return std::string();
+  DW_RETURN_IF_ERROR(check_free());
+  RankBegin begin{chain->run(), random_hex(kAttemptDigits), {}, {}, why_whole()};
+  if (head) {
+    begin.base = head->manifest.version;
+    begin.base_manifest = head->digest;
   }
-  const std::vector<PublishRecord> records =
-      join_records(std::move(lead->own), std::move(lead->others));
+  return to_text(begin);
+}
+
+// Brings another rank to the version that rank 0 publishes upon.
+Status Publisher::Impl::take_base(const RankBegin& begin) {
+  if (!chain) {
+    DW_ASSIGN_OR_RETURN(chain, open_with_keys(store, keys));
+  } else if (uncertain) {
+    DW_RETURN_IF_ERROR(check_run());
+  }
+  const std::string rank = "rank " + std::to_string(options.ranks.rank);
+  if (chain->run() != begin.run) {
+    return base_mismatch(store->url() + ": " + rank + " finds run " + chain->run() +
+                         ", rank 0 publishes to run " + begin.run);
+  }
+  const bool same = begin.base ? head && head->digest == *begin.base_manifest : !head;
+  if (!same) {
+    if (head && (!begin.base || *begin.base <= head->manifest.version)) {
+      const std::string base = begin.base ? "version " + std::to_string(*begin.base) +
+                                                " with manifest " + begin.base_manifest->hex()
+                                          : "no version";
+      return base_mismatch(store->url() + ": " + rank + " is at version " +
+                           std::to_string(head->manifest.version) + " with manifest " +
+                           head->digest.hex() + ", rank 0 publishes upon " + base);
+    }
+    snapshot = nullptr;
+    DW_RETURN_IF_ERROR(take_version(*begin.base, *begin.base_manifest));
+  }
+  uncertain = false;
+  return {};
+}
+
+// A version that rank 0 has named becomes the head.
+Status Publisher::Impl::take_version(uint64_t version, const Digest& manifest) {
+  DW_ASSIGN_OR_RETURN(VersionRecord record, chain->version(version));
+  if (record.digest != manifest) {
+    return base_mismatch(store->url() + ": the manifest of version " + std::to_string(version) +
+                         " is " + record.digest.hex() + ", that of rank 0 is " + manifest.hex());
+  }
+  Schema next = schema;
+  if (!head || record.manifest.schema != head->manifest.schema) {
+    DW_ASSIGN_OR_RETURN(next, chain->schema(record.manifest));
+  }
+  DW_RETURN_IF_ERROR(states_of(next, record.manifest).status());
+  head = std::move(record);
+  schema = std::move(next);
+  return {};
+}
+
+Status Publisher::Impl::share_delta(Share* share) {
+  const RankTask& task = share->task;
+  DW_RETURN_IF_ERROR(ensure_snapshot(task.tensors));
+  share->draft = begin_delta(task.tensors, false, task.clock);
+  share->draft.sides = task.source.sides;
+  DW_ASSIGN_OR_RETURN(StateDiff diff, this->diff(task.tensors, UINT64_MAX, task.clock,
+                                                 &share->draft, &share->report));
+  share->own = {std::move(diff.needs_full), diff.payload_bytes, {}, {}};
+  if (!share->own.needs_full.empty()) return {};
+  share->own.record = std::move(diff.record);
+  share->draft.pieces = share->own.record.pieces;
+  if (options.ranks.rank == 0) return {};  // its last part names what all ranks have removed
+  DW_RETURN_IF_ERROR(share->draft.stream->finish({}));
+  add_phase(share->draft.stream->upload_phase(), &share->report);
+  learn(share->draft);
+  share->own.record.parts = share->draft.stream->parts();
+  return {};
+}
+
+Status Publisher::Impl::share_full(Share* share) {
+  const RankTask& task = share->task;
+  share->draft = {};
+  share->draft.sides = task.source.sides;
+  share->own = {};
+  const double hashing = task.clock.now();
+  share->contents = contents_of(task.tensors, device.get());
+  DW_ASSIGN_OR_RETURN(share->own.record,
+                      hash_contents(task.tensors, share->contents, parent(), &pool));
+  share->report.phases.push_back({"hash", hashing, task.clock.now()});
+  share->draft.pieces = share->own.record.pieces;
+  if (options.ranks.rank == 0) return {};
+  const double uploading = task.clock.now();
+  DW_SYNC_POINT("ranks: before boxes");
+  const JoinedBody joined(share->contents);
+  SealingBody sealing(joined, share->own.record.pieces);
+  share->boxes = boxes_name(next_version(), share->begin.attempt, options.ranks.rank);
+  DW_RETURN_IF_ERROR(store->put(share->boxes, sealing));
+  DW_ASSIGN_OR_RETURN(share->own.boxes, sealing.seal());
+  share->report.phases.push_back({"upload", uploading, task.clock.now()});
+  return {};
+}
+
+Result<std::string> Publisher::Impl::report_as_rank(Share* share) {
+  if (options.ranks.rank != 0) DW_RETURN_IF_ERROR(take_base(share->begin));
+  const bool full = !share->begin.full_reason.empty();
+  DW_RETURN_IF_ERROR(full ? share_full(share) : share_delta(share));
+  return options.ranks.rank == 0 ? std::string() : to_text(share->own);
+}
+
+// ---- rank 0
+
+Result<std::string> Publisher::Impl::decide(const std::vector<std::string>& texts, Share* share) {
+  std::vector<RankReport> reports = {std::move(share->own)};
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    Result<RankReport> report = parse_report(texts[rank]);
+    if (!report.ok()) {
+      return std::move(report).status().at("report of rank " + std::to_string(rank));
+    }
+    reports.push_back(std::move(*report));
+  }
+  RankOutcome outcome;
+  if (share->begin.full_reason.empty()) {
+    DW_ASSIGN_OR_RETURN(outcome.full_reason, join_delta(std::move(reports), share));
+  } else {
+    DW_RETURN_IF_ERROR(join_full(std::move(reports), share));
+  }
+  if (!outcome.full_reason.empty() || share->draft.state.unchanged) return to_text(outcome);
+  DW_RETURN_IF_ERROR(commit(&share->draft, &share->task.source, share->task.clock, &share->report));
+  share->committed = true;
+  outcome.committed = head->digest;
+  return to_text(outcome);
+}
+
+// Why the changes are no delta; empty: they are one.
+Result<std::string> Publisher::Impl::join_delta(std::vector<RankReport> reports, Share* share) {
+  Draft& draft = share->draft;
+  uint64_t payload_bytes = 0;
+  std::vector<PublishRecord> records;
+  for (RankReport& report : reports) {
+    if (!report.needs_full.empty()) return report.needs_full;
+    payload_bytes += report.payload_bytes;
+    records.push_back(std::move(report.record));
+  }
   const uint64_t model_bytes = total_bytes(records);
-  if (full_reason.empty() && double(payload_bytes) > kDenseShare * double(model_bytes)) {
-    full_reason = dense_reason(payload_bytes, model_bytes);
+  if (double(payload_bytes) > kDenseShare * double(model_bytes)) {
+    return dense_reason(payload_bytes, model_bytes);
   }
-  if (!full_reason.empty()) return ranks::Decision::kFull;
-
-  DW_ASSIGN_OR_RETURN(draft.state, join(records, lead->task.source));
-  if (draft.state.unchanged) return ranks::Decision::kUnchanged;
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, share->task.source));
+  if (draft.state.unchanged) return std::string();
   DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.change.removed));
-  add_phase(draft.stream->upload_phase(), &lead->report);
+  add_phase(draft.stream->upload_phase(), &share->report);
   learn(draft);
   draft.manifest.kind = VersionKind::kDelta;
   draft.manifest.base = head->manifest.version;
   draft.manifest.parts = draft.stream->parts();
-  for (size_t rank = 1; rank < records.size(); ++rank) {
-    const auto& parts = records[rank].parts;
-    draft.manifest.parts.insert(draft.manifest.parts.end(), parts.begin(), parts.end());
+  for (const PublishRecord& record : records) {
+    draft.manifest.parts.insert(draft.manifest.parts.end(), record.parts.begin(),
+                                record.parts.end());
   }
-  return ranks::Decision::kCommit;
+  return std::string();
 }
 
-Result<ranks::Decision> Publisher::Impl::decide_full(Lead* lead) {
-  Draft& draft = lead->draft;
-  const RankTask& task = lead->task;
-  std::vector<Contents> contents = {lead->contents};
+Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share) {
+  Draft& draft = share->draft;
+  const std::string& attempt = share->begin.attempt;
   const auto cache =
       std::make_shared<BlockCache>(*store, options.limits.memory_bytes / kCacheShare);
-  for (const RankReport& other : lead->others) {
-    contents.push_back(boxes_in_object(other.record.pieces,
-                                       {boxes_name(other.of, other.rank), other.boxes}, cache));
+  std::vector<PublishRecord> records;
+  std::vector<Contents> contents = {share->contents};
+  for (unsigned rank = 0; rank < reports.size(); ++rank) {
+    RankReport& report = reports[rank];
+    if (rank != 0) {
+      contents.push_back(boxes_in_object(
+          report.record.pieces,
+          {boxes_name(next_version(), attempt, rank), std::move(report.boxes)}, cache));
+    }
+    records.push_back(std::move(report.record));
   }
-  const std::vector<PublishRecord> records =
-      join_records(std::move(lead->own), std::move(lead->others));
-  DW_ASSIGN_OR_RETURN(draft.state, join(records, task.source));
-  if (draft.state.unchanged) return ranks::Decision::kUnchanged;
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, share->task.source));
+  if (draft.state.unchanged) return {};
   FullSource joined;
   joined.weights = [&](const Contents&) {
     return lay_out_checkpoint(join_tensors(records, contents));
   };
-  joined.sides = task.source.sides;
+  joined.sides = draft.sides;
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}, pack()));
   draft.upload =
-      std::make_unique<FullUpload>(*store, full_folder(next_version(), lead->begin.of.attempt),
-                                   std::move(files), task.clock, options.progress);
+      std::make_unique<FullUpload>(*store, full_folder(next_version(), attempt), std::move(files),
+                                   share->task.clock, options.progress);
   DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
   if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
     draft.abandon();
     return status;
   }
-  add_phase(draft.upload->upload_phase(), &lead->report);
-  learn(draft);
+  add_phase(draft.upload->upload_phase(), &share->report);
   draft.manifest.kind = VersionKind::kFull;
-  draft.manifest.reason = lead->begin.reason;
-  return ranks::Decision::kCommit;
-}
-
-// One report, or that it is not there yet.
-Result<bool> Publisher::Impl::hear(unsigned rank, Lead* lead) {
-  const RankBegin& begin = lead->begin;
-  const bool listed = lead->listed.contains(report_name(begin.of, rank, begin.full));
-  if (!listed && !lead->look_directly) return false;
-  DW_ASSIGN_OR_RETURN(std::optional<RankReport> report,
-                      lead->exchange.read_report(begin.of, rank, begin.full));
-  if (!report) return false;
-  if (!report->failure.empty()) {
-    return Status(Code::kCancelled, "rank " + std::to_string(rank) + " (" + report->publisher +
-                                        ") failed: " + report->failure);
-  }
-  lead->nonces[rank] = report->nonce;
-  lead->others[rank - 1] = std::move(*report);
-  return true;
-}
-
-// A new round of questions to all who are missing.
-Status Publisher::Impl::look_around(Lead* lead) {
-  lead->look_directly = lead->rounds++ % kLookDirectly == 0;
-  if (lead->look_directly) return {};
-  DW_ASSIGN_OR_RETURN(lead->listed, lead->exchange.listed(lead->begin.of));
+  draft.manifest.reason = share->begin.full_reason;
   return {};
 }
 
-ranks::Leader Publisher::Impl::answer(ranks::Leader leader, Lead* lead) {
-  using Ask = ranks::Leader::Ask;
-  const RankExchange& exchange = lead->exchange;
-  const auto failed = [&](const auto& result) {
-    return ranks::failed(std::move(leader), Status(result.status()));
+// ---- all of them
+
+Result<RankOutcome> Publisher::Impl::agree(Share* share) {
+  RankExchange ranks(options.ranks, share->task.step);
+  // Where the group fails, rank 0 may still use what the others have put.
+  const auto failed = [&](Status status) -> Status {
+    if (ranks.all_know() || options.ranks.rank == 0) return status;
+    share->boxes.clear();
+    return std::move(status).at("version " + std::to_string(next_version()) +
+                                " may or may not be committed; the next publish finds out");
   };
-  switch (leader.ask) {
-    case Ask::kPutEnd: {
-      RankDone done{lead->begin.of, leader.ending, leader.why, {}};
-      done.of.attempt = leader.about;
-      done.of.step = leader.about_step;
-      if (leader.about == leader.attempt) done.nonces = lead->nonces;
-      return put_end(std::move(leader), exchange.put_done(done));
-    }
-    case Ask::kReadBegin: {
-      const Result<std::optional<std::string>> text = exchange.begin_text();
-      if (!text.ok()) return failed(text);
-      std::optional<ranks::AttemptSeen> seen;
-      if (*text) {
-        const Result<RankBegin> begin = exchange.read_begin(**text);
-        if (begin.ok()) seen = {begin->of.attempt, begin->of.step, begin->full};
-      }
-      return read_begin(std::move(leader), seen);
-    }
-    case Ask::kReadEnd: {
-      const auto done = if_believed(exchange.read_done(leader.about));
-      if (!done.ok()) return failed(done);
-      std::optional<ranks::EndSeen> end;
-      if (*done) end = {(*done)->ending, false, (*done)->failure};
-      return read_end(std::move(leader), end);
-    }
-    case Ask::kPutBegin:
-      if (!leader.announced) exchange.remove_reports();
-      lead->begin.full = leader.full;
-      return put_begin(std::move(leader), exchange.put_begin(lead->begin));
-    case Ask::kPrepare: {
-      Status status = lead->task.unfit;
-      if (status.ok()) status = lead->begin.full ? prepare_full(lead) : prepare_delta(lead);
-      if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
-      lead->others.assign(options.ranks.world - 1, {});
-      lead->nonces.assign(options.ranks.world, lead->begin.of.attempt);
-      lead->waiting = lead->task.clock.now();
-      lead->rounds = 0;
-      lead->pacer.start_over();
-      status = look_around(lead);
-      if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
-      return prepared(std::move(leader));
-    }
-    case Ask::kReadReport: {
-      const Result<bool> there = hear(leader.about_rank, lead);
-      return there.ok() ? read_report(std::move(leader), *there) : failed(there);
-    }
-    case Ask::kReadManifest: {
-      if (!lead->look_directly) return read_manifest(std::move(leader), false);
-      const auto record = exchange.read_manifest();
-      return record.ok() ? read_manifest(std::move(leader), record->has_value()) : failed(record);
-    }
-    case Ask::kPause: {
-      const ranks::Pause how = lead->pacer.pause();
-      Status status = how == ranks::Pause::kGoOn ? look_around(lead) : Status();
-      if (!status.ok()) return ranks::failed(std::move(leader), std::move(status));
-      return paused(std::move(leader), how, options.ranks.timeout_seconds);
-    }
-    case Ask::kDecide: {
-      lead->report.phases.push_back({"wait for ranks", lead->waiting, lead->task.clock.now()});
-      const Result<ranks::Decision> decision =
-          lead->begin.full ? decide_full(lead) : decide_delta(lead);
-      return decision.ok() ? decided(std::move(leader), *decision) : failed(decision);
-    }
-    case Ask::kCommit: {
-      lead->draft.manifest.attempt = leader.attempt;
-      Status status = commit(&lead->draft, &lead->task.source, lead->task.clock, &lead->report);
-      if (status.ok()) return committed(std::move(leader));
-      return uncertain ? may_be_committed(std::move(leader), std::move(status))
-                       : ranks::failed(std::move(leader), std::move(status));
-    }
-    case Ask::kOver:
-      break;
+  const auto own_begin = guard_memory("publish", [&] { return begin_as_rank(share->task); });
+  DW_ASSIGN_OR_RETURN(const std::vector<std::string> begins, ranks.exchange("begin", own_begin));
+  DW_ASSIGN_OR_RETURN(share->begin, parse_begin(begins[0]));
+  for (;;) {
+    const std::string mode = share->begin.full_reason.empty() ? "delta" : "whole version";
+    const auto own = guard_memory("publish", [&] { return report_as_rank(share); });
+    const double waiting = share->task.clock.now();
+    const auto reports = ranks.exchange(mode, own);
+    share->report.phases.push_back({"wait for ranks", waiting, share->task.clock.now()});
+    if (!reports.ok() && ranks.all_know()) share->draft.abandon();
+    if (!reports.ok()) return own.ok() ? failed(reports.status()) : own.status();
+    const auto decided = guard_memory("publish", [&]() -> Result<std::string> {
+      return options.ranks.rank == 0 ? decide(*reports, share) : std::string();
+    });
+    const auto outcomes = ranks.exchange("outcome of the " + mode, decided);
+    if (!outcomes.ok()) return failed(outcomes.status());
+    DW_ASSIGN_OR_RETURN(RankOutcome outcome, parse_outcome((*outcomes)[0]));
+    if (outcome.full_reason.empty()) return outcome;
+    share->draft.abandon();
+    share->begin.full_reason = std::move(outcome.full_reason);
   }
-  return leader;
 }
 
-Result<PublishReport> Publisher::Impl::lead(const RankTask& task) {
-  DW_RETURN_IF_ERROR(check_free());
-  const uint64_t version = next_version();
-  const std::string reason = why_whole();
-  const bool full = !reason.empty();
-  const RankAttempt of{chain->run(), version, random_hex(kAttemptDigits), task.step,
-                       options.ranks.world};
-  Lead lead{task, RankExchange(*chain, version, options.ranks.world, rank_keys),
-            RankBegin{of, full, reason}, Pacer(options)};
-  std::optional<ranks::Leader::Open> open;
-  if (open_attempt && open_attempt->first == version) open = open_attempt->second;
-  ranks::Leader leader =
-      ranks::start_leading(version, task.step, options.ranks.world, of.attempt, full, open);
-  while (leader.ask != ranks::Leader::Ask::kOver) leader = answer(std::move(leader), &lead);
-  open_attempt.reset();
-  if (leader.open) open_attempt = {version, *leader.open};
-
-  PublishReport& report = lead.report;
-  if (leader.verdict == ranks::Leader::Verdict::kFailed) return std::move(leader.failure);
-  describe_state(lead.draft.state, &report);
-  report.committed = leader.verdict == ranks::Leader::Verdict::kCommitted;
+Result<PublishReport> Publisher::Impl::publish_as_rank(const RankTask& task) {
+  const bool first = options.ranks.rank == 0;
+  Share share{task, *store};
+  PublishReport& report = share.report;
+  Result<RankOutcome> outcome = agree(&share);
+  if (!outcome.ok()) {
+    if (!share.committed) return std::move(outcome).status();
+    snapshot = nullptr;  // it is one version behind
+    return std::move(outcome).status().at("version " + std::to_string(head->manifest.version) +
+                                          " is committed, but the other ranks may not know it");
+  }
+  report.committed = outcome->committed.has_value();
+  if (first) describe_state(share.draft.state, &report);
   if (!report.committed) {
     static_cast<Identity&>(report) = head->identity();
     return report;
   }
+  if (!first) {
+    const std::optional<Schema> before = head ? std::optional(schema) : std::nullopt;
+    DW_RETURN_IF_ERROR(take_version(next_version(), *outcome->committed)
+                           .at("rank 0 has committed version " + std::to_string(next_version())));
+    if (before) describe_change(compare_schemas(*before, schema), &report);
+    report.num_tensors = schema.tensors.size();
+    report.num_elements = head->manifest.elements;
+    report.num_changed = head->manifest.changed;
+  }
   describe_head(&report);
-  notice_float32(task.tensors, &report);
-  advance(task.tensors, true, lead.draft, task.clock, &report);
-  lead.exchange.clean_up();
+  if (first) notice_float32(task.tensors, &report);
+  advance(task.tensors, true, share.draft, task.clock, &report);
   return report;
 }
 

@@ -17,7 +17,7 @@ struct CutChange {
 };
 
 // What an entry in absolute values, of codec gaps or raw, changes inside a box of its tensor: in
-// bytes of the box's contents. None when that is nothing. May throw std::bad_alloc.
+// bytes of the box's contents. None when that is nothing.
 Result<std::optional<CutChange>> cut_to_box(const RedoEntry& redo, const Box& box);
 
 }  // namespace deltawire

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/guard.h"
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "format/layout.h"
@@ -18,8 +17,6 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kCopyBytes = size_t{4} << 20;
-// Between arrays and backings, which nobody else compares.
-constexpr DigestKind kKind = DigestKind::kXxh3_128;
 
 void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
   parallel_for(pool, (from.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
@@ -54,10 +51,6 @@ Result<std::shared_ptr<MutableFile>> BoxedTensors::make_backing(size_t number,
 }
 
 Result<bool> BoxedTensors::gather() {
-  return guard_memory("gathering boxes", [&] { return gather_guarded(); });
-}
-
-Result<bool> BoxedTensors::gather_guarded() {
   for (const auto& [number, tensor] : tensors_) {
     uint64_t covered = 0;
     for (const Piece& piece : tensor.pieces) covered += box_bytes(tensor.form, piece.box);
@@ -86,9 +79,8 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     if (!tensor.backing) {
       return base_mismatch(place + ": only boxes of it are held, and the rest is not known");
     }
-    const Digest got =
-        tensor_digest(manifest.digest_kind, tensor.form.dtype, tensor.form.shape,
-                      tensor.backing->bytes(), boxes_hashed(manifest, tensor.form.name));
+    const Digest got = tensor_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
+                                     boxes_hashed(manifest, tensor.form.name));
     const Digest& expected = manifest.digests[which[i]];
     if (got == expected) return {};
     return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
@@ -125,7 +117,7 @@ Status BoxedTensors::check_pieces(std::span<const size_t> which) {
     const Tensor& tensor = tensors_.at(which[i]);
     std::vector<Digest>& own = digests.at(&tensor);
     for (size_t p = 0; p < own.size(); ++p) {
-      own[p] = box_digest(kKind, tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
+      own[p] = box_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
                           tensor.pieces[p].box);
     }
     return {};
@@ -152,11 +144,6 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
 }
 
 Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
-  return guard_memory("decoding", [&] { return stage_guarded(steps, target, inner); });
-}
-
-Status BoxedTensors::stage_guarded(const TensorSteps& steps, const Target& target,
-                                   ThreadPool* inner) {
   Tensor& tensor = tensors_.at(steps.index);
   const std::string place = "tensor " + quote(tensor.form.name);
   TensorView held = tensor.form;
@@ -187,7 +174,8 @@ Status BoxedTensors::stage_guarded(const TensorSteps& steps, const Target& targe
         {range.offset, range.size, redo.entry.codec, payload, redo.entry.num_changed});
     return {};
   }));
-  for (const ScratchCopy& copy : after) tensor.written.push_back(digest_of(kKind, copy.bytes()));
+  for (const ScratchCopy& copy : after)
+    tensor.written.push_back(digest_of(DigestKind::kSum128, copy.bytes()));
   return {};
 }
 
@@ -207,7 +195,7 @@ Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
       copy_box_out(piece.box, tensor.form.dtype, tensor.form.shape, all, room);
       own = room;
     }
-    tensor.written.push_back(digest_of(kKind, own));
+    tensor.written.push_back(digest_of(DigestKind::kSum128, own));
     DW_RETURN_IF_ERROR(piece.set->stage_whole(piece.array, own));
   }
   return {};

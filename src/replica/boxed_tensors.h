@@ -74,9 +74,6 @@ class BoxedTensors final : public TensorSet {
   Status check_arrays(std::span<const size_t> which,
                       const std::function<const Digest&(const Tensor&, size_t piece)>& expected);
   Status stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner);
-  // May throw std::bad_alloc.
-  Status stage_guarded(const TensorSteps& steps, const Target& target, ThreadPool* inner);
-  Result<bool> gather_guarded();
 
   ThreadPool* const pool_;
   const std::filesystem::path folder_;

@@ -103,12 +103,10 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
           return ScratchCopy::make(scratch_, number, tensor.bytes.size(), memory_.large_tensor);
         }));
     DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
-    const Digest got =
-        tensor_digest(manifest.digest_kind, tensor.dtype, tensor.shape, copy.bytes(), boxes);
+    const Digest got = tensor_digest(tensor.dtype, tensor.shape, copy.bytes(), boxes);
     DW_RETURN_IF_ERROR(check_digest(tensor, got, manifest, number));
   }
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
-                      context_.digests(manifest.digest_kind, contents, stream_));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < got.size(); ++i) {
     DW_RETURN_IF_ERROR(check_digest(tensors_.at(numbers[i]), got[i], manifest, numbers[i]));
   }
@@ -131,8 +129,7 @@ Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
     }
   }
   if (items.empty()) return {};
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
-                      context_.digests(items[0]->entry.old_digest->kind, contents, stream_));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < items.size(); ++i) {
     if (got[i] == *items[i]->entry.old_digest) continue;
     return not_the_base("tensor " + quote(items[i]->entry.tensor), *items[i], got[i]);
@@ -141,13 +138,11 @@ Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
 }
 
 Status DeviceTensors::stage_on_host(const TensorSteps& steps, const Target& target) {
-  return guard_memory("decoding", [&]() -> Status {
-    const LiveTensor& tensor = tensors_.at(steps.index);
-    DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
-    if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));
-    DW_RETURN_IF_ERROR(advance_tensor(steps, target, place_of(tensor), whole, pool_));
-    return stage_whole(steps.index, whole);
-  });
+  const LiveTensor& tensor = tensors_.at(steps.index);
+  DW_ASSIGN_OR_RETURN(const MutableBytes whole, spill_->take(tensor.bytes.size()));
+  if (steps.from != nullptr) DW_RETURN_IF_ERROR(fetch(tensor, whole));
+  DW_RETURN_IF_ERROR(advance_tensor(steps, target, place_of(tensor), whole, pool_));
+  return stage_whole(steps.index, whole);
 }
 
 Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& target,
@@ -210,8 +205,7 @@ Status DeviceTensors::check_arrays(std::span<const ArrayDigest> expected) {
     const LiveTensor& tensor = tensors_.at(one.number);
     contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
   }
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got,
-                      context_.digests(expected[0].digest.kind, contents, stream_));
+  DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < got.size(); ++i) {
     DW_RETURN_IF_ERROR(check_digest(tensors_.at(expected[i].number), got[i], expected[i].digest));
   }
@@ -261,8 +255,7 @@ Status DeviceTensors::check_written(std::span<const size_t> which, const Manifes
   for (const size_t number : which) {
     const LiveTensor& tensor = tensors_.at(number);
     const auto known = written_.find(number);
-    const bool summed = manifest.digest_kind == DigestKind::kSum128 &&
-                        manifest.boxes.count(tensor.name) == 0 && known != written_.end();
+    const bool summed = manifest.boxes.count(tensor.name) == 0 && known != written_.end();
     if (read_again_ || !summed) {
       others.push_back(number);
     } else {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/guard.h"
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "format/layout.h"
@@ -26,8 +25,8 @@ Status HostTensors::check(std::span<const size_t> which, const Manifest& manifes
   for (const size_t number : which) sizes.push_back(tensors_.at(number).live.bytes.size());
   const auto check_one = [&](size_t i, ThreadPool*) -> Status {
     const LiveTensor& live = tensors_.at(which[i]).live;
-    const Digest got = tensor_digest(manifest.digest_kind, live.dtype, live.shape, live.bytes,
-                                     boxes_hashed(manifest, live.name));
+    const Digest got =
+        tensor_digest(live.dtype, live.shape, live.bytes, boxes_hashed(manifest, live.name));
     return check_digest(live, got, manifest, which[i]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one);

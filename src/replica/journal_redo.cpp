@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/guard.h"
 #include "base/sync_point.h"
 #include "codec/changes.h"
 #include "codec/codec.h"
@@ -41,9 +40,6 @@ std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
   return slabs;
 }
 
-// Of slabs, whatever kind the chain has: it takes all threads, and follows from changes.
-constexpr DigestKind kRedoDigest = DigestKind::kSum128;
-
 // Gaps, unless the array itself is smaller.
 Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool* pool,
                             CodecId* codec) {
@@ -57,29 +53,27 @@ Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool
 
 Status write_part(const std::filesystem::path& path, const DeltaInfo& info,
                   const std::vector<RedoEntry>& entries) {
-  return guard_memory("writing", [&]() -> Status {
-    std::vector<EntryRecord> records;
-    uint64_t bytes = 0;
-    for (const RedoEntry& redo : entries) {
-      records.push_back(
-          {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
-      bytes += redo.payload.size();
-    }
-    DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
-    DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-    DW_RETURN_IF_ERROR(file.allocate(header.size() + bytes));
-    DW_RETURN_IF_ERROR(
-        file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
-    uint64_t at = header.size();
-    for (const RedoEntry& redo : entries) {
-      DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
-      at += redo.payload.size();
-    }
-    DW_SYNC_POINT("replica: redo part written");
-    DW_RETURN_IF_ERROR(file.commit());
-    DW_SYNC_POINT("replica: redo part on disk");
-    return {};
-  });
+  std::vector<EntryRecord> records;
+  uint64_t bytes = 0;
+  for (const RedoEntry& redo : entries) {
+    records.push_back(
+        {redo.entry, redo.payload.size(), digest_of(DigestKind::kXxh3_128, redo.payload)});
+    bytes += redo.payload.size();
+  }
+  DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(info, records));
+  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  DW_RETURN_IF_ERROR(file.allocate(header.size() + bytes));
+  DW_RETURN_IF_ERROR(
+      file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
+  uint64_t at = header.size();
+  for (const RedoEntry& redo : entries) {
+    DW_RETURN_IF_ERROR(file.write_at(at, redo.payload));
+    at += redo.payload.size();
+  }
+  DW_SYNC_POINT("replica: redo part written");
+  DW_RETURN_IF_ERROR(file.commit());
+  DW_SYNC_POINT("replica: redo part on disk");
+  return {};
 }
 
 RedoEntry entry_of(const TensorView& tensor, Box box) {
@@ -123,8 +117,8 @@ Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_by
     if (encoded.num_changed == 0) continue;
     entry.num_changed = encoded.num_changed;
     redo.payload = std::move(encoded.payload);
-    entry.old_digest = digest_of(kRedoDigest, from, pool);
-    entry.new_digest = digest_of(kRedoDigest, to, pool);
+    entry.old_digest = sum128_of(from, pool);
+    entry.new_digest = sum128_of(to, pool);
     DW_RETURN_IF_ERROR(take(std::move(redo)));
   }
   return {};
@@ -153,8 +147,7 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     entry.codec = CodecId::kGaps;
     entry.num_changed = positions.size();
     redo.payload = gaps_payload(width, positions, values);
-    const bool known = digests && entry.box.whole() && digests->before.kind == kRedoDigest &&
-                       digests->after.kind == kRedoDigest;
+    const bool known = digests && entry.box.whole();
     const Bytes own = before.bytes.subspan(range.offset, range.size);
     const BothDigests both =
         known ? *digests : digests_around(width, own, {positions, values}, nullptr);
@@ -169,9 +162,7 @@ RedoWriter::RedoWriter(std::filesystem::path folder, DeltaInfo info, uint64_t me
     : folder_(std::move(folder)),
       info_(std::move(info)),
       part_bytes_(std::min(kPartBytes, memory_bytes)),
-      queue_("writing", 1, memory_bytes, PublishClock(), {}) {
-  info_.digest_kind = kRedoDigest;
-}
+      queue_("writing", 1, memory_bytes, PublishClock(), {}) {}
 
 Status RedoWriter::add(RedoEntry entry) {
   if (!pending_.empty() && pending_bytes_ + entry.payload.size() > part_bytes_) {

@@ -31,7 +31,6 @@ Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_by
                          ThreadPool* pool, const std::function<Status(RedoEntry)>& take);
 
 // The same of changes that are known already. `digests` are the whole tensor's, if they are known.
-// May throw std::bad_alloc.
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
                             const std::optional<BothDigests>& digests, uint64_t slab_bytes,
                             const std::function<Status(RedoEntry)>& take);

@@ -11,7 +11,7 @@
 namespace deltawire {
 namespace {
 
-// `indices` of one-byte elements, all changed: 4 bytes of position and one of value.
+// `gaps` of one-byte elements, all changed, in the widest form: 8 bytes of gap and one of value.
 constexpr uint64_t kWorstCodec = 9;
 constexpr uint64_t kHeaderRoom = uint64_t{256} << 20;
 

@@ -142,8 +142,8 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   const auto check = [&](size_t i, ThreadPool*) -> Status {
     if (tensors[i] == nullptr) return {};
     const Schema::Tensor& expected = schema.tensors[i];
-    const Digest got = tensor_digest(manifest.digest_kind, expected.dtype, expected.shape,
-                                     tensors[i]->bytes, boxes_hashed(manifest, expected.name));
+    const Digest got = tensor_digest(expected.dtype, expected.shape, tensors[i]->bytes,
+                                     boxes_hashed(manifest, expected.name));
     if (got == manifest.digests[i]) return {};
     return corruption("tensor " + quote(expected.name) + ": " + std::string(digest_name(got.kind)) +
                       ": expected " + manifest.digests[i].hex() + ", got " + got.hex());

@@ -44,8 +44,8 @@ Status check_files(const Checkpoint& checkpoint, const Manifest& manifest,
   for (const size_t i : order) sizes.push_back(tensors[i].view.bytes.size());
   const auto check = [&](size_t n, ThreadPool*) -> Status {
     const TensorView& view = tensors[order[n]].view;
-    const Digest got = tensor_digest(manifest.digest_kind, view.dtype, view.shape, view.bytes,
-                                     boxes_hashed(manifest, view.name));
+    const Digest got =
+        tensor_digest(view.dtype, view.shape, view.bytes, boxes_hashed(manifest, view.name));
     const Digest& expected = manifest.digests[order[n]];
     if (got == expected) return {};
     return base_mismatch(file_of(order[n]).path.string() + ", tensor " + quote(view.name) +

@@ -108,11 +108,17 @@ Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
   const bool named = goal.version.has_value();
   Status status = check_usable(version, &report);
   const bool from_nothing = status.ok() && !held;
-  if (status.ok() && held) status = attempt({version, false, named}, held, &report, &clock);
+  if (status.ok() && held) {
+    status = guard_memory("catching up", [&] {
+      return attempt({version, false, named}, held, &report, &clock);
+    });
+  }
   const bool mismatch = status.code() == Code::kBaseMismatch;
   if (mismatch) report.repair_reason = status.message();
   if (mismatch ? rules_.repair : from_nothing) {
-    status = start_again({version, true, named}, &report, &clock);
+    status = guard_memory("catching up", [&] {
+      return start_again({version, true, named}, &report, &clock);
+    });
   }
   ahead.drop_up_to(version);
   report.num_ahead = ahead.num_taken() - taken;

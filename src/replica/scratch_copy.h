@@ -14,7 +14,7 @@ namespace deltawire {
 class ScratchCopy {
  public:
   // `number` tells copies in one folder apart. Larger than `in_memory`, it lives in a file, whose
-  // pages the kernel can write out. May throw std::bad_alloc.
+  // pages the kernel can write out.
   static Result<ScratchCopy> make(const std::filesystem::path& folder, size_t number, uint64_t size,
                                   uint64_t in_memory) {
     ScratchCopy copy;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/guard.h"
-
 namespace deltawire {
 namespace {
 
@@ -12,13 +10,11 @@ constexpr uint64_t kFileBytes = uint64_t{64} << 20;  // at least: many entries s
 }  // namespace
 
 Result<MutableBytes> SpillSpace::take(uint64_t size_bytes) {
-  return guard_memory("staging changes", [&]() -> Result<MutableBytes> {
-    const std::lock_guard lock(mutex_);
-    if (size_bytes > memory_bytes_ - used_) return take_from_file(size_bytes);
-    rooms_.push_back(std::make_unique_for_overwrite<uint8_t[]>(size_bytes));
-    used_ += size_bytes;
-    return MutableBytes(rooms_.back().get(), size_bytes);
-  });
+  const std::lock_guard lock(mutex_);
+  if (size_bytes > memory_bytes_ - used_) return take_from_file(size_bytes);
+  rooms_.push_back(std::make_unique_for_overwrite<uint8_t[]>(size_bytes));
+  used_ += size_bytes;
+  return MutableBytes(rooms_.back().get(), size_bytes);
 }
 
 Result<MutableBytes> SpillSpace::take_from_file(uint64_t size_bytes) {
@@ -36,20 +32,18 @@ Result<MutableBytes> SpillSpace::take_from_file(uint64_t size_bytes) {
 }
 
 Result<Bytes> SpillSpace::keep(std::vector<uint8_t> bytes) {
-  return guard_memory("staging changes", [&]() -> Result<Bytes> {
-    bytes.shrink_to_fit();
-    {
-      const std::lock_guard lock(mutex_);
-      if (bytes.size() <= memory_bytes_ - used_) {
-        used_ += bytes.size();
-        kept_.push_back(std::move(bytes));
-        return Bytes(kept_.back());
-      }
+  bytes.shrink_to_fit();
+  {
+    const std::lock_guard lock(mutex_);
+    if (bytes.size() <= memory_bytes_ - used_) {
+      used_ += bytes.size();
+      kept_.push_back(std::move(bytes));
+      return Bytes(kept_.back());
     }
-    DW_ASSIGN_OR_RETURN(const MutableBytes room, take(bytes.size()));
-    std::copy(bytes.begin(), bytes.end(), room.begin());
-    return Bytes(room);
-  });
+  }
+  DW_ASSIGN_OR_RETURN(const MutableBytes room, take(bytes.size()));
+  std::copy(bytes.begin(), bytes.end(), room.begin());
+  return Bytes(room);
 }
 
 void SpillSpace::clear() noexcept {

@@ -82,7 +82,7 @@ Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* po
           ->decode_summed(layout, item.payload, job.held.bytes, pool, &sums);
   if (!changes.ok()) {
     // Decoded from other bytes than it was made for, a sound payload looks damaged.
-    const Digest held = digest_of(item.entry.old_digest->kind, job.held.bytes, pool);
+    const Digest held = sum128_of(job.held.bytes, pool);
     return held == *item.entry.old_digest ? Status(changes.status()).at(item.place)
                                           : not_the_base(job.place, item, held);
   }
@@ -99,14 +99,13 @@ Result<bool> take_ahead(const StageJob& job, const Delta::Entry& item, ThreadPoo
   if (job.ahead == nullptr) return false;
   const Digest& base = *item.entry.old_digest;
   auto decoded = job.ahead->take(job.held.name, base, job.target.manifest.digests[job.steps.index]);
-  if (!decoded || digest_of(base.kind, job.held.bytes, pool) != base) return false;
+  if (!decoded || sum128_of(job.held.bytes, pool) != base) return false;
   for (RedoEntry& entry : *decoded) DW_RETURN_IF_ERROR(take(std::move(entry)));
   return true;
 }
 
 bool is_whole(const StageJob& job, const std::vector<Slab>& slabs) {
-  return slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size() &&
-         adds_up(slabs[0].item->entry.old_digest->kind);
+  return slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size();
 }
 
 Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool,
@@ -120,8 +119,9 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     return changes.status();
   }
-  const Digest got = patched_digest(target.kind, layout_of(job.held.dtype).width, job.held.bytes,
-                                    {changes->positions, changes->values}, pool);
+  const Digest got = digests_around(layout_of(job.held.dtype).width, job.held.bytes,
+                                    {changes->positions, changes->values}, pool)
+                         .after;
   if (got != target) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     // What lies between slabs has no digest of its own to blame.
@@ -152,18 +152,16 @@ bool is_one_proven_step(const StageJob& job) { return is_whole(job, sparse_slabs
 
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
-  return guard_memory("decoding", [&]() -> Status {
-    // Where there are only digests of boxes, a copy is needed to cut them out of.
-    if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
-      const std::vector<Slab> slabs = sparse_slabs(job);
-      if (is_whole(job, slabs)) {
-        DW_ASSIGN_OR_RETURN(const bool done, take_ahead(job, *slabs[0].item, pool, take));
-        return done ? Status() : stage_whole(job, *slabs[0].item, pool, take);
-      }
-      if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
+  // Where there are only digests of boxes, a copy is needed to cut them out of.
+  if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
+    const std::vector<Slab> slabs = sparse_slabs(job);
+    if (is_whole(job, slabs)) {
+      DW_ASSIGN_OR_RETURN(const bool done, take_ahead(job, *slabs[0].item, pool, take));
+      return done ? Status() : stage_whole(job, *slabs[0].item, pool, take);
     }
-    return stage_on_copy(job, pool, take);
-  });
+    if (!slabs.empty()) return stage_sparse(job, slabs, pool, take);
+  }
+  return stage_on_copy(job, pool, take);
 }
 
 }  // namespace deltawire

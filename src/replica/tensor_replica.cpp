@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/guard.h"
 #include "base/hex.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
@@ -204,7 +205,8 @@ Status TensorReplicaCore::recognise(const PullGoal& goal, PullReport*, PhaseCloc
   };
   recognised = true;
   if (boxed) {
-    DW_ASSIGN_OR_RETURN(const bool all, boxed->gather());
+    DW_ASSIGN_OR_RETURN(const bool all,
+                        guard_memory("gathering boxes", [&] { return boxed->gather(); }));
     if (!all) return {};  // parts of tensors are anybody's
   }
   Result<std::optional<Held>> found = recognise_version(*chain, *wanted, holds);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/guard.h"
 #include "codec/codec.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
@@ -64,8 +63,7 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
     });
     if (!fresh) continue;
     touched.push_back(&entry.box);
-    const Digest got =
-        box_digest(entry.old_digest->kind, entry.dtype, entry.shape, data, entry.box);
+    const Digest got = box_digest(entry.dtype, entry.shape, data, entry.box);
     if (got != *entry.old_digest) return not_the_base(place, *item, got);
     proven->push_back(&entry.box);
   }
@@ -108,7 +106,7 @@ Status check_result(const TensorSteps& steps, const Target& target,
   const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, spec.name);
   const std::vector<BoxDigest> whole = {{Box{}, target.manifest.digests[steps.index]}};
   for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
-    const Digest got = box_digest(box.digest.kind, spec.dtype, spec.shape, data, box.box);
+    const Digest got = box_digest(spec.dtype, spec.shape, data, box.box);
     if (got != box.digest) {
       return wrong_result(steps, proven, box.box, place, digest_difference(box.digest, got));
     }
@@ -133,10 +131,6 @@ Status not_the_target(const Delta::Entry& item, const Digest& expected, const Di
 
 Status check_target(const Target& target) {
   const std::string place = "manifest of version " + std::to_string(target.manifest.version);
-  if (!digest_available(target.manifest.digest_kind)) {
-    return unsupported(place + ": this build has no " +
-                       std::string(digest_name(target.manifest.digest_kind)));
-  }
   Result<std::vector<TensorState>> states = states_of(target.schema, target.manifest);
   if (!states.ok()) return std::move(states).status().at(place);
   size_t boxed = 0;
@@ -204,18 +198,15 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
 
 Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
                        Bytes data) {
-  return guard_memory("hashing",
-                      [&]() -> Status { return check_result(steps, target, {}, place, data); });
+  return check_result(steps, target, {}, place, data);
 }
 
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool) {
-  return guard_memory("patching", [&]() -> Status {
-    std::vector<const Box*> proven;
-    DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
-    DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));
-    return check_result(steps, target, proven, place, data);
-  });
+  std::vector<const Box*> proven;
+  DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
+  DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));
+  return check_result(steps, target, proven, place, data);
 }
 
 }  // namespace deltawire

@@ -59,7 +59,7 @@ Status check_untouched(const TensorSteps& steps, const Target& target, const std
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool);
 
-// "xxh3-128: expected 0f..., got 3c..."
+// "sum128: expected 0f..., got 3c..."
 std::string digest_difference(const Digest& expected, const Digest& got);
 // BaseMismatch: what is at `place` is not what `item` patches.
 Status not_the_base(const std::string& place, const Delta::Entry& item, const Digest& got);

@@ -23,7 +23,7 @@ class UnpackStream final : public Follower {
   UnpackStream(std::filesystem::path to, uint64_t packed_bytes)
       : to_(std::move(to)), packed_bytes_(packed_bytes) {}
 
-  // The next bytes. Nothing in them is trusted. May throw std::bad_alloc.
+  // The next bytes. Nothing in them is trusted.
   Status take(Bytes bytes) override;
   // Behind the last ones. The file is not synced.
   Status finish() override;

@@ -17,7 +17,7 @@ class Group {
   Group(Carrier& carrier, double timeout_seconds)
       : carrier_(carrier), timeout_seconds_(timeout_seconds), lost_(carrier.lost()) {}
 
-  // InvalidArgument, Unsupported: not the group that a plan is for.
+  // InvalidArgument: not the group that a plan is for.
   Status check(const ShardPlan& plan, unsigned group_rank) const {
     const unsigned size = plan.num_trainers + plan.num_engines;
     if (carrier_.size() != size || carrier_.rank() != group_rank) {
@@ -27,9 +27,7 @@ class Group {
           std::to_string(plan.num_engines) + " engine ranks), this is rank " +
           std::to_string(carrier_.rank()) + " of " + std::to_string(carrier_.size()));
     }
-    if (carrier_.memory() == Memory::kHost) return {};
-    return unsupported("shards: " + carrier_.name() + " carries what lies on a GPU; shards are " +
-                       "coded in host memory: use tcp, mpi or gloo");
+    return {};
   }
 
   // Ok as well when ranks went away that were there before: ask is_lost(). What was to come from

@@ -32,7 +32,7 @@ SteadyBody::SteadyBody(std::shared_ptr<const Body> inner, std::string what)
 
 Status SteadyBody::read_chunk(uint64_t chunk, MutableBytes out) const {
   DW_RETURN_IF_ERROR(inner_->read(chunk * kChunkBytes, out));
-  const Digest digest = digest_of(DigestKind::kXxh3_128, out);
+  const Digest digest = digest_of(DigestKind::kSum128, out);
   Print print;
   std::memcpy(print.words, digest.bytes.data(), sizeof print.words);
   const std::lock_guard lock(mutex_);

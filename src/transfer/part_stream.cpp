@@ -64,7 +64,6 @@ Status PartStream::add(DeltaEntry entry, Payload payload) {
   if (open_ && open_->bytes + bytes > part_limit()) DW_RETURN_IF_ERROR(close_part({}));
   if (!open_) {
     open_ = std::make_shared<Part>();
-    open_->info.digest_kind = options_.digest_kind;
     open_->info.base = options_.base;
   }
   open_->bytes += bytes;
@@ -92,7 +91,6 @@ Status PartStream::close_part(std::vector<std::string> removed) {
 Status PartStream::finish(std::vector<std::string> removed) {
   if (!open_ && !removed.empty()) {
     open_ = std::make_shared<Part>();
-    open_->info.digest_kind = options_.digest_kind;
     open_->info.base = options_.base;
   }
   if (open_) DW_RETURN_IF_ERROR(close_part(std::move(removed)));

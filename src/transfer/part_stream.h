@@ -31,8 +31,7 @@ struct Payload {
 
 struct PartStreamOptions {
   std::string folder;  // where the parts go, with its '/': see part_folder()
-  DigestKind digest_kind = DigestKind::kXxh3_128;
-  Digest base;  // state digest
+  Digest base;         // state digest
   // The most; a larger payload has a part of its own. The first parts are smaller, so that the
   // network has work early and little is left for it when the last tensor is encoded.
   uint64_t part_bytes = uint64_t{64} << 20;

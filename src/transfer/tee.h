@@ -27,7 +27,7 @@ class Tee {
   Tee(const Tee&) = delete;
   Tee& operator=(const Tee&) = delete;
 
-  // Copies the bytes; waits while the slowest taker is too far behind. May throw std::bad_alloc.
+  // Copies the bytes; waits while the slowest taker is too far behind.
   void write(Bytes bytes);
   // Waits until all takers have had all bytes: what they did is then seen by the caller.
   void drain();

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/start_threads.h"
 
 namespace deltawire {
@@ -15,8 +16,8 @@ constexpr std::chrono::milliseconds kAskEvery{50};
 PublishClock::PublishClock() : start_(steady_seconds()) {}
 double PublishClock::now() const { return steady_seconds() - start_; }
 
-UploadQueue::UploadQueue(Doing doing, unsigned threads, uint64_t max_bytes, PublishClock clock,
-                         KeepGoing keep_going)
+UploadQueue::UploadQueue(const char* doing, unsigned threads, uint64_t max_bytes,
+                         PublishClock clock, KeepGoing keep_going)
     : doing_(doing), max_bytes_(max_bytes), clock_(clock), keep_going_(std::move(keep_going)) {
   start_threads(
       threads, [this](size_t) { work(); }, &threads_);

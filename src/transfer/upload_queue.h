@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/guard.h"
 #include "deltawire/progress.h"
 #include "deltawire/status.h"
 
@@ -37,7 +36,7 @@ class UploadQueue {
   using KeepGoing = std::function<bool()>;
 
   // `doing`: what its jobs do, for messages.
-  UploadQueue(Doing doing, unsigned threads, uint64_t max_bytes, PublishClock clock,
+  UploadQueue(const char* doing, unsigned threads, uint64_t max_bytes, PublishClock clock,
               KeepGoing keep_going);
   ~UploadQueue();  // drops what has not begun, waits for what has, which stopping() hurries
   UploadQueue(const UploadQueue&) = delete;
@@ -67,7 +66,7 @@ class UploadQueue {
   // Waits until `ready` holds; false when that was cut short by a failure or a cancellation.
   bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
 
-  const Doing doing_;
+  const char* const doing_;
   const uint64_t max_bytes_;
   const PublishClock clock_;
   const KeepGoing keep_going_;

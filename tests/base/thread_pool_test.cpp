@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <vector>
 
 namespace deltawire {
@@ -31,6 +32,17 @@ TEST(ThreadPool, RunsManyLoopsOneAfterTheOther) {
   for (int round = 0; round < 2000; ++round)
     pool.parallel_for(5, [&](size_t i, unsigned) { sum += i; });
   EXPECT_EQ(sum, 2000U * 10);
+}
+
+TEST(ThreadPool, ThrowsWhatABodyThrew) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_THROW(pool.parallel_for(64, [](size_t, unsigned) { throw std::bad_alloc(); }),
+                 std::bad_alloc);
+    std::atomic<size_t> count{0};
+    pool.parallel_for(64, [&](size_t, unsigned) { ++count; });
+    ASSERT_EQ(count, 64U);
+  }
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class MadeChain {
     const std::string folder = full ? full_folder(m.version, "aa") : part_folder(m.version, "aa");
     m.parts = {{folder + "part-00000.safetensors", bytes, record_digest("part")}};
     m.schema = schema_;
-    m.digests = {digest_of(m.digest_kind, {})};
+    m.digests = {digest_of(DigestKind::kSum128, {})};
     m.state = m.digests[0];
     m.chain_bytes = (versions.empty() ? 0 : versions.back().chain_bytes) + bytes;
     m.anchor = full ? m.version : anchor_;

@@ -73,7 +73,7 @@ class RealChain {
     Schema schema;
     for (const TestTensor& tensor : next) {
       schema.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
-      m.digests.push_back(digest_of(kDefaultDigest, tensor.bytes));
+      m.digests.push_back(digest_of(DigestKind::kSum128, tensor.bytes));
     }
     m.schema = put_schema(chain, schema).value();
     m.state = state_digest(states_of(schema, m).value());
@@ -187,8 +187,8 @@ class RealChain {
                        {},
                        codec->id(),
                        encoded.num_changed,
-                       digest_of(kDefaultDigest, before[i].bytes),
-                       digest_of(kDefaultDigest, after[i].bytes)};
+                       digest_of(DigestKind::kSum128, before[i].bytes),
+                       digest_of(DigestKind::kSum128, after[i].bytes)};
       entries[i % 2].push_back({std::move(entry), encoded.payload.size(),
                                 digest_of(DigestKind::kXxh3_128, encoded.payload)});
       payloads[i % 2].append(encoded.payload.begin(), encoded.payload.end());

@@ -60,25 +60,20 @@ class DeltaTest : public ::testing::Test {
   }
 };
 
-TEST_F(DeltaTest, EveryCodecAndDigestGivesTheNewFileByteForByte) {
+TEST_F(DeltaTest, EveryCodecGivesTheNewFileByteForByte) {
   make_pair();
   std::vector<std::string> codecs = {"auto"};
   for (const Codec* codec : all_codecs()) codecs.emplace_back(codec->name());
   for (const std::string& codec : codecs) {
-    for (const DigestKind digest :
-         {DigestKind::kSum128, DigestKind::kXxh3_128, DigestKind::kBlake3, DigestKind::kAdler32}) {
-      if (!digest_available(digest)) continue;
-      DiffOptions options;
-      options.codec = codec;
-      options.digest = digest;
-      const auto report = diff(options);
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_EQ(report->delta_bytes, fs::file_size(at("d.safetensors")));
-      const auto applied =
-          apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
-      ASSERT_TRUE(applied.ok()) << codec << ": " << applied.status().to_string();
-      EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors"))) << codec;
-    }
+    DiffOptions options;
+    options.codec = codec;
+    const auto report = diff(options);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->delta_bytes, fs::file_size(at("d.safetensors")));
+    const auto applied =
+        apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
+    ASSERT_TRUE(applied.ok()) << codec << ": " << applied.status().to_string();
+    EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors"))) << codec;
   }
 }
 
@@ -182,67 +177,6 @@ TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
   EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "\"big\"", "BF16", "F16"));
   EXPECT_FALSE(fs::exists(at("c.safetensors")));
   EXPECT_EQ(folder.num_files(), 4);  // a, b, d, other: no temporary file is left
-}
-
-// Two tensors with the same adler32: its two sums stay when three bytes change by +1, -2, +1.
-std::vector<uint8_t> with_same_adler32(std::vector<uint8_t> bytes) {
-  bytes[10] = uint8_t(bytes[10] + 1);
-  bytes[11] = uint8_t(bytes[11] - 2);
-  bytes[12] = uint8_t(bytes[12] + 1);
-  return bytes;
-}
-
-TEST_F(DeltaTest, AWeakDigestDoesNotDecideWhatTheBaseIs) {
-  TestTensor touched{"touched", DType::kU8, {64}, std::vector<uint8_t>(64, 50)};
-  TestTensor alone{"alone", DType::kU8, {64}, std::vector<uint8_t>(64, 60)};
-  write_checkpoint(at("a.safetensors"), {touched, alone});
-  TestTensor after = touched;
-  after.bytes[40] = 1;
-  write_checkpoint(at("b.safetensors"), {after, alone});
-  DiffOptions options;
-  options.digest = DigestKind::kAdler32;
-  ASSERT_TRUE(diff(options).ok());
-  for (const bool patched : {false, true}) {
-    TestTensor other_touched = touched, other_alone = alone;
-    TestTensor* const forged = patched ? &other_touched : &other_alone;
-    forged->bytes = with_same_adler32(forged->bytes);
-    ASSERT_EQ(digest_of(DigestKind::kAdler32, forged->bytes),
-              digest_of(DigestKind::kAdler32, (patched ? touched : alone).bytes));
-    write_checkpoint(at("other.safetensors"), {other_touched, other_alone});
-    const auto result =
-        apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
-    EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "other.safetensors", "adler32",
-                           "expected", "got"))
-        << patched;
-  }
-  EXPECT_FALSE(fs::exists(at("c.safetensors")));
-  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
-  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
-}
-
-TEST_F(DeltaTest, AWeakDigestDoesNotProveTheResult) {
-  TestTensor tensor{"w", DType::kU8, {64}, std::vector<uint8_t>(64, 50)};
-  write_checkpoint(at("a.safetensors"), {tensor});
-  tensor.bytes[40] = 1;
-  write_checkpoint(at("b.safetensors"), {tensor});
-  DiffOptions options;
-  options.digest = DigestKind::kAdler32;
-  options.codec = "raw";
-  ASSERT_TRUE(diff(options).ok());
-  // The payload forged so that its adler32 holds, and the part's checksum made good again.
-  const std::string good = read_file(at("d.safetensors"));
-  auto part = parse_part(testing::as_bytes(good));
-  ASSERT_TRUE(part.ok());
-  const std::vector<uint8_t> payload = with_same_adler32(tensor.bytes);
-  const EntryRecord record{part->entries[0].entry, payload.size(),
-                           digest_of(DigestKind::kXxh3_128, payload)};
-  const auto header = serialise_part_header(part->info, {record});
-  ASSERT_TRUE(header.ok());
-  folder.put("forged.safetensors", *header + testing::as_string(payload));
-  const auto result =
-      apply_delta(at("forged.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
-  EXPECT_TRUE(is_failure(result.status(), Code::kCorruption, "state after the patch"));
-  EXPECT_FALSE(fs::exists(at("c.safetensors")));
 }
 
 TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {

@@ -11,7 +11,6 @@
 namespace deltawire::testing {
 namespace {
 
-// Sizes around the piece that it works through at once.
 TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
   for (const uint64_t elements : {1U, 7U, 32767U, 32768U, 32769U, 100000U}) {
     for (const double density : {0.0001, 0.01, 0.9}) {
@@ -24,12 +23,9 @@ TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
       ASSERT_TRUE(encoded.ok());
       const auto changes = codec.decode(layout, encoded->payload, before, nullptr);
       ASSERT_TRUE(changes.ok()) << changes.status().to_string();
-      for (const DigestKind kind :
-           {DigestKind::kXxh3_128, DigestKind::kSha256, DigestKind::kSum128}) {
-        EXPECT_EQ(patched_digest(kind, 2, before, {changes->positions, changes->values}, nullptr),
-                  digest_of(kind, tensor.bytes))
-            << elements << " " << density;
-      }
+      EXPECT_EQ(digests_around(2, before, {changes->positions, changes->values}, nullptr).after,
+                digest_of(DigestKind::kSum128, tensor.bytes))
+          << elements << " " << density;
       // The same changes as a payload of their own.
       std::vector<uint8_t> patched = before;
       const std::vector<uint8_t> payload = gaps_payload(2, changes->positions, changes->values);

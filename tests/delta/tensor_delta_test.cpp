@@ -55,7 +55,7 @@ Digest state_of(const State& state) {
   std::vector<TensorState> states;
   for (const TestTensor& tensor : state) {
     states.push_back(
-        {tensor.name, tensor.dtype, tensor.shape, digest_of(kDefaultDigest, tensor.bytes)});
+        {tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)});
   }
   return state_digest(std::move(states));
 }

@@ -25,7 +25,7 @@ class VersionPartsTest : public ::testing::Test {
     std::vector<TensorState> states;
     for (const TestTensor& tensor : before_) {
       states.push_back(
-          {tensor.name, tensor.dtype, tensor.shape, digest_of(kDefaultDigest, tensor.bytes)});
+          {tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)});
     }
     return state_digest(states);
   }

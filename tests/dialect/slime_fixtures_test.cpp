@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "codec/zstd_frame.h"
+#include "deltawire/digest.h"
 #include "deltawire/store.h"
+#include "dialect/frames/zstd_frame.h"
 #include "foreign_model.h"
 
 namespace deltawire::testing {

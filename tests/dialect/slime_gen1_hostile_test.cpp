@@ -1,7 +1,7 @@
 // Damaged and hostile files of slime's first generation: a named error, or provably no harm.
 #include <functional>
 
-#include "codec/zstd_frame.h"
+#include "dialect/frames/zstd_frame.h"
 #include "dialect/slime_gen1/gen1_values.h"
 #include "sparse_model.h"
 

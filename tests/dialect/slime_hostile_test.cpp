@@ -3,8 +3,8 @@
 #include <map>
 
 #include "base/json.h"
-#include "codec/frame_write.h"
-#include "codec/zstd_frame.h"
+#include "dialect/frames/frame_write.h"
+#include "dialect/frames/zstd_frame.h"
 #include "foreign_model.h"
 
 namespace deltawire::testing {
@@ -35,8 +35,8 @@ class HandMade {
   }
   // The change of one tensor, as the writer has it.
   void add(const std::string& file, const TestTensor& before, const TestTensor& after) {
-    const auto made = write_xor_frame(before.bytes, after.bytes, DigestKind::kXxh3_128, nullptr);
-    add(file, after.name, text_of(made->frame), made->digest.hex());
+    const auto made = write_xor_frame(before.bytes, after.bytes, ChecksumKind::kXxh3_128, nullptr);
+    add(file, after.name, text_of(made->frame), made->checksum.hex);
   }
   std::shared_ptr<MemoryStore> put() const {
     auto store = std::make_shared<MemoryStore>();
@@ -74,7 +74,7 @@ class SlimeHostile : public ::testing::Test {
   Status take_payload(const std::string& payload, const char* encoding = "xor") {
     HandMade made;
     made.metadata["delta_encoding"] = encoding;
-    made.add(kFile, "a", payload, digest_of(DigestKind::kXxh3_128, after_[0].bytes).hex());
+    made.add(kFile, "a", payload, checksum_of(ChecksumKind::kXxh3_128, after_[0].bytes).hex);
     return take(made);
   }
 

@@ -15,22 +15,14 @@ std::string hex(DigestKind kind, std::string_view text) {
 
 TEST(Digest, KnownValues) {
   EXPECT_EQ(hex(DigestKind::kXxh3_128, ""), "99aa06d3014798d86001c324468d497f");
-  EXPECT_EQ(hex(DigestKind::kAdler32, "Wikipedia"), "11e60398");
-  EXPECT_EQ(hex(DigestKind::kAdler32, ""), "00000001");
   EXPECT_EQ(hex(DigestKind::kSha256, "abc"),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  if (digest_available(DigestKind::kBlake3)) {
-    EXPECT_EQ(hex(DigestKind::kBlake3, ""),
-              "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
-  }
 }
 
-TEST(Digest, InOneGoOrInPiecesOnEveryInstructionSet) {
+TEST(Digest, InOneGoOrInPieces) {
   std::vector<uint8_t> bytes(100000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(i * i >> 3);
-  for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kBlake3, DigestKind::kAdler32,
-                                DigestKind::kSha256, DigestKind::kSum128}) {
-    if (!digest_available(kind)) continue;
+  for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kSha256, DigestKind::kSum128}) {
     for (const size_t size : {0, 1, 16, 17, 128, 129, 240, 241, 1024, 1025, 65535, 100000}) {
       const std::span<const uint8_t> part(bytes.data(), size_t(size));
       Hasher pieces(kind);

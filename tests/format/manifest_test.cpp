@@ -10,6 +10,9 @@ namespace {
 using testing::is_failure;
 
 Digest sha(std::string_view text) { return record_digest(text); }
+Digest sum(std::string_view text) {
+  return digest_of(DigestKind::kSum128, testing::as_bytes(text));
+}
 Digest xxh(std::string_view text) {
   return digest_of(DigestKind::kXxh3_128, testing::as_bytes(text));
 }
@@ -27,9 +30,8 @@ Manifest sample() {
   m.files = {{"config.json", 5, sha("config"), "0000000003-ef"},
              {"tokenizer – v2.json", 6, sha("tokenizer"), "0000000012-ab"}};
   m.schema = {"schemas/x.json", 7, sha("schema")};
-  m.digest_kind = DigestKind::kXxh3_128;
-  m.digests = {xxh("a"), xxh("b"), xxh("c")};
-  m.boxes["w\n"] = {{{{0, 0}, {1, 2}}, xxh("x")}, {{{1, 0}, {1, 2}}, xxh("y")}};
+  m.digests = {sum("a"), sum("b"), sum("c")};
+  m.boxes["w\n"] = {{{{0, 0}, {1, 2}}, sum("x")}, {{{1, 0}, {1, 2}}, sum("y")}};
   m.state = xxh("state");
   m.chain_bytes = 1000;
   m.anchor = 8;
@@ -121,8 +123,8 @@ TEST(Manifest, TheTextIsPinned) {
   EXPECT_EQ(
       serialise_manifest(m, {}).value(),
       R"({"anchor":8,"anchor_bytes":500,"base":11,"chain_bytes":1000,"changed":3,)"
-      R"("check":"de0ac1e064515a9a69a74e09edf25ee3","codec":"auto",)"
-      R"("created":"2026-11-15T05:36:24Z","digest":"xxh3-128","digests":"qW+vcFrxaDTmxjK2HpZOHw==",)"
+      R"("check":"46dbda48db6b1d72a5cd5b3d2d6a3790","codec":"auto",)"
+      R"("created":"2026-11-15T05:36:24Z","digest":"sum128","digests":"cOYEqqLbisYLQGGAAsH3Ww==",)"
       R"("elements":10,"files":[["config.json",5,)"
       R"("b79606fb3afea5bd1609ed40b622142f1c98125abcfe89a76a661b0e8e343910","0000000003-ef"]],)"
       R"("format":"manifest/1","kind":"delta","milliseconds":44,)"
@@ -193,6 +195,9 @@ TEST(Manifest, ForgedFieldsAreRefusedByName) {
   EXPECT_TRUE(refused("\"digests\":\"", "\"digests\":\"AAAA", "\"digests\""));
   EXPECT_TRUE(is_failure(parse_manifest(forge(good, "manifest/1", "manifest/2"), {}).status(),
                          Code::kUnsupported, "manifest/2"));
+  EXPECT_TRUE(is_failure(
+      parse_manifest(forge(good, "\"digest\":\"sum128\"", "\"digest\":\"xxh3-128\""), {}).status(),
+      Code::kUnsupported, "digest \"xxh3-128\""));
 }
 
 TEST(Manifest, AFileBesideTheWeightsMayBeCalledPacked) {
@@ -201,15 +206,14 @@ TEST(Manifest, AFileBesideTheWeightsMayBeCalledPacked) {
   EXPECT_TRUE(parse_manifest(serialise_manifest(m, {}).value(), {}).ok());
 }
 
-TEST(Manifest, BoxesThatAddUpHaveSums) {
+TEST(Manifest, BoxesHaveSums) {
   const std::vector<uint8_t> bytes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   Manifest m = sample();
-  m.digest_kind = kDefaultDigest;
-  m.digests = {digest_of(kDefaultDigest, bytes)};
+  m.digests = {digest_of(DigestKind::kSum128, bytes)};
   m.boxes = {{"w", {}}};
   for (const uint64_t row : {0, 1, 2}) {
     const auto contents = std::span(bytes).subspan(4 * row, 4);
-    BoxDigest box{{{row, 0}, {1, 4}}, digest_of(kDefaultDigest, contents)};
+    BoxDigest box{{{row, 0}, {1, 4}}, digest_of(DigestKind::kSum128, contents)};
     box.sums.emplace();
     box.sums->add(contents, 4 * row);
     m.boxes["w"].push_back(box);
@@ -227,9 +231,6 @@ TEST(Manifest, BoxesThatAddUpHaveSums) {
   Manifest some = m;
   some.boxes["w"][1].sums.reset();
   EXPECT_TRUE(refused(some, "sums of all boxes of a tensor, or of none"));
-  Manifest other_kind = m;
-  other_kind.digest_kind = DigestKind::kXxh3_128;
-  EXPECT_TRUE(refused(other_kind, "if it adds up"));
   // A box that came twice, in place of another.
   m.boxes["w"][2] = m.boxes["w"][1];
   EXPECT_FALSE(boxes_digest(m.boxes["w"], bytes.size()).ok());

@@ -194,7 +194,7 @@ def main():
             (path / "config.json").write_text(f'{{"step": {i // 2}}}')
             if i in (1, 2, 4):
                 (path / "Größe 語.txt").write_text("ß")
-        for path, codec in zip(published, ["auto", "tight", "gaps", "indices", "raw", "tight"]):
+        for path, codec in zip(published, ["auto", "tight", "gaps", "adaptive", "raw", "tight"]):
             run("publish", path, store, "--codec", codec, "--part-size", "8KiB")
         run("anchor", store, 3)
         run("compact", store, "--span", "2", "--codec", "tight")

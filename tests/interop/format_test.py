@@ -3,7 +3,7 @@
 
 usage: format_test.py DELTAWIRE
 
-Slow, plain and without any package. It reads parts, takes `raw`, `indices`, `gaps`, `exponents`, `adaptive` and `tight` payloads
+Slow, plain and without any package. It reads parts, takes `raw`, `gaps`, `exponents`, `adaptive` and `tight` payloads
 apart and makes the new weights of the old ones; digests and zstd are left to others.
 """
 import json
@@ -112,17 +112,6 @@ def unpack_exponents(payload, n, dtype):
 
 def apply_exponents(payload, old, dtype):
     return unpack_exponents(payload, len(old), dtype)
-
-
-def apply_indices(payload, old, dtype):
-    count, at = take_leb128(payload, 0)
-    size = 4 if len(old) < 2**31 else 8
-    positions = elements_of(payload[at : at + count * size], size)
-    values = elements_of(payload[at + count * size :], WIDTH[dtype])
-    new = list(old)
-    for position, value in zip(positions, values, strict=True):
-        new[position] = value
-    return new
 
 
 def apply_gaps(payload, old, dtype):
@@ -364,7 +353,7 @@ def apply_tight(payload, old, dtype):
     return new
 
 
-APPLY = {"raw": apply_raw, "indices": apply_indices, "gaps": apply_gaps, "exponents": apply_exponents,
+APPLY = {"raw": apply_raw, "gaps": apply_gaps, "exponents": apply_exponents,
          "adaptive": apply_adaptive, "tight": apply_tight}
 
 
@@ -448,7 +437,7 @@ def main():
     for dtype in KEY:
         for fitted in (0, 1):
             assert ("tight", dtype, fitted) in seen, (dtype, fitted)
-        for codec in ("raw", "indices", "gaps", "exponents", "adaptive"):
+        for codec in ("raw", "gaps", "exponents", "adaptive"):
             assert (codec, dtype) in seen, (codec, dtype)
     print(f"{len(seen)} kinds of payload read by docs/format.md alone")
 

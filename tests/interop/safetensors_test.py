@@ -39,7 +39,7 @@ def main(deltawire):
         folder = pathlib.Path(folder)
         for name, tensors in (("old", old), ("new", new)):
             write(folder / f"{name}.safetensors", tensors)
-        for codec in ("auto", "tight", "gaps", "xor-zstd", "raw"):
+        for codec in ("auto", "tight", "gaps", "exponents", "raw"):
             delta = folder / f"{codec}.safetensors"
             report = json.loads(subprocess.run(
                 [deltawire, "diff", folder / "old.safetensors", folder / "new.safetensors", "-o", delta,

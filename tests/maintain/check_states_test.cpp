@@ -50,8 +50,8 @@ class CheckStatesTest : public ::testing::Test {
       entry.shape = wrong.shape;
       entry.codec = codec.id();
       entry.num_changed = encoded->num_changed;
-      entry.old_digest = digest_of(kDefaultDigest, before[i].bytes);
-      entry.new_digest = digest_of(kDefaultDigest, tensors[i].bytes);
+      entry.old_digest = digest_of(DigestKind::kSum128, before[i].bytes);
+      entry.new_digest = digest_of(DigestKind::kSum128, tensors[i].bytes);
       records.push_back(
           {entry, encoded->payload.size(), digest_of(DigestKind::kXxh3_128, encoded->payload)});
       payloads.append(encoded->payload.begin(), encoded->payload.end());

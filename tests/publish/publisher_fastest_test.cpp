@@ -7,6 +7,7 @@
 #include "publish/codec_rates.h"
 #include "store/memory_store.h"
 #include "support/published_model.h"
+#include "support/thread_group.h"
 
 namespace deltawire {
 namespace {
@@ -160,9 +161,10 @@ TEST_F(PublisherFastestTest, InTwoHalvesToo) {
 
 // Each rank chooses for what it holds; the manifest has rank 0's choice.
 TEST_F(PublisherFastestTest, RanksChooseForThemselves) {
+  testing::ThreadGroup group(2);
   const auto rank_of = [&](unsigned rank) {
     PublishOptions options;
-    options.ranks = {rank, 2, 60};
+    options.ranks = group.ranks(rank);
     return open(options);
   };
   Publisher first = rank_of(0), second = rank_of(1);

@@ -4,6 +4,7 @@
 
 #include "support/hooked_store.h"
 #include "support/published_model.h"
+#include "support/thread_group.h"
 
 namespace deltawire {
 namespace {
@@ -16,22 +17,24 @@ using testing::make_tensor;
 using testing::Model;
 using testing::objects_of;
 using testing::TempFolder;
+using testing::ThreadGroup;
 
-enum class Kind { kMemory, kFolder, kAnchors, kTwoRanks };
+enum class Setup { kMemory, kFolder, kAnchors, kTwoRanks };
 
-class PublisherSchemaTest : public ::testing::TestWithParam<Kind> {
+class PublisherSchemaTest : public ::testing::TestWithParam<Setup> {
  protected:
   TempFolder folder;
   std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
   Model model = Model::make();
   PublishOptions options;
+  ThreadGroup group{2};
 
   Publisher open(unsigned rank = 0) {
     options.limits.threads = 1;
-    if (GetParam() == Kind::kFolder)
+    if (GetParam() == Setup::kFolder)
       options.snapshot = SnapshotInFolder{folder.path() / "snapshot"};
-    if (GetParam() == Kind::kAnchors) options.anchors = OnlyAnchors{};
-    options.ranks = {rank, GetParam() == Kind::kTwoRanks ? 2U : 1U, 20};
+    if (GetParam() == Setup::kAnchors) options.anchors = OnlyAnchors{};
+    options.ranks = GetParam() == Setup::kTwoRanks ? group.ranks(rank) : Ranks();
     auto opened = Publisher::open(store, options);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     return std::move(*opened);
@@ -58,7 +61,7 @@ class PublisherSchemaTest : public ::testing::TestWithParam<Kind> {
   };
   Trainer trainer() {
     Trainer trainer;
-    for (unsigned rank = 0; rank < (GetParam() == Kind::kTwoRanks ? 2U : 1U); ++rank) {
+    for (unsigned rank = 0; rank < (GetParam() == Setup::kTwoRanks ? 2U : 1U); ++rank) {
       trainer.ranks.push_back(open(rank));
     }
     return trainer;
@@ -153,8 +156,8 @@ TEST_P(PublisherSchemaTest, EmptyTensorsComeAndGo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Publishers, PublisherSchemaTest,
-                         ::testing::Values(Kind::kMemory, Kind::kFolder, Kind::kAnchors,
-                                           Kind::kTwoRanks));
+                         ::testing::Values(Setup::kMemory, Setup::kFolder, Setup::kAnchors,
+                                           Setup::kTwoRanks));
 
 }  // namespace
 }  // namespace deltawire

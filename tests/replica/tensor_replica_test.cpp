@@ -9,6 +9,7 @@
 #include "chain/heartbeat.h"
 #include "chain/names.h"
 #include "support/live_model.h"
+#include "support/thread_group.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -419,6 +420,7 @@ TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
 // Halves of every matrix, by rows, from two ranks.
 TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
   store_ = std::make_shared<HookedStore>();
+  testing::ThreadGroup group(2);
   std::vector<std::optional<Publisher>> ranks(2);
   const auto publish_together = [&] {
     std::vector<Status> outcomes(2);
@@ -429,8 +431,7 @@ TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
           if (!ranks[rank]) {
             PublishOptions how;
             how.limits.threads = 1;
-            how.ranks.rank = rank;
-            how.ranks.world = 2;
+            how.ranks = group.ranks(rank);
             DW_ASSIGN_OR_RETURN(Publisher opened, Publisher::open(store_, how));
             ranks[rank].emplace(std::move(opened));
           }

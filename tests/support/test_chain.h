@@ -173,7 +173,7 @@ class TestChain {
     ASSERT_TRUE(opened.ok()) << opened.status().to_string();
     for (const CheckpointTensor& tensor : opened->tensors()) {
       schema.tensors.push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape});
-      m.digests.push_back(digest_of(m.digest_kind, tensor.view.bytes));
+      m.digests.push_back(digest_of(DigestKind::kSum128, tensor.view.bytes));
     }
     m.boxes = std::exchange(boxes_, {});
     for (size_t i = 0; i < schema.tensors.size(); ++i) {

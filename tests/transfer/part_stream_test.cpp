@@ -24,7 +24,7 @@ DeltaEntry raw_entry(const std::string& name, Bytes bytes) {
   entry.shape = {bytes.size()};
   entry.codec = CodecId::kRaw;
   entry.num_changed = bytes.size();
-  entry.new_digest = digest_of(DigestKind::kXxh3_128, bytes);
+  entry.new_digest = digest_of(DigestKind::kSum128, bytes);
   return entry;
 }
 

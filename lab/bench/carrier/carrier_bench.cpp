@@ -16,20 +16,20 @@ namespace deltawire::cli {
 namespace {
 
 constexpr double kCallSeconds = 120;
+constexpr const char* kBackend = "tcp";
 
 struct CarrierBenchArguments {
   std::vector<uint64_t> ranks = {2, 4, 8};
   uint64_t size_bytes = uint64_t{256} << 20;
   unsigned repeat = 3;
-  std::string backend = "tcp";
 };
 
 using Rank = std::unique_ptr<Carrier>;
 using RankBuffers = std::vector<std::vector<uint8_t>>;
 
 // All ranks in this process, a thread each; their bytes go through the system all the same.
-Result<std::vector<Rank>> join_group(const CarrierBenchArguments& options, unsigned size) {
-  DW_ASSIGN_OR_RETURN(const auto backend, find_backend(options.backend));
+Result<std::vector<Rank>> join_group(unsigned size) {
+  DW_ASSIGN_OR_RETURN(const auto backend, find_backend(kBackend));
   GroupOptions group;
   group.size = size;
   DW_ASSIGN_OR_RETURN(const auto gathering, backend->open(group, kCallSeconds));
@@ -144,7 +144,7 @@ double copy_rate(RankBuffers& own, RankBuffers& room, unsigned repeat) {
 
 Status measure_group(const Context& context, const CarrierBenchArguments& options, unsigned size,
                      std::vector<CarrierRow>* rows, double* copied) {
-  DW_ASSIGN_OR_RETURN(std::vector<Rank> ranks, join_group(options, size));
+  DW_ASSIGN_OR_RETURN(std::vector<Rank> ranks, join_group(size));
   RankBuffers own(size), room(size);
   for (unsigned rank = 0; rank < size; ++rank) {
     own[rank].assign(size_t(options.size_bytes), uint8_t(rank + 1));
@@ -179,7 +179,7 @@ int carrier_bench(const Context& context, const CarrierBenchArguments& options) 
   const Machine machine = this_machine();
   context.say(fmt::format("{}, {} cores; {} to each rank over {}; one thread copies {}/s",
                           machine.cpu, machine.cores, human_bytes(double(options.size_bytes)),
-                          options.backend, human_bytes(copied)));
+                          kBackend, human_bytes(copied)));
   context.say(fmt::format("{:>5}  {:<18} {:>10} {:>10} {:>16} {:>16}", "ranks", "", "time", "CPU",
                           "one rank gets", "all ranks get"));
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -199,7 +199,7 @@ int carrier_bench(const Context& context, const CarrierBenchArguments& options) 
   }
   context.emit({{"cpu", machine.cpu},
                 {"cores", machine.cores},
-                {"carrier", options.backend},
+                {"carrier", kBackend},
                 {"size_bytes", options.size_bytes},
                 {"copy_bytes_per_second", copied},
                 {"rows", list}});
@@ -222,8 +222,6 @@ void add_carrier_bench(Command* bench, Context& context, Call* call) {
   add_bytes(verb, "--size", &options->size_bytes, "bytes for each rank (default 256MiB)");
   add_whole_number(verb, "--repeat", &options->repeat, "the best of so many, 1 to 1000 (default 3)",
                    1, 1000);
-  verb->add_option("--carrier", options->backend, "what joins the ranks (default tcp)")
-      ->type_name("NAME");
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
   verb->final_callback([&context, call, options] {

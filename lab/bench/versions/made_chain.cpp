@@ -37,7 +37,7 @@ class Maker {
     m.parts = one_part(whole ? full_folder(version, "aa") : part_folder(version, "aa"),
                        whole ? kWholeBytes : kDeltaBytes);
     m.schema = schema_;
-    m.digests = {digest_of(m.digest_kind, {})};
+    m.digests = {digest_of(DigestKind::kSum128, {})};
     m.state = m.digests[0];
     m.chain_bytes = chain_bytes(version);
     m.anchor = anchor_;

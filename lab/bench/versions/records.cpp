@@ -46,7 +46,7 @@ Manifest manifest_of(const Schema& schema, const std::string& schema_text) {
   m.schema = {schema_name(sha256.hex()), schema_text.size(), sha256};
   for (const Schema::Tensor& tensor : schema.tensors) {
     const Bytes name{reinterpret_cast<const uint8_t*>(tensor.name.data()), tensor.name.size()};
-    m.digests.push_back(digest_of(m.digest_kind, name));
+    m.digests.push_back(digest_of(DigestKind::kSum128, name));
   }
   m.state = state_digest(states_of(schema, m).value());  // as many digests as tensors
   m.codec = "auto";

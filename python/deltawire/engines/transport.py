@@ -43,13 +43,6 @@ def secret_of(secret: str, secret_file: str) -> str:
     return first
 
 
-def backend_of(transport: str) -> str:
-    """The carrier's backend. NCCL is the library's own, where it was compiled, else torch's."""
-    from deltawire.carriers import backends
-
-    return "torch-nccl" if transport == "nccl" and "nccl" not in backends() else transport
-
-
 def serve(
     transport: str, store: StoreLike, *, address: str = "127.0.0.1", port: int = 0, secret: str = "", **options: Any
 ) -> Shipper:
@@ -59,7 +52,7 @@ def serve(
     if transport not in get_args(Transport)[1:]:
         raise InvalidArgument(f"deltawire: transport={transport!r}: must be one of {', '.join(get_args(Transport)[1:])}")
     place = store or f"memory:{uuid.uuid4().hex}"
-    return ship.serve(place, f"{address}:{port}", secret=secret, backend=backend_of(transport), **options)
+    return ship.serve(place, f"{address}:{port}", secret=secret, backend=transport, **options)
 
 
 def join(settings: Settings) -> Store:

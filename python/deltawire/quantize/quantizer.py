@@ -200,13 +200,13 @@ class Quantizer:
         constants: bool = True,
         agreed: Agreed | None = None,
         old: Old | None = None,
-        elsewhere: Collection[str] | None = (),
+        elsewhere: Collection[str] = (),
     ) -> Iterator[Quantised]:
         """The tensors that the quantised checkpoint has in place of these.
 
         `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along.
         `agreed` are the amaxes of all ranks, `old` the scales of the version before, for hysteresis. `elsewhere` are the names
-        that other ranks have; None: nobody knows. A tensor is made when it is asked for; nothing is kept of it.
+        that other ranks have. A tensor is made when it is asked for; nothing is kept of it.
         """
         shards = list(shards)
         context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, old)
@@ -224,7 +224,7 @@ class Quantizer:
         constants: bool = True,
         agreed: Agreed | None = None,
         there: Callable[[Any], bool] = lambda device: False,
-        elsewhere: Collection[str] | None = (),
+        elsewhere: Collection[str] = (),
     ) -> Iterator[Planned]:
         """The same tensors, not made yet. All weights are looked at once: what cannot be quantised is refused here.
 
@@ -254,13 +254,13 @@ class Quantizer:
     def _all_of(self, shard: Shard, context: _Context) -> tuple[Quantised, ...]:
         return tuple(self._of(shard, context))
 
-    def _constants(self, context: _Context, elsewhere: Collection[str] | None) -> Iterator[Quantised]:
+    def _constants(self, context: _Context, elsewhere: Collection[str]) -> Iterator[Quantised]:
         """Forms of what `like` has and the model does not make: scales of activations, layers that are not trained."""
         like = self._like
         if like is None:
             return
         ours = {_module(name): name for name in context.known}
-        theirs = {_module(name) for name in elsewhere or ()}.union(elsewhere or ())
+        theirs = {_module(name) for name in elsewhere}.union(elsewhere)
         for name in sorted(like.tensors):
             if name in context.made or name in context.known or name in theirs:
                 continue
@@ -268,8 +268,6 @@ class Quantizer:
             if module in theirs:
                 continue
             calibrated = name in like.calibrated
-            if elsewhere is None and not calibrated:
-                continue
             if module != name and module in ours:
                 raise InvalidArgument(f'tensor "{name}": {like.folder} has it, and quantising "{ours[module]}" does not make it')
             if name == _HEAD and not like.is_head_tied:  # a head that stays while its embedding is trained is drift
@@ -386,7 +384,7 @@ class Quantizer:
             what = "all of it" if scheme.amax_of == "tensor" else "all of a row"
             raise InvalidArgument(
                 f'tensor "{shard.name}": this rank holds a shard, and a scale of {scheme.format} is of {what}; '
-                "ranks of a torch process group agree on it, ranks=dw.Ranks(group=...)"
+                "give all ranks the group that they agree on it in: dw.Publisher(..., group=...)"
             )
         told = [amax for name in names for amax in (agreed or {}).get(name, ()) if self.scheme_of(name) == scheme]
         largest = context.amaxes[shard.name].values
@@ -487,9 +485,9 @@ def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Q
     raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
 
 
-def _refuse_nothing(context: _Context, elsewhere: Collection[str] | None) -> None:
+def _refuse_nothing(context: _Context, elsewhere: Collection[str]) -> None:
     """A model of which nothing is quantised; other ranks may have what is."""
-    if not context.made and elsewhere is not None and not elsewhere:
+    if not context.made and not elsewhere:
         raise InvalidArgument(f"quantize: none of the model's {len(context.known)} tensors would be quantised by what is said")
 
 

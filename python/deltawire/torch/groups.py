@@ -1,4 +1,4 @@
-"""Process groups of torch beside the ones that a process has: the backends "gloo" and "torch-nccl" of carriers.
+"""Process groups of torch beside the ones that a process has: the backends "gloo" and "nccl" of carriers.
 
 Nothing of torch's global state is touched: a server or a trainer may have a default group, or none. Ranks find each other through
 a `TCPStore` of rank 0, as with any group of torch; it knows no secret, so that the network says who may join.
@@ -31,7 +31,7 @@ class TorchBackend(Backend):
 
     @property
     def name(self) -> str:
-        """Either "gloo" or "torch-nccl"."""
+        """Either "gloo" or "nccl"."""
         return self._name
 
     def open(self, size: int, host: str, timeout: float) -> Gathering:
@@ -89,7 +89,7 @@ class TorchBackend(Backend):
             raise Unsupported(f"{self._name}: there is no GPU; say gloo or tcp")
 
 
-BACKENDS = {name: TorchBackend(name) for name in ("gloo", "torch-nccl")}
+BACKENDS = {name: TorchBackend(name) for name in ("gloo", "nccl")}
 
 
 class _Gathering(Gathering):

@@ -44,9 +44,9 @@ def prove(
     if ranks is None:
         return _proof(model, choice).check(chain, version)
     own = ranks.all_or_none(lambda: _proof(model, choice))
-    texts = ranks.tell(own.text)
+    texts = ranks.tell("sums", own.text)
     # All look at the version that is the newest for one of them.
-    number = ranks.tell(ranks.all_or_none(lambda: _newest(chain)))[0] if version is None else version
+    number = ranks.tell("versions", ranks.all_or_none(lambda: _newest(chain)))[0] if version is None else version
 
     def add_and_check() -> int:
         whole = Proof()

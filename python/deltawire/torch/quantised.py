@@ -31,11 +31,11 @@ def quantised(
     first: bool,
     agreed: Agreed | None = None,
     old: OldScales | None = None,
-    elsewhere: Collection[str] | None = (),
+    elsewhere: Collection[str] = (),
 ) -> Iterator[Quantised]:
     """What is to be published in place of `pieces`; `held` is all that this rank has, `first` whether it is rank 0.
 
-    `agreed`: see `agreed_amaxes`. `old`: for hysteresis. `elsewhere`: names that other ranks have; None: nobody knows.
+    `agreed`: see `agreed_amaxes`. `old`: for hysteresis. `elsewhere`: names that other ranks have.
     """
     shards, beside = map(shard_of, pieces), map(shard_of, held)
     if old is not None:
@@ -50,7 +50,7 @@ def planned(
     first: bool,
     agreed: Agreed | None,
     there: Callable[[Any], bool],
-    elsewhere: Collection[str] | None,
+    elsewhere: Collection[str],
 ) -> Iterator[Planned]:
     """The same, not made yet. `there`: the library works on tensors of that device where they are."""
     return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there, elsewhere)

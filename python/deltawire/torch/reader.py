@@ -11,11 +11,10 @@ import torch
 from deltawire import _core
 from deltawire.choice import Choice
 from deltawire.errors import InvalidArgument
-from deltawire.options import Ranks
+from deltawire.ranks import Ranks
 from deltawire.reader import Reader, cast
 from deltawire.tensors import Source, Tensor, readable
 from deltawire.torch.gpu import home_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
-from deltawire.torch.ranks import ranks_of
 from deltawire.torch.shards import Piece, is_sharded, piece_of
 from deltawire.torch.state import chosen_tensors
 from deltawire.torch.tracker import Tracker
@@ -33,7 +32,7 @@ class TorchReader(Reader):
     def __init__(
         self,
         choice: Choice,
-        ranks: Ranks,
+        ranks: Ranks | None,
         source: Any,
         *,
         tracker: Tracker | None,
@@ -45,11 +44,7 @@ class TorchReader(Reader):
         self._quantizer = quantizer
         self._old = _old_scales(quantizer, store)
         self._on_host = on_host
-        self._ranks = ranks_of(source, ranks.group) if ranks.world is None else None
-        if self._ranks is not None:
-            self.rank, self.world = self._ranks.rank, self._ranks.world
-        else:
-            self.rank, self.world = ranks.rank or 0, 1 if ranks.world is None else ranks.world
+        self.ranks = ranks
         self._untouched = Untouched(tracker)
         self._constants: set[str] = set()  # of the newest version, if that is known
         self._new_constants: dict[str, bool] = {}  # and whether the model lacks them
@@ -59,14 +54,12 @@ class TorchReader(Reader):
 
     def read(self, source: Source) -> list[_core.Tensor]:
         """This rank's part of the model as it is now; a failure of one rank is raised by all."""
-        if self._ranks is None:
-            pieces = self._pieces(source)
+        pieces = self.together(lambda: self._pieces(source))
+        if self.ranks is None:
             return self._tensors(pieces, pieces, None)
-        pieces = self._ranks.all_or_none(lambda: self._pieces(source))
-        own = self._ranks.share_out([piece.form for piece in pieces])
-        self.step = self._ranks.step
-        agreed = self._agreed(pieces)
-        return self._ranks.all_or_none(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces, agreed))
+        own = self.ranks.share_out(piece.form for piece in pieces)
+        agreed = self._agreed(pieces, self.ranks)
+        return self.together(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces, agreed))
 
     def compare(self, source: Source, checkpoint: str) -> str:
         """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
@@ -75,7 +68,7 @@ class TorchReader(Reader):
         from deltawire.torch.quantised import quantised
 
         pieces = self._pieces(source)
-        made = quantised(self._quantizer, pieces, pieces, False, self._agreed(pieces), self._old, None)
+        made = quantised(self._quantizer, pieces, pieces, False, None, self._old)
         return words_of(differences(made, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> str:
@@ -90,6 +83,8 @@ class TorchReader(Reader):
 
     def failed(self) -> None:
         """It is not, or nobody knows."""
+        if self.ranks is not None:
+            self.ranks.forget()
         self._untouched.forget()
         self._constants, self._new_constants = set(), {}
         if self._old is not None:
@@ -99,19 +94,19 @@ class TorchReader(Reader):
         found = (piece_of(name, value) for name, value in chosen_tensors(source, self._choice))
         pieces = [piece for piece in found if piece is not None]
         for piece in pieces:
-            if self.world == 1 and is_sharded(piece.whole) and not piece.form.whole:
+            if self.ranks is None and is_sharded(piece.whole) and not piece.form.whole:
                 raise InvalidArgument(
                     f'tensor "{piece.name}": is sharded, and this publisher is alone: give the constructor the module, or '
-                    "ranks=dw.Ranks(group=torch.distributed.group.WORLD), on every rank"
+                    "group=torch.distributed.group.WORLD, on every rank"
                 )
         return pieces
 
-    def _agreed(self, pieces: list[Piece]) -> Agreed | None:
+    def _agreed(self, pieces: list[Piece], ranks: Ranks) -> Agreed | None:
         if self._quantizer is None:
             return None
         from deltawire.torch.agreed import agreed_amaxes
 
-        return agreed_amaxes(self._quantizer, pieces, self._ranks)
+        return agreed_amaxes(self._quantizer, pieces, ranks)
 
     def _tensors(self, pieces: list[Piece], held: list[Piece], agreed: Agreed | None) -> list[_core.Tensor]:
         """What is to be published of `pieces`; `held` is all that this rank has, `agreed` what all ranks know."""
@@ -135,7 +130,7 @@ class TorchReader(Reader):
 
         tensors: list[_core.Tensor] = []
         forms: list[Quantised] = []
-        first, elsewhere = self.rank == 0, self._elsewhere(held)
+        first, elsewhere = self.ranks is None or self.ranks.rank == 0, self._elsewhere(held)
         if self._old is not None:
             forms = list(quantised(quantizer, pieces, held, first, agreed, self._old, elsewhere))
             tensors = self._there(forms)
@@ -159,11 +154,9 @@ class TorchReader(Reader):
             tensor.unchanged = known and touched.isdisjoint(form.sources)
         return tensors
 
-    def _elsewhere(self, held: list[Piece]) -> set[str] | None:
-        """Names that only other ranks have; None: nobody knows, ranks without a process group tell each other nothing."""
-        if self._ranks is not None:
-            return self._ranks.names - {piece.name for piece in held}
-        return None if self.world > 1 else set()
+    def _elsewhere(self, held: list[Piece]) -> set[str]:
+        """Names that only other ranks have."""
+        return set() if self.ranks is None else self.ranks.names - {piece.name for piece in held}
 
     def _there(self, made: Iterable[Quantised]) -> list[_core.Tensor]:
         """For the library: what is made already."""

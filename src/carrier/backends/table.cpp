@@ -2,7 +2,6 @@
 #include <mutex>
 
 #include "carrier/backend.h"
-#include "carrier/nccl/backend.h"
 #include "carrier/tcp/tcp_backend.h"
 
 namespace deltawire {
@@ -13,10 +12,8 @@ struct BackendTable {
   std::map<std::string, std::shared_ptr<Backend>, std::less<>> backends;
 
   BackendTable() {
-    for (const auto& make : {make_tcp_backend, make_nccl_backend}) {
-      std::shared_ptr<Backend> backend = make();
-      backends[backend->name()] = std::move(backend);
-    }
+    std::shared_ptr<Backend> tcp = make_tcp_backend();
+    backends[tcp->name()] = std::move(tcp);
   }
 };
 

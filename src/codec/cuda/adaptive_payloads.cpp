@@ -5,7 +5,6 @@
 
 #include "base/guard.h"
 #include "codec/adaptive_encode.h"
-#include "codec/indices_body.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -13,20 +12,23 @@ namespace {
 // The lists of an array's changes.
 class FetchedLists {
  public:
-  FetchedLists(const DevicePair& pair, uint64_t count, const uint8_t* lists)
+  FetchedLists(const DevicePair& pair, uint64_t count, Bytes lists)
       : num_elements_(pair.num_elements),
         count_(count),
         width_(pair.layout.width),
-        entry_bytes_(position_width(pair.num_elements)),
-        positions_(lists),
-        new_values_(lists + count * entry_bytes_),
+        gap_bytes_(unsigned(lists.size() / count) - 2 * width_),
+        gaps_(lists.data()),
+        new_values_(gaps_ + count * gap_bytes_),
         old_values_(new_values_ + count * width_) {}
 
   template <class Visit>
   void for_each(const Visit& visit) const {
+    uint64_t next = 0;
     for (uint64_t i = 0; i < count_; ++i) {
-      visit(position(i), adaptive::load_element(old_values_ + i * width_, width_),
+      const uint64_t position = next + adaptive::load_element(gaps_ + i * gap_bytes_, gap_bytes_);
+      visit(position, adaptive::load_element(old_values_ + i * width_, width_),
             adaptive::load_element(new_values_ + i * width_, width_));
+      next = position + 1;
     }
   }
 
@@ -42,14 +44,9 @@ class FetchedLists {
   }
 
  private:
-  uint64_t position(uint64_t i) const {
-    const uint8_t* const at = positions_ + i * entry_bytes_;
-    return entry_bytes_ == 4 ? load_le<uint32_t>(at) : load_le<uint64_t>(at);
-  }
-
   const uint64_t num_elements_, count_;
-  const unsigned width_, entry_bytes_;
-  const uint8_t *const positions_, *const new_values_, *const old_values_;
+  const unsigned width_, gap_bytes_;
+  const uint8_t *const gaps_, *const new_values_, *const old_values_;
 };
 
 }  // namespace
@@ -66,7 +63,7 @@ Status code_adaptive(std::span<const DevicePair> pairs, const DeviceOptions& opt
     DeviceEncoded& one = out[order[k]];
     if (one.num_changed == 0) return {};
     std::vector<uint8_t> fetched = std::move(one.payload);
-    const FetchedLists lists(pair, one.num_changed, fetched.data());
+    const FetchedLists lists(pair, one.num_changed, fetched);
     if (!lists.sound()) {
       return io_error(
           "a tensor changed while it was read; nothing was committed, publish again when nobody "

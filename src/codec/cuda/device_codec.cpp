@@ -14,15 +14,11 @@ namespace {
 // Besides those that go both ways there is one that is only encoded here, and one that is only
 // decoded: whole arrays are encoded elsewhere (exponents_encode.h).
 Status check_codec(CodecId codec, CodecId one_way) {
-  if (codec == CodecId::kIndices || codec == CodecId::kGaps || codec == CodecId::kTight ||
-      codec == one_way) {
-    return {};
-  }
+  if (codec == CodecId::kGaps || codec == CodecId::kTight || codec == one_way) return {};
   const Codec* known = find_codec(codec);
-  return unsupported("codec " +
-                     std::string(known == nullptr ? "of a newer version" : known->name()) +
-                     " on a GPU; indices, gaps, tight and " +
-                     std::string(find_codec(one_way)->name()) + " run there");
+  return unsupported(
+      "codec " + std::string(known == nullptr ? "of a newer version" : known->name()) +
+      " on a GPU; gaps, tight and " + std::string(find_codec(one_way)->name()) + " run there");
 }
 
 Status check_layout(Layout layout, NewKind kind) {

@@ -79,14 +79,14 @@ struct BlockKinds {
 };
 Result<BlockKinds> count_block_kinds(const DevicePatch& patch);
 
-// `indices`, `gaps` and `tight` are coded on the device. Changes of `adaptive` are found there and
+// `gaps` and `tight` are coded on the device. Changes of `adaptive` are found there and
 // coded by the host, arrays side by side; Io if somebody wrote to an array meanwhile so that they
 // make no sense. Waits for `stream` where the host must decide something, and at the end.
 Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
                                           const DeviceOptions& options, Stream stream,
                                           DeviceTimes* times = nullptr);
 
-// Patches arrays in place, of `indices`, `gaps`, `tight` and `exponents`. All payloads are checked
+// Patches arrays in place, of `gaps`, `tight` and `exponents`. All payloads are checked
 // before any array is written, see `all_or_nothing`. Waits for `stream`.
 Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
              DeviceTimes* times = nullptr);

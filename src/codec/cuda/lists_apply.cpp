@@ -1,4 +1,4 @@
-// `indices` and `gaps` onto a device: heads are read here, positions are checked and used there.
+// `gaps` onto a device: heads are read here, positions are checked and used there.
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/lists_payload.h"
 #include "codec/cuda/patch_status.h"
@@ -17,7 +17,7 @@ class ListsApplier {
     for (const NumberedPatch& numbered : patches_) {
       const DevicePatch& patch = numbered.patch;
       Result<ListsPayload> lists =
-          open_lists(patch.codec, patch.layout.width, patch.num_elements, patch.payload);
+          open_lists(patch.layout.width, patch.num_elements, patch.payload);
       if (!lists.ok()) {
         return Status(lists.status()).at("patch " + std::to_string(numbered.number));
       }
@@ -28,7 +28,7 @@ class ListsApplier {
 
   bool in_one_go() const { return begins(true).size() <= 2; }
 
-  // To check takes positions alone.
+  // To check takes gaps alone.
   Status run(bool write, DeviceTimes* times) {
     const std::vector<size_t> parts = begins(write);
     for (size_t k = 0; k + 1 < parts.size(); ++k) {
@@ -62,8 +62,8 @@ class ListsApplier {
     for (size_t i = begin; i < end; ++i) {
       const ListsPayload& lists = opened_[i];
       const DevicePatch& patch = patches_[i].patch;
-      work.push_back({patch.data, patch.num_elements, nullptr, nullptr, lists.count,
-                      lists.entry_bytes, lists.absolute ? 1U : 0U, 0});
+      work.push_back(
+          {patch.data, patch.num_elements, nullptr, nullptr, lists.count, lists.gap_bytes, 0});
       size += lists.room(write);
     }
     const size_t table_bytes = (apply_lists_scratch(work) + 255) / 256 * 256;
@@ -74,8 +74,8 @@ class ListsApplier {
       const ListsPayload& lists = opened_[i];
       const Bytes sent = lists.sent(write);
       DW_RETURN_IF_ERROR(copy(at, sent.data(), sent.size(), stream_));
-      work[i - begin].positions = at;
-      work[i - begin].values = at + lists.positions().size();
+      work[i - begin].gaps = at;
+      work[i - begin].values = at + lists.gaps().size();
       at += lists.room(write);
     }
     DW_ASSIGN_OR_RETURN(uint8_t* const status_at,

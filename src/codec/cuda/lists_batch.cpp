@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "codec/gaps_body.h"
-#include "codec/indices_body.h"
-#include "codec/leb128.h"
 #include "digest/finish_sums.h"
 
 namespace deltawire::cuda {
@@ -17,7 +15,7 @@ unsigned num_values(CodecId codec) { return codec == CodecId::kAdaptive ? 2 : 1;
 
 // What a change takes: a position in its tile and a value as found, an entry and values as written.
 uint64_t change_bytes(CodecId codec, unsigned width) {
-  return 2 + width + (codec == CodecId::kGaps ? 2 : 4) + num_values(codec) * width;
+  return 2 + width + 2 + num_values(codec) * width;
 }
 
 }  // namespace
@@ -100,18 +98,11 @@ Status ListsBatch::start(uint8_t* device, uint8_t* host) {
   return copy(counts_.sums, changes.sums, sums_bytes, stream);
 }
 
-ListsBatch::Head ListsBatch::make_head(uint64_t num_elements, const ArrayChanges& changes) const {
+ListsBatch::Head ListsBatch::make_head(const ArrayChanges& changes) const {
+  const GapsHeader header{gap_width_for(changes.largest_gap), changes.count};
   Head head;
-  if (pass_.codec != CodecId::kGaps) {
-    head.entry_bytes = position_width(num_elements);
-    if (pass_.codec == CodecId::kIndices) put_leb128(changes.count, &head.bytes);
-  } else {
-    GapsHeader header;
-    header.gap_width = gap_width_for(changes.largest_gap);
-    header.count = changes.count;
-    head.entry_bytes = header.gap_width;
-    put_gaps_header(header, &head.bytes);
-  }
+  head.gap_bytes = header.gap_width;
+  if (pass_.codec == CodecId::kGaps) put_gaps_header(header, &head.bytes);
   return head;
 }
 
@@ -123,8 +114,8 @@ Status ListsBatch::count() {
   uint64_t size = 0;
   for (size_t i = 0; i < arrays_.size(); ++i) {
     const ArrayChanges& own = counts_.of_arrays[i];
-    heads_.push_back(make_head(pass_.pairs[i].num_elements, own));
-    const unsigned change = heads_[i].entry_bytes + num_values(pass_.codec) * pass_.width();
+    heads_.push_back(make_head(own));
+    const unsigned change = heads_[i].gap_bytes + num_values(pass_.codec) * pass_.width();
     bodies_.push_back({size, size + own.count * change});
     size = (bodies_[i].end + 15) / 16 * 16;
   }
@@ -136,12 +127,12 @@ Status ListsBatch::write(uint8_t* lists) {
   std::vector<ListPlace> places;
   for (size_t i = 0; i < arrays_.size(); ++i) {
     uint8_t* const at = lists_ + bodies_[i].begin;
-    const unsigned entry_bytes = heads_[i].entry_bytes;
+    const unsigned gap_bytes = heads_[i].gap_bytes;
     const uint64_t count = counts_.of_arrays[i].count;
-    uint8_t* const values = at + count * entry_bytes;
+    uint8_t* const values = at + count * gap_bytes;
     places.push_back({at, values,
                       pass_.codec == CodecId::kAdaptive ? values + count * pass_.width() : nullptr,
-                      entry_bytes, pass_.codec == CodecId::kGaps ? 0U : 1U});
+                      gap_bytes});
   }
   const Stream stream = pass_.stream;
   DW_RETURN_IF_ERROR(write_watch_->start(stream));

@@ -1,5 +1,5 @@
-// Some arrays of a call, from their differences to lists on the device: those of `indices` or
-// `gaps`, or for `adaptive` positions, new values and old ones, of which the host makes payloads.
+// Some arrays of a call, from their differences to lists on the device: those of `gaps`, or for
+// `adaptive` gaps, new values and old ones, of which the host makes payloads.
 #pragma once
 
 #include <array>
@@ -83,11 +83,11 @@ class ListsBatch {
   };
   struct Head {
     std::vector<uint8_t> bytes;
-    unsigned entry_bytes = 0;
+    unsigned gap_bytes = 0;
   };
 
   size_t lay_out(uint8_t* at);
-  Head make_head(uint64_t num_elements, const ArrayChanges& changes) const;
+  Head make_head(const ArrayChanges& changes) const;
 
   ListsPass pass_;
   uint64_t capacity_, num_tiles_ = 0, room_ = 0, needed_ = 0;

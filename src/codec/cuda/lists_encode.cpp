@@ -1,4 +1,4 @@
-// `indices` and `gaps` from a device: diff, look at the counts, write, fetch; in `adaptive` the
+// `gaps` from a device: diff, look at the counts, write, fetch; in `adaptive` the
 // host codes what was fetched. Where it takes several batches, differences of one are found while
 // lists of the one before cross the bus, and those before that are copied to where they stay.
 #include <algorithm>

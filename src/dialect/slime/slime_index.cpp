@@ -97,13 +97,11 @@ Status check_version(const Words& words, uint64_t version) {
                     ", its index says " + std::to_string(stated));
 }
 
-Result<DigestKind> checksum_kind(const Words& words) {
+Result<ChecksumKind> checksum_kind(const Words& words) {
   DW_ASSIGN_OR_RETURN(const std::string_view name, word(words, "checksum_format"));
-  const auto kind = parse_digest_kind(name);
-  const bool theirs =
-      kind == DigestKind::kXxh3_128 || kind == DigestKind::kBlake3 || kind == DigestKind::kAdler32;
-  if (!theirs) return unknown_word("checksum_format", "xxh3-128, blake3 and adler32", name);
-  if (!digest_available(*kind)) return unsupported("this build has no " + std::string(name));
+  const auto kind = parse_checksum_kind(name);
+  if (!kind) return unknown_word("checksum_format", "xxh3-128, blake3 and adler32", name);
+  DW_RETURN_IF_ERROR(check_available(*kind));
   return *kind;
 }
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "deltawire/digest.h"
 #include "deltawire/status.h"
+#include "dialect/checksum.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire::slime {
@@ -15,7 +15,7 @@ namespace deltawire::slime {
 struct Delta {
   uint64_t base = 0;
   bool overwrite = false;  // else xor
-  DigestKind checksum = DigestKind::kXxh3_128;
+  ChecksumKind checksum = ChecksumKind::kXxh3_128;
 };
 
 struct Index {

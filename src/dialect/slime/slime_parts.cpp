@@ -107,9 +107,9 @@ class PartsReader {
       what.shape = std::move(tensor.shape);
     } else {
       if (digest == nullptr) return bad(file, tensor_place(tensor.name) + "has no digest");
-      auto parsed = parse_digest(index_.delta->checksum, *digest);
+      auto parsed = parse_checksum(index_.delta->checksum, *digest);
       if (!parsed.ok()) return bad(file, tensor_place(tensor.name) + parsed.status().message());
-      what.digest = *parsed;
+      what.checksum = std::move(*parsed);
     }
     what.name = std::move(tensor.name);
     return what;

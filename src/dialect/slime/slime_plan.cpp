@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
-#include "codec/frame_write.h"
+#include "dialect/frames/frame_write.h"
 #include "dialect/slime/slime_format.h"
 #include "tensor/text.h"
 
@@ -53,16 +53,13 @@ Status check_options(const ForeignOptions& options, WritePlan* plan) {
     return invalid_argument("slime: encoding: expected xor or overwrite, got " +
                             quote(options.encoding));
   }
-  const std::optional<DigestKind> kind =
-      options.checksum.empty() ? DigestKind::kXxh3_128 : parse_digest_kind(options.checksum);
-  if (kind != DigestKind::kXxh3_128 && kind != DigestKind::kBlake3 &&
-      kind != DigestKind::kAdler32) {
+  const std::optional<ChecksumKind> kind =
+      options.checksum.empty() ? ChecksumKind::kXxh3_128 : parse_checksum_kind(options.checksum);
+  if (!kind) {
     return invalid_argument("slime: checksum: expected xxh3-128, blake3 or adler32, got " +
                             quote(options.checksum));
   }
-  if (!digest_available(*kind)) {
-    return unsupported("slime: this build has no " + options.checksum + ": take xxh3-128");
-  }
+  DW_RETURN_IF_ERROR(check_available(*kind).at("slime"));
   plan->checksum = *kind;
   if (options.world == 1) return {};
   return unsupported("slime: one writer writes all parts of a version, got " +
@@ -139,7 +136,7 @@ std::string index_text(const WritePlan& plan) {
     add_word("base_version", version_text(plan.base));
     add_word("delta_encoding", plan.overwrite ? kOverwrite : kXor);
     add_word("compression_format", kCompression);
-    add_word("checksum_format", digest_name(plan.checksum));
+    add_word("checksum_format", checksum_name(plan.checksum));
   } else if (const auto total = data_size_bytes(plan.tensors); total.ok()) {
     add_pair("total_size", std::to_string(*total), &metadata);
   }

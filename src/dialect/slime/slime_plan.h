@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "deltawire/digest.h"
+#include "dialect/checksum.h"
 #include "dialect/dialect.h"
 
 namespace deltawire::slime {
@@ -18,7 +18,7 @@ struct PlannedPart {
 struct WritePlan {
   uint64_t version = 0, base = 0;
   bool full = false, overwrite = false;
-  DigestKind checksum = DigestKind::kXxh3_128;
+  ChecksumKind checksum = ChecksumKind::kXxh3_128;
   std::vector<TensorSpec> tensors;  // in the order of the draft
   std::vector<PlannedPart> parts;   // cut by `buffer_bytes` of tensors; their names have the count
 };

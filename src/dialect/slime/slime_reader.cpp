@@ -4,8 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/guard.h"
-#include "codec/frame_patch.h"
+#include "dialect/frames/frame_patch.h"
 #include "dialect/slime/slime_format.h"
 #include "dialect/slime/slime_index.h"
 #include "dialect/slime/slime_parts.h"
@@ -49,10 +48,8 @@ class SlimeVersion final : public ForeignVersion {
                ThreadPool*) const override {
     if (index >= parts_.tensors.size()) return invalid_argument("no such tensor in the version");
     const PartTensor& tensor = parts_.tensors[index];
-    Status status = guard_memory("patching", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_spec(tensor, spec, bytes.size()));
-      return delta_ ? patch(tensor, bytes) : copy(tensor, bytes);
-    });
+    Status status = check_spec(tensor, spec, bytes.size());
+    if (status.ok()) status = delta_ ? patch(tensor, bytes) : copy(tensor, bytes);
     if (status.ok()) return status;
     return std::move(status).at(parts_.files[tensor.file].where() + ", tensor " +
                                 quote(tensor.what.name));
@@ -89,14 +86,14 @@ class SlimeVersion final : public ForeignVersion {
 
   Status patch(const PartTensor& tensor, MutableBytes bytes) const {
     std::unique_ptr<ZstdStream> zstd = streams_.take();
-    Hasher hasher(delta_->checksum);
+    Checksummer checksummer(delta_->checksum);
     const auto patch_frame = delta_->overwrite ? patch_overwrite_frame : patch_xor_frame;
-    DW_RETURN_IF_ERROR(patch_frame(tensor.body, bytes, zstd.get(), &hasher));
+    DW_RETURN_IF_ERROR(patch_frame(tensor.body, bytes, zstd.get(), &checksummer));
     streams_.give(std::move(zstd));
-    const Digest got = hasher.finish();
-    if (got == *tensor.what.digest) return {};
-    return corruption(info_.checksum + " expected " + tensor.what.digest->hex() + ", got " +
-                      got.hex() + ": the part is damaged, or what was patched is not version " +
+    const Checksum got = checksummer.finish();
+    if (got == *tensor.what.checksum) return {};
+    return corruption(info_.checksum + " expected " + tensor.what.checksum->hex + ", got " +
+                      got.hex + ": the part is damaged, or what was patched is not version " +
                       std::to_string(delta_->base));
   }
 
@@ -124,7 +121,7 @@ ForeignInfo describe_version(uint64_t version, const Index& index, const Parts& 
   if (index.delta) {
     info.base = index.delta->base;
     info.encoding = index.delta->overwrite ? kOverwrite : kXor;
-    info.checksum = digest_name(index.delta->checksum);
+    info.checksum = checksum_name(index.delta->checksum);
   }
   info.num_files = parts.files.size() + 1;
   info.file_bytes = index_bytes;
@@ -139,17 +136,15 @@ ForeignInfo describe_version(uint64_t version, const Index& index, const Parts& 
 }  // namespace
 
 Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t version) {
-  return guard_memory("opening", [&]() -> Result<std::unique_ptr<ForeignVersion>> {
-    DW_ASSIGN_OR_RETURN(const std::string text, read_index(store, version));
-    auto index = parse_slime_index(text, version);
-    if (!index.ok()) {
-      return std::move(index).status().at(store.url() + "/" + index_name(version));
-    }
-    DW_ASSIGN_OR_RETURN(Parts parts, open_parts(store, version, *index));
-    ForeignInfo info = describe_version(version, *index, parts, text.size());
-    return std::unique_ptr<ForeignVersion>(
-        std::make_unique<SlimeVersion>(std::move(info), index->delta, std::move(parts)));
-  });
+  DW_ASSIGN_OR_RETURN(const std::string text, read_index(store, version));
+  auto index = parse_slime_index(text, version);
+  if (!index.ok()) {
+    return std::move(index).status().at(store.url() + "/" + index_name(version));
+  }
+  DW_ASSIGN_OR_RETURN(Parts parts, open_parts(store, version, *index));
+  ForeignInfo info = describe_version(version, *index, parts, text.size());
+  return std::unique_ptr<ForeignVersion>(
+      std::make_unique<SlimeVersion>(std::move(info), index->delta, std::move(parts)));
 }
 
 }  // namespace deltawire::slime

@@ -4,8 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/guard.h"
-#include "codec/frame_write.h"
+#include "dialect/frames/frame_write.h"
 #include "dialect/slime/slime_format.h"
 #include "dialect/slime/slime_plan.h"
 #include "tensor/sharded_index.h"
@@ -18,7 +17,7 @@ namespace {
 struct HeldBody {
   TensorSpec spec;  // as the part's header has it
   std::vector<uint8_t> bytes;
-  std::string digest;  // empty in a full checkpoint
+  std::string checksum;  // empty in a full checkpoint
 };
 
 // Pieces that lie apart, as one body.
@@ -77,14 +76,12 @@ class SlimeWriter final : public ForeignWriter {
   }
 
   Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
-    return guard_memory("writing", [&]() -> Status {
-      DW_RETURN_IF_ERROR(check_next(spec, old_bytes, new_bytes));
-      auto body = make_body(spec, old_bytes, new_bytes, pool);
-      if (!body.ok()) return std::move(body).status().at("tensor " + quote(spec.name));
-      held_.push_back(std::move(*body));
-      ++next_;
-      return next_ == plan_.parts[part_].end ? put_part() : Status();
-    });
+    DW_RETURN_IF_ERROR(check_next(spec, old_bytes, new_bytes));
+    auto body = make_body(spec, old_bytes, new_bytes, pool);
+    if (!body.ok()) return std::move(body).status().at("tensor " + quote(spec.name));
+    held_.push_back(std::move(*body));
+    ++next_;
+    return next_ == plan_.parts[part_].end ? put_part() : Status();
   }
 
   Status finish() override {
@@ -93,19 +90,17 @@ class SlimeWriter final : public ForeignWriter {
       return invalid_argument("slime: tensor " + quote(plan_.tensors[next_].name) +
                               " of the draft was not added");
     }
-    return guard_memory("writing", [&]() -> Status {
-      const std::string text = index_text(plan_);
-      if (text.size() > kMaxIndexBytes) {
-        return unsupported("slime: the index takes " + std::to_string(text.size()) +
-                           " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
-      }
-      DW_RETURN_IF_ERROR(remove_other_parts());
-      // Parts are kept where the index is there, or may be: another writer's names the same files.
-      const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
-      finished_ =
-          status.ok() || status.code() == Code::kUnavailable || status.code() == Code::kConflict;
-      return status;
-    });
+    const std::string text = index_text(plan_);
+    if (text.size() > kMaxIndexBytes) {
+      return unsupported("slime: the index takes " + std::to_string(text.size()) +
+                         " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
+    }
+    DW_RETURN_IF_ERROR(remove_other_parts());
+    // Parts are kept where the index is there, or may be: another writer's names the same files.
+    const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
+    finished_ =
+        status.ok() || status.code() == Code::kUnavailable || status.code() == Code::kConflict;
+    return status;
   }
 
  private:
@@ -127,8 +122,9 @@ class SlimeWriter final : public ForeignWriter {
     if (plan_.full) return HeldBody{spec, {new_bytes.begin(), new_bytes.end()}, {}};
     const auto write = plan_.overwrite ? write_overwrite_frame : write_xor_frame;
     DW_ASSIGN_OR_RETURN(ChangeFrame made, write(old_bytes, new_bytes, plan_.checksum, pool));
-    return HeldBody{
-        {spec.name, DType::kU8, {made.frame.size()}}, std::move(made.frame), made.digest.hex()};
+    return HeldBody{{spec.name, DType::kU8, {made.frame.size()}},
+                    std::move(made.frame),
+                    std::move(made.checksum.hex)};
   }
 
   // Wide elements first, so that those of a full checkpoint are aligned; by name in a delta.
@@ -142,7 +138,7 @@ class SlimeWriter final : public ForeignWriter {
     if (plan_.full) metadata.push_back({"format", "pt"});
     for (const HeldBody& held : held_) {
       specs.push_back(held.spec);
-      if (!plan_.full) metadata.push_back({held.spec.name, held.digest});
+      if (!plan_.full) metadata.push_back({held.spec.name, held.checksum});
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_safetensors_header(specs, metadata));
     PiecesBody body;
@@ -184,16 +180,14 @@ Status check_not_there(Store& store, uint64_t version) {
 Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> store,
                                                      const ForeignDraft& draft,
                                                      const ForeignOptions& options) {
-  return guard_memory("writing", [&]() -> Result<std::unique_ptr<ForeignWriter>> {
-    DW_ASSIGN_OR_RETURN(WritePlan plan, plan_version(draft, options));
-    DW_RETURN_IF_ERROR(check_not_there(*store, plan.version));
-    const std::string index = index_name(plan.version);  // another's, this very instant
-    DW_RETURN_IF_ERROR(remove_left_over(*store, plan.version, [&](const std::string& name) {
-      return name != index && !name.ends_with(kPartEnd);
-    }));
-    return std::unique_ptr<ForeignWriter>(
-        std::make_unique<SlimeWriter>(std::move(store), std::move(plan)));
-  });
+  DW_ASSIGN_OR_RETURN(WritePlan plan, plan_version(draft, options));
+  DW_RETURN_IF_ERROR(check_not_there(*store, plan.version));
+  const std::string index = index_name(plan.version);  // another's, this very instant
+  DW_RETURN_IF_ERROR(remove_left_over(*store, plan.version, [&](const std::string& name) {
+    return name != index && !name.ends_with(kPartEnd);
+  }));
+  return std::unique_ptr<ForeignWriter>(
+      std::make_unique<SlimeWriter>(std::move(store), std::move(plan)));
 }
 
 }  // namespace deltawire::slime

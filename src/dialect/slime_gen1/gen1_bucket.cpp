@@ -1,6 +1,6 @@
 #include "dialect/slime_gen1/gen1_bucket.h"
 
-#include "codec/zstd_frame.h"
+#include "dialect/frames/zstd_frame.h"
 #include "dialect/slime_gen1/gen1_file.h"
 #include "dialect/slime_gen1/gen1_values.h"
 

@@ -17,11 +17,9 @@ class Bucket {
   uint64_t size_bytes() const noexcept { return size_bytes_; }
   // Whether values of this dtype survive what the bucket's are stored as then.
   bool takes(DType dtype) const noexcept;
-  // May throw std::bad_alloc.
   void add(const TensorSpec& spec, SparseChanges changes);
 
-  // The file, as the safetensors package would write it; the bucket is empty afterwards. May throw
-  // std::bad_alloc.
+  // The file, as the safetensors package would write it; the bucket is empty afterwards.
   Result<std::vector<uint8_t>> write(std::string_view encoding, uint64_t version);
 
  private:

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "base/guard.h"
 #include "codec/checks.h"
-#include "codec/zstd_frame.h"
+#include "dialect/frames/zstd_frame.h"
 #include "dialect/padded_number.h"
 #include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"
@@ -197,7 +196,7 @@ Result<File> open_file(ForeignFile file) {
   const std::string where = file.where();
   File out;
   out.file = std::move(file);
-  Status status = guard_memory("reading", [&] { return read_file(&out); });
+  Status status = read_file(&out);
   if (!status.ok()) return std::move(status).at(where);
   return out;
 }

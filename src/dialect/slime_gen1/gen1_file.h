@@ -54,7 +54,7 @@ struct File {
 // both arrays without overlap, each position against the parameter's shape, and the checksum.
 Result<File> open_file(ForeignFile file);
 
-// The values of `param` in its own dtype. May throw std::bad_alloc.
+// The values of `param` in its own dtype.
 Result<std::vector<uint8_t>> param_values(const File& file, const Param& param);
 
 }  // namespace deltawire::gen1

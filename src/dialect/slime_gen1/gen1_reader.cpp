@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/guard.h"
 #include "dialect/slime_gen1/gen1_file.h"
 #include "dialect/slime_gen1/gen1_folder.h"
 #include "tensor/text.h"
@@ -65,7 +64,7 @@ class Version final : public ForeignVersion {
   Status apply(size_t index, const TensorSpec& spec, MutableBytes bytes,
                ThreadPool*) const override {
     const Place& at = places_[index];
-    return guard_memory("patching", [&] { return patch(*at.file, *at.param, spec, bytes); })
+    return patch(*at.file, *at.param, spec, bytes)
         .at(at.file->file.where() + ", tensor " + quote(at.param->spec.name));
   }
 

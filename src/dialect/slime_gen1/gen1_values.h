@@ -24,8 +24,7 @@ bool holds_exactly(DType wide, DType narrow) noexcept;
 // What torch makes of two arrays that it joins, if the values of both survive it.
 std::optional<DType> promote_exactly(DType a, DType b) noexcept;
 
-// `wide` holds `narrow` exactly. Corruption names the first value that `narrow` does not have. May
-// throw std::bad_alloc.
+// `wide` holds `narrow` exactly. Corruption names the first value that `narrow` does not have.
 Result<std::vector<uint8_t>> narrow_values(DType wide, DType narrow, Bytes values);
 std::vector<uint8_t> widen_values(DType narrow, DType wide, Bytes values);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/guard.h"
 #include "dialect/draft_checks.h"
 #include "dialect/padded_number.h"
 #include "dialect/slime_gen1/gen1_bucket.h"
@@ -100,26 +99,23 @@ class Writer final : public ForeignWriter {
 
   Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
     DW_RETURN_IF_ERROR(order_.next(spec, old_bytes, new_bytes));
-    return guard_memory("writing", [&]() -> Status {
-      DW_ASSIGN_OR_RETURN(SparseChanges changes,
-                          collect_sparse(dtype_bits(spec.dtype) / 8, old_bytes, new_bytes,
-                                         options_.encoding != kIndices, pool));
-      if (changes.count == 0) return {};
-      DW_RETURN_IF_ERROR(refuse_nan(spec, changes));
-      const uint64_t size = changes.positions.size() + changes.values.size();
-      if (!bucket_.empty() &&
-          (bucket_.size_bytes() + size > options_.buffer_bytes || !bucket_.takes(spec.dtype))) {
-        DW_RETURN_IF_ERROR(flush());
-      }
-      bucket_.add(spec, std::move(changes));
-      return {};
-    });
+    DW_ASSIGN_OR_RETURN(SparseChanges changes,
+                        collect_sparse(dtype_bits(spec.dtype) / 8, old_bytes, new_bytes,
+                                       options_.encoding != kIndices, pool));
+    if (changes.count == 0) return {};
+    DW_RETURN_IF_ERROR(refuse_nan(spec, changes));
+    const uint64_t size = changes.positions.size() + changes.values.size();
+    if (!bucket_.empty() &&
+        (bucket_.size_bytes() + size > options_.buffer_bytes || !bucket_.takes(spec.dtype))) {
+      DW_RETURN_IF_ERROR(flush());
+    }
+    bucket_.add(spec, std::move(changes));
+    return {};
   }
 
   Status finish() override {
     DW_RETURN_IF_ERROR(order_.check_all_came());
-    DW_RETURN_IF_ERROR(
-        guard_memory("writing", [&]() -> Status { return bucket_.empty() ? Status() : flush(); }));
+    if (!bucket_.empty()) DW_RETURN_IF_ERROR(flush());
     // Not earlier: another process may be writing the very same files, and be about to finish.
     std::erase_if(left_over_,
                   [&](const auto& name) { return std::ranges::count(put_, name) != 0; });

@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "base/guard.h"
 #include "codec/checks.h"
 #include "dialect/foreign_file.h"
 #include "dialect/sparse_changes.h"
@@ -249,7 +248,7 @@ Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t vers
   }
   DW_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::open(store, full ? *anchor : *delta));
   auto opened = std::make_unique<TrlVersion>(std::move(file), version, full);
-  Status status = guard_memory("reading", [&] { return opened->read(); });
+  Status status = opened->read();
   if (!status.ok()) return std::move(status).at(opened->where());
   return std::unique_ptr<ForeignVersion>(std::move(opened));
 }

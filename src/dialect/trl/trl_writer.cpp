@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "base/folder.h"
-#include "base/guard.h"
 #include "base/temporary.h"
 #include "dialect/draft_checks.h"
 #include "dialect/sparse_changes.h"
@@ -47,43 +46,39 @@ class DeltaWriter final : public ForeignWriter {
 
   Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
     DW_RETURN_IF_ERROR(order_.next(spec, old_bytes, new_bytes));
-    return guard_memory("writing", [&]() -> Status {
-      DW_ASSIGN_OR_RETURN(SparseChanges changes,
-                          collect_sparse(dtype_bits(spec.dtype) / 8, old_bytes, new_bytes,
-                                         patch_.encoding == kGapDelta, pool));
-      if (changes.count == 0) return {};
-      const Suffixes suffixes = patch_.v1() ? kSuffixesV1 : kSuffixesV3;
-      const DType narrow = changes.position_width == 2 ? DType::kU16 : DType::kU32;
-      const DType positions = patch_.encoding == kGapDelta ? narrow : DType::kI32;
-      patch_.num_changed_params += 1;
-      patch_.total_changed_elements += changes.count;
-      patch_.changed_params.push_back(spec.name);
-      keep(spec.name, suffixes.positions, positions, changes.count, std::move(changes.positions));
-      keep(spec.name, suffixes.values, spec.dtype, changes.count, std::move(changes.values));
-      return {};
-    });
+    DW_ASSIGN_OR_RETURN(SparseChanges changes,
+                        collect_sparse(dtype_bits(spec.dtype) / 8, old_bytes, new_bytes,
+                                       patch_.encoding == kGapDelta, pool));
+    if (changes.count == 0) return {};
+    const Suffixes suffixes = patch_.v1() ? kSuffixesV1 : kSuffixesV3;
+    const DType narrow = changes.position_width == 2 ? DType::kU16 : DType::kU32;
+    const DType positions = patch_.encoding == kGapDelta ? narrow : DType::kI32;
+    patch_.num_changed_params += 1;
+    patch_.total_changed_elements += changes.count;
+    patch_.changed_params.push_back(spec.name);
+    keep(spec.name, suffixes.positions, positions, changes.count, std::move(changes.positions));
+    keep(spec.name, suffixes.values, spec.dtype, changes.count, std::move(changes.values));
+    return {};
   }
 
   Status finish() override {
     DW_RETURN_IF_ERROR(order_.check_all_came());
-    return guard_memory("writing", [&]() -> Status {
-      // Wide ones first, so that each is aligned; then by name.
-      std::ranges::sort(tensors_, [](const Held& a, const Held& b) {
-        const uint32_t wide_a = dtype_bits(a.spec.dtype), wide_b = dtype_bits(b.spec.dtype);
-        return wide_a != wide_b ? wide_a > wide_b : a.spec.name < b.spec.name;
-      });
-      std::vector<TensorSpec> specs;
-      std::vector<std::shared_ptr<const Body>> bodies(1);
-      for (Held& held : tensors_) {
-        specs.push_back(held.spec);
-        const auto bytes = std::make_shared<std::vector<uint8_t>>(std::move(held.bytes));
-        bodies.push_back(std::make_shared<OwnedBody>(bytes, *bytes));
-      }
-      DW_ASSIGN_OR_RETURN(std::string header,
-                          serialise_safetensors_header(specs, patch_metadata(patch_)));
-      bodies[0] = OwnedBody::of(std::move(header));
-      return store_->put(file_name(kDeltas, patch_.model_version), JoinedBody(std::move(bodies)));
+    // Wide ones first, so that each is aligned; then by name.
+    std::ranges::sort(tensors_, [](const Held& a, const Held& b) {
+      const uint32_t wide_a = dtype_bits(a.spec.dtype), wide_b = dtype_bits(b.spec.dtype);
+      return wide_a != wide_b ? wide_a > wide_b : a.spec.name < b.spec.name;
     });
+    std::vector<TensorSpec> specs;
+    std::vector<std::shared_ptr<const Body>> bodies(1);
+    for (Held& held : tensors_) {
+      specs.push_back(held.spec);
+      const auto bytes = std::make_shared<std::vector<uint8_t>>(std::move(held.bytes));
+      bodies.push_back(std::make_shared<OwnedBody>(bytes, *bytes));
+    }
+    DW_ASSIGN_OR_RETURN(std::string header,
+                        serialise_safetensors_header(specs, patch_metadata(patch_)));
+    bodies[0] = OwnedBody::of(std::move(header));
+    return store_->put(file_name(kDeltas, patch_.model_version), JoinedBody(std::move(bodies)));
   }
 
  private:

@@ -1,4 +1,4 @@
-// `indices` and `gaps` on the device: from the changes that diff() found to the bytes of a payload,
+// `gaps` on the device: from the changes that diff() found to the bytes of a payload,
 // and from such bytes onto weights. The bytes are those that the CPU writes. With old values too,
 // lists are what the host makes payloads of `adaptive` of.
 #pragma once
@@ -27,13 +27,12 @@ struct TilePlace {
 Status place_changes(const PairBatch& batch, const DiffOutput& changes, TilePlace* tiles,
                      ArrayChanges* arrays, Stream stream);
 
-// Where an array's lists go. Positions: gaps, or absolute ones; entries of 2, 4 or 8 bytes.
+// Where an array's lists go.
 struct ListPlace {
-  uint8_t* positions;
+  uint8_t* gaps;
   uint8_t* values;
   uint8_t* old_values;  // of the same elements, read from the old array; null: not wanted
-  uint32_t entry_bytes;
-  uint32_t absolute;
+  uint32_t gap_bytes;   // 2, 4 or 8
 };
 // `places` is on the device, one for each array.
 Status write_lists(const PairBatch& batch, const DiffOutput& changes, const TilePlace* tiles,
@@ -45,11 +44,10 @@ Status write_lists(const PairBatch& batch, const DiffOutput& changes, const Tile
 struct ListPatch {
   void* data;
   uint64_t num_elements;
-  const uint8_t* positions;
+  const uint8_t* gaps;
   const uint8_t* values;
   uint64_t count;
-  uint32_t entry_bytes;
-  uint32_t absolute;
+  uint32_t gap_bytes;
   uint64_t first_chunk;  // filled in by check_lists()
 };
 
@@ -62,7 +60,6 @@ struct PatchStatus {
 enum class PatchError : uint32_t {
   kNone = 0,
   kPositionOutside = 1,
-  kPositionsNotAscending,
   kBadState,
   kGapsRunOver,
   kRankNotReached,

@@ -38,14 +38,12 @@ __global__ void name_owners(const ListPatch* patches, uint32_t* owners) {
   }
 }
 
-// Entry i, no more than one past the array: that is wrong enough, and sums cannot overflow.
-__device__ uint64_t load_entry(const ListPatch& patch, uint64_t i) {
-  if (patch.entry_bytes == 2) return load_element<uint16_t>(patch.positions, i);
-  if (patch.entry_bytes == 4) return load_element<uint32_t>(patch.positions, i);
-  return load_element<uint64_t>(patch.positions, i);
-}
-__device__ uint64_t bounded(uint64_t value, uint64_t num_elements) {
-  return value < num_elements ? value : num_elements;
+// Gap i, no more than one past the array: that is wrong enough, and sums cannot overflow.
+__device__ uint64_t load_gap(const ListPatch& patch, uint64_t i) {
+  const uint64_t gap = patch.gap_bytes == 2   ? load_element<uint16_t>(patch.gaps, i)
+                       : patch.gap_bytes == 4 ? load_element<uint32_t>(patch.gaps, i)
+                                              : load_element<uint64_t>(patch.gaps, i);
+  return gap < patch.num_elements ? gap : patch.num_elements;
 }
 
 struct ChunkAt {
@@ -59,7 +57,7 @@ struct ChunkAt {
   }
 };
 
-// How many elements the gaps and changes of a chunk cover; absolute positions are checked here.
+// How many elements the gaps and changes of a chunk cover.
 __global__ void __launch_bounds__(kThreads) check_chunks(Work work) {
   using Reduce = cub::BlockReduce<uint64_t, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
@@ -67,14 +65,7 @@ __global__ void __launch_bounds__(kThreads) check_chunks(Work work) {
   const ListPatch& patch = chunk.patch;
   uint64_t covered = 0;
   for (uint64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += kThreads) {
-    const uint64_t entry = load_entry(patch, i);
-    if (patch.absolute == 0) {
-      covered += bounded(entry, patch.num_elements) + 1;
-    } else if (entry >= patch.num_elements) {
-      fail(work.status, PatchError::kPositionOutside, chunk.array, i);
-    } else if (i != 0 && load_entry(patch, i - 1) >= entry) {
-      fail(work.status, PatchError::kPositionsNotAscending, chunk.array, i);
-    }
+    covered += load_gap(patch, i) + 1;
   }
   covered = Reduce(storage).Sum(covered);
   if (threadIdx.x == 0) work.starts[blockIdx.x] = covered;
@@ -85,7 +76,6 @@ __global__ void __launch_bounds__(kThreads) place_chunks(Work work) {
   using Scan = cub::BlockScan<uint64_t, kThreads>;
   __shared__ typename Scan::TempStorage storage;
   const ListPatch patch = work.patches[blockIdx.x];
-  if (patch.absolute != 0) return;
   const uint64_t end = patch.first_chunk + (patch.count + kChunk - 1) / kChunk;
   uint64_t so_far = 0;
   for (uint64_t base = patch.first_chunk; base < end; base += kThreads) {
@@ -128,23 +118,23 @@ __device__ void load_neighbours(const uint8_t* list, uint64_t first, uint32_t co
 }
 
 // The positions of a chunk's changes, relative to where the chunk starts.
-template <class Entry>
-__device__ void place_entries(const ListPatch& patch, uint64_t chunk_begin, uint32_t count,
-                              uint64_t* positions) {
+template <class Gap>
+__device__ void place_changes_of(const ListPatch& patch, uint64_t chunk_begin, uint32_t count,
+                                 uint64_t* positions) {
   using Scan = cub::BlockScan<uint64_t, kThreads>;
   __shared__ typename Scan::TempStorage storage;
   const uint32_t first = threadIdx.x * kPerThread;
   const uint32_t own = first >= count ? 0 : min(kPerThread, count - first);
-  Entry entries[kPerThread];
-  load_neighbours<Entry>(patch.positions, chunk_begin + first, own, entries);
+  Gap gaps[kPerThread];
+  load_neighbours<Gap>(patch.gaps, chunk_begin + first, own, gaps);
   uint64_t sum = 0;
 #pragma unroll
-  for (unsigned j = 0; j < kPerThread; ++j) sum += uint64_t{entries[j]} + 1;
+  for (unsigned j = 0; j < kPerThread; ++j) sum += uint64_t{gaps[j]} + 1;
   uint64_t at;
   Scan(storage).ExclusiveSum(sum, at);
 #pragma unroll
   for (unsigned j = 0; j < kPerThread; ++j) {
-    at += entries[j];
+    at += gaps[j];
     positions[first + j] = at++;
   }
 }
@@ -156,23 +146,19 @@ __global__ void __launch_bounds__(kThreads) scatter_chunks(Work work) {
   const ChunkAt chunk(work);
   const ListPatch& patch = chunk.patch;
   const uint32_t count = uint32_t(chunk.end - chunk.begin);
-  uint64_t start = 0;
-  if (patch.absolute == 0) {
-    start = work.starts[blockIdx.x];
-    if (patch.entry_bytes == 2) {
-      place_entries<uint16_t>(patch, chunk.begin, count, positions);
-    } else if (patch.entry_bytes == 4) {
-      place_entries<uint32_t>(patch, chunk.begin, count, positions);
-    } else {
-      place_entries<uint64_t>(patch, chunk.begin, count, positions);
-    }
-    __syncthreads();
+  const uint64_t start = work.starts[blockIdx.x];
+  if (patch.gap_bytes == 2) {
+    place_changes_of<uint16_t>(patch, chunk.begin, count, positions);
+  } else if (patch.gap_bytes == 4) {
+    place_changes_of<uint32_t>(patch, chunk.begin, count, positions);
+  } else {
+    place_changes_of<uint64_t>(patch, chunk.begin, count, positions);
   }
+  __syncthreads();
   // Neighbours are written by neighbouring lanes: memory likes that best.
   for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
-    const uint64_t position =
-        patch.absolute != 0 ? load_entry(patch, chunk.begin + i) : start + positions[i];
-    store_element<T>(patch.data, position, load_element<T>(patch.values, chunk.begin + i));
+    store_element<T>(patch.data, start + positions[i],
+                     load_element<T>(patch.values, chunk.begin + i));
   }
 }
 
@@ -200,8 +186,6 @@ const char* describe(PatchError error) noexcept {
       return "nothing wrong";
     case PatchError::kPositionOutside:
       return "a position lies outside the array";
-    case PatchError::kPositionsNotAscending:
-      return "positions do not ascend";
     case PatchError::kBadState:
       return "tight block: a coder state is below its range";
     case PatchError::kGapsRunOver:

@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) out[array] = {so_far.count, total};
 }
 
-__device__ void store_entry(const ListPlace& place, uint64_t i, uint64_t entry) {
-  if (place.entry_bytes == 2) {
-    store_element<uint16_t>(place.positions, i, uint16_t(entry));
-  } else if (place.entry_bytes == 4) {
-    store_element<uint32_t>(place.positions, i, uint32_t(entry));
+__device__ void store_gap(const ListPlace& place, uint64_t i, uint64_t gap) {
+  if (place.gap_bytes == 2) {
+    store_element<uint16_t>(place.gaps, i, uint16_t(gap));
+  } else if (place.gap_bytes == 4) {
+    store_element<uint32_t>(place.gaps, i, uint32_t(gap));
   } else {
-    store_element<uint64_t>(place.positions, i, entry);
+    store_element<uint64_t>(place.gaps, i, gap);
   }
 }
 
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   for (uint32_t i = lane_id(); i < own.count; i += kWarp) {
     const uint64_t position = start + positions[i];
     const uint64_t resume = i == 0 ? at.resume : start + positions[i - 1] + 1;
-    store_entry(place, at.first_change + i, place.absolute != 0 ? position : position - resume);
+    store_gap(place, at.first_change + i, position - resume);
     store_element<T>(place.values, at.first_change + i,
                      static_cast<const T*>(changes.values)[own.first + i]);
     if (place.old_values != nullptr) {

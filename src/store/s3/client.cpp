@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/secret.h"
 #include "deltawire/digest.h"
 
 namespace deltawire::s3 {
@@ -27,13 +28,6 @@ bool may_be_expired(const Request& request, const HttpAnswer& answer) {
   const std::string code = parse_error(answer.text).code;
   return code == "ExpiredToken" || code == "ExpiredTokenException" ||
          code == "TokenRefreshRequired";
-}
-
-void replace_all(std::string* text, const std::string& what, std::string_view with) {
-  if (what.empty()) return;
-  for (size_t at = 0; (at = text->find(what, at)) != text->npos; at += with.size()) {
-    text->replace(at, what.size(), with);
-  }
 }
 
 }  // namespace
@@ -158,10 +152,9 @@ std::string Client::region_asked_for(const HttpAnswer& answer) const {
 // What a server says is shown on one line, shortened, and never with a secret that it echoes.
 std::string Client::printable(std::string_view text) {
   constexpr size_t kMaxShown = 300;
-  std::string out(text);
   const Credentials credentials = credentials_->known();
-  replace_all(&out, credentials.secret_key, "***");
-  replace_all(&out, credentials.session_token, "***");
+  std::string out = hide_secret(std::string(text), Secret(credentials.secret_key));
+  out = hide_secret(std::move(out), Secret(credentials.session_token));
   if (out.size() > kMaxShown) out.replace(kMaxShown, out.npos, "...");
   for (char& c : out) {
     if (uint8_t(c) < ' ' || uint8_t(c) >= 127) c = '?';

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/guard.h"
+
 namespace deltawire::s3 {
 namespace {
 
@@ -44,8 +46,10 @@ Status move_pieces(
   if (pieces.count() == 1) policy.retries = 0;  // the transfer is the piece
   const auto work = [&] {
     for (uint64_t i; !cancelled && (i = next.fetch_add(1)) < pieces.count();) {
-      Status status = retry_unavailable(
-          policy, retries.clock, [&] { return move(i, &cancelled); }, retries.before_retry);
+      Status status = guard_memory("moving a piece", [&] {
+        return retry_unavailable(
+            policy, retries.clock, [&] { return move(i, &cancelled); }, retries.before_retry);
+      });
       if (status.ok()) continue;
       const std::lock_guard lock(mutex);
       if (first.ok()) first = std::move(status);

@@ -12,7 +12,6 @@ complete_words deltawire v
 complete_words deltawire diff --co
 complete_words deltawire simulate --s
 complete_words deltawire diff --codec g
-complete_words deltawire diff --digest ""
 complete_words deltawire bench --codec sl
 complete_words deltawire completion ""
 complete_words deltawire help ins

@@ -18,7 +18,6 @@ deltawire diff run run/v1.safetensors -o delta.safetensors
 
 # Options that are not known.
 deltawire diff run/v0.safetensors run/v1.safetensors -o d.safetensors --codec gzip
-deltawire diff run/v0.safetensors run/v1.safetensors -o d.safetensors --digest md5
 deltawire diff run/v0.safetensors run/v1.safetensors -o d --part-size big
 
 # A folder that is there already is not touched.

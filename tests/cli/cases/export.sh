@@ -12,12 +12,20 @@ deltawire export slime chain whole --full --from 2 --quiet
 deltawire verify whole/weight_v000003 sim/v3.safetensors
 deltawire export slime-gen1 chain gen1 --encoding deltas_zstd
 
+# An engine that cannot be reached: the files are there, and the next call tells it again.
+deltawire export slime chain told --notify http://127.0.0.1:1 --notify-checkpoint /nvme/ckpt --notify-retries 0 --log-level off 2>&1 | cut -d: -f1-6
+deltawire export slime chain told
+
 # What a dialect cannot express is refused before anything is written.
 deltawire export slime-gen1 chain no --full
 deltawire export slime chain no --encoding zip
 deltawire export slime chain no --checksum md5
 deltawire export slime missing no
 deltawire export slime chain no --from 9
+deltawire export slime chain no --notify http://127.0.0.1:1
+deltawire export slime chain no --notify sglang=http://127.0.0.1:1 --full
+deltawire export slime chain s3://bucket/no --notify http://127.0.0.1:1 --notify-checkpoint /nvme/ckpt
+deltawire export trl chain no --notify http://127.0.0.1:1 --notify-checkpoint /nvme/ckpt
 find no -name 'weight_v*' 2>/dev/null
 deltawire export slime chain gen1 2>&1 | sed -E 's/[0-9a-f]{32}/<run>/g'
 

@@ -34,6 +34,11 @@ rm -r deltas/weight_v000002
 deltawire import slime deltas other --base sim/v0.safetensors
 deltawire import slimy deltas other
 deltawire import slime deltas other --version 1 --from 1
+deltawire import slime deltas other --listen 127.0.0.1:0
+deltawire import trl deltas other --follow --listen 127.0.0.1:0
+deltawire import slime deltas other --follow --listen 30500
+deltawire import slime deltas other --follow --listen 127.0.0.1:0 --engine 127.0.0.1:30000
+deltawire import slime deltas other --follow --engine http://127.0.0.1:30000
 ls other
 
 # A store that is gone: who names the base begins anew.

@@ -16,7 +16,6 @@ find store -name '*0000000004*'
 deltawire publish sim/v0.safetensors
 deltawire publish sim/missing store
 deltawire publish sim/v0.safetensors store --codec zip
-deltawire publish sim/v0.safetensors store --digest adler32
 deltawire publish sim/v0.safetensors store --memory-limit 1M
 deltawire publish sim/v0.safetensors store --no-anchors --anchor-every 4
 deltawire publish sim/v0.safetensors store --mode most

@@ -39,7 +39,6 @@ deltawire publish sim/v1.safetensors ship://127.0.0.1:$port --secret-file secret
 deltawire publish sim/v1.safetensors ship://127.0.0.1:$port --secret-file secret --single-writer 2>&1 | here
 deltawire mirror store ship://127.0.0.1:$port --dest-secret-file secret 2>&1 | here
 deltawire publish sim/v1.safetensors store --ship 0.0.0.0:0 2>&1 | here
-deltawire publish sim/v1.safetensors store --ship 127.0.0.1:0 --ship-carrier pigeon 2>&1 | here
 
 # Nobody is there any more; a store behind answers.
 kill -TERM $publisher; wait $publisher

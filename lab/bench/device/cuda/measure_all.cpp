@@ -6,10 +6,9 @@ namespace deltawire::cli {
 
 Status measure_all(DeviceModel* model) {
   using Measure = Status (*)(DeviceModel*);
-  static constexpr Measure kSimulated[] = {measure_bounds,    measure_diff,     measure_diff_plan,
-                                           measure_fp8,       measure_gaps,     measure_tight,
-                                           measure_exponents, measure_mapped,   measure_digests,
-                                           measure_pinned,    measure_baselines};
+  static constexpr Measure kSimulated[] = {measure_bounds,  measure_diff,   measure_fp8,
+                                           measure_gaps,    measure_tight,  measure_exponents,
+                                           measure_digests, measure_pinned, measure_baselines};
   // What depends on the weights.
   static constexpr Measure kRecorded[] = {measure_bounds, measure_diff,      measure_gaps,
                                           measure_tight,  measure_exponents, measure_units};

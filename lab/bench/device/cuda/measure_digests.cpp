@@ -1,7 +1,3 @@
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "lab/bench/device/cuda/measures.h"
 #include "lab/bench/device/cuda/public_arrays.h"
 
@@ -13,18 +9,9 @@ Status measure_digests(DeviceModel* model) {
   for (size_t i = 0; i < model->sizes.size(); ++i) {
     arrays.push_back({public_pair(*model, i).after, DType::kBF16, model->sizes[i] * 2});
   }
-  const double longest = 2 * double(*std::max_element(model->sizes.begin(), model->sizes.end()));
-  for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kSum128}) {
-    DW_ASSIGN_OR_RETURN(const double time, model->best([&] {
-      return context.digests(kind, arrays, nullptr).status();
-    }));
-    const std::string chain = kind == DigestKind::kXxh3_128
-                                  ? fmt::format("the longest chain, {:.2f} GB, at {:.1f} ns a KiB",
-                                                longest * 1e-9, time * 1e6 / (longest / 1024))
-                                  : "";
-    model->rows.push_back(
-        {fmt::format("digests, {}", digest_name(kind)), time, model->read_both / 2, chain});
-  }
+  DW_ASSIGN_OR_RETURN(const double time,
+                      model->best([&] { return context.digests(arrays, nullptr).status(); }));
+  model->rows.push_back({"digests", time, model->read_both / 2, ""});
   return {};
 }
 

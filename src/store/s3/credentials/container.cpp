@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "base/redact.h"
 #include "store/s3/credentials/provider.h"
 
 namespace deltawire::s3 {
@@ -50,14 +49,16 @@ Result<Offer> ask_container(const Asking& asking) {
     return nothing("neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor _FULL_URI is set");
   }
   const std::string url = relative.empty() ? full : kHost + relative;
+  // Not the URL itself, which may hold a password.
+  const std::string place =
+      relative.empty() ? "AWS_CONTAINER_CREDENTIALS_FULL_URI" : kHost + relative;
   if (!is_nearby(url)) {
-    return invalid_argument("AWS_CONTAINER_CREDENTIALS_FULL_URI=" + redact(url) +
+    return invalid_argument(place +
                             ": only https, or http to this machine or to a host of AWS's own");
   }
   DW_ASSIGN_OR_RETURN(const std::string token, authorization_token());
   std::vector<std::string> headers = {"accept: application/json"};
   if (!token.empty()) headers.push_back("authorization: " + token);
-  const std::string place = redact(url);
   Result<HttpAnswer> answer =
       ask_nearby(asking, "GET", url, std::move(headers), kContainerTimeoutSeconds);
   if (!answer.ok()) return std::move(answer).status().at(place);

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/redact.h"
+#include "base/secret.h"
 #include "store/s3/credentials/provider.h"
 #include "store/s3/wire/sigv4.h"
 #include "store/s3/wire/xml.h"

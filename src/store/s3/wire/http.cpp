@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/guard.h"
 #include "base/stop.h"
 
 namespace deltawire::s3 {
@@ -37,8 +38,10 @@ size_t read_body(char* out, size_t size, size_t count, void* user) {
   if (is_cancelled(transfer)) return CURL_READFUNC_ABORT;
   const uint64_t n = std::min<uint64_t>(size * count, range.size - transfer.sent);
   if (n == 0) return 0;
-  transfer.failed =
-      range.body->read(range.offset + transfer.sent, {reinterpret_cast<uint8_t*>(out), size_t(n)});
+  transfer.failed = guard_memory("reading what is sent", [&] {
+    return range.body->read(range.offset + transfer.sent,
+                            {reinterpret_cast<uint8_t*>(out), size_t(n)});
+  });
   if (!transfer.failed.ok()) return CURL_READFUNC_ABORT;
   transfer.sent += n;
   return size_t(n);
@@ -85,8 +88,10 @@ size_t take_bytes(char* data, size_t size, size_t count, void* user) {
   const size_t n = size * count;
   if (is_cancelled(transfer)) return CURL_WRITEFUNC_ERROR;
   if (transfer.answer.ok() && transfer.request->on_bytes) {
-    transfer.failed =
-        transfer.request->on_bytes(transfer.answer, {reinterpret_cast<const uint8_t*>(data), n});
+    transfer.failed = guard_memory("taking what came", [&] {
+      return transfer.request->on_bytes(transfer.answer,
+                                        {reinterpret_cast<const uint8_t*>(data), n});
+    });
     return transfer.failed.ok() ? n : CURL_WRITEFUNC_ERROR;
   }
   if (transfer.answer.text.size() + n > HttpPool::kMaxTextBytes) {

@@ -1,0 +1,51 @@
+#include "base/secret.h"
+
+#include <cctype>
+#include <string_view>
+
+namespace deltawire {
+namespace {
+
+void replace_all(std::string* text, std::string_view what, std::string_view with) {
+  for (size_t at = 0; (at = text->find(what, at)) != std::string::npos; at += with.size()) {
+    text->replace(at, what.size(), with);
+  }
+}
+
+// The characters that JSON may, and libraries do, write with a backslash before them.
+std::string in_json(std::string_view value, std::string_view escaped) {
+  std::string out;
+  for (const char c : value) {
+    if (escaped.find(c) != std::string_view::npos) out.push_back('\\');
+    out.push_back(c);
+  }
+  return out;
+}
+
+std::string in_url(std::string_view value) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || std::string_view("-._~").find(c) != std::string_view::npos) {
+      out.push_back(c);
+    } else {
+      out.append({'%', kDigits[byte >> 4], kDigits[byte & 15]});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string hide_secret(std::string text, const Secret& secret) {
+  if (secret.empty()) return text;
+  const std::string& value = secret.reveal();
+  for (const std::string& form :
+       {value, in_json(value, "\"\\"), in_json(value, "\"\\/"), in_url(value)}) {
+    replace_all(&text, form, "***");
+  }
+  return text;
+}
+
+}  // namespace deltawire
