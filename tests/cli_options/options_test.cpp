@@ -54,7 +54,8 @@ TEST(NotifyOptions, SayWhatIsWrong) {
   }
   NotifyOptions options;
   options.notify = {"sglang=http://a:1", "tgi=http://b:2"};
-  EXPECT_TRUE(is_failure(make_notifier(options).status(), Code::kInvalidArgument, "tgi="));
+  EXPECT_TRUE(is_failure(make_notifier(options).status(), Code::kInvalidArgument,
+                         "engine \"tgi\": expected"));
 }
 
 TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {

@@ -14,12 +14,12 @@ namespace {
 using testing::is_failure;
 using testing::ThreadGroup;
 
-
 RankReport a_report() {
   RankReport report;
   report.payload_bytes = 99;
   const std::vector<uint8_t> contents(20, 7);
-  const Digest digest = digest_of(DigestKind::kSum128, contents), sha = digest_of(DigestKind::kSha256, {});
+  const Digest digest = digest_of(DigestKind::kSum128, contents),
+               sha = digest_of(DigestKind::kSha256, {});
   report.record.pieces = {{"a\"b", DType::kBF16, {4, 5}, {{0, 0}, {2, 5}}, digest, true, 10, 3},
                           {"s", DType::kF32, {}, {}, digest, false, 1, 0}};
   report.record.pieces[0].sums.emplace();
@@ -80,8 +80,7 @@ TEST(RankMessages, AReportThatCannotBeIsRefused) {
   for (const Defect& defect : defects) {
     RankReport report = a_report();
     defect.make(&report);
-    EXPECT_TRUE(
-        is_failure(parse_report(to_text(report)).status(), defect.code, defect.phrase))
+    EXPECT_TRUE(is_failure(parse_report(to_text(report)).status(), defect.code, defect.phrase))
         << defect.name;
   }
   EXPECT_FALSE(parse_report(to_text(RankOutcome{})).ok());
