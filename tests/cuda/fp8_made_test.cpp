@@ -225,7 +225,7 @@ class Fp8PublisherTest : public Fp8MadeTest {
 
 TEST_F(Fp8PublisherTest, PublishesTheCpusBytes) {
   for (const bool pinned : {false, true}) {
-    for (const char* const codec : {"auto", "tight", "gaps", "adaptive", "raw"}) {
+    for (const char* const codec : {"auto", "tight", "gaps", "adaptive"}) {
       SCOPED_TRACE(codec);
       store = std::make_shared<testing::HookedStore>();
       PublishOptions options;

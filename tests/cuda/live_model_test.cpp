@@ -280,7 +280,7 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
 TEST_F(LiveModelTest, TensorsOfTwoStepsAreRefused) {
   SKIP_WITHOUT_GPU();
   for (const bool had_changed : {true, false}) {
-    for (const char* codec : {"auto", "raw"}) {
+    for (const char* codec : {"auto", "adaptive"}) {
       SCOPED_TRACE(std::string(codec) + (had_changed ? ", changed" : ", unchanged"));
       store = std::make_shared<HookedStore>();
       TestTensor& tensor = model.tensors[0];
