@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch_states import published, state_bits
+from watched_store import Watched
 
 import deltawire as dw
 from deltawire.quantize import quantize
@@ -310,43 +311,22 @@ def failure_before_the_store() -> None:
     assert publisher.publish().number == 0
 
 
-class FullDisk(dw.Store):
-    """A folder that takes no parts while it is full."""
-
-    def __init__(self, folder: Path) -> None:
-        self.inner, self.full = dw.open_store(str(folder)), False
-
-    def put(self, name: str, data: bytes) -> None:
-        if self.full and name.startswith("parts/"):
-            raise OSError("disk full")
-        self.inner.put(name, data)
-
-    def put_if_absent(self, name: str, data: bytes) -> None:
-        self.inner.put_if_absent(name, data)
-
-    def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self.inner.get(name, offset, length)
-
-    def stat(self, name: str) -> dw.ObjectInfo:
-        return self.inner.stat(name)
-
-    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> Sequence[dw.ObjectInfo]:
-        return self.inner.list(prefix, start_after, limit)
-
-    def remove(self, name: str) -> None:
-        self.inner.remove(name)
-
-
 def failure_in_the_store() -> None:
     """One rank's upload fails: all hear whose, and the next version carries everything."""
-    store = FullDisk(FOLDER / "disk")
+
+    def fail(name: str) -> None:
+        if name.startswith("parts/"):
+            raise OSError("disk full")
+
+    store = Watched(FOLDER / "disk")
     publisher = dw.Publisher(store, shards_of(0), **QUICK)
     publisher.publish()
-    store.full = LAST
+    healthy = store.before
+    store.before = fail if LAST else healthy
     failure = str(failure_of(lambda: publisher.publish(shards_of(1))))
     assert "disk full" in failure, failure
     assert LAST or f"rank {WORLD - 1}" in failure, failure
-    store.full = False
+    store.before = healthy
     state = shards_of(2)
     assert publisher.publish(state).number == 1
     full = whole(state)

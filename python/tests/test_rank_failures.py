@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 
 import torch.distributed as dist  # noqa: E402
 from rank_processes import Rank, error_of, run_ranks  # noqa: E402
+from watched_store import Watched  # noqa: E402
 
 import deltawire as dw  # noqa: E402
 
@@ -55,37 +55,6 @@ def join(rank: Rank, folder: Path, name: str, seconds: float = 120) -> None:
 
 def publisher_of(store: Any) -> dw.Publisher:
     return dw.Publisher(store, group=dist.group.WORLD, limits=dw.Limits(threads=1))
-
-
-class Watched(dw.Store):
-    """A folder; `before` and `after` are called around every put."""
-
-    def __init__(self, folder: Path) -> None:
-        self.inner = dw.open_store(str(folder))
-        self.before: Callable[[str], None] = lambda name: None
-        self.after: Callable[[str], None] = lambda name: None
-
-    def put(self, name: str, data: bytes) -> None:
-        self.before(name)
-        self.inner.put(name, data)
-        self.after(name)
-
-    def put_if_absent(self, name: str, data: bytes) -> None:
-        self.before(name)
-        self.inner.put_if_absent(name, data)
-        self.after(name)
-
-    def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self.inner.get(name, offset, length)
-
-    def stat(self, name: str) -> dw.ObjectInfo:
-        return self.inner.stat(name)
-
-    def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> Sequence[dw.ObjectInfo]:
-        return self.inner.list(prefix, start_after, limit)
-
-    def remove(self, name: str) -> None:
-        self.inner.remove(name)
 
 
 # ---- mistakes: all ranks raise, nothing is committed, and the same publishers go on

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "format/base64.h"
 #include "format/box_sums.h"
 #include "format/checkpoint_files.h"
 #include "tensor/text.h"
@@ -159,27 +158,6 @@ Result<Boxes> parse_boxes(std::string_view json) {
   return boxes;
 }
 
-std::string join_digests(const std::vector<Digest>& digests) {
-  std::string bytes;
-  for (const Digest& digest : digests) {
-    bytes.append(reinterpret_cast<const char*>(digest.bytes.data()), digest.size);
-  }
-  return base64_encode(bytes);
-}
-
-Result<std::vector<Digest>> split_digests(std::string_view text) {
-  const std::optional<std::string> bytes = base64_decode(text);
-  const size_t size = digest_size(DigestKind::kSum128);
-  if (!bytes || bytes->size() % size != 0) return bad_field("digests", "base64 of whole digests");
-  std::vector<Digest> digests(bytes->size() / size);
-  for (size_t i = 0; i < digests.size(); ++i) {
-    digests[i].kind = DigestKind::kSum128;
-    digests[i].size = uint8_t(size);
-    std::copy_n(bytes->data() + i * size, size, digests[i].bytes.begin());
-  }
-  return digests;
-}
-
 // What the fields of a manifest must be to each other.
 Status check_manifest(const Manifest& m) {
   if (m.base.has_value() != (m.kind == VersionKind::kDelta) || (m.base && *m.base >= m.version)) {
@@ -259,7 +237,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   DW_ASSIGN_OR_RETURN(m.files, parse_files(fields.json("files")));
   DW_ASSIGN_OR_RETURN(m.schema, parse_part_ref(fields.json("schema")));
   if (digest != digest_name(DigestKind::kSum128)) return unsupported("digest " + quote(digest));
-  DW_ASSIGN_OR_RETURN(m.digests, split_digests(digests));
+  DW_ASSIGN_OR_RETURN(m.digests, split_digests("digests", DigestKind::kSum128, digests));
   if (fields.has("boxes")) {
     DW_ASSIGN_OR_RETURN(m.boxes, parse_boxes(fields.json("boxes")));
   }

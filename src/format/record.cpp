@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "format/base64.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -25,6 +26,28 @@ bool is_run_id(std::string_view text) {
 
 Status bad_field(std::string_view field, std::string_view expected) {
   return corruption(quote(field) + ": expected " + std::string(expected));
+}
+
+std::string join_digests(const std::vector<Digest>& digests) {
+  std::string bytes;
+  for (const Digest& digest : digests) {
+    bytes.append(reinterpret_cast<const char*>(digest.bytes.data()), digest.size);
+  }
+  return base64_encode(bytes);
+}
+
+Result<std::vector<Digest>> split_digests(std::string_view field, DigestKind kind,
+                                          std::string_view text) {
+  const std::optional<std::string> bytes = base64_decode(text);
+  const size_t size = digest_size(kind);
+  if (!bytes || bytes->size() % size != 0) return bad_field(field, "base64 of whole digests");
+  std::vector<Digest> digests(bytes->size() / size);
+  for (size_t i = 0; i < digests.size(); ++i) {
+    digests[i].kind = kind;
+    digests[i].size = uint8_t(size);
+    std::copy_n(bytes->data() + i * size, size, digests[i].bytes.begin());
+  }
+  return digests;
 }
 
 void RecordWriter::number(const char* key, const std::optional<uint64_t>& value) {

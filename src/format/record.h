@@ -34,6 +34,11 @@ bool is_run_id(std::string_view text);  // 32 hex digits
 // "field": expected ...
 Status bad_field(std::string_view field, std::string_view expected);
 
+// Digests of one kind, one after the other, in base64.
+std::string join_digests(const std::vector<Digest>& digests);
+Result<std::vector<Digest>> split_digests(std::string_view field, DigestKind kind,
+                                          std::string_view text);
+
 // Members in any order; the text has them sorted.
 class RecordWriter {
  public:

@@ -1,9 +1,6 @@
 #include "publish/ranks.h"
 
-#include <algorithm>
-
 #include "base/process.h"
-#include "format/base64.h"
 #include "format/record.h"
 #include "tensor/text.h"
 
@@ -104,27 +101,6 @@ Result<std::vector<Item>> parse_list(std::string_view json, const Read& read) {
   return items;
 }
 
-std::string blocks_text(const std::vector<Digest>& blocks) {
-  std::string bytes;
-  for (const Digest& block : blocks) {
-    bytes.append(reinterpret_cast<const char*>(block.bytes.data()), block.size);
-  }
-  return base64_encode(bytes);
-}
-
-Result<std::vector<Digest>> parse_blocks(std::string_view text) {
-  const size_t size = digest_size(kSha);
-  const std::optional<std::string> bytes = base64_decode(text);
-  if (!bytes || bytes->size() % size != 0) return bad_field("boxes_blocks", "sha-256 of blocks");
-  std::vector<Digest> blocks(bytes->size() / size);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    blocks[i].kind = kSha;
-    blocks[i].size = uint8_t(size);
-    std::copy_n(bytes->data() + i * size, size, blocks[i].bytes.begin());
-  }
-  return blocks;
-}
-
 // ---- messages: a line of JSON, then what the rank has to say
 
 struct Message {
@@ -192,7 +168,7 @@ std::string to_text(const RankReport& report) {
   record.json("pieces", pieces_json(report.record.pieces));
   record.json("parts", parts_json(report.record.parts));
   record.number("boxes_bytes", report.boxes.size_bytes);
-  record.text("boxes_blocks", blocks_text(report.boxes.blocks));
+  record.text("boxes_blocks", join_digests(report.boxes.blocks));
   return record.plain();
 }
 
@@ -207,7 +183,7 @@ Result<RankReport> parse_report(std::string_view text) {
   DW_ASSIGN_OR_RETURN(report.record.pieces,
                       parse_list<PieceRecord>(record.json("pieces"), read_piece));
   DW_ASSIGN_OR_RETURN(report.record.parts, parse_list<PartRef>(record.json("parts"), read_part));
-  DW_ASSIGN_OR_RETURN(report.boxes.blocks, parse_blocks(blocks));
+  DW_ASSIGN_OR_RETURN(report.boxes.blocks, split_digests("boxes_blocks", kSha, blocks));
   return report;
 }
 

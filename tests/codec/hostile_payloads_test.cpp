@@ -6,22 +6,14 @@
 #include "codec/changes.h"
 #include "codec/codec.h"
 #include "codec_arrays.h"
+#include "support/blob.h"
 
 namespace deltawire {
 namespace {
 
-using Blob = std::vector<uint8_t>;
-
-Blob operator+(Blob a, const Blob& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-Blob le(uint64_t value, size_t size) {
-  Blob bytes(size);
-  std::memcpy(bytes.data(), &value, size);
-  return bytes;
-}
+using testing::Blob;
+using testing::le;
+using testing::operator+;
 
 // Patches an array of `num_elements` u16 and returns what went wrong; apply and decode must agree.
 std::string failure(const char* codec_name, const Blob& payload, size_t num_elements = 5) {

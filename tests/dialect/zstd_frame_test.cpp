@@ -3,24 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
+
+#include "support/blob.h"
 
 namespace deltawire {
 namespace {
 
-using Blob = std::vector<uint8_t>;
-
-Blob operator+(Blob a, const Blob& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-Blob le(uint64_t value, size_t size) {
-  Blob bytes(size);
-  std::memcpy(bytes.data(), &value, size);
-  return bytes;
-}
+using testing::Blob;
+using testing::le;
+using testing::operator+;
 
 // Stores `content` (up to 255 bytes) in one raw block and states `content_size`.
 Blob zstd_frame(const Blob& content, uint64_t content_size) {
