@@ -18,6 +18,7 @@ log = logging.getLogger("deltawire")
 
 _LOOK_SECONDS = 0.05  # between looks at the local folder, which cost nothing
 _ASK_SECONDS = 0.2  # between questions to workers, which are answered between two steps
+_CHECKS_PER_QUESTION = 6  # each question to idle workers of vLLM keeps them spinning for a second
 _MOST_SECONDS = 60.0  # between attempts to heal, each of which pauses the engine
 _STAGE_SECONDS = 0.02  # the same while they stage a version
 
@@ -75,7 +76,8 @@ class Follower:
     def __init__(self, settings: Settings, door: Door, *, alive: Callable[[], bool] = lambda: True) -> None:
         self._settings, self._door, self._alive = settings, door, alive
         self.busy = asyncio.Lock()  # one update at a time
-        self._checked = float("-inf")  # when all was looked at last
+        self._checked = float("-inf")  # when the store was looked at last
+        self._num_checks = 0
         self.seen = Seen()
 
     @property
@@ -110,7 +112,8 @@ class Follower:
         elif await self._is_due():
             await self.update()
         elif time.monotonic() - self._checked >= self._settings.interval:
-            await self.check()
+            self._num_checks += 1
+            await self.check(ask_workers=self._num_checks % _CHECKS_PER_QUESTION == 0)
 
     async def _is_due(self) -> bool:
         """An update that nobody asked for. Where the caller decides about versions, weights are healed at their own only."""
@@ -186,9 +189,10 @@ class Follower:
             await self._look_at_workers()
             return _added_up(answers)
 
-    async def check(self) -> None:
+    async def check(self, *, ask_workers: bool = True) -> None:
         """Ask all workers, and the store, whether what is served is still what it should be."""
-        await self._look_at_workers()
+        if ask_workers:
+            await self._look_at_workers()
         await self._look_at_store()
         self._checked = time.monotonic()
 
