@@ -63,7 +63,6 @@ Json to_json(const Manifest& m, const Marks& marks, bool schema_changed) {
   json["elements"] = m.elements;
   json["changed"] = m.changed;
   json["codec"] = m.codec;
-  if (!m.codec_reason.empty()) json["codec_reason"] = m.codec_reason;
   json["seconds"] = double(m.milliseconds) / 1000;
   json["anchor"] = marks.anchored.contains(m.version) || m.kind == VersionKind::kFull;
   json["pinned"] = marks.pinned.contains(m.version);

@@ -64,7 +64,6 @@ void say(const Context& context, const Shown& shown_version, bool tensors) {
                               seconds(double(m.milliseconds) / 1000)));
   line("kind", full ? "full" + (m.reason.empty() ? "" : ": " + shown(m.reason))
                     : fmt::format("delta onto version {}, codec {}", *m.base, shown(m.codec)));
-  if (!m.codec_reason.empty()) line("chosen", escape_controls(m.codec_reason));
   if (!m.quantization.empty()) line("quantised", escape_controls(m.quantization));
   if (!m.origin.empty()) line("origin", escape_controls(m.origin));
   if (!full && m.elements != 0) {
@@ -130,7 +129,6 @@ Json to_json(const Shown& shown_version) {
                {"kind", m.kind == VersionKind::kFull ? "full" : "delta"},
                {"base", or_null(m.base)}};
   if (!m.reason.empty()) json["reason"] = m.reason;
-  if (!m.codec_reason.empty()) json["codec_reason"] = m.codec_reason;
   if (!shown_version.schema_change.empty()) json["schema_change"] = shown_version.schema_change;
   if (!m.quantization.empty()) json["quantization"] = m.quantization;
   if (!m.origin.empty()) json["origin"] = m.origin;

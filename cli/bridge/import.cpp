@@ -243,8 +243,7 @@ void add_import(Command& app, Context& context, Call* call) {
               "without a change (default: never; it waits for DONE or the next version)",
               0, 86400);
   PublishOptions& publish = options->publish;
-  add_codec(verb, &publish.codec, "auto (default): the smallest; fastest: what arrives soonest",
-            {"auto", "fastest"});
+  add_codec(verb, &publish.codec, "auto (default): the smallest of each tensor", {"auto"});
   verb->add_flag(
       "--new-run", publish.new_run,
       "begin a new run, though the work folder is of a run that the store does not have");

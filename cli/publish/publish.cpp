@@ -59,9 +59,7 @@ void add_publish(Command& app, Context& context, Call* call) {
       ->required();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
-  add_codec(verb, &publish_options.codec,
-            "auto (default): the smallest; fastest: what arrives soonest, by measured rates",
-            {"auto", "fastest"});
+  add_codec(verb, &publish_options.codec, "auto (default): the smallest of each tensor", {"auto"});
   add_choice(verb, "--mode", &options->mode,
              "delta (default), or full: every version whole, without a snapshot",
              {"delta", "full"});

@@ -54,7 +54,6 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
                                      : "delta"},
           {"reason", report.reason},
           {"codec", report.codec},
-          {"codec_reason", report.codec_reason},
           {"anchored", report.anchored},
           {"elements", report.num_elements},
           {"changed", report.num_changed},
@@ -98,9 +97,6 @@ void say_report(const Context& context, const PublishReport& report) {
                              ratio(report.bytes, report.num_changed));
       }
       context.say(bytes);
-      if (!report.codec_reason.empty()) {
-        context.say(fmt::format("codec     {}: {}", report.codec, report.codec_reason));
-      }
       context.say(fmt::format("full      {}: {:.1f} times the delta",
                               human_bytes(double(report.weights_bytes)),
                               ratio(report.weights_bytes, report.bytes)));
@@ -124,7 +120,6 @@ std::string one_line(const PublishReport& report) {
   if (report.num_elements != 0) {
     line += fmt::format(", {} changed", percent(ratio(report.num_changed, report.num_elements)));
   }
-  if (!report.codec_reason.empty()) line += ", " + report.codec;
   return report.anchored ? line + ", anchored" : line;
 }
 

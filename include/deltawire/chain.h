@@ -80,12 +80,6 @@ struct Lease {
   bool operator==(const Lease&) const = default;
 };
 
-// What a replica fetched with its last pull, and how long that took.
-struct Fetched {
-  uint64_t bytes = 0, microseconds = 0;
-  bool operator==(const Fetched&) const = default;
-};
-
 // What a replica leaves in the store about itself.
 struct Heartbeat {
   std::string name;          // of the replica, as people know it
@@ -98,8 +92,6 @@ struct Heartbeat {
   int64_t seen = 0;                      // when this was written, seconds since 1970
   uint64_t interval_seconds = 0;         // the next one follows within that time
   std::optional<Lease> lease = {};
-  // None: nothing since its process began, or a replica that does not say it.
-  std::optional<Fetched> fetched = {};
   std::string error = {};  // why its last pull failed; empty: it did not
 
   bool operator==(const Heartbeat&) const = default;

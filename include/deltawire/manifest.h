@@ -93,8 +93,7 @@ struct Manifest {
   uint64_t anchor_bytes = 0;           // its size
   uint64_t elements = 0, changed = 0;  // compared and changed
   uint64_t milliseconds = 0;           // that publishing took
-  std::string codec;                   // asked for: "auto", "tight", ...; or chosen
-  std::string codec_reason = {};       // when chosen
+  std::string codec;                   // asked for: "auto", "tight", ...
   // How the weights were quantised before they were published: JSON, the quantiser's own words.
   // Part of the run's identity; empty: they are what the trainer has.
   std::string quantization = {};

@@ -96,8 +96,7 @@ struct PublishOptions {
   Origin origin;
   Limits limits;
   CudaOptions cuda;
-  // A codec's name; "auto": the smallest, for each tensor; "fastest": of tight, gaps and raw the
-  // one that a version arrives with soonest, by what was measured (docs/operations.md).
+  // A codec's name; "auto": the smallest, for each tensor.
   std::string codec = "auto";
   // Versions that are stored whole are the files of a plain checkpoint, which engines can load from
   // the store, though these are larger than packed ones.

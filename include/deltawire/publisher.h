@@ -23,8 +23,7 @@ struct PublishReport : Identity {
   bool committed = true;  // false: nothing had changed, `version` is the head
   bool full = false;
   std::string reason;  // when full
-  // Of a delta: asked for, or chosen for this version where "fastest" was asked for, and why.
-  std::string codec, codec_reason = {};
+  std::string codec;   // asked for
   bool anchored = false;
   uint64_t num_tensors = 0, num_changed_tensors = 0;
   uint64_t num_added = 0, num_removed = 0,

@@ -45,7 +45,6 @@ Report to_python(const VersionRecord& record) {
   out["num_changed"] = manifest.changed;
   out["seconds"] = double(manifest.milliseconds) / 1000;
   out["codec"] = manifest.codec;
-  out["codec_reason"] = manifest.codec_reason;
   out["quantization"] = manifest.quantization;
   out["state"] = manifest.state.hex();
   out["manifest"] = record.digest.hex();

@@ -37,7 +37,6 @@ Report to_python(const PublishReport& report) {
   out["full"] = report.full;
   out["reason"] = report.reason;
   out["codec"] = report.codec;
-  out["codec_reason"] = report.codec_reason;
   out["anchored"] = report.anchored;
   out["num_tensors"] = report.num_tensors;
   out["num_changed_tensors"] = report.num_changed_tensors;

@@ -61,8 +61,6 @@ class Manifest:
     num_changed: int
     seconds: float
     codec: str
-    codec_reason: str
-    """Of `codec="fastest"`: why it was chosen."""
     quantization: str
     """How the weights were quantised, JSON, see docs/quantised.md; empty: they are the trainer's."""
     state: str

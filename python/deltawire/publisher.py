@@ -110,8 +110,7 @@ class Publisher:
         that engines can load from the store, larger by 40 % in bfloat16. `keys` signs versions. `hook_before_commit` is called
         when all parts are in the store.
 
-        `codec` is "auto", which makes the smallest versions, the name of a codec, or "fastest": for each version the one that
-        replicas hold soonest, by measured rates. `Version.codec_reason` says why.
+        `codec` is "auto", which makes the smallest versions, or the name of a codec: "gaps" is the quickest where the link is fast.
 
         Ranks of a sharded trainer each publish boxes, see `Tensor`. `group` is the process group of torch whose processes hold
         the model, or a `Group`; None: all processes where a torch model holds `DTensor`s, else this one alone. All ranks publish,

@@ -61,9 +61,7 @@ class Version:
     note: str
     """What a checkpoint's folder holds that does not travel; said once per publisher, and when it changes."""
     codec: str
-    """That was asked for; with `codec="fastest"` the one that was chosen."""
-    codec_reason: str
-    """Why it was chosen: what each codec would take, and the rates behind it."""
+    """That was asked for."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Version:

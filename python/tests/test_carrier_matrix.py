@@ -88,7 +88,7 @@ def _publish(rank: Rank, transport: str, url: str, environment: dict[str, str], 
                 {
                     name: getattr(version, name)
                     for name in vars(version)
-                    if name not in ("run", "seconds", "phases", "codec_reason")
+                    if name not in ("run", "seconds", "phases")
                 }
             )
         rank.meet()

@@ -68,10 +68,6 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat) {
   record.number("seen", uint64_t(std::max<int64_t>(0, heartbeat.seen)));
   record.number("interval_seconds", heartbeat.interval_seconds);
   record.json("lease", heartbeat.lease ? lease_json(*heartbeat.lease) : "null");
-  if (const auto& fetched = heartbeat.fetched) {
-    record.json("fetched", "{\"bytes\":" + std::to_string(fetched->bytes) +
-                               ",\"microseconds\":" + std::to_string(fetched->microseconds) + "}");
-  }
   if (!heartbeat.error.empty()) record.text("error", heartbeat.error.substr(0, kMaxErrorBytes));
   return std::move(record).finish({}).value();  // without a signer nothing can fail
 }
@@ -91,11 +87,6 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   if (record.has("lease")) {
     RecordReader own = RecordReader::inside(record.json("lease"));
     heartbeat.lease = Lease{own.optional_number("from"), own.number("to"), own.time("expires")};
-    record.fail(own.status());
-  }
-  if (record.has("fetched")) {
-    RecordReader own = RecordReader::inside(record.json("fetched"));
-    heartbeat.fetched = Fetched{own.number("bytes"), own.number("microseconds")};
     record.fail(own.status());
   }
   if (record.has("error")) heartbeat.error = record.text("error");

@@ -14,12 +14,11 @@
 namespace deltawire {
 namespace {
 
-Result<const Codec*> codec_named(const std::string& name, std::string_view choice = {}) {
+Result<const Codec*> codec_named(const std::string& name) {
   if (name == "auto") return nullptr;
   const Codec* codec = find_codec(name);
   if (codec != nullptr) return codec;
   std::string known = "auto";
-  if (!choice.empty()) known += ", " + std::string(choice);
   for (const Codec* one : all_codecs()) known += ", " + std::string(one->name());
   return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
 }
@@ -148,10 +147,7 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
 
 }  // namespace
 
-Status check_codec(const std::string& codec, std::string_view choice) {
-  if (!choice.empty() && codec == choice) return {};
-  return codec_named(codec, choice).status();
-}
+Status check_codec(const std::string& codec) { return codec_named(codec).status(); }
 
 Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& options,
                     ThreadPool* pool,

@@ -68,9 +68,8 @@ struct EncodeOptions {
   Progress progress;
 };
 
-// InvalidArgument, naming those that are known, for a codec that is not. `choice`: a name for which
-// the caller chooses a codec itself.
-Status check_codec(const std::string& codec, std::string_view choice = {});
+// InvalidArgument, naming those that are known, for a codec that is not.
+Status check_codec(const std::string& codec);
 
 // Encodes all items on the pool's threads and hands each outcome to `take`, in order, from the
 // calling thread. Without the digest of an item that did not change its entry's new digest is the

@@ -201,7 +201,6 @@ Result<std::string> serialise_manifest(const Manifest& m, const Signer& sign) {
   record.number("milliseconds", m.milliseconds);
   record.text("codec", m.codec);
   if (!m.reason.empty()) record.text("reason", m.reason);
-  if (!m.codec_reason.empty()) record.text("codec_reason", m.codec_reason);
   if (!m.quantization.empty()) record.text("quantization", m.quantization);
   if (!m.origin.empty()) record.text("origin", m.origin);
   if (!m.boxes.empty()) record.json("boxes", boxes_json(m.boxes));
@@ -217,7 +216,6 @@ Result<Manifest> parse_manifest(std::string_view text, const Verifier& trust) {
   m.parent = fields.optional_digest("parent", DigestKind::kSha256);
   const std::string kind = fields.text("kind"), digest = fields.text("digest");
   if (fields.has("reason")) m.reason = fields.text("reason");
-  if (fields.has("codec_reason")) m.codec_reason = fields.text("codec_reason");
   if (fields.has("quantization")) m.quantization = fields.text("quantization");
   if (fields.has("origin")) m.origin = fields.text("origin");
   m.created = fields.text("created");

@@ -134,7 +134,6 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
     add_phase(draft.stream->upload_phase(), &report);
     draft.manifest.parts = draft.stream->parts();
   }
-  learn(draft);
   if (Status status = attempt->is_free.get(); !status.ok()) {
     draft.abandon();
     return status;

@@ -27,9 +27,7 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
     DW_ASSIGN_OR_RETURN(manifest.schema, put_schema(*chain, draft->state.schema));
   }
   describe_state(draft->state, &manifest);
-  const bool delta = manifest.kind == VersionKind::kDelta;
-  manifest.codec = delta ? draft->codec.codec : options.codec;
-  if (delta) manifest.codec_reason = draft->codec.reason;
+  manifest.codec = options.codec;
   manifest.quantization = options.quantization;
   manifest.files = draft->sides->list();
   draft->sides->keep();
@@ -156,7 +154,6 @@ void Publisher::Impl::describe_head(PublishReport* report) const {
   report->full = manifest.kind == VersionKind::kFull;
   report->reason = manifest.reason;
   report->codec = manifest.codec;
-  report->codec_reason = manifest.codec_reason;
   report->bytes = manifest.part_bytes();
   report->num_parts = manifest.parts.size();
 }

@@ -55,7 +55,7 @@ struct DiffJob {
   std::span<const PublishTensor> tensors;  // as check_tensors() gave them
   const Snapshot& snapshot;
   ParentState parent;
-  std::string codec;  // "auto" or a codec's name; that of the options may be "fastest"
+  std::string codec;  // "auto" or a codec's name
   const PublishOptions& options;
   uint64_t give_up_bytes = UINT64_MAX;  // of payloads: more is dense
   KeptChanges* keep = nullptr;          // set: the tensors may change before the parts are put

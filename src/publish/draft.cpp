@@ -90,16 +90,9 @@ Result<StateDiff> Publisher::Impl::diff(Tensors tensors, uint64_t give_up_bytes,
               give_up_bytes,
               draft->kept ? &*draft->kept : nullptr,
               device.get()};
-  if (chooses_codec()) {
-    const double begin = clock.now();
-    DW_RETURN_IF_ERROR(choose(&job, draft));
-    report->phases.push_back({"choose codec", begin, clock.now()});
-  }
-  draft->codec.codec = job.codec;
   const double begin = clock.now();
   DW_ASSIGN_OR_RETURN(StateDiff diff, diff_state(job, &pool, draft->stream.get()));
   report->phases.push_back({"diff+encode", begin, clock.now()});
-  draft->encode_seconds = clock.now() - begin;
   return diff;
 }
 

@@ -68,7 +68,6 @@ class FullUpload {
   std::optional<Phase> upload_phase() const {
     return queue_ ? queue_->phase("upload") : std::optional<Phase>();
   }
-  double upload_seconds() const { return queue_ ? queue_->busy_seconds() : 0; }
 
  private:
   Status put(size_t file, const std::atomic<bool>& stop);

@@ -13,15 +13,12 @@
 #include "chain/plan.h"
 #include "deltawire/publisher.h"
 #include "publish/anchor.h"
-#include "publish/codec_choice.h"
-#include "publish/codec_rates.h"
 #include "publish/committed_state.h"
 #include "publish/diff.h"
 #include "publish/full_version.h"
 #include "publish/known_stores.h"
 #include "publish/ranks.h"
 #include "publish/record.h"
-#include "publish/replica_rates.h"
 #include "publish/side_files.h"
 #include "publish/snapshot.h"
 #include "transfer/part_stream.h"
@@ -37,10 +34,6 @@ struct Draft {
   // One of them. Unless it was finished, it takes back what was put.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
-  CodecChoice codec;           // of a delta
-  double sampled_for = 0;      // bytes of weights that its forecast is for
-  double encode_forecast = 0;  // seconds, by the sample alone; 0: there was none
-  double encode_seconds = 0;
   // The files beside the weights; other drafts of the same version may share them.
   std::shared_ptr<SideFiles> sides;
 
@@ -114,8 +107,6 @@ struct Publisher::Impl {
   uint64_t accepted_from = 0;             // then: hop records may be of versions that were lost
   std::string left_out;                   // of the last checkpoint's folder, as it was told
   bool told_float32 = false;              // that it is dense
-  CodecRates rates;                       // where the codec is to be the fastest
-  std::future<FetchRates> asked;          // what replicas say, while the work goes on
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
@@ -195,14 +186,6 @@ struct Publisher::Impl {
                                        PublishReport* report);
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
-
-  // choose.cpp: the fastest codec
-  bool chooses_codec() const { return options.codec == kFastest; }
-  void recall_rates();
-  Status choose(DiffJob* job, Draft* draft);
-  void ask_replicas();
-  void hear_replicas();
-  void learn(const Draft& draft);
 
   // with_ranks.cpp: one of several
   struct Share;

@@ -45,7 +45,7 @@ Status check_options(const PublishOptions& options) {
   if (ranks.world > 1 && !ranks.all_gather) {
     return invalid_argument("ranks need an all_gather to exchange what they have published");
   }
-  return check_codec(options.codec, kFastest);
+  return check_codec(options.codec);
 }
 
 // A run that is not quantised may become so: its seed can be another tool's quantised checkpoint.
@@ -110,7 +110,6 @@ Status Publisher::Impl::open() {
   }
   DW_RETURN_IF_ERROR(Status(opened.status()));
   chain = std::move(*opened);
-  recall_rates();
   DW_RETURN_IF_ERROR(read_head());
   DW_RETURN_IF_ERROR(check_noted());
   // Ranks learn which boxes they hold when they publish. What a whole version replaces is not read.

@@ -133,7 +133,6 @@ Status Publisher::Impl::share_delta(Share* share) {
   if (options.ranks.rank == 0) return {};  // its last part names what all ranks have removed
   DW_RETURN_IF_ERROR(share->draft.stream->finish({}));
   add_phase(share->draft.stream->upload_phase(), &share->report);
-  learn(share->draft);
   share->own.record.parts = share->draft.stream->parts();
   return {};
 }
@@ -210,7 +209,6 @@ Result<std::string> Publisher::Impl::join_delta(std::vector<RankReport> reports,
   if (draft.state.unchanged) return std::string();
   DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.change.removed));
   add_phase(draft.stream->upload_phase(), &share->report);
-  learn(draft);
   draft.manifest.kind = VersionKind::kDelta;
   draft.manifest.base = head->manifest.version;
   draft.manifest.parts = draft.stream->parts();

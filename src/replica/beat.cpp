@@ -135,11 +135,6 @@ void ReplicaBeat::failed(const Status& status) {
   changed_.notify_all();
 }
 
-void ReplicaBeat::fetched(uint64_t bytes, double seconds) {
-  const std::lock_guard lock(mutex_);
-  beat_.fetched = Fetched{bytes, uint64_t(seconds * 1e6)};
-}
-
 void ReplicaBeat::run() {
   std::unique_lock lock(mutex_);
   bool spoken = false;

@@ -52,8 +52,6 @@ class ReplicaBeat {
   void fetching(std::optional<uint64_t> from, uint64_t to);
   void holds(const std::optional<Identity>& held, const std::optional<Identity>& serving);
   void failed(const Status& status);  // what is held stays
-  // By the pull that was made ready: said with what is held next.
-  void fetched(uint64_t bytes, double seconds);
 
  private:
   void run();

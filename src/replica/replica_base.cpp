@@ -77,17 +77,6 @@ uint64_t ReplicaBase::prepare_ahead() {
   }
 }
 
-namespace {
-
-// Publishers that choose codecs by speed want to know how quickly parts come down.
-void tell_fetched(const PullReport& report, ReplicaBeat* beat) {
-  for (const Phase& phase : report.phases) {
-    if (phase.name == "fetch") beat->fetched(report.bytes, phase.end - phase.begin);
-  }
-}
-
-}  // namespace
-
 Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
   PullReport report;
   report.run = chain->run();
@@ -129,7 +118,6 @@ Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {
   }
   clock.end();
   report.seconds = clock.now();
-  if (beat && report.bytes != 0) tell_fetched(report, beat.get());
   keep_report(&report);
   return report;
 }

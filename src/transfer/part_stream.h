@@ -69,7 +69,6 @@ class PartStream {
   std::optional<Phase> upload_phase() const {
     return queue_ ? queue_->phase("upload") : std::optional<Phase>();
   }
-  double upload_seconds() const { return queue_ ? queue_->busy_seconds() : 0; }
 
  private:
   struct Part;

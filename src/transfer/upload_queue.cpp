@@ -75,11 +75,6 @@ std::optional<Phase> UploadQueue::phase(std::string name) const {
   return Phase{std::move(name), *begin_, end_};
 }
 
-double UploadQueue::busy_seconds() const {
-  const std::lock_guard lock(mutex_);
-  return busy_seconds_;
-}
-
 void UploadQueue::work() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -87,14 +82,14 @@ void UploadQueue::work() {
     if (closed_ || !failure_.ok()) return;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
-    if (running_++ == 0) busy_since_ = clock_.now();
+    ++running_;
     if (!begin_) begin_ = clock_.now();
     lock.unlock();
     Status status = guard_memory(doing_, [&]() -> Status { return next.job(); });
     next.job = nullptr;  // what it held goes before its bytes are counted as free
     lock.lock();
     end_ = clock_.now();
-    if (--running_ == 0) busy_seconds_ += end_ - busy_since_;
+    --running_;
     bytes_ -= next.bytes;
     if (!status.ok()) fail(std::move(status));
     changed_.notify_all();

@@ -53,8 +53,6 @@ class UploadQueue {
 
   // From the begin of the first job to the end of the last one so far; none: nothing was pushed.
   std::optional<Phase> phase(std::string name) const;
-  // How long at least one job was at work, of those that have ended.
-  double busy_seconds() const;
 
  private:
   struct Waiting {
@@ -80,7 +78,6 @@ class UploadQueue {
   std::atomic<bool> stopping_{false};
   std::optional<double> begin_;
   double end_ = 0;
-  double busy_since_ = 0, busy_seconds_ = 0;
   std::vector<std::thread> threads_;
 };
 

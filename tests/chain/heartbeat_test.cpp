@@ -24,13 +24,6 @@ Heartbeat sample(const std::string& name) {
           .lease = Lease{12, 15, 1'800'000'900}};
 }
 
-TEST(Heartbeat, WhatWasFetchedIsOptional) {
-  Heartbeat heartbeat = sample("rollout-3");
-  EXPECT_EQ(serialise_heartbeat(heartbeat).find("fetched"), std::string::npos);
-  heartbeat.fetched = Fetched{5'300'000, 61'250};
-  EXPECT_EQ(parse_heartbeat(serialise_heartbeat(heartbeat)).value(), heartbeat);
-}
-
 TEST(Heartbeat, ComesBackAsItWasWritten) {
   MemoryStore store;
   Heartbeat heartbeat = sample("rollout-3");

@@ -17,7 +17,6 @@
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
 #include "lab/bench/chain/both_sides.h"
-#include "lab/bench/chain/codecs_bench.h"
 #include "lab/bench/chain/wan_link.h"
 #include "lab/bench/data.h"
 #include "lab/bench/pipeline.h"
@@ -38,7 +37,6 @@ struct ChainBenchArguments {
   bool s3 = true;
   bool peers = true;
   bool slow_start = false;
-  bool codecs = false;  // one store, links of several rates, every codec
 };
 
 // Where a chain lives in one part of the bench, as each side sees it.
@@ -375,13 +373,12 @@ int chain_bench(const Context& context, const ChainBenchArguments& options) {
     ProgressBar bar(context, "simulate");
     return simulate_bench_data(*params, options.density, 1, &pool, bar.callback());
   }();
-  const Status status = !data.ok()       ? Status(data.status())
-                        : options.codecs ? bench_codecs(context, *data, options.repeat, folder)
-                                         : run_places(context, options, *data, folder, &rows);
+  const Status status =
+      data.ok() ? run_places(context, options, *data, folder, &rows) : Status(data.status());
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   if (!status.ok()) return context.fail(status);
-  if (!options.codecs) report(context, *data, rows);
+  report(context, *data, rows);
   return context.succeed();
 }
 
@@ -395,8 +392,7 @@ void add_chain_bench(Command* bench, Context& context, Call* call) {
       "  deltawire bench chain                        1 GB of weights; starts its own Ceph RADOS "
       "Gateway\n"
       "  deltawire bench chain --rate 12.5 --delay 120 --folder /dev/shm\n"
-      "  deltawire bench chain --no-s3 --params 100M\n"
-      "  deltawire bench chain --codecs --params 200M    what --codec fastest is worth");
+      "  deltawire bench chain --no-s3 --params 100M");
   auto options = std::make_shared<ChainBenchArguments>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 500M)");
   verb->add_option("--density", options->density, "share that the step changes (default 0.012)")
@@ -412,10 +408,6 @@ void add_chain_bench(Command* bench, Context& context, Call* call) {
   verb->add_option("--folder", options->folder, "where to work (default: the temporary folder)");
   verb->add_flag("!--no-s3", options->s3, "over a folder only");
   verb->add_flag("!--no-peers", options->peers, "without slime's pipeline and the full copy");
-  verb->add_flag(
-      "--codecs", options->codecs,
-      "instead: tight, gaps, raw and fastest through memory at 10 MB/s, 100 MB/s, 1 GB/s "
-      "and without a limit");
   add_threads(verb, context);
   verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
