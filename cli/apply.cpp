@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
+#include "bridge/bridge.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "delta/delta_reader.h"
-#include "deltawire/bridge.h"
 #include "deltawire/delta.h"
 
 namespace deltawire::cli {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "deltawire/log.h"
+#include "deltawire/progress.h"
 
 namespace deltawire::cli {
 

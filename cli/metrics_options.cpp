@@ -1,8 +1,8 @@
 #include "cli/metrics_options.h"
 
 #include "base/log.h"
+#include "base/metrics.h"
 #include "cli/options.h"
-#include "deltawire/metrics.h"
 #include "deltawire/version.h"
 
 namespace deltawire::cli {

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/context.h"
 #include "deltawire/status.h"
-#include "engine/notifier.h"
+#include "notify/notifier.h"
 
 namespace deltawire::cli {
 

@@ -8,7 +8,7 @@
 #include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "deltawire/shard.h"
+#include "shard/shard.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -8,9 +8,9 @@
 
 #include "cli/options.h"
 #include "cli/suggest.h"
-#include "deltawire/ship.h"
 #include "deltawire/version.h"
 #include "kernels/kernels.h"
+#include "ship/ship.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include "bridge/bridge.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "deltawire/bridge.h"
 #include "deltawire/delta.h"
 
 namespace deltawire::cli {

@@ -11,7 +11,6 @@
 
 #include "base/bytes.h"
 #include "deltawire/digest.h"
-#include "deltawire/sums.h"
 #include "kernels/kernels.h"
 #include "kernels/sum_math.h"
 

@@ -7,7 +7,7 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "engine/http.h"
+#include "notify/http.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {

@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 
+#include "bridge/bridge.h"
 #include "cli/cache_folder.h"
 #include "cli/command.h"
 #include "cli/context.h"
 #include "cli/log_options.h"
 #include "cli/step_loop.h"
-#include "deltawire/bridge.h"
 
 namespace deltawire::cli {
 

@@ -12,7 +12,7 @@
 #include "cli/notify_options.h"
 #include "cli/options.h"
 #include "deltawire/replica.h"
-#include "engine/http.h"
+#include "notify/http.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -18,7 +18,7 @@
 #include "cli/command.h"
 #include "cli/http/server.h"
 #include "deltawire/chain.h"
-#include "deltawire/identity.h"
+#include "deltawire/manifest.h"
 #include "deltawire/status.h"
 
 namespace deltawire::cli {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "engine/notifier.h"
+#include "notify/notifier.h"
 
 namespace deltawire::cli {
 

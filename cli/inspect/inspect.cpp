@@ -1,8 +1,8 @@
 #include "cli/inspect/inspect.h"
 
+#include "bridge/bridge.h"
 #include "cli/verbs.h"
 #include "delta/delta_reader.h"
-#include "deltawire/bridge.h"
 
 namespace deltawire::cli {
 namespace {

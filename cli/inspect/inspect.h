@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "bridge/bridge.h"
 #include "cli/context.h"
-#include "deltawire/bridge.h"
 
 namespace deltawire::cli {
 

@@ -5,12 +5,12 @@
 #include <optional>
 #include <string_view>
 
-#include "deltawire/metrics.h"
+#include "base/metrics.h"
 #include "deltawire/mirror.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
-#include "deltawire/ship.h"
-#include "engine/notifier.h"
+#include "notify/notifier.h"
+#include "ship/ship.h"
 
 namespace deltawire::cli {
 

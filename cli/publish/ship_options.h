@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/context.h"
 #include "deltawire/publisher.h"
-#include "deltawire/ship.h"
+#include "ship/ship.h"
 
 namespace deltawire::cli {
 

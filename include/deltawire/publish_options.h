@@ -77,7 +77,7 @@ struct Ranks {
   AllGather all_gather = {};  // where there are several
 };
 
-// Of a chain that follows another project's versions, number by number (deltawire/bridge.h).
+// Of a chain that follows another project's versions, number by number (bridge/bridge.h).
 struct Origin {
   std::string place = {};         // where versions come from; each manifest says it. Empty: nowhere
   uint64_t first_version = 0;     // of a new run: those before it are not there

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "deltawire/box.h"
 #include "deltawire/manifest.h"
 #include "deltawire/progress.h"
 #include "deltawire/publish_options.h"

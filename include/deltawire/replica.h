@@ -39,7 +39,7 @@ struct ReplicaOptions {
   // copies that are checked by digest before they are used, such as a publisher's snapshot.
   bool sync_files = true;
   // Keep what patches the files for engine workers of this host too, which patch live weights with
-  // it: deltawire/feed.h.
+  // it: live/feed.h.
   bool feed = false;
   bool heartbeat = true;  // leave LOCAL's version in the store, as far as that can be written
   std::string name;       // of this replica; empty: host, path and an id of LOCAL
@@ -116,7 +116,7 @@ class Replica {
   // the checkpoint, which is not touched. Engines may go on serving.
   Result<PullReport> prepare(const PullGoal& goal = {});
   // While there is nothing to prepare: decodes what a publisher has sent so far of the version
-  // after the one that is held (deltawire/ship.h), from the files as they are, so that prepare()
+  // after the one that is held (ship/ship.h), from the files as they are, so that prepare()
   // has less to do. Nothing of it can be seen, and what is never committed is dropped. Returns how
   // many tensors there were; 0 with stores that are not sent anything.
   uint64_t prepare_ahead();

@@ -156,7 +156,7 @@ struct StoreOptions {
 };
 
 // "s3://bucket/prefix" (Unsupported without libcurl), "file:///path", "memory:NAME" (shared inside
-// the process), a scheme that was registered (deltawire/ship.h) or a path. A folder that is not
+// the process), a scheme that was registered (ship/ship.h) or a path. A folder that is not
 // there is made when something is put.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options);
 

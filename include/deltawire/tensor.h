@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deltawire/status.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire {
 
@@ -49,7 +50,7 @@ Result<uint64_t> tensor_size_bytes(DType dtype, const Shape& shape);
 Result<uint64_t> num_elements(const Shape& shape);
 std::string shape_to_string(const Shape& shape);  // "[2048, 1024]"
 
-// Where bytes are: in the host's memory, or in that of the GPU in use (see deltawire/cuda.h).
+// Where bytes are: in the host's memory, or in that of the GPU in use (see device/cuda.h).
 enum class Memory : uint8_t { kHost, kCuda };
 
 // A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
@@ -58,6 +59,41 @@ struct TensorView {
   DType dtype = DType::kU8;
   Shape shape;
   std::span<const uint8_t> bytes;
+};
+
+// Offset and extent per dimension. Without dimensions: all of the tensor.
+struct Box {
+  Shape offset, extent;
+
+  bool whole() const noexcept { return offset.empty(); }
+  bool operator==(const Box&) const = default;
+};
+
+// "0,512+1024,512": offsets, then extents.
+std::string box_to_string(const Box& box);
+Result<Box> parse_box(std::string_view text);
+
+// InvalidArgument unless the box lies inside the shape and cuts no byte in two.
+Status check_box(const Box& box, DType dtype, const Shape& shape);
+// The shape of the box's contents.
+Shape box_shape(const Box& box, const Shape& shape);
+
+// Copies a box out of a row-major tensor into a contiguous array, and back. The box must have
+// passed check_box; the arrays must have the sizes that shape and box imply.
+void copy_box_out(const Box& box, DType dtype, const Shape& shape, std::span<const uint8_t> tensor,
+                  std::span<uint8_t> contents);
+void copy_box_in(const Box& box, DType dtype, const Shape& shape, std::span<const uint8_t> contents,
+                 std::span<uint8_t> tensor);
+
+// A tensor, or a box of one, that the caller owns and that outlives the replica. Its bytes may be
+// read at any time but during commit(), and are to be written by the replica alone.
+struct LiveTensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the whole tensor
+  std::span<uint8_t> bytes;
+  Memory memory = Memory::kHost;  // where the bytes are
+  Box box = {};                   // what the bytes are of the tensor
 };
 
 }  // namespace deltawire

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "deltawire/limits.h"
-#include "deltawire/live_tensor.h"
 #include "deltawire/progress.h"
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire {
 

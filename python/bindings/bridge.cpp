@@ -1,5 +1,5 @@
 // Other projects' files and chains, both ways.
-#include "deltawire/bridge.h"
+#include "bridge/bridge.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "carrier/backend.h"
-#include "deltawire/carrier.h"
+#include "carrier/carrier.h"
 
 namespace deltawire::python {
 

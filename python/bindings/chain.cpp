@@ -14,7 +14,7 @@
 #include "bind.h"
 #include "calls.h"
 #include "deltawire/maintain.h"
-#include "deltawire/proof.h"
+#include "format/proof.h"
 #include "options.h"
 #include "reports.h"
 #include "stores.h"

@@ -5,7 +5,7 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "deltawire/tensor_delta.h"
+#include "deltawire/delta.h"
 #include "reports.h"
 #include "tensors.h"
 

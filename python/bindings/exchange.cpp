@@ -1,4 +1,4 @@
-#include "deltawire/exchange.h"
+#include "live/exchange.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

@@ -1,4 +1,5 @@
-#include "deltawire/feed.h"
+#include "live/map.h"
+#include "replica/feed_workers.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>

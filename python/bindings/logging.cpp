@@ -9,7 +9,7 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "deltawire/log.h"
+#include "deltawire/progress.h"
 
 namespace deltawire::python {
 namespace {

@@ -3,8 +3,8 @@
 #include <nanobind/stl/string_view.h>
 
 #include "bind.h"
-#include "deltawire/cuda.h"
 #include "deltawire/version.h"
+#include "device/cuda.h"
 #include "gil.h"
 #include "status.h"
 #include "stores.h"

@@ -1,4 +1,4 @@
-#include "deltawire/proof.h"
+#include "format/proof.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
@@ -6,7 +6,7 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "tensors.h"
 
 namespace deltawire::python {

@@ -1,4 +1,4 @@
-#include "deltawire/shard.h"
+#include "shard/shard.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>

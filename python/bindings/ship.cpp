@@ -1,4 +1,4 @@
-#include "deltawire/ship.h"
+#include "ship/ship.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -1,10 +1,10 @@
-// Saying something: for the library and its own programs. Who listens: deltawire/log.h.
+// Saying something: for the library and its own programs. Who listens: deltawire/progress.h.
 #pragma once
 
 #include <initializer_list>
 #include <string_view>
 
-#include "deltawire/log.h"
+#include "deltawire/progress.h"
 
 namespace deltawire {
 

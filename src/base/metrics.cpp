@@ -1,4 +1,4 @@
-#include "deltawire/metrics.h"
+#include "base/metrics.h"
 
 #include <algorithm>
 #include <charconv>

@@ -3,10 +3,10 @@
 
 #include "base/guard.h"
 #include "base/sync_point.h"
+#include "bridge/bridge.h"
 #include "bridge/export_target.h"
 #include "bridge/export_work.h"
 #include "bridge/foreign.h"
-#include "deltawire/bridge.h"
 #include "tensor/find_tensor.h"
 #include "transfer/upload_queue.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "deltawire/bridge.h"
+#include "bridge/bridge.h"
 #include "dialect/dialect.h"
 
 namespace deltawire {

@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include "base/guard.h"
+#include "bridge/bridge.h"
 #include "bridge/foreign.h"
-#include "deltawire/bridge.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/thread_pool.h"
-#include "deltawire/bridge.h"
+#include "bridge/bridge.h"
 #include "dialect/dialect.h"
 
 namespace deltawire {

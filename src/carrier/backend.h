@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/secret.h"
-#include "deltawire/carrier.h"
+#include "carrier/carrier.h"
 
 namespace deltawire {
 

@@ -11,7 +11,6 @@
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
-#include "deltawire/sums.h"
 #include "digest/shared_sums.h"
 
 namespace deltawire {

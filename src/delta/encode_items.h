@@ -11,8 +11,8 @@
 
 #include "base/thread_pool.h"
 #include "deltawire/delta.h"
+#include "deltawire/digest.h"
 #include "deltawire/store.h"
-#include "deltawire/sums.h"
 #include "format/delta_part.h"
 
 namespace deltawire {

@@ -1,4 +1,4 @@
-#include "deltawire/tensor_delta.h"
+#include "deltawire/delta.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "delta/delta_reader.h"
-#include "deltawire/tensor_delta.h"
+#include "deltawire/delta.h"
 
 namespace deltawire {
 

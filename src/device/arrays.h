@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "codec/cuda/device_codec.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 
 namespace deltawire::cuda {
 

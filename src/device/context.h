@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "device/host_decode.h"
 #include "device/lanes.h"
 

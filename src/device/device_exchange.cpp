@@ -1,5 +1,5 @@
+#include "device/device_exchange.h"
 #include "base/guard.h"
-#include "device/exchange_lists.h"
 #include "kernels/cuda/exchange.h"
 
 namespace deltawire {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "kernels/fp8_block.h"
 
 namespace deltawire::cuda {

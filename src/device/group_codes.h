@@ -1,7 +1,7 @@
 // Groups of weights on a device as small codes. A build without CUDA says Unsupported.
 #pragma once
 
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "kernels/group_codes.h"
 
 namespace deltawire::cuda {

@@ -10,7 +10,7 @@
 
 #include "codec/codec.h"
 #include "codec/cuda/workspace.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 
 namespace deltawire::cuda {
 

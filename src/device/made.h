@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 
 namespace deltawire::cuda {
 

@@ -1,7 +1,7 @@
-// deltawire/cuda.h where CUDA is not built in. src/CMakeLists.txt takes this or the folder cuda/.
-#include "deltawire/cuda.h"
+// device/cuda.h where CUDA is not built in. src/CMakeLists.txt takes this or the folder cuda/.
+#include "device/cuda.h"
 
-#include "device/exchange_lists.h"
+#include "device/device_exchange.h"
 #include "device/fp8.h"
 #include "device/group_codes.h"
 #include "device/made.h"

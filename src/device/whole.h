@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "codec/exponents.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 
 namespace deltawire::cuda {
 

@@ -4,7 +4,6 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
-#include "deltawire/sums.h"
 
 namespace deltawire {
 

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "base/bytes.h"
-#include "deltawire/sums.h"
+#include "deltawire/digest.h"
 
 namespace deltawire {
 

@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/thread_pool.h"
-#include "deltawire/sums.h"
+#include "deltawire/digest.h"
 
 namespace deltawire {
 

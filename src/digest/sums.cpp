@@ -1,4 +1,4 @@
-#include "deltawire/sums.h"
+#include "deltawire/digest.h"
 
 #include <algorithm>
 #include <bit>

@@ -9,7 +9,6 @@
 
 #include "base/bytes.h"
 #include "codec/codec.h"
-#include "deltawire/box.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"

@@ -1,4 +1,4 @@
-#include "deltawire/proof.h"
+#include "format/proof.h"
 
 #include <algorithm>
 

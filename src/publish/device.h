@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/store.h"
+#include "device/cuda.h"
 #include "publish/array_coder.h"
 #include "publish/fetched_pieces.h"
 #include "publish/kept_changes.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "deltawire/box.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/store.h"
+#include "deltawire/tensor.h"
 #include "format/manifest.h"
 #include "publish/hash_state.h"
 #include "tensor/safetensors.h"

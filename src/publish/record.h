@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "deltawire/box.h"
 #include "deltawire/digest.h"
 #include "deltawire/tensor.h"
 #include "format/manifest.h"

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "deltawire/box.h"
+#include "deltawire/tensor.h"
 #include "replica/journal_redo.h"
 
 namespace deltawire {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "replica/memory_shares.h"
 #include "replica/spill_space.h"
 #include "replica/tensor_set.h"

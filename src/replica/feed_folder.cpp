@@ -11,7 +11,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "deltawire/feed.h"
+#include "replica/feed_workers.h"
 #include "replica/local_file.h"
 
 namespace deltawire {

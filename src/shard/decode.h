@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "deltawire/shard.h"
 #include "shard/items.h"
 #include "shard/messages.h"
+#include "shard/shard.h"
 
 namespace deltawire::shard {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "deltawire/carrier.h"
-#include "deltawire/shard.h"
+#include "carrier/carrier.h"
+#include "shard/shard.h"
 
 namespace deltawire::shard {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "deltawire/shard.h"
+#include "shard/shard.h"
 
 namespace deltawire::shard {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "deltawire/shard.h"
+#include "shard/shard.h"
 
 namespace deltawire::shard {
 

@@ -11,9 +11,9 @@
 
 #include "base/bytes.h"
 #include "deltawire/digest.h"
-#include "deltawire/shard.h"
 #include "deltawire/status.h"
 #include "shard/history.h"
+#include "shard/shard.h"
 
 namespace deltawire::shard {
 

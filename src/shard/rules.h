@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "deltawire/shard.h"
+#include "shard/shard.h"
 
 namespace deltawire {
 

@@ -9,9 +9,9 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
-#include "deltawire/shard.h"
 #include "shard/history.h"
 #include "shard/items.h"
+#include "shard/shard.h"
 
 namespace deltawire::shard {
 

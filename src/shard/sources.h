@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "deltawire/shard.h"
+#include "shard/shard.h"
 
 namespace deltawire {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "deltawire/ship.h"
 #include "ship/receiver.h"
 #include "ship/receiving_store.h"
+#include "ship/ship.h"
 #include "store/retrying_store.h"
 #include "store/schemes.h"
 

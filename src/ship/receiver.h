@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "deltawire/carrier.h"
-#include "deltawire/ship.h"
+#include "carrier/carrier.h"
 #include "ship/beats.h"
 #include "ship/held_objects.h"
 #include "ship/hub_client.h"
+#include "ship/ship.h"
 
 namespace deltawire {
 

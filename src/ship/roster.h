@@ -12,7 +12,7 @@
 
 #include "carrier/hub.h"
 #include "deltawire/chain.h"
-#include "deltawire/ship.h"
+#include "ship/ship.h"
 
 namespace deltawire {
 

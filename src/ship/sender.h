@@ -9,11 +9,11 @@
 #include <string>
 
 #include "carrier/backend.h"
+#include "carrier/carrier.h"
 #include "carrier/hub.h"
-#include "deltawire/carrier.h"
-#include "deltawire/ship.h"
 #include "ship/buckets.h"
 #include "ship/roster.h"
+#include "ship/ship.h"
 
 namespace deltawire {
 

@@ -10,12 +10,12 @@
 #include "carrier/hub.h"
 #include "chain/head.h"
 #include "chain/heartbeat.h"
-#include "deltawire/ship.h"
 #include "ship/asks.h"
 #include "ship/buckets.h"
 #include "ship/object_service.h"
 #include "ship/roster.h"
 #include "ship/sender.h"
+#include "ship/ship.h"
 #include "ship/shipping_store.h"
 #include "ship/upkeep.h"
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <thread>
 
-#include "deltawire/ship.h"
 #include "deltawire/store.h"
+#include "ship/ship.h"
 
 namespace deltawire {
 

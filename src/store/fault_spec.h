@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "deltawire/status.h"
-#include "deltawire/store_metrics.h"
+#include "store/store_metrics.h"
 
 namespace deltawire {
 

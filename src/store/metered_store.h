@@ -1,9 +1,9 @@
 // Counts what is asked of another store, and how long that takes.
 #pragma once
 
-#include "deltawire/store_metrics.h"
 #include "store/forwarding_store.h"
 #include "store/store_clock.h"
+#include "store/store_metrics.h"
 
 namespace deltawire {
 

@@ -1,9 +1,9 @@
 // Tries again what failed and may not fail the next time.
 #pragma once
 
-#include "deltawire/store_metrics.h"
 #include "store/forwarding_store.h"
 #include "store/retry_policy.h"
+#include "store/store_metrics.h"
 
 namespace deltawire {
 

@@ -1,4 +1,4 @@
-#include "deltawire/store_metrics.h"
+#include "store/store_metrics.h"
 
 namespace deltawire {
 

@@ -1,4 +1,4 @@
-#include "deltawire/box.h"
+#include "deltawire/tensor.h"
 
 #include <algorithm>
 #include <cstring>

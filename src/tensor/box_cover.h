@@ -3,7 +3,6 @@
 
 #include <span>
 
-#include "deltawire/box.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "deltawire/box.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {

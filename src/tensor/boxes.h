@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "deltawire/box.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire {
 

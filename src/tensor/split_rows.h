@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "deltawire/box.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "bridge/bridge.h"
 #include "bridge/foreign.h"
 #include "checkpoints.h"
-#include "deltawire/bridge.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
 #include "dialect/foreign_model.h"

@@ -4,10 +4,10 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "base/metrics.h"
 #include "cli/log_options.h"
 #include "cli/metrics_options.h"
 #include "cli/notify_options.h"
-#include "deltawire/metrics.h"
 #include "servers/http_script.h"
 #include "test_files.h"
 

@@ -1,8 +1,8 @@
-// What tests of deltawire/cuda.h share.
+// What tests of device/cuda.h share.
 #pragma once
 
 #include "cuda/device_arrays.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {

@@ -1,5 +1,5 @@
 // Exchange over arrays on a GPU, beside arrays in host memory.
-#include "deltawire/exchange.h"
+#include "live/exchange.h"
 
 #include "cuda/contexts.h"
 #include "support/exchange_model.h"

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "cuda/device_arrays.h"
-#include "deltawire/cuda.h"
 #include "deltawire/publisher.h"
 #include "deltawire/tensor_replica.h"
+#include "device/cuda.h"
 #include "maintain/check_states.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"

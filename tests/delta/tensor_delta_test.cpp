@@ -1,5 +1,5 @@
 // Deltas between states in memory: what is made, kept and applied is what files would give.
-#include "deltawire/tensor_delta.h"
+#include "deltawire/delta.h"
 
 #include <gtest/gtest.h>
 

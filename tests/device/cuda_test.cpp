@@ -1,5 +1,5 @@
-// deltawire/cuda.h on a machine without a GPU, and in a build without CUDA: a clear no.
-#include "deltawire/cuda.h"
+// device/cuda.h on a machine without a GPU, and in a build without CUDA: a clear no.
+#include "device/cuda.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // sum128: known values, equal bits on every target, and sums that add up however a tensor is cut.
-#include "deltawire/sums.h"
+#include "deltawire/digest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // Processes that hold boxes of tensors prove together what they hold.
-#include "deltawire/proof.h"
+#include "format/proof.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "deltawire/box.h"
+#include "deltawire/tensor.h"
 #include "test_files.h"
 
 namespace deltawire {

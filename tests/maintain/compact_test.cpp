@@ -8,7 +8,6 @@
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "deltawire/delta.h"
-#include "deltawire/maintain.h"
 #include "deltawire/replica.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"

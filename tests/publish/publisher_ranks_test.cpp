@@ -7,7 +7,7 @@
 #include "base/process.h"
 #include "chain/keys.h"
 #include "chain/names.h"
-#include "deltawire/proof.h"
+#include "format/proof.h"
 #include "format/state_digest.h"
 #include "store/bodies.h"
 #include "store/directory_store.h"

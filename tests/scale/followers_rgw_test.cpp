@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "deltawire/publisher.h"
-#include "deltawire/store_metrics.h"
 #include "deltawire/tensor_replica.h"
 #include "store/s3_gateway.h"
+#include "store/store_metrics.h"
 #include "support/published_model.h"
 
 namespace deltawire {

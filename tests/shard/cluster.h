@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "carrier/tcp/socket_carrier.h"
-#include "deltawire/shard.h"
 #include "models.h"
 #include "shard/boxes.h"
+#include "shard/shard.h"
 
 namespace deltawire::testing {
 

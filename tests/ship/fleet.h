@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "deltawire/publisher.h"
-#include "deltawire/ship.h"
 #include "replica/follow_watch.h"
+#include "ship/ship.h"
 #include "store/memory_store.h"
 #include "support/live_model.h"
 

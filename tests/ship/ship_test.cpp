@@ -1,5 +1,5 @@
 // Versions over a carrier are those of a store: same run, manifests, digests, weights.
-#include "deltawire/ship.h"
+#include "ship/ship.h"
 
 #include <cmath>
 

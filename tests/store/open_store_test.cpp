@@ -1,8 +1,8 @@
 #include <filesystem>
 
 #include "deltawire/store.h"
-#include "deltawire/store_metrics.h"
 #include "store/inject.h"
+#include "store/store_metrics.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

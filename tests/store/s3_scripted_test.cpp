@@ -4,10 +4,10 @@
 #include <atomic>
 #include <cstring>
 
-#include "deltawire/store_metrics.h"
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
 #include "store/s3_store.h"
+#include "store/store_metrics.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "deltawire/exchange.h"
+#include "live/exchange.h"
 
 namespace deltawire {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "deltawire/box.h"
+#include "deltawire/tensor.h"
 #include "support/published_model.h"
 
 namespace deltawire::testing {

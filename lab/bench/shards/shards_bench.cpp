@@ -9,11 +9,11 @@
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/units.h"
-#include "deltawire/shard.h"
 #include "lab/bench/data.h"
 #include "lab/bench/machine.h"
 #include "lab/bench/measure.h"
 #include "lab/simulate/simulation.h"
+#include "shard/shard.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

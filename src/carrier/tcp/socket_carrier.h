@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "carrier/carrier.h"
 #include "carrier/net/socket.h"
-#include "deltawire/carrier.h"
 
 namespace deltawire {
 

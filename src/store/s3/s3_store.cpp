@@ -7,13 +7,13 @@
 #include <optional>
 
 #include "base/bytes.h"
-#include "deltawire/store_metrics.h"
 #include "store/names.h"
 #include "store/s3/client.h"
 #include "store/s3/conditional_put.h"
 #include "store/s3/download.h"
 #include "store/s3/list.h"
 #include "store/s3/upload.h"
+#include "store/store_metrics.h"
 
 namespace deltawire {
 namespace s3 {

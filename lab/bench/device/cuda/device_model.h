@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
-#include "deltawire/cuda.h"
+#include "device/cuda.h"
 #include "lab/bench/device_bench.h"
 
 namespace deltawire::cli {

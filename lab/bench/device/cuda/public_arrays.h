@@ -1,4 +1,4 @@
-// The model in the words of deltawire/cuda.h.
+// The model in the words of device/cuda.h.
 #pragma once
 
 #include "lab/bench/device/cuda/device_model.h"

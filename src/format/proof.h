@@ -1,0 +1,79 @@
+// What processes hold together, proven without moving a weight: each adds up what it has of every
+// tensor, however that was cut; the sums of all of them are the tensors' digests. For the digest
+// that adds up, sum128.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltawire/digest.h"
+#include "deltawire/manifest.h"
+#include "deltawire/tensor.h"
+
+namespace deltawire {
+
+// A tensor, or a box of it, in host memory.
+struct HeldPiece {
+  std::string tensor;
+  DType dtype = DType::kU8;
+  Shape shape;  // of the whole tensor
+  Box box;
+  std::span<const uint8_t> bytes;  // the box's contents, row by row
+};
+
+// The same, with what it adds to its tensor, which was found elsewhere: cuda::Context::sums().
+struct SummedPiece {
+  std::string tensor;
+  DType dtype = DType::kU8;
+  Shape shape;
+  Box box;
+  Sums sums;
+};
+
+class Proof {
+ public:
+  // What this process holds. InvalidArgument for a box that its tensor does not have, for other
+  // bytes than it has, and for a tensor in two forms. `threads`: 0 is one for each core.
+  Status add(std::span<const HeldPiece> pieces, unsigned threads = 0);
+  Status add(std::span<const SummedPiece> pieces);
+  // What another process holds.
+  Status add(const Proof& other);
+  // A box that is added twice counts once. Where its bytes differ, all of the above end with
+  // BaseMismatch, naming it, when everything has been added: differing() has all such tensors.
+  std::vector<std::string> differing() const;
+
+  size_t num_tensors() const noexcept { return tensors_.size(); }
+  // The digests of all tensors but those in differing(), by name. InvalidArgument, naming a tensor,
+  // when its boxes overlap or leave something out.
+  Result<std::map<std::string, Digest>> digests() const;
+  // Whether that is what a version says. BaseMismatch names the tensors that differ;
+  // InvalidArgument as digests(); Unsupported when a tensor was published in boxes without
+  // sums.
+  Status check(const Schema& schema, const Manifest& manifest) const;
+
+  // For other processes, as JSON. Corruption for a text that is none.
+  std::string to_text() const;
+  static Result<Proof> parse(std::string_view text);
+
+ private:
+  struct Piece {
+    Box box;
+    Sums sums;
+  };
+  struct Tensor {
+    DType dtype = DType::kU8;
+    Shape shape;
+    std::vector<Piece> pieces;
+  };
+  Status add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece);
+  Status check_same() const;
+  static Result<Digest> digest_of_tensor(const std::string& name, const Tensor& tensor);
+
+  std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::string> differing_;  // tensor -> its box that differs
+};
+
+}  // namespace deltawire

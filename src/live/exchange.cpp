@@ -1,0 +1,232 @@
+// Lists of host arrays are worked on by a pool of threads, those of a GPU's by the GPU meanwhile.
+#include "live/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "base/guard.h"
+#include "kernels/kernels.h"
+
+namespace deltawire {
+namespace {
+
+std::string list_name(size_t number) { return "list " + std::to_string(number); }
+
+Status check_form(const ExchangeList& list) {
+  if (list.width != 1 && list.width != 2 && list.width != 4 && list.width != 8) {
+    return invalid_argument("elements of " + std::to_string(list.width) +
+                            " bytes; 1, 2, 4 or 8 can be exchanged");
+  }
+  if (list.bytes.size() % list.width != 0) {
+    return invalid_argument("an array of " + std::to_string(list.bytes.size()) +
+                            " bytes has no whole elements of " + std::to_string(list.width));
+  }
+  if (list.values.size() != list.offsets.size() * list.width) {
+    return invalid_argument(std::to_string(list.offsets.size()) + " offsets of elements of " +
+                            std::to_string(list.width) + " bytes, but " +
+                            std::to_string(list.values.size()) + " bytes of values");
+  }
+  return {};
+}
+
+constexpr size_t kCheckedAtOnce = size_t{1} << 18;
+
+// Offsets [begin, end) of a list, and that they come after the one before.
+Status check_offsets(const ExchangeList& list, size_t begin, size_t end) {
+  const std::span<const uint32_t> offsets = list.offsets;
+  bool ascend = true;
+  for (size_t i = std::max<size_t>(begin, 1); i < end; ++i) ascend &= offsets[i - 1] < offsets[i];
+  const uint64_t num_elements = list.bytes.size() / list.width;
+  if (ascend && offsets[end - 1] < num_elements) return {};
+  for (size_t i = begin; i < end; ++i) {
+    const std::string place =
+        "offset " + std::to_string(offsets[i]) + " (number " + std::to_string(i) + " of the list)";
+    if (offsets[i] >= num_elements) {
+      return invalid_argument(place + ": the array has " + std::to_string(num_elements) +
+                              " elements");
+    }
+    if (i != 0 && offsets[i - 1] >= offsets[i]) {
+      return invalid_argument(place + ": comes after " + std::to_string(offsets[i - 1]) +
+                              "; offsets must ascend");
+    }
+  }
+  return internal_error("offsets are wrong and right");
+}
+
+// A list on its way through memory.
+struct Cursor {
+  const ExchangeList* list;
+  size_t number;  // of the list
+  size_t at = 0;  // of its offsets
+  uintptr_t begin() const {
+    return uintptr_t(list->bytes.data()) + uint64_t{list->offsets[at]} * list->width;
+  }
+  uintptr_t end() const { return begin() + list->width; }
+  uintptr_t last_end() const {
+    return uintptr_t(list->bytes.data()) + (uint64_t{list->offsets.back()} + 1) * list->width;
+  }
+};
+struct IsLater {
+  bool operator()(const Cursor& a, const Cursor& b) const { return a.begin() > b.begin(); }
+};
+
+// Lists whose elements lie among each other: gone through together, in the order of memory.
+Status check_together(std::vector<Cursor> cursors) {
+  std::priority_queue<Cursor, std::vector<Cursor>, IsLater> next(IsLater(), std::move(cursors));
+  uintptr_t end = 0;
+  size_t owner = 0;
+  while (!next.empty()) {
+    Cursor cursor = next.top();
+    next.pop();
+    if (cursor.begin() < end) {
+      return invalid_argument(list_name(cursor.number) + ": offset " +
+                              std::to_string(cursor.list->offsets[cursor.at]) +
+                              ": the same memory is in " + list_name(owner));
+    }
+    end = cursor.end();
+    owner = cursor.number;
+    if (++cursor.at < cursor.list->offsets.size()) next.push(cursor);
+  }
+  return {};
+}
+
+Status check_exchange(std::span<const ExchangeList> lists, ThreadPool* pool) {
+  struct Slice {
+    size_t number, begin, end;
+  };
+  std::vector<Slice> slices;
+  std::vector<Cursor> cursors;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    DW_RETURN_IF_ERROR(check_form(lists[i]).at(list_name(i)));
+    const size_t count = lists[i].offsets.size();
+    for (size_t at = 0; at < count; at += kCheckedAtOnce) {
+      slices.push_back({i, at, std::min(count, at + kCheckedAtOnce)});
+    }
+    if (count != 0) cursors.push_back({&lists[i], i});
+  }
+  DW_RETURN_IF_ERROR(parallel_try("staging", pool, slices.size(), [&](size_t i, unsigned) {
+    const auto& [number, begin, end] = slices[i];
+    return check_offsets(lists[number], begin, end).at(list_name(number));
+  }));
+  std::sort(cursors.begin(), cursors.end(),
+            [](const Cursor& a, const Cursor& b) { return a.begin() < b.begin(); });
+  for (size_t first = 0; first < cursors.size();) {
+    uintptr_t end = cursors[first].last_end();
+    size_t last = first + 1;
+    for (; last < cursors.size() && cursors[last].begin() < end; ++last) {
+      end = std::max(end, cursors[last].last_end());
+    }
+    if (last - first > 1) {
+      DW_RETURN_IF_ERROR(
+          check_together({cursors.begin() + ptrdiff_t(first), cursors.begin() + ptrdiff_t(last)}));
+    }
+    first = last;
+  }
+  return {};
+}
+
+constexpr size_t kExchangedAtOnce = size_t{1} << 15;  // changes that a thread takes
+
+// A list of an array in host memory, our copy.
+struct HostList {
+  uint8_t* data;
+  unsigned width;
+  std::vector<uint32_t> offsets;
+  std::vector<uint8_t> values;
+};
+
+struct ListSlice {
+  size_t list, begin, end;
+};
+
+}  // namespace
+
+struct Exchange::Impl {
+  explicit Impl(unsigned threads) : pool(threads) {}
+
+  ThreadPool pool;
+  std::vector<HostList> host;
+  std::vector<ListSlice> slices;
+  std::optional<DeviceExchange> device;
+  uint64_t num_changed = 0, host_bytes = 0;
+
+  Status stage_host(std::span<const ExchangeList* const> lists);
+  void swap_host();
+};
+
+Status Exchange::Impl::stage_host(std::span<const ExchangeList* const> lists) {
+  host.resize(lists.size());
+  DW_RETURN_IF_ERROR(parallel_try("staging", &pool, lists.size(), [&](size_t i, unsigned) {
+    const ExchangeList& from = *lists[i];
+    host[i] = {from.bytes.data(),
+               from.width,
+               {from.offsets.begin(), from.offsets.end()},
+               {from.values.begin(), from.values.end()}};
+    return Status();
+  }));
+  for (size_t i = 0; i < host.size(); ++i) {
+    const size_t count = host[i].offsets.size();
+    host_bytes += count * sizeof(uint32_t) + host[i].values.size();
+    for (size_t at = 0; at < count; at += kExchangedAtOnce) {
+      slices.push_back({i, at, std::min(count, at + kExchangedAtOnce)});
+    }
+  }
+  return {};
+}
+
+void Exchange::Impl::swap_host() {
+  parallel_for(&pool, slices.size(), [&](size_t i, unsigned) {
+    const auto& [number, begin, end] = slices[i];
+    HostList& list = host[number];
+    kernels().exchange[width_index(list.width)](list.data, list.offsets.data() + begin,
+                                                list.values.data() + begin * list.width,
+                                                end - begin);
+  });
+}
+
+Result<Exchange> Exchange::stage(std::span<const ExchangeList> lists,
+                                 const ExchangeOptions& options) {
+  return guard_memory("staging", [&]() -> Result<Exchange> {
+    auto impl = std::make_unique<Impl>(options.threads);
+    DW_RETURN_IF_ERROR(check_exchange(lists, &impl->pool));
+    std::vector<const ExchangeList*> host, device;
+    for (const ExchangeList& list : lists) {
+      impl->num_changed += list.offsets.size();
+      if (!list.offsets.empty()) (list.memory == Memory::kHost ? host : device).push_back(&list);
+    }
+    DW_RETURN_IF_ERROR(impl->stage_host(host));
+    if (!device.empty()) {
+      DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
+    }
+    return Exchange(std::move(impl));
+  });
+}
+
+Exchange::Exchange(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Exchange::~Exchange() = default;
+Exchange::Exchange(Exchange&&) noexcept = default;
+Exchange& Exchange::operator=(Exchange&&) noexcept = default;
+
+Status Exchange::swap(CUstream_st* stream) {
+  if (!impl_->device) {
+    impl_->swap_host();
+    return {};
+  }
+  DW_RETURN_IF_ERROR(impl_->device->start(stream));
+  impl_->swap_host();
+  return impl_->device->finish(stream);
+}
+
+uint64_t Exchange::num_changed() const noexcept { return impl_->num_changed; }
+uint64_t Exchange::device_bytes() const noexcept {
+  return impl_->device ? impl_->device->device_bytes() : 0;
+}
+uint64_t Exchange::host_bytes() const noexcept {
+  return impl_->host_bytes + (impl_->device ? impl_->device->host_bytes() : 0);
+}
+
+}  // namespace deltawire

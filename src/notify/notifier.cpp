@@ -1,0 +1,160 @@
+#include "notify/notifier.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/log.h"
+
+namespace deltawire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+using Engines = std::vector<std::unique_ptr<Engine>>;
+
+// fn(i) for every engine, each on a thread of its own: one that is slow holds up nobody else.
+void for_each_engine(const Engines& engines, const std::function<void(size_t)>& fn) {
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < engines.size(); ++i) threads.emplace_back(fn, i);
+  if (!engines.empty()) fn(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The first failure is the one to tell; what follows from it is not.
+void note(EngineOutcome* outcome, Status status) {
+  if (status.ok() || !outcome->status.ok()) return;
+  outcome->status = std::move(status);
+}
+
+void pause(Engine& engine, EngineOutcome* outcome) {
+  Status status = engine.pause();
+  outcome->paused = status.ok();
+  if (!status.ok()) {
+    log_event(LogLevel::kWarning, "engine.pause_failed",
+              {{"engine", outcome->engine}, {"error", status}});
+  }
+  note(outcome, std::move(status));
+}
+
+void resume(Engine& engine, EngineOutcome* outcome) {
+  Status status = engine.resume();
+  outcome->resumed = status.ok();
+  if (!status.ok()) {
+    log_event(LogLevel::kError, "engine.resume_failed",
+              {{"engine", outcome->engine}, {"error", status}});
+  }
+  note(outcome, std::move(status));
+}
+
+void reload(Engine& engine, const ReloadRequest& request, const Change& change,
+            EngineOutcome* outcome) {
+  const auto start = Clock::now();
+  ReloadResult result = engine.reload(request);
+  outcome->reload_seconds = seconds_since(start);
+  outcome->reloaded = result.weights == Weights::kNew;
+  outcome->serving = result.weights == Weights::kNew   ? std::optional<Identity>(change)
+                     : result.weights == Weights::kOld ? change.serving
+                                                       : std::nullopt;
+  for (const std::string& warning : result.warnings) {
+    log_event(LogLevel::kWarning, "engine.warning",
+              {{"engine", outcome->engine}, {"version", change.version}, {"reason", warning}});
+  }
+  if (result.status.ok()) {
+    log_event(LogLevel::kInfo, "engine.reloaded",
+              {{"engine", outcome->engine},
+               {"version", change.version},
+               {"seconds", outcome->reload_seconds}});
+  } else {
+    log_event(LogLevel::kError, "engine.reload_failed",
+              {{"engine", outcome->engine},
+               {"version", change.version},
+               {"serving", version_of(outcome->serving)},
+               {"error", result.status}});
+  }
+  outcome->warnings = std::move(result.warnings);
+  note(outcome, std::move(result.status));
+}
+
+// Why the files may not be touched; Ok when they may.
+Status may_patch(const Change& change, const std::vector<EngineOutcome>& engines) {
+  if (!change.in_place || !change.from) return {};
+  for (const EngineOutcome& engine : engines) {
+    if (engine.paused) continue;
+    return Status(engine.status)
+        .at("version " + std::to_string(change.version) +
+            " was not applied: an engine could not be paused");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status NotifyOutcome::status() const {
+  if (!patch.ok()) return patch;
+  for (const EngineOutcome& engine : engines) {
+    if (!engine.status.ok()) return engine.status;
+  }
+  return {};
+}
+
+std::optional<Identity> NotifyOutcome::serving() const {
+  if (engines.empty()) return std::nullopt;
+  const auto& first = engines.front().serving;
+  const bool same = std::all_of(engines.begin(), engines.end(),
+                                [&](const EngineOutcome& e) { return e.serving == first; });
+  return same ? first : std::nullopt;
+}
+
+Status Notifier::check_cancelled(std::string_view what) const {
+  if (!cancelled_ || !cancelled_()) return {};
+  return cancelled("stopped on request before " + std::string(what));
+}
+
+void Notifier::add(std::unique_ptr<Engine> engine) { engines_.push_back(std::move(engine)); }
+
+NotifyOutcome Notifier::around(const Change& change,
+                               const std::function<Result<std::filesystem::path>()>& patch) {
+  NotifyOutcome outcome;
+  for (const auto& engine : engines_) {
+    EngineOutcome& one = outcome.engines.emplace_back();
+    one.engine = engine->name();
+    one.serving = change.serving;
+  }
+  const auto start = Clock::now();
+  for_each_engine(engines_, [&](size_t i) { pause(*engines_[i], &outcome.engines[i]); });
+
+  outcome.patch = check_cancelled("version " + std::to_string(change.version) + " was applied");
+  if (outcome.patch.ok()) outcome.patch = may_patch(change, outcome.engines);
+  if (outcome.patch.ok()) {
+    auto checkpoint = patch();
+    outcome.patched = checkpoint.ok();
+    if (checkpoint.ok()) {
+      outcome.checkpoint = std::filesystem::absolute(*checkpoint).lexically_normal();
+    } else {
+      outcome.patch = std::move(checkpoint).status();
+    }
+  }
+
+  const ReloadRequest request{outcome.checkpoint, change.version, change.run};
+  for_each_engine(engines_, [&](size_t i) {
+    EngineOutcome& one = outcome.engines[i];
+    if (outcome.patched && one.paused) {
+      Status stopped = check_cancelled("it was told to reload").at(one.engine);
+      if (stopped.ok()) {
+        reload(*engines_[i], request, change, &one);
+      } else {
+        note(&one, std::move(stopped));
+      }
+    }
+    resume(*engines_[i], &one);
+  });
+  if (!engines_.empty()) outcome.pause_seconds = seconds_since(start);
+  return outcome;
+}
+
+}  // namespace deltawire

@@ -1,0 +1,59 @@
+// What tests of engines share: limits that end soon, and scripts of servers that say yes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "notify/engine.h"
+#include "servers/http_script.h"
+
+namespace deltawire::testing {
+
+using Json = HttpScript::Json;
+
+inline EngineOptions quick(unsigned retries = 0, double timeout_seconds = 20) {
+  EngineOptions options;
+  options.limits = {timeout_seconds, retries, 0.001};
+  return options;
+}
+
+inline std::unique_ptr<Engine> engine_at(const std::string& kind, const HttpScript& server,
+                                         const EngineOptions& options = quick()) {
+  auto engine = make_engine(kind + "=" + server.url(), options);
+  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  return std::move(engine).value();
+}
+
+inline Json step(int status, Json body = Json::object()) {
+  return {{"status", status}, {"body", std::move(body)}};
+}
+inline Json does(const std::string& what) { return {{"do", what}}; }
+template <class... Steps>
+Json steps(Steps... each) {
+  Json list = Json::array();
+  (list.push_back(each), ...);
+  return list;
+}
+
+// A server that held version 11 and takes version 12.
+inline Json sglang_script() {
+  return {{"POST /pause_generation", steps(step(200, {{"status", "ok"}}))},
+          {"GET /model_info",
+           steps(step(200, {{"weight_version", "11"}}), step(200, {{"weight_version", "12"}}))},
+          {"POST /update_weights_from_disk", steps(step(200, {{"success", true}}))},
+          {"POST /flush_cache", steps(step(200, "Cache flushed.\n"))},
+          {"POST /continue_generation", steps(step(200, {{"status", "ok"}}))}};
+}
+
+inline Json vllm_script() {
+  return {{"POST /pause", steps(step(200, {{"status", "paused"}}))},
+          {"POST /collective_rpc", steps(step(200, {{"results", {nullptr}}}))},
+          {"POST /reset_prefix_cache", steps(step(200, {{"success", true}}))},
+          {"POST /reset_encoder_cache", steps(step(200))},
+          {"POST /update_weight_version", steps(step(200, {{"success", true}}))},
+          {"POST /resume", steps(step(200, {{"status", "resumed"}}))}};
+}
+
+inline const ReloadRequest kTo12{"/models/local", 12, "run-7"};
+
+}  // namespace deltawire::testing

@@ -1,0 +1,306 @@
+#include "notify/notifier.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "notify/engine_options.h"
+#include "test_files.h"
+
+namespace deltawire {
+namespace {
+
+using testing::does;
+using testing::engine_at;
+using testing::HttpScript;
+using testing::is_failure;
+using testing::Json;
+using testing::quick;
+using testing::sglang_script;
+using testing::step;
+using testing::steps;
+using testing::vllm_script;
+using Calls = std::vector<std::string>;
+using Path = std::filesystem::path;
+
+const Identity kNew{"run-7", 12, "manifest of 12"}, kOld{"run-7", 11, "manifest of 11"};
+const Change kChange{kNew, 11, true, kOld};
+const Calls kWholeSglang = {
+    "POST /pause_generation", "GET /model_info",   "POST /update_weights_from_disk",
+    "GET /model_info",        "POST /flush_cache", "POST /continue_generation"};
+
+// A patch that notes what had been asked of the engine when it was made.
+class Patch {
+ public:
+  explicit Patch(const HttpScript* server, Result<Path> result = Path("/models/local"))
+      : server_(server), result_(std::move(result)) {}
+  std::function<Result<Path>()> function() {
+    return [this] {
+      ++count;
+      if (server_ != nullptr) calls_before = server_->calls();
+      return result_;
+    };
+  }
+  int count = 0;
+  Calls calls_before;
+
+ private:
+  const HttpScript* server_;
+  const Result<Path> result_;
+};
+
+Notifier notifier_of(std::unique_ptr<Engine> first, std::unique_ptr<Engine> second = nullptr) {
+  Notifier notifier;
+  notifier.add(std::move(first));
+  if (second != nullptr) notifier.add(std::move(second));
+  return notifier;
+}
+
+TEST(Notifier, PatchesBetweenPauseAndReload) {
+  HttpScript server(sglang_script());
+  Patch patch(&server);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("sglang", server)).around(kChange, patch.function());
+  EXPECT_TRUE(outcome.status().ok()) << outcome.status().to_string();
+  EXPECT_EQ(patch.calls_before, (Calls{"POST /pause_generation"}));
+  EXPECT_EQ(server.calls(), kWholeSglang);
+  ASSERT_EQ(outcome.engines.size(), 1U);
+  EXPECT_EQ(outcome.engines[0].engine, "sglang=" + server.url());
+  EXPECT_TRUE(outcome.engines[0].reloaded && outcome.engines[0].resumed);
+  EXPECT_EQ(outcome.serving(), kNew);
+  EXPECT_GT(outcome.pause_seconds, 0);
+}
+
+TEST(Notifier, WithoutEnginesItOnlyPatches) {
+  Notifier notifier;
+  Patch patch(nullptr);
+  const NotifyOutcome outcome = notifier.around(kChange, patch.function());
+  EXPECT_TRUE(outcome.status().ok());
+  EXPECT_TRUE(outcome.patched);
+  EXPECT_EQ(patch.count, 1);
+  EXPECT_EQ(outcome.serving(), std::nullopt);
+  EXPECT_EQ(outcome.pause_seconds, 0);
+}
+
+TEST(Notifier, ARelativeCheckpointIsMadeAbsolute) {
+  HttpScript server(sglang_script());
+  Patch patch(nullptr, Path("local/./x"));
+  notifier_of(engine_at("sglang", server)).around(kChange, patch.function());
+  EXPECT_EQ(server.requests()[2].body["model_path"],
+            (std::filesystem::current_path() / "local/x").string());
+}
+
+TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
+  HttpScript good(sglang_script()), bad(vllm_script());
+  bad.load(
+      {{"POST /pause", steps(step(400, {{"error", "no"}}))}, {"POST /resume", steps(step(200))}});
+  Patch patch(nullptr);
+  const NotifyOutcome outcome = notifier_of(engine_at("sglang", good), engine_at("vllm", bad))
+                                    .around(kChange, patch.function());
+  EXPECT_EQ(patch.count, 0);
+  EXPECT_FALSE(outcome.patched);
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "version 12 was not applied",
+                         "vllm=" + bad.url(), "POST /pause"));
+  EXPECT_EQ(good.calls(), (Calls{"POST /pause_generation", "POST /continue_generation"}));
+  // The answer may have been lost on the way: it is told to resume as well.
+  EXPECT_EQ(bad.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
+  EXPECT_TRUE(outcome.engines[0].status.ok());
+  EXPECT_EQ(outcome.serving(), kOld);
+}
+
+TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
+  const Change copy{kNew, 11, false, kOld};
+  const Change first{kNew, std::nullopt, true, std::nullopt};
+  for (const Change& change : {copy, first}) {
+    HttpScript good(sglang_script()), bad;
+    bad.stop();
+    Patch patch(nullptr);
+    const NotifyOutcome outcome = notifier_of(engine_at("vllm", bad), engine_at("sglang", good))
+                                      .around(change, patch.function());
+    EXPECT_TRUE(outcome.patched);
+    EXPECT_TRUE(outcome.patch.ok());
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, bad.url()));
+    EXPECT_EQ(outcome.engines[0].serving, change.serving);
+    EXPECT_FALSE(outcome.engines[0].resumed);
+    EXPECT_EQ(outcome.engines[1].serving, kNew);
+    EXPECT_EQ(good.calls(), kWholeSglang);
+    EXPECT_EQ(outcome.serving(), std::nullopt);
+  }
+}
+
+TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
+  HttpScript server(vllm_script());
+  Patch patch(&server, base_mismatch("layer 3"));
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("vllm", server)).around(kChange, patch.function());
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kBaseMismatch, "layer 3"));
+  EXPECT_FALSE(outcome.patched);
+  EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
+  EXPECT_EQ(outcome.serving(), kOld);
+  EXPECT_TRUE(outcome.engines[0].status.ok());
+}
+
+// Its files have moved on since it refused an earlier version; it has not.
+TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
+  Json script = vllm_script();
+  script["POST /collective_rpc"] = steps(step(400));
+  HttpScript server(script);
+  for (const std::optional<Identity>& serving :
+       {std::optional(Identity{"run-7", 9, ""}), std::optional<Identity>()}) {
+    Patch patch(nullptr);
+    const NotifyOutcome outcome =
+        notifier_of(engine_at("vllm", server)).around({kNew, 12, false, serving}, patch.function());
+    EXPECT_FALSE(outcome.engines[0].reloaded);
+    EXPECT_EQ(outcome.serving(), serving);
+  }
+}
+
+TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
+  Json script = vllm_script();
+  script["POST /collective_rpc"] = steps(step(400));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("vllm", server)).around(kChange, patch.function());
+  EXPECT_TRUE(outcome.patched);
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "/collective_rpc"));
+  EXPECT_EQ(server.calls().back(), "POST /resume");
+  EXPECT_TRUE(outcome.engines[0].resumed);
+  EXPECT_FALSE(outcome.engines[0].reloaded);
+  EXPECT_EQ(outcome.serving(), kOld);
+}
+
+TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
+  Json script = vllm_script();
+  script["POST /collective_rpc"] = steps(does("hang"));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("vllm", server, quick(1, 1.5))).around(kChange, patch.function());
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "no answer"));
+  EXPECT_EQ(server.calls(),
+            (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /collective_rpc",
+                   "POST /collective_rpc", "POST /resume"}));
+  EXPECT_TRUE(outcome.engines[0].resumed);
+  EXPECT_EQ(outcome.serving(), std::nullopt);
+}
+
+TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
+  for (const char* kind : {"sglang", "vllm"}) {
+    const std::string pause =
+        kind == std::string("sglang") ? "POST /pause_generation" : "POST /pause";
+    HttpScript dying(Json{{pause, steps(Json{{"status", 200}, {"then", "die"}})}});
+    HttpScript good(sglang_script());
+    Patch patch(&good);
+    const NotifyOutcome outcome =
+        notifier_of(engine_at(kind, dying, quick(1)), engine_at("sglang", good))
+            .around(kChange, patch.function());
+    dying.wait_for_end();
+    EXPECT_TRUE(outcome.patched);
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, dying.url()));
+    EXPECT_EQ(outcome.engines[0].serving, std::nullopt);
+    EXPECT_FALSE(outcome.engines[0].resumed);
+    EXPECT_EQ(outcome.engines[1].serving, kNew);
+    EXPECT_TRUE(outcome.engines[1].resumed);
+    EXPECT_EQ(good.calls(), kWholeSglang);
+  }
+}
+
+TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
+  Json script = sglang_script();
+  script["POST /pause_generation"] = steps(does("reset"), step(200));
+  script["POST /update_weights_from_disk"] = steps(step(500), does("close"), step(200));
+  script["POST /continue_generation"] = steps(step(503), step(200));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("sglang", server, quick(2))).around(kChange, patch.function());
+  EXPECT_TRUE(outcome.status().ok()) << outcome.status().to_string();
+  EXPECT_EQ(patch.count, 1);
+  EXPECT_EQ(outcome.serving(), kNew);
+}
+
+TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
+  Json script = sglang_script();
+  script["POST /continue_generation"] = steps(step(500));
+  HttpScript server(script);
+  Patch patch(nullptr);
+  const NotifyOutcome outcome =
+      notifier_of(engine_at("sglang", server, quick(1))).around(kChange, patch.function());
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "/continue_generation"));
+  EXPECT_FALSE(outcome.engines[0].resumed);
+  EXPECT_EQ(outcome.serving(), kNew);
+}
+
+// ---- told to stop
+
+// Once the engine has been asked `what`.
+std::function<bool()> once_asked(const HttpScript& server, const std::string& what) {
+  return [&server, what] {
+    const Calls calls = server.calls();
+    return std::any_of(calls.begin(), calls.end(),
+                       [&](const std::string& call) { return call.starts_with(what); });
+  };
+}
+
+NotifyOutcome cancelled_around(const std::string& kind, const HttpScript& server, Change change,
+                               std::function<bool()> cancelled, Patch* patch) {
+  EngineOptions options = quick(2, 600);
+  options.cancelled = cancelled;
+  Notifier notifier(cancelled);
+  notifier.add(engine_at(kind, server, options));
+  return notifier.around(change, patch->function());
+}
+
+TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
+  for (const bool in_place : {true, false}) {
+    Json script = vllm_script();
+    script["POST /pause"] = steps(does("hang"));
+    HttpScript server(script);
+    Patch patch(nullptr);
+    const NotifyOutcome outcome = cancelled_around("vllm", server, {kNew, 11, in_place, kOld},
+                                                   once_asked(server, "POST /pause"), &patch);
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before version 12 was applied"));
+    EXPECT_EQ(patch.count, 0);
+    EXPECT_EQ(server.calls().back(), "POST /resume");
+    EXPECT_TRUE(outcome.engines[0].resumed);
+    EXPECT_EQ(outcome.serving(), kOld);
+  }
+}
+
+TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
+  for (const std::string kind : {"vllm", "sglang"}) {
+    const bool vllm = kind == "vllm";
+    const std::string reload = vllm ? "POST /collective_rpc" : "POST /update_weights_from_disk";
+    Json script = vllm ? vllm_script() : sglang_script();
+    script[reload] = steps(does("hang"));
+    HttpScript server(script);
+    Patch patch(nullptr);
+    const NotifyOutcome outcome =
+        cancelled_around(kind, server, kChange, once_asked(server, reload), &patch);
+    EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, server.url(), "stopped on request"));
+    EXPECT_TRUE(outcome.patched);
+    EXPECT_EQ(server.calls().back(), vllm ? "POST /resume" : "POST /continue_generation");
+    EXPECT_TRUE(outcome.engines[0].resumed);
+    EXPECT_FALSE(outcome.engines[0].reloaded);
+    EXPECT_EQ(outcome.serving(), std::nullopt);
+  }
+}
+
+TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
+  HttpScript server(vllm_script());
+  bool patched = false;
+  EngineOptions options = quick();
+  options.cancelled = [&] { return patched; };
+  Notifier notifier(options.cancelled);
+  notifier.add(engine_at("vllm", server, options));
+  const NotifyOutcome outcome = notifier.around(kChange, [&]() -> Result<Path> {
+    patched = true;
+    return Path("/models/local");
+  });
+  EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before it was told to reload"));
+  EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
+  EXPECT_EQ(outcome.serving(), kOld);
+}
+
+}  // namespace
+}  // namespace deltawire
