@@ -61,9 +61,6 @@ Status PublishVerbOptions::complete(const Context& context) {
   if (place.per_run) {
     DW_ASSIGN_OR_RETURN(place.folder, snapshots_folder());
   }
-  place.advance = snapshot_advance == "now"     ? SnapshotAdvance::kNow
-                  : snapshot_advance == "later" ? SnapshotAdvance::kLater
-                                                : SnapshotAdvance::kAuto;
   publish.snapshot = std::move(place);
   return {};
 }

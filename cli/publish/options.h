@@ -14,7 +14,7 @@ namespace deltawire::cli {
 
 struct PublishVerbOptions {
   std::string checkpoint, store, snapshot;
-  std::string mode = "delta", snapshot_advance = "auto";
+  std::string mode = "delta";
   bool no_anchors = false;
   Anchors anchors;
   StoreOptions store_options;

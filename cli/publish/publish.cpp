@@ -69,10 +69,6 @@ void add_publish(Command& app, Context& context, Call* call) {
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
-  add_choice(verb, "--snapshot-advance", &options->snapshot_advance,
-             "bring the snapshot to the new version now, or later: several versions at once; auto "
-             "(default): later if its files are not in memory",
-             {"auto", "now", "later"});
   verb->add_flag("--schema-change", publish_options.schema_change,
                  "tensors may come, go or change shape or dtype: otherwise such a checkpoint is "
                  "refused, as another model");

@@ -23,21 +23,12 @@ struct SnapshotInMemory {
   bool pinned = false;  // of tensors on a GPU: in the host's pinned memory, not in the GPU's
 };
 
-// When a snapshot on disk is brought to the version that was just committed.
-enum class SnapshotAdvance : uint8_t {
-  kAuto,   // at once where its files are in memory, else later
-  kNow,    // at once
-  kLater,  // when it is several versions behind; until then their deltas are applied to what is
-           // read
-};
-
 // On disk, so that a restarted trainer goes on without fetching anything. A snapshot that is
 // missing, stale or damaged is rebuilt from the chain. InvalidArgument with ranks; Unsupported with
 // tensors on a GPU.
 struct SnapshotInFolder {
   std::filesystem::path folder;
   bool per_run = false;  // a folder of snapshots, by run id; else it is of one run
-  SnapshotAdvance advance = SnapshotAdvance::kAuto;
 };
 
 using SnapshotPlace = std::variant<SnapshotInMemory, SnapshotInFolder>;

@@ -19,22 +19,16 @@ using Paths = std::vector<std::filesystem::path>;
 using PublisherHandle = Owned<Publisher>;
 
 // The package has checked the word.
-SnapshotAdvance to_advance(const std::string& word) {
-  if (word == "now") return SnapshotAdvance::kNow;
-  return word == "later" ? SnapshotAdvance::kLater : SnapshotAdvance::kAuto;
-}
-
 void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     const std::optional<std::filesystem::path>& folder, bool pinned,
-                    const std::string& snapshot_advance, nb::object anchors, nb::object keys,
-                    nb::object ranks, nb::object hook_before_commit, nb::object limits,
-                    nb::object cuda, const std::string& codec, uint64_t part_bytes,
-                    bool plain_files, const std::string& quantization, bool schema_change,
-                    bool accept_loss, bool new_run, bool single_writer, nb::object progress) {
+                    nb::object anchors, nb::object keys, nb::object ranks,
+                    nb::object hook_before_commit, nb::object limits, nb::object cuda,
+                    const std::string& codec, uint64_t part_bytes, bool plain_files,
+                    const std::string& quantization, bool schema_change, bool accept_loss,
+                    bool new_run, bool single_writer, nb::object progress) {
   PublishOptions options;
-  options.snapshot =
-      folder ? SnapshotPlace(SnapshotInFolder{*folder, false, to_advance(snapshot_advance)})
-             : SnapshotPlace(SnapshotInMemory{pinned});
+  options.snapshot = folder ? SnapshotPlace(SnapshotInFolder{*folder, false})
+                            : SnapshotPlace(SnapshotInMemory{pinned});
   options.anchors = to_anchors(anchors);
   options.keys = to_keys(keys);
   options.ranks = to_ranks(ranks);
@@ -60,11 +54,11 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
 void bind_publisher(nb::module_& module) {
   bind_owned<Publisher>(module, "Publisher")
       .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
-           nb::arg("pinned"), nb::arg("snapshot_advance"), nb::arg("anchors"), nb::arg("keys"),
-           nb::arg("ranks").none(), nb::arg("hook_before_commit").none(), nb::arg("limits"),
-           nb::arg("cuda"), nb::arg("codec"), nb::arg("part_bytes"), nb::arg("plain_files"),
-           nb::arg("quantization"), nb::arg("schema_change"), nb::arg("accept_loss"),
-           nb::arg("new_run"), nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("pinned"), nb::arg("anchors"), nb::arg("keys"), nb::arg("ranks").none(),
+           nb::arg("hook_before_commit").none(), nb::arg("limits"), nb::arg("cuda"),
+           nb::arg("codec"), nb::arg("part_bytes"), nb::arg("plain_files"), nb::arg("quantization"),
+           nb::arg("schema_change"), nb::arg("accept_loss"), nb::arg("new_run"),
+           nb::arg("single_writer"), nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });

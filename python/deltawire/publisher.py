@@ -69,7 +69,6 @@ class Publisher:
         adapter: bool | str = False,
         tracker: Tracker | None = None,
         snapshot: str | os.PathLike[str] | None = None,
-        snapshot_advance: Literal["auto", "now", "later"] = "auto",
         anchors: Anchors | Literal["only"] | None = None,
         keys: Keys | None = None,
         group: Any = None,
@@ -101,9 +100,7 @@ class Publisher:
         With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
 
         `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
-        that are there); where the tensors are if it is not given. `memory()` says what it takes. `snapshot_advance` says when a
-        folder is brought to a new version: "now", or "later", several versions at once; "auto" is later if its files are not in
-        memory.
+        that are there); where the tensors are if it is not given. `memory()` says what it takes.
 
         `anchors` says which versions are stored whole beside their deltas. With "only", all are: there are no deltas, and no
         snapshot (a folder then holds a note of the store). Whole versions are packed: with `plain_files` they are checkpoints
@@ -126,7 +123,6 @@ class Publisher:
         _check_arguments(store, tensors)
         anchors, cuda = anchors or Anchors(), cuda or Cuda()
         folder = _snapshot_folder(snapshot)
-        _check_advance(snapshot_advance, folder)
         if anchors == "only" and snapshot in ("pinned", "device"):
             raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
         self._adapter = _adapter_of(adapter, tensors, quantize)
@@ -145,7 +141,6 @@ class Publisher:
             self._store,
             folder=folder,
             pinned=snapshot == "pinned",
-            snapshot_advance=snapshot_advance,
             anchors=anchors,
             keys=keys or Keys(),
             ranks=self._reader.ranks,
@@ -368,11 +363,3 @@ def _snapshot_folder(snapshot: str | os.PathLike[str] | None) -> str | None:
         raise InvalidArgument('snapshot: is empty; leave it out, or say "memory"')
     return folder
 
-
-def _check_advance(advance: str, folder: str | None) -> None:
-    if advance not in ("auto", "now", "later"):
-        raise InvalidArgument(f'snapshot_advance: expected "auto", "now" or "later", got "{advance}"')
-    if advance != "auto" and folder is None:
-        raise InvalidArgument(
-            f'snapshot_advance="{advance}": a snapshot in memory is advanced at once; leave it out, or give a folder'
-        )

@@ -310,7 +310,6 @@ Result<Importer> Importer::open(std::shared_ptr<Store> source, std::shared_ptr<S
   if (place == nullptr || place->folder.empty()) {
     return invalid_argument("an import needs a work folder");
   }
-  place->advance = SnapshotAdvance::kNow;
   if (std::holds_alternative<OnlyAnchors>(options.publish.anchors)) {
     return invalid_argument("an import stores what changed; leave out the mode");
   }

@@ -52,8 +52,7 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
                                                bool copy_old, bool hash_old, ThreadPool* pool,
                                                EncodedItem* out) {
   const bool only_tight = codec != nullptr && codec->id() == CodecId::kTight;
-  const bool fits = (codec == nullptr || only_tight) && !item.new_contents && !item.old_made &&
-                    !item.wants_box_sums;
+  const bool fits = (codec == nullptr || only_tight) && !item.new_contents && !item.wants_box_sums;
   std::optional<Choice> choice;
   if (!fits) return choice;
   Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);

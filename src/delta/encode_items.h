@@ -17,15 +17,6 @@
 
 namespace deltawire {
 
-// Bytes that are made when they are read, by all threads of the pool.
-class MadeBytes : public Body {
- public:
-  virtual Status read(uint64_t offset, MutableBytes out, ThreadPool* pool) const = 0;
-  Status read(uint64_t offset, MutableBytes out) const override {
-    return read(offset, out, nullptr);
-  }
-};
-
 // One tensor, or a box of one.
 struct EncodeItem {
   TensorChange change;
@@ -34,7 +25,6 @@ struct EncodeItem {
   // Of items whose bytes are read by others too, or made when they are read: what the bytes are a
   // view of, from `begin` on. All who read through one of these see the same.
   std::shared_ptr<const Body> new_contents = {};
-  std::shared_ptr<const MadeBytes> old_made = {};  // the same; the old bytes only have its size
   uint64_t begin = 0;
   // A slice of a larger array, whose digest comes of its slices' sums.
   bool summed = false;

@@ -67,23 +67,19 @@ void ItemCopies::give_back(std::vector<Buffer> buffers) {
 
 Result<ItemCopy> ItemCopies::take(const EncodeItem& item, bool old_too, ThreadPool* pool) {
   ItemCopy made(this, item);
-  const auto replace = [&](Bytes* bytes, uint64_t size, const Body* contents,
-                           const MadeBytes* maker) -> Status {
+  const auto replace = [&](Bytes* bytes, uint64_t size, const Body* contents) -> Status {
     if (size == 0) return {};
     DW_ASSIGN_OR_RETURN(Buffer buffer, take_buffer(size));
     const MutableBytes own{buffer.bytes.get(), size};
     made.buffers_.push_back(std::move(buffer));
-    DW_RETURN_IF_ERROR(maker != nullptr ? maker->read(item.begin, own, pool)
-                                        : copy(*bytes, contents, item.begin, own, pool));
+    DW_RETURN_IF_ERROR(copy(*bytes, contents, item.begin, own, pool));
     *bytes = own;
     return {};
   };
   TensorChange& change = made.item_.change;
-  DW_RETURN_IF_ERROR(
-      replace(&change.new_bytes, item.size_bytes(), item.new_contents.get(), nullptr));
-  if (old_too || item.old_made) {
-    DW_RETURN_IF_ERROR(
-        replace(&change.old_bytes, change.old_bytes.size(), nullptr, item.old_made.get()));
+  DW_RETURN_IF_ERROR(replace(&change.new_bytes, item.size_bytes(), item.new_contents.get()));
+  if (old_too) {
+    DW_RETURN_IF_ERROR(replace(&change.old_bytes, change.old_bytes.size(), nullptr));
   }
   return made;
 }

@@ -19,7 +19,7 @@ struct CommittedState {
 };
 
 // Brings the snapshot to the chain's newest version where it is not there. None: nothing was
-// published yet. InvalidArgument: the snapshot is not in a folder, or stays behind.
+// published yet. InvalidArgument: the snapshot is not in a folder.
 Result<std::optional<CommittedState>> committed_state(Publisher* publisher);
 
 }  // namespace deltawire

@@ -66,7 +66,6 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     const bool made = is_made(tensor);
     item.change = {view.name, view.dtype, view.shape, tensor.box, {}, made ? Bytes() : view.bytes};
     item.comparable = old.has_value();
-    if (old) item.old_made = old->made;
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
       work->begin_piece(1);
@@ -89,7 +88,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     }
     if (slices.size() == 1 && !made && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
-      work->new_contents.back() = old->body();
+      work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
     }
     for (const Slice& slice : slices) {
       EncodeItem own = item;

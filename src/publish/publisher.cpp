@@ -229,16 +229,13 @@ Status Publisher::Impl::check_free() const {
 }
 
 Result<std::optional<CommittedState>> Publisher::Impl::committed_state() {
-  if (on_disk == nullptr || on_disk->advance != SnapshotAdvance::kNow) {
-    return invalid_argument("only a snapshot in a folder that advances at once can be read");
-  }
+  if (on_disk == nullptr) return invalid_argument("only a snapshot in a folder can be read");
   std::optional<CommittedState> none;
   if (uncertain) DW_RETURN_IF_ERROR(find_head_again());
   if (!chain || !head) return none;
   DW_RETURN_IF_ERROR(ensure_snapshot({}));
-  const Checkpoint* const held = static_cast<const FileSnapshot&>(*snapshot).checkpoint();
-  if (held == nullptr) return internal_error("the snapshot is behind");
-  return std::optional(CommittedState{*held, *head, schema, snapshot_folder()});
+  const Checkpoint& held = static_cast<const FileSnapshot&>(*snapshot).checkpoint();
+  return std::optional(CommittedState{held, *head, schema, snapshot_folder()});
 }
 
 Result<std::optional<CommittedState>> committed_state(Publisher* publisher) {

@@ -20,15 +20,9 @@ namespace deltawire {
 
 // Bytes of the committed state.
 struct OldPiece {
-  Bytes bytes;                             // only their size counts where they are made
-  std::shared_ptr<const void> owner = {};  // of bytes that were cut out
+  Bytes bytes;
+  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
   std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
-  std::shared_ptr<const MadeBytes> made = {};  // set: they are made; not after the snapshot is gone
-
-  std::shared_ptr<const Body> body() const {
-    if (made) return made;
-    return std::make_shared<MemoryBody>(bytes);
-  }
 };
 
 // An object of the store whose bytes need not be fetched.

@@ -1,14 +1,12 @@
 // A snapshot on disk: a replica of the chain, kept by its publisher.
 //
 //   SNAPSHOT/checkpoint/   the replica, with its own lock, state and journal
-//   SNAPSHOT/parts/        of the versions that it is behind by; or on their way to a remote store
+//   SNAPSHOT/parts/        of the version that is on its way to a remote store
 //
-// Files in memory advance at once: the tensors of the new version are written over what they hold
-// (replica/overwrite.h). Files on a disk are left behind by some versions, whose deltas are applied
-// to what is read of them (snapshot_log.h): small changes everywhere would write all of them each
-// time. Where neither can be, it advances like any replica. A crash at any instant leaves it at a
-// version of the chain, or known to be none. One that is stale, damaged or missing is brought up to
-// date like any replica.
+// To advance, the tensors of the new version are written over what the files hold
+// (replica/overwrite.h). Where that cannot be, it advances like any replica. A crash at any instant
+// leaves it at a version of the chain, or known to be none. One that is stale, damaged or missing
+// is brought up to date like any replica.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +18,6 @@
 #include "deltawire/replica.h"
 #include "format/manifest.h"
 #include "publish/snapshot.h"
-#include "publish/snapshot_log.h"
 #include "store/overlay_store.h"
 
 namespace deltawire {
@@ -39,8 +36,7 @@ class FileSnapshot final : public Snapshot {
   static Status discard(const std::filesystem::path& folder);
 
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
-  // Null: it is behind, and there is no checkpoint of its version.
-  const Checkpoint* checkpoint() const { return checkpoint_ && !log_ ? &*checkpoint_ : nullptr; }
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
   SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChecked; }
   Status keep_part(const std::string& name, const Body& body) override;
@@ -48,24 +44,15 @@ class FileSnapshot final : public Snapshot {
   Status advance(const Advance& next) override;
 
  private:
-  FileSnapshot(const Chain& chain, std::filesystem::path folder, const PublishOptions& options);
+  FileSnapshot(const Chain& chain, std::filesystem::path folder);
   Result<bool> overwrite_with(const Advance& next);
   Status bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand);
-  bool may_stay_behind(const Checkpoint& held) const;
-  bool stays_behind(uint64_t version);
-  Status open_log(uint64_t version);
-  Status add_to_log(uint64_t version);
-  Status remove_other_parts() const;
   std::filesystem::path part_folder() const { return folder_ / "parts"; }
 
-  const Chain chain_;
   const std::filesystem::path folder_;
-  const SnapshotAdvance when_;
-  const uint64_t slab_bytes_;
   const std::shared_ptr<OverlayStore> store_;
   std::optional<Replica> replica_;
   std::optional<Checkpoint> checkpoint_;
-  std::optional<SnapshotLog> log_;  // set: of the versions that the checkpoint is behind by
   std::mutex mutex_;
   std::vector<ObjectAtHand> kept_;  // parts of the version that is on its way
 };

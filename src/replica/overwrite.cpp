@@ -28,6 +28,20 @@ struct Stretch {
   bool last = false;     // of its tensor
 };
 
+// Whether nearly all of its bytes are in memory, and need not be read from a disk. Of samples:
+// files come and go in long stretches.
+bool is_in_memory(const Checkpoint& checkpoint) {
+  double bytes = 0, resident = 0;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    for (uint64_t at = 0; at < file.bytes.size(); at += kSampledEvery) {
+      const uint64_t size = std::min<uint64_t>(kSampledBytes, file.bytes.size() - at);
+      bytes += double(size);
+      resident += double(size) * resident_share(file.bytes.data() + at, size);
+    }
+  }
+  return resident >= kInMemory * bytes;
+}
+
 // Until this thread makes the next one.
 Bytes copy_of(Bytes contents) {
   thread_local std::vector<uint8_t> copy(kOverwrittenPieceBytes);
@@ -113,20 +127,6 @@ bool same_sides(const std::map<std::string, HeldSide>& held, const std::vector<S
 
 }  // namespace
 
-// Of samples: this is asked several times for each version, and files come and go in long
-// stretches.
-bool is_in_memory(const Checkpoint& checkpoint) {
-  double bytes = 0, resident = 0;
-  for (const CheckpointFile& file : checkpoint.files()) {
-    for (uint64_t at = 0; at < file.bytes.size(); at += kSampledEvery) {
-      const uint64_t size = std::min<uint64_t>(kSampledBytes, file.bytes.size() - at);
-      bytes += double(size);
-      resident += double(size) * resident_share(file.bytes.data() + at, size);
-    }
-  }
-  return resident >= kInMemory * bytes;
-}
-
 Result<std::optional<Checkpoint>> ReplicaCore::open_as_left() {
   std::optional<Checkpoint> none;
   DW_RETURN_IF_ERROR(check_folder());
@@ -185,10 +185,6 @@ Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContent
   record.state = next.manifest.state.hex();
   DW_RETURN_IF_ERROR(record_version(record, std::move(left), state->sides));
   return true;
-}
-
-Result<std::optional<Checkpoint>> open_as_left(Replica* replica) {
-  return replica->impl_->open_as_left();
 }
 
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed) {

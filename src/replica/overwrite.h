@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <span>
 
-#include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
 #include "deltawire/tensor.h"
 
@@ -25,12 +24,5 @@ struct NewContents {
 // tensors of the same forms and the same files beside them, and files have to be as they were left.
 // After an error the replica reads the version from the chain.
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed);
-
-// The weights of the version that state() names, to be read. None: there is no version, or a step
-// is to be finished or files to be repaired first.
-Result<std::optional<Checkpoint>> open_as_left(Replica* replica);
-
-// Whether nearly all of its bytes are in memory, and need not be read from a disk.
-bool is_in_memory(const Checkpoint& checkpoint);
 
 }  // namespace deltawire

@@ -22,7 +22,6 @@ from pathlib import Path
 from crash_world import World, count_points
 
 KILLED = -signal.SIGKILL
-LATER = ("--snapshot-advance", "later")
 
 
 def make_checkpoints(binary, folder, seed):
@@ -101,14 +100,6 @@ def scenarios():
         "seed": ([], lambda w: w.publish(0), 0),
         "publish": ([lambda w: w.publish(0)], lambda w: w.publish(1), 1),
         "publish weights alone": ([lambda w: w.publish_weights(0)], lambda w: w.publish_weights(1), 1),
-        "publish with a snapshot behind": (
-            [lambda w: w.publish(0), lambda w: w.publish(1, *LATER)], lambda w: w.publish(2, *LATER), 2),
-        "publish until the snapshot is behind no more": (
-            [lambda w, i=i: w.publish_weights(i, *LATER) for i in range(3)],
-            lambda w: w.publish_weights(3, *LATER), 3),
-        "publish weights, with a snapshot brought there": (
-            [lambda w, i=i: w.publish_weights(i, *LATER) for i in range(2)],
-            lambda w: w.publish_weights(2, "--snapshot-advance", "now"), 2),
         "publish in parts": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--part-size", "64"), 1),
         "publish with an anchor": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--anchor-every", "1"), 1),
         "publish full": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--mode", "full"), 1),
@@ -118,9 +109,6 @@ def scenarios():
         "accept a loss": (
             [*[lambda w, i=i: w.publish(i) for i in range(4)], lambda w: ["rm", "store/manifests/0000000003.json"]],
             lambda w: w.publish(3, "--accept-loss"), 3),
-        "accept a loss with a snapshot behind": (
-            [*[lambda w, i=i: w.publish(i, *LATER) for i in range(4)], lambda w: ["rm", "store/manifests/0000000003.json"]],
-            lambda w: w.publish(3, "--accept-loss", *LATER), 3),
         "first pull": ([lambda w: w.publish(0), lambda w: w.publish(1)], lambda w: w.pull(), None),
         "pull": ([lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1)],
                  lambda w: w.pull(), None),

@@ -146,28 +146,6 @@ def snapshot_on_a_full_disk(world, left_kb, version):
     return result.returncode
 
 
-def snapshot_behind_on_a_full_disk(world, left_kb, version):
-    """What it is behind by is in the store too: no version fails for want of a copy."""
-    world.store.mkdir(), world.local.mkdir()
-    disk = Disk(world.snapshot)
-    later = "--snapshot-advance", "later"
-    world.must(*world.publish(0, *later))
-    disk.fill(left_kb)
-    for v in range(1, version + 2):
-        report = json.loads(world.must(*world.publish(v, *later)).stdout)
-        assert report["version"] == v and not report["warnings"], report
-    held = json.loads((world.snapshot / "run/checkpoint/.deltawire/state.json").read_text())["version"]
-    assert held == 0, held
-    disk.make_room()
-    world.must(*world.publish(version + 2))
-    world.must(*world.pull())
-    assert world.held() == version + 2
-    world.check_replica()
-    world.must("fsck", world.store / "run")
-    disk.remove()
-    return 0
-
-
 def export_on_a_full_disk(world, left_kb, version):
     """Their folder of a version is whole, or not there at all. With an earlier version there, or without."""
     world.store.mkdir(), world.snapshot.mkdir()
@@ -281,7 +259,7 @@ def main():
                         "-q"], check=True)
         number = 0
         for scenario in (replica_on_a_full_disk, store_on_a_full_disk, snapshot_on_a_full_disk,
-                         snapshot_behind_on_a_full_disk, export_on_a_full_disk):
+                         export_on_a_full_disk):
             for version in (0, 1):
                 for left_kb in (0, 4, 8, 16, 24, 32, 48, 64, 100, 200, 400, 408, 420, 500, 900):
                     number += 1

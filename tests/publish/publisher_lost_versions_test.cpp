@@ -19,7 +19,7 @@ using testing::Model;
 using testing::objects_of;
 using testing::TempFolder;
 
-enum class Kind { kMemory, kFolderNow, kFolderLater, kFolderOfAnchors };
+enum class Kind { kMemory, kFolder, kFolderOfAnchors };
 
 class LostVersionsTest : public ::testing::TestWithParam<Kind> {
  protected:
@@ -37,8 +37,6 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
     options.accept_loss = accept_loss;
     if (in_folder()) {
       SnapshotInFolder place{folder.path() / "snapshot"};
-      place.advance =
-          GetParam() == Kind::kFolderLater ? SnapshotAdvance::kLater : SnapshotAdvance::kNow;
       options.snapshot = place;
     }
     options.anchors = only_anchors() ? AnchorChoice(OnlyAnchors{}) : anchors;
@@ -240,8 +238,7 @@ TEST_P(LostVersionsTest, AcceptedLossIsRemembered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Snapshots, LostVersionsTest,
-                         ::testing::Values(Kind::kMemory, Kind::kFolderNow, Kind::kFolderLater,
-                                           Kind::kFolderOfAnchors));
+                         ::testing::Values(Kind::kMemory, Kind::kFolder, Kind::kFolderOfAnchors));
 
 }  // namespace
 }  // namespace deltawire
