@@ -95,8 +95,9 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
   versions->between(1, 1'000'000)->type_name("N");
   auto* tensors = add_whole_number(verb, "--tensors", &to->tensors,
                                    "that records have (default 50000)", 1, 1'000'000);
-  auto* model = verb->add_option("--model", to->model, "whose list of tensors (default 8b)");
-  model->type_name("NAME")->one_of({"8b", "1.7b", "moe"})->excludes(old_path);
+  auto* model = add_choice(verb, "--model", &to->model, "8b, 1.7b or moe: its tensors (default 8b)",
+                           {"8b", "1.7b", "moe"});
+  model->excludes(old_path);
   auto* copies = add_whole_number(verb, "--copies", &to->copies,
                                   "of each tensor of OLD and NEW (default 1)", 1, 1'000'000);
   copies->needs(old_path);
@@ -134,7 +135,7 @@ void add_bench(Command& app, Context& context, Call* call) {
     names.push_back(one.name);
     described += fmt::format("\n{}: {}", one.name, one.what);
   }
-  verb->add_option("CASE", *name, described)->one_of(names);
+  add_choice(verb, "CASE", name.get(), described, names);
   auto taken = std::make_shared<std::vector<CaseOption>>(add_options(verb, options.get()));
   add_threads(verb, context);
   verb->callback([&context, call, options, name, taken] {
