@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 
+#include "base/bytes.h"
 #include "base/work_folder.h"
 #include "chain/names.h"
 #include "chain/plan.h"
