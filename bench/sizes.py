@@ -1,4 +1,4 @@
-"""Sizes under version control: sizes.py sizes|check FILE, with a `deltawire bench --sizes --json` on stdin."""
+"""Sizes under version control: sizes.py sizes|check FILE, with a `deltawire bench codecs --sizes --json` on stdin."""
 
 import json
 import sys
@@ -13,13 +13,12 @@ def tolerance(name):
 
 
 def sizes_of(report):
-    rows = report["codecs"] + report["pipelines"]
     return {
         "data": "--params 20M --density 0.012 --seed 1",
         "elements": report["data"]["elements"],
         "changed": report["data"]["changed"],
         "bound_bytes": round(report["bound"]["bytes"]),
-        "bytes": {row["name"]: row["bytes"] for row in rows},
+        "bytes": {row["name"]: row["bytes"] for row in report["rows"]},
     }
 
 

@@ -1,14 +1,14 @@
 #include "lab/bench/data.h"
 
-#include <sys/mman.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "base/guard.h"
+#include "cli/units.h"
 #include "codec/changes.h"
 #include "delta/open_checkpoint.h"
 #include "deltawire/checkpoint.h"
@@ -20,6 +20,7 @@
 namespace deltawire::cli {
 namespace {
 
+constexpr uint64_t kFewestParams = 1000, kMostParams = 1'000'000'000'000;
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
@@ -28,28 +29,30 @@ constexpr uint64_t round_up(uint64_t size, uint64_t unit) {
   return (size + unit - 1) / unit * unit;
 }
 
-uint64_t huge_page_bytes() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  for (std::string word; rollup >> word;) {
-    if (uint64_t kib = 0; word == "AnonHugePages:" && rollup >> kib) return kib << 10;
+Result<Arena> make_arena(uint64_t size_bytes) {
+  const uint64_t size = round_up(std::max<uint64_t>(size_bytes, 1), kHugePage);
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) {
+    return out_of_memory("bench needs three times " + std::to_string(size) + " bytes");
   }
-  return 0;
+  madvise(at, size, MADV_HUGEPAGE);  // it works without them
+  return Arena(static_cast<uint8_t*>(at), Unmap{size});
 }
 
 // Gives each tensor its place in the three arenas; sizes[i] belongs to tensors[i].
 Status place(const std::vector<uint64_t>& sizes, BenchData* data) {
   uint64_t total = 0;
   for (const uint64_t size : sizes) total += round_up(size, kAlignment);
-  DW_ASSIGN_OR_RETURN(data->before, Arena::create(total));
-  DW_ASSIGN_OR_RETURN(data->after, Arena::create(total));
-  DW_ASSIGN_OR_RETURN(data->work, Arena::create(total));
+  DW_ASSIGN_OR_RETURN(data->before, make_arena(total));
+  DW_ASSIGN_OR_RETURN(data->after, make_arena(total));
+  DW_ASSIGN_OR_RETURN(data->work, make_arena(total));
   uint64_t offset = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     BenchTensor& tensor = data->tensors[i];
     tensor.layout = layout_of(tensor.dtype);
-    tensor.before = {data->before.data() + offset, sizes[i]};
-    tensor.after = {data->after.data() + offset, sizes[i]};
-    tensor.work = {data->work.data() + offset, sizes[i]};
+    tensor.before = {data->before.get() + offset, sizes[i]};
+    tensor.after = {data->after.get() + offset, sizes[i]};
+    tensor.work = {data->work.get() + offset, sizes[i]};
     data->weights_bytes += sizes[i];
     data->num_elements += sizes[i] / tensor.layout.width;
     offset += round_up(sizes[i], kAlignment);
@@ -82,7 +85,6 @@ Status fill_all(BenchData* data, ThreadPool* pool, const Progress& progress, con
       }));
   data->num_changed = changed;
   reset_work(*data, pool);
-  data->huge_page_bytes = huge_page_bytes();
   return {};
 }
 
@@ -95,39 +97,17 @@ Status difference(const BenchTensor& tensor, const std::string& who) {
                         std::to_string(element) + ": differs from the new weights after apply");
 }
 
-}  // namespace
-
-Result<Arena> Arena::create(uint64_t size_bytes) {
-  Arena arena;
-  arena.size_ = round_up(std::max<uint64_t>(size_bytes, 1), kHugePage);
-  void* at = mmap(nullptr, arena.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) {
-    return out_of_memory("bench needs three times " + std::to_string(arena.size_) + " bytes");
+Result<BenchData> simulate_data(const BenchOptions& options, ThreadPool* pool,
+                                const Progress& progress) {
+  const Result<uint64_t> params = parse_count(options.params);
+  if (!params.ok() || *params < kFewestParams || *params > kMostParams) {
+    return invalid_argument("--params: expected a count from 1000 to 1000B, such as 500M, got " +
+                            quote(options.params));
   }
-  madvise(at, arena.size_, MADV_HUGEPAGE);  // a wish; what came of it is reported
-  arena.data_ = static_cast<uint8_t*>(at);
-  return arena;
-}
-
-Arena::~Arena() {
-  if (data_ != nullptr) munmap(data_, size_);
-}
-
-Arena::Arena(Arena&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-Arena& Arena::operator=(Arena&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-Result<BenchData> simulate_bench_data(uint64_t params, double density, uint64_t seed,
-                                      ThreadPool* pool, const Progress& progress) {
-  const std::vector<SimulatedTensor> model = simulated_model(params);
-  const double step_size = calibrate_step_size(model, density);
+  const std::vector<SimulatedTensor> model = simulated_model(*params);
+  const double step_size = calibrate_step_size(model, options.density);
   BenchData data;
-  data.source = "simulated, seed " + std::to_string(seed);
+  data.source = "simulated, seed " + std::to_string(options.seed);
   std::vector<uint64_t> sizes;
   for (const SimulatedTensor& tensor : model) {
     DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(DType::kBF16, tensor.shape));
@@ -136,7 +116,7 @@ Result<BenchData> simulate_bench_data(uint64_t params, double density, uint64_t 
   }
   DW_RETURN_IF_ERROR(place(sizes, &data));
   DW_RETURN_IF_ERROR(fill_all(&data, pool, progress, [&](size_t i) {
-    TensorSimulation simulation(model[i], step_size, seed);
+    TensorSimulation simulation(model[i], step_size, options.seed);
     std::memcpy(writable(data.tensors[i].before), simulation.values().data(), sizes[i]);
     simulation.step();
     std::memcpy(writable(data.tensors[i].after), simulation.values().data(), sizes[i]);
@@ -144,8 +124,8 @@ Result<BenchData> simulate_bench_data(uint64_t params, double density, uint64_t 
   return data;
 }
 
-Result<BenchData> load_bench_data(const std::string& old_path, const std::string& new_path,
-                                  ThreadPool* pool, const Progress& progress) {
+Result<BenchData> load_data(const std::string& old_path, const std::string& new_path,
+                            ThreadPool* pool, const Progress& progress) {
   DW_ASSIGN_OR_RETURN(const Checkpoint old_checkpoint, open_checkpoint(old_path));
   DW_ASSIGN_OR_RETURN(const Checkpoint new_checkpoint, open_checkpoint(new_path));
   BenchData data;
@@ -175,13 +155,34 @@ Result<BenchData> load_bench_data(const std::string& old_path, const std::string
   return data;
 }
 
+}  // namespace
+
+Result<BenchData> make_bench_data(const Context& context, const BenchOptions& options,
+                                  ThreadPool* pool) {
+  const bool simulated = options.old_path.empty();
+  ProgressBar bar(context, simulated ? "simulate" : "load");
+  return simulated ? simulate_data(options, pool, bar.callback())
+                   : load_data(options.old_path, options.new_path, pool, bar.callback());
+}
+
+void say_data(const Context& context, const BenchData& data) {
+  context.say(fmt::format("data      {}", data.source));
+  context.say(fmt::format("          {} elements in {} tensors, {}; {} changed ({})",
+                          human_count(data.num_elements), data.tensors.size(),
+                          human_bytes(double(data.weights_bytes)), human_count(data.num_changed),
+                          percent(data.density())));
+  if (data.num_skipped == 0) return;
+  context.say(fmt::format("          {} left out: no counterpart of the same form",
+                          plural(data.num_skipped, "tensor")));
+}
+
 void reset_work(const BenchData& data, ThreadPool* pool) {
   if (data.tensors.empty()) return;
   const BenchTensor& last = data.tensors.back();
-  const uint64_t total = uint64_t(last.before.data() - data.before.data()) + last.before.size();
+  const uint64_t total = uint64_t(last.before.data() - data.before.get()) + last.before.size();
   parallel_for(pool, size_t((total + kCopyBytes - 1) / kCopyBytes), [&](size_t i, unsigned) {
     const uint64_t begin = i * kCopyBytes;
-    std::memcpy(data.work.data() + begin, data.before.data() + begin,
+    std::memcpy(data.work.get() + begin, data.before.get() + begin,
                 std::min(kCopyBytes, total - begin));
   });
 }

@@ -2,10 +2,20 @@
 
 #include <zstd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
 #include "codec/choose.h"
+#include "codec/elements.h"
 
 namespace deltawire::cli {
 namespace {
+
+Status check_digest(const Wire& wire, const Digest& got) {
+  if (got == wire.digest) return {};
+  return corruption("digest after the patch: expected " + wire.digest.hex() + ", got " + got.hex());
+}
 
 // `codec` null: auto.
 class CodecPipeline : public Pipeline {
@@ -64,6 +74,209 @@ class DigestedTightPipeline final : public CodecPipeline {
   }
 };
 
+// ---- what peers do, in plain C++ with buffers that are kept: faster than their own Python, so
+// that a comparison is about formats and algorithms. File headers, names and checksums of files are
+// left out on both sides.
+
+// Calls body(position, value) for each element that differs. Eight bytes at a time: nearly all are
+// equal.
+template <class Element, class Body>
+void for_each_change(const BenchTensor& tensor, const Body& body) {
+  constexpr size_t kPerWord = sizeof(uint64_t) / sizeof(Element);
+  const uint8_t* before = tensor.before.data();
+  const uint8_t* after = tensor.after.data();
+  const size_t n = tensor.after.size() / sizeof(Element);
+  const auto compare = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto value = load_le<Element>(after + i * sizeof(Element));
+      if (value != load_le<Element>(before + i * sizeof(Element))) body(i, value);
+    }
+  };
+  size_t i = 0;
+  for (; i + kPerWord <= n; i += kPerWord) {
+    const auto word = load_le<uint64_t>(after + i * sizeof(Element));
+    if (word != load_le<uint64_t>(before + i * sizeof(Element))) compare(i, i + kPerWord);
+  }
+  compare(i, n);
+}
+
+// Positions and values as both peers find them: ascending, into the thread's scratch.
+template <class Element>
+struct FoundChanges {
+  const int32_t* positions;
+  const Element* values;
+  size_t count = 0;
+
+  FoundChanges(const BenchTensor& tensor, Scratch* scratch) {
+    const size_t n = tensor.after.size() / sizeof(Element);
+    auto* to_positions = reinterpret_cast<int32_t*>(scratch->buffer(0, n * sizeof(int32_t)));
+    auto* to_values = reinterpret_cast<Element*>(scratch->buffer(1, n * sizeof(Element)));
+    for_each_change<Element>(tensor, [&](size_t position, Element value) {
+      to_positions[count] = int32_t(position);
+      to_values[count++] = value;
+    });
+    positions = to_positions;
+    values = to_values;
+  }
+};
+
+Status check_int32_positions(const BenchTensor& tensor) {
+  if (tensor.after.size() / tensor.layout.width <= size_t{std::numeric_limits<int32_t>::max()}) {
+    return {};
+  }
+  return unsupported("its positions are int32");
+}
+
+// Calls body(found) if there are changes, and says in `wire` whether there are.
+template <class Body>
+Status with_changes(const BenchTensor& tensor, Worker worker, Wire* wire, const Body& body) {
+  DW_RETURN_IF_ERROR(check_int32_positions(tensor));
+  with_element(tensor.layout.width, [&]<class Element>(Element) {
+    const FoundChanges<Element> found(tensor, worker.scratch);
+    wire->changed = found.count != 0;
+    if (wire->changed) body(found);
+  });
+  return {};
+}
+
+void append(const void* data, size_t size, uint8_t** out) {
+  std::memcpy(*out, data, size);
+  *out += size;
+}
+
+// TRL v1: int32 positions, then values. No digest.
+class TrlPipeline final : public Pipeline {
+ public:
+  TrlPipeline() : Pipeline("trl-v1", true) {}
+
+  Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
+    return with_changes(tensor, worker, wire,
+                        [&]<class Element>(const FoundChanges<Element>& found) {
+                          wire->payload.resize(found.count * (sizeof(int32_t) + sizeof(Element)));
+                          uint8_t* out = wire->payload.data();
+                          append(found.positions, found.count * sizeof(int32_t), &out);
+                          append(found.values, found.count * sizeof(Element), &out);
+                        });
+  }
+
+  Status apply(const BenchTensor& tensor, const Wire& wire, Worker) const override {
+    with_element(tensor.layout.width, [&]<class Element>(Element) {
+      const size_t count = wire.payload.size() / (sizeof(int32_t) + sizeof(Element));
+      const uint8_t* positions = wire.payload.data();
+      const uint8_t* values = positions + count * sizeof(int32_t);
+      for (size_t i = 0; i < count; ++i) {
+        const auto at = size_t(load_le<int32_t>(positions + i * sizeof(int32_t)));
+        std::memcpy(tensor.work.data() + at * sizeof(Element), values + i * sizeof(Element),
+                    sizeof(Element));
+      }
+    });
+    return {};
+  }
+};
+
+// slime generation 1, `deltas`: gaps, u16 unless one of the tensor's does not fit, then values.
+// Here the first byte says which; its own files say so in their metadata. Without its XOR checksum.
+class SlimeGapsPipeline final : public Pipeline {
+ public:
+  SlimeGapsPipeline() : Pipeline("slime-gen1", true) {}
+
+  Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
+    return with_changes(
+        tensor, worker, wire, [&]<class Element>(const FoundChanges<Element>& found) {
+          int32_t widest = found.positions[0];
+          for (size_t i = 1; i < found.count; ++i) {
+            widest = std::max(widest, found.positions[i] - found.positions[i - 1] - 1);
+          }
+          if (widest <= std::numeric_limits<uint16_t>::max()) {
+            write<uint16_t>(found, wire);
+          } else {
+            write<uint32_t>(found, wire);
+          }
+        });
+  }
+
+  Status apply(const BenchTensor& tensor, const Wire& wire, Worker) const override {
+    with_element(tensor.layout.width, [&]<class Element>(Element) {
+      if (wire.payload[0] == sizeof(uint16_t)) {
+        patch<uint16_t, Element>(wire, tensor.work.data());
+      } else {
+        patch<uint32_t, Element>(wire, tensor.work.data());
+      }
+    });
+    return {};
+  }
+
+ private:
+  template <class Gap, class Element>
+  static void write(const FoundChanges<Element>& found, Wire* wire) {
+    wire->payload.resize(1 + found.count * (sizeof(Gap) + sizeof(Element)));
+    wire->payload[0] = sizeof(Gap);
+    uint8_t* out = wire->payload.data() + 1;
+    int32_t last = -1;
+    for (size_t i = 0; i < found.count; ++i, out += sizeof(Gap)) {
+      store_le(out, Gap(found.positions[i] - last - 1));
+      last = found.positions[i];
+    }
+    append(found.values, found.count * sizeof(Element), &out);
+  }
+
+  template <class Gap, class Element>
+  static void patch(const Wire& wire, uint8_t* data) {
+    const size_t count = (wire.payload.size() - 1) / (sizeof(Gap) + sizeof(Element));
+    const uint8_t* gaps = wire.payload.data() + 1;
+    const uint8_t* values = gaps + count * sizeof(Gap);
+    size_t at = 0;
+    for (size_t i = 0; i < count; ++i, ++at) {
+      at += load_le<Gap>(gaps + i * sizeof(Gap));
+      std::memcpy(data + at * sizeof(Element), values + i * sizeof(Element), sizeof(Element));
+    }
+  }
+};
+
+// out = a ^ b; true when any bit is set.
+bool xor_into(const uint8_t* a, const uint8_t* b, size_t size, uint8_t* out) {
+  uint64_t any = 0;
+  size_t i = 0;
+  for (; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+    const uint64_t word = load_le<uint64_t>(a + i) ^ load_le<uint64_t>(b + i);
+    store_le(out + i, word);
+    any |= word;
+  }
+  for (; i < size; ++i) any |= out[i] = a[i] ^ b[i];
+  return any != 0;
+}
+
+// slime now: XOR of the whole tensor in one zstd frame of level 1, xxh3-128 of the new tensor. An
+// unchanged tensor is neither compressed nor hashed.
+class SlimePipeline final : public Pipeline {
+ public:
+  SlimePipeline() : Pipeline(kSlimeName, true) {}
+
+  Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
+    const size_t size = tensor.after.size(), room = ZSTD_compressBound(size);
+    uint8_t* content = worker.scratch->buffer(0, size);
+    uint8_t* frame = worker.scratch->buffer(1, room);
+    wire->changed = xor_into(tensor.before.data(), tensor.after.data(), size, content);
+    if (!wire->changed) return {};
+    const size_t used =
+        ZSTD_compressCCtx(worker.scratch->compressor(), frame, room, content, size, 1);
+    if (ZSTD_isError(used) != 0) return internal_error(ZSTD_getErrorName(used));
+    wire->payload.assign(frame, frame + used);
+    wire->digest = digest_of(DigestKind::kXxh3_128, tensor.after);
+    return {};
+  }
+
+  Status apply(const BenchTensor& tensor, const Wire& wire, Worker worker) const override {
+    const size_t size = tensor.work.size();
+    uint8_t* content = worker.scratch->buffer(0, size);
+    const size_t got = ZSTD_decompressDCtx(worker.scratch->decompressor(), content, size,
+                                           wire.payload.data(), wire.payload.size());
+    if (ZSTD_isError(got) != 0 || got != size) return corruption("zstd frame");
+    xor_into(tensor.work.data(), content, size, tensor.work.data());
+    return check_digest(wire, digest_of(wire.digest.kind, tensor.work));
+  }
+};
+
 }  // namespace
 
 uint8_t* Scratch::buffer(size_t which, size_t size) {
@@ -89,22 +302,17 @@ ZSTD_DCtx_s* Scratch::decompressor() {
 void Scratch::Free::operator()(ZSTD_CCtx_s* context) const noexcept { ZSTD_freeCCtx(context); }
 void Scratch::Free::operator()(ZSTD_DCtx_s* context) const noexcept { ZSTD_freeDCtx(context); }
 
-Pipelines codec_pipelines() {
-  Pipelines pipelines;
-  pipelines.push_back(std::make_unique<CodecPipeline>("auto", nullptr));
+Pipelines all_pipelines() {
+  Pipelines all;
+  all.push_back(std::make_unique<CodecPipeline>("auto", nullptr));
   for (const Codec* codec : all_codecs()) {
-    pipelines.push_back(std::make_unique<CodecPipeline>(std::string(codec->name()), codec));
+    all.push_back(std::make_unique<CodecPipeline>(std::string(codec->name()), codec));
   }
-  return pipelines;
-}
-
-std::unique_ptr<const Pipeline> digested_tight_pipeline() {
-  return std::make_unique<DigestedTightPipeline>();
-}
-
-Status check_digest(const Wire& wire, const Digest& got) {
-  if (got == wire.digest) return {};
-  return corruption("digest after the patch: expected " + wire.digest.hex() + ", got " + got.hex());
+  all.push_back(std::make_unique<TrlPipeline>());
+  all.push_back(std::make_unique<SlimeGapsPipeline>());
+  all.push_back(std::make_unique<SlimePipeline>());
+  all.push_back(std::make_unique<DigestedTightPipeline>());
+  return all;
 }
 
 }  // namespace deltawire::cli

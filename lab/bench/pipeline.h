@@ -75,13 +75,9 @@ class Pipeline {
 
 using Pipelines = std::vector<std::unique_ptr<const Pipeline>>;
 
-Pipelines codec_pipelines();  // `auto` and every codec, without digests
-// `tight` with what slime does beside its codec: a digest of each new tensor, made by publish
-// and checked by apply.
-std::unique_ptr<const Pipeline> digested_tight_pipeline();
-Pipelines peer_pipelines();
-
-Status check_digest(const Wire& wire, const Digest& got);
+// `auto` and every codec, without digests; what TRL and both generations of slime do; and what
+// compares with the last one: `tight` with a digest of each new tensor, checked by apply.
+Pipelines all_pipelines();
 
 inline constexpr const char* kDigestedTightName = "deltawire";
 inline constexpr const char* kSlimeName = "slime";

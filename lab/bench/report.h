@@ -1,38 +1,50 @@
-// What a bench found, and its two forms: tables for people, one object for machines.
+// What a case found: a table for people and the same as JSON, and the machine it was found on.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/context.h"
-#include "lab/bench/bandwidth.h"
-#include "lab/bench/bound.h"
-#include "lab/bench/data.h"
-#include "lab/bench/measure.h"
 
 namespace deltawire::cli {
 
-struct BenchRow {
-  std::string name;
-  uint64_t payload_bytes = 0;
-  std::vector<Speed> speeds;  // one thread, then all; empty when only sizes were asked for
-  std::string unsupported;    // why there is no result
+using Json = nlohmann::ordered_json;
+
+// One value of a table: null, with an empty text, where there is none.
+struct Cell {
+  Json value;
+  std::string text;
 };
 
-struct BenchReport {
-  const BenchData* data = nullptr;
-  unsigned threads = 1, repeat = 1;  // repeat: at least
-  Bound bound;
-  std::optional<uint64_t> file_bytes;  // of a whole delta on disk, made with `auto`
-  std::vector<Bandwidth> bandwidths;   // one thread, then all
-  std::vector<BenchRow> codecs;        // without digests
-  std::vector<BenchRow> pipelines;     // the peers', and ours with a digest
+Cell text_cell(const std::string& text);
+Cell count_cell(uint64_t count);                   // 12,345
+Cell bytes_cell(uint64_t bytes);                   // 1.21 GB
+Cell rate_cell(double bytes_per_second);           // in GB/s
+Cell seconds_cell(std::optional<double> seconds);  // 0.21 s
+Cell milliseconds_cell(double milliseconds);       // 1.234
+Cell ratio_cell(double a, double b);               // a / b; "-" where b is zero
+
+class BenchTable {
+ public:
+  struct Column {
+    std::string key, head;  // in JSON; for people
+  };
+  explicit BenchTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  void add(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
+  // After an empty line; columns of text to the left, of numbers to the right.
+  void say(const Context& context) const;
+  Json json() const;  // an object for each row
+
+ private:
+  const std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
 };
 
-nlohmann::ordered_json to_json(const BenchReport& report);
-void say_report(const BenchReport& report, const Context& context);
+// CPU, architecture, cores, kernels, compiler.
+Json this_machine();
+void say_machine(const Context& context);
 
 }  // namespace deltawire::cli

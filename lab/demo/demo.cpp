@@ -265,8 +265,8 @@ class Demo {
   Status compare() {
     const fs::path before = checkpoint(options_.steps - 1), after = checkpoint(options_.steps);
     DW_ASSIGN_OR_RETURN(const Json bench,
-                        deltawire_json({"bench", before.string(), after.string(), "--sizes",
-                                        "--codec", "trl-v1", "slime-gen1", "slime"}));
+                        deltawire_json({"bench", "codecs", before.string(), after.string(),
+                                        "--sizes", "--codec", "trl-v1", "slime-gen1", "slime"}));
     uint64_t sent = 0;
     for (size_t i = 1; i < published_.size(); ++i) sent += published_[i].bytes;
     const double full = double(fs::file_size(after)) * options_.steps;
@@ -279,7 +279,7 @@ class Demo {
     };
     row("full broadcast", full);
     Json peers = Json::object();
-    for (const Json& peer : bench.at("pipelines")) {
+    for (const Json& peer : bench.at("rows")) {
       const std::string name = peer.at("name");
       const double bytes = peer.at("bytes").get<double>() * options_.steps;
       peers[name] = bytes;

@@ -1,4 +1,4 @@
-#include "lab/simulate/files.h"
+#include "lab/simulate/simulation.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,6 @@
 
 #include "cli/options.h"
 #include "cli/units.h"
-#include "lab/simulate/files.h"
 #include "lab/simulate/simulation.h"
 #include "lab/verbs.h"
 #include "tensor/text.h"

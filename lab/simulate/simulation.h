@@ -3,15 +3,49 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "deltawire/delta.h"
+#include "deltawire/status.h"
 #include "deltawire/tensor.h"
-#include "lab/simulate/random.h"
 
 namespace deltawire::cli {
+
+// Random numbers that are the same on every machine: xoshiro256++, seeded by splitmix64. No
+// std:: distribution and no libm, whose results differ between implementations.
+class Random {
+ public:
+  explicit Random(uint64_t seed) noexcept {
+    for (uint64_t& word : state_) {
+      uint64_t z = seed += 0x9e3779b97f4a7c15;
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+      word = z ^ (z >> 31);
+    }
+  }
+
+  uint64_t next() noexcept {
+    const uint64_t result = std::rotl(state_[0] + state_[3], 23) + state_[0];
+    const uint64_t t = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= t;
+    state_[3] = std::rotl(state_[3], 45);
+    return result;
+  }
+
+  double uniform() noexcept { return double(next() >> 11) * 0x1p-53; }  // in [0, 1)
+
+ private:
+  uint64_t state_[4];
+};
 
 struct SimulatedTensor {
   std::string name;
@@ -79,5 +113,30 @@ class MasterSimulation {
   double step_size_;
   Random random_;
 };
+
+// ---- files: all versions of a run, written tensor by tensor
+
+struct SimulationPlan {
+  std::vector<SimulatedTensor> model;
+  double step_size = 0;
+  uint64_t num_steps = 0, seed = 1;
+  uint64_t num_shards = 1;  // at most one per tensor
+  bool overwrite = false;
+  unsigned threads = 0;
+  Progress progress;
+};
+
+struct SimulationReport {
+  std::vector<std::filesystem::path> paths;  // of the versions
+  std::vector<uint64_t> num_changed;         // by each step
+  uint64_t size_bytes = 0;                   // of all files
+};
+
+// Writes num_steps + 1 checkpoints into `folder`, which is made when missing: v0.safetensors and so
+// on, or folders v0/ and so on when there are several shards. The bits do not depend on `threads`.
+// Memory is one tensor per thread, beside pages of the files. All versions appear at the end; after
+// a failure there are none.
+Result<SimulationReport> write_simulation(const std::filesystem::path& folder,
+                                          const SimulationPlan& plan);
 
 }  // namespace deltawire::cli

@@ -7,13 +7,6 @@
 namespace deltawire::cli {
 namespace {
 
-Pipelines all_pipelines() {
-  Pipelines all = codec_pipelines();
-  for (auto& peer : peer_pipelines()) all.push_back(std::move(peer));
-  all.push_back(digested_tight_pipeline());
-  return all;
-}
-
 const Pipeline& named(const Pipelines& all, std::string_view name) {
   for (const auto& one : all) {
     if (one->name() == name) return *one;

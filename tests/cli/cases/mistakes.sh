@@ -42,7 +42,7 @@ deltawire verify delta.safetensors run/v1.safetensors
 deltawire verify run/v0.safetensors parts
 deltawire apply delta.safetensors parts -o made.safetensors
 deltawire diff run/v0.safetensors delta.safetensors -o d.safetensors
-deltawire bench run/v0.safetensors delta.safetensors
+deltawire bench codecs run/v0.safetensors delta.safetensors
 deltawire inspect delta.safetensors --base parts
 rm parts/delta.index.json
 deltawire inspect parts

@@ -1,4 +1,4 @@
-#include "lab/bench/device/cuda/kernels.h"
+#include "lab/bench/cuda/kernels.h"
 
 #include <thrust/iterator/counting_iterator.h>
 #include <cub/device/device_select.cuh>

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/fp8_block.h"
-#include "lab/bench/device/cuda/kernels.h"
-#include "lab/bench/device/cuda/measures.h"
+#include "lab/bench/cuda/device_model.h"
+#include "lab/bench/cuda/kernels.h"
 
 namespace deltawire::cli {
 namespace {

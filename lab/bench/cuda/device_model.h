@@ -1,4 +1,4 @@
-// A model's weights before and after a step, on the GPU, and what has been measured of them.
+// A model's weights before and after a step on the GPU, and what `bench cuda` measures of them.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
 #include "device/cuda.h"
-#include "lab/bench/device_bench.h"
+#include "lab/bench/cases.h"
 
 namespace deltawire::cli {
 
-struct Row {
+struct DeviceRow {
   std::string what;
   double milliseconds;
   double bound;  // milliseconds that the machine needs at least; 0: none
@@ -21,20 +21,22 @@ struct Row {
 };
 
 struct DeviceModel {
-  DeviceModel(const DeviceBenchOptions& given, unsigned threads) : options(given), pool(threads) {}
+  DeviceModel(const Context& given_context, const BenchOptions& given)
+      : context(given_context), options(given), pool(given_context.threads) {}
 
   Status make_weights();
   bool is_recorded() const { return !options.old_path.empty(); }  // not simulated
-  // Milliseconds of the device, the best of several. `prepare` is not counted.
-  Result<double> best(const std::function<Status()>& body,
-                      const std::function<Status()>& prepare = {}) const;
+  // Milliseconds of the device, the best of several.
+  Result<double> best(const std::function<Status()>& body) const;
   // Internal unless the old weights have become the new ones.
   Status check_equal(const std::string& what) const;
 
   uint16_t* old_tensor(size_t i) const { return old_weights.data<uint16_t>() + begins[i]; }
   uint16_t* new_tensor(size_t i) const { return new_weights.data<uint16_t>() + begins[i]; }
 
-  const DeviceBenchOptions& options;
+  static constexpr uint64_t kScratchBytes = uint64_t{256} << 20;
+  const Context& context;
+  const BenchOptions& options;
   std::string source;  // of the weights
   ThreadPool pool;
   cuda::Workspace workspace;
@@ -47,12 +49,24 @@ struct DeviceModel {
   double read_both = 0, diff = 0;  // milliseconds that others are compared with
   double tight_apply[2] = {};      // decoded once; all or nothing
   double bus_gigabytes = 0;        // a second, copied from pinned host memory
-  std::vector<Row> rows;
+  std::vector<DeviceRow> rows;
 
  private:
   Status lay_out();  // from `sizes`
   Status simulate();
   Status load();  // checkpoints, enlarged
 };
+
+// Each adds its rows.
+Status measure_bounds(DeviceModel* model);     // copying, and reading both arrays
+Status measure_diff(DeviceModel* model);       // and with a cast from f32
+Status measure_fp8(DeviceModel* model);        // quantised and compared in one pass
+Status measure_gaps(DeviceModel* model);       // encode, apply
+Status measure_tight(DeviceModel* model);      // the same
+Status measure_units(DeviceModel* model);      // tight, had all steps been +1 or -1
+Status measure_exponents(DeviceModel* model);  // whole tensors
+Status measure_digests(DeviceModel* model);    // sum128
+Status measure_pinned(DeviceModel* model);     // a snapshot in pinned host memory
+Status measure_baselines(DeviceModel* model);  // what others would do
 
 }  // namespace deltawire::cli

@@ -1,0 +1,42 @@
+// `deltawire bench CASE`: its options, and what each case measures.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/context.h"
+
+namespace deltawire::cli {
+
+struct BenchOptions {
+  std::string old_path, new_path;  // checkpoints in place of simulated weights
+  std::string params = "500M";     // of the simulation
+  double density = 0.012;
+  uint64_t seed = 1;
+  unsigned repeat = 3;
+  std::string folder;  // to work in; empty: the temporary folder
+  // codecs
+  std::vector<std::string> codecs;  // names of pipelines; empty: all
+  bool sizes = false;               // no timing
+  // chain
+  double rate_megabytes = 100, round_trip_milliseconds = 50;
+  bool s3 = true;
+  // versions
+  std::vector<uint64_t> versions = {10, 1000, 100'000};
+  uint64_t tensors = 50'000;
+  // cuda
+  std::string model = "8b";
+  uint64_t copies = 1;  // of each tensor of the checkpoints
+};
+
+// Every codec and what peers do: sizes, speeds, the bound.
+Status bench_codecs(const Context& context, const BenchOptions& options);
+// From publish() to the replica that holds the version, over several stores; against slime's
+// pipeline and a full copy.
+Status bench_chain(const Context& context, const BenchOptions& options);
+// Requests and time to find the head and to plan on long chains; records of many tensors.
+Status bench_versions(const Context& context, const BenchOptions& options);
+// The GPU path against the bounds of the machine. Unsupported in builds without CUDA.
+Status bench_cuda(const Context& context, const BenchOptions& options);
+
+}  // namespace deltawire::cli
