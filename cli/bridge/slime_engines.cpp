@@ -5,7 +5,7 @@
 #include "cli/context.h"
 #include "cli/notify_options.h"
 #include "dialect/slime/slime_format.h"
-#include "engine/pull_weights.h"
+#include "engine/engine.h"
 
 namespace deltawire::cli {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "deltawire/store_metrics.h"
 #include "store/forwarding_store.h"
-#include "store/store_clock.h"
 
 namespace deltawire {
 

@@ -1,4 +1,4 @@
-#include "store/fault_spec.h"
+#include "store/faulty_store.h"
 
 #include "test_files.h"
 

@@ -2,7 +2,7 @@
 
 #include "deltawire/store.h"
 #include "deltawire/store_metrics.h"
-#include "store/inject.h"
+#include "store/open_store.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

@@ -1,10 +1,10 @@
-#include "store/s3/credentials/source.h"
+#include "store/s3/credentials.h"
 
 #include <gtest/gtest.h>
 
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
-#include "store/s3/credentials/profile.h"
+#include "store/s3/providers.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {

@@ -344,8 +344,8 @@ TEST_F(S3Scripted, ConnectionRefusedIsUnavailable) {
 TEST_F(S3Scripted, ASilentServerMeetsTheDeadline) {
   options_.call_timeout_seconds = 0.2;
   Store& store = open([](const SeenRequest&, size_t) { return Reply{"", Reply::kHang}; });
-  EXPECT_TRUE(is_failure(store.stat("a").status(), Code::kUnavailable, "deadline of 0.2 s"));
-  EXPECT_TRUE(is_failure(store.put("a", MemoryBody("x")), Code::kUnavailable, "deadline"));
+  EXPECT_TRUE(is_failure(store.stat("a").status(), Code::kUnavailable, "no answer in 0.2 s"));
+  EXPECT_TRUE(is_failure(store.put("a", MemoryBody("x")), Code::kUnavailable, "no answer in"));
 }
 
 TEST_F(S3Scripted, AServerThatStopsInTheMiddleMeetsTheDeadline) {
@@ -357,7 +357,7 @@ TEST_F(S3Scripted, AServerThatStopsInTheMiddleMeetsTheDeadline) {
     return half;
   });
   ObjectSink sink(1000);
-  EXPECT_TRUE(is_failure(store.download("a", 1000, &sink), Code::kUnavailable, "deadline"));
+  EXPECT_TRUE(is_failure(store.download("a", 1000, &sink), Code::kUnavailable, "no answer in"));
 }
 
 TEST_F(S3Scripted, ACutDownloadIsUnavailable) {

@@ -1,6 +1,6 @@
 // Signatures that AWS published: the test suite of Signature Version 4, and the examples of "Amazon
 // S3: Authenticating Requests (AWS Signature Version 4)".
-#include "store/s3/wire/sigv4.h"
+#include "store/s3/sigv4.h"
 
 #include <gtest/gtest.h>
 
