@@ -73,8 +73,6 @@ std::string or_dash(const std::optional<uint64_t>& value) {
   return value ? std::to_string(*value) : "-";
 }
 
-bool is_url(const std::string& place) { return place.find("://") != std::string::npos; }
-
 Json show_local(Page* page, const std::string& place, const ReplicaState& state) {
   const int64_t updated = parse_utc(state.updated);
   page->lines.push_back(fmt::format(
@@ -282,7 +280,7 @@ class Looker {
 
  private:
   Result<Json> show(Page* page, const std::string& place) {
-    if (!is_url(place)) {
+    if (!is_store_url(place)) {
       const Result<ReplicaState> state = read_replica_state(place);
       if (state.ok()) return show_local(page, place, *state);
       if (state.status().code() == Code::kCorruption) {
@@ -300,7 +298,7 @@ class Looker {
       DW_ASSIGN_OR_RETURN(store, open_store(place, options_.store_options));
     }
     Result<Json> shown = show_store(page, store);
-    if (!shown.ok() && shown.status().code() == Code::kNotFound && !is_url(place)) {
+    if (!shown.ok() && shown.status().code() == Code::kNotFound && !is_store_url(place)) {
       return not_found(place + ": neither a replica's folder nor a store");
     }
     return shown;

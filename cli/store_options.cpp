@@ -4,7 +4,7 @@
 
 #include "cli/options.h"
 #include "cli/units.h"
-#include "store/inject.h"
+#include "store/open_store.h"
 
 namespace deltawire::cli {
 namespace {

@@ -15,5 +15,5 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS ca-certificates) # of https:// in front of a bucket
 # What the static library leaves to the programs that link it.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS
-    "libhwy-dev, libzstd-dev, libxxhash-dev, libssl-dev, libcurl4-openssl-dev, pkg-config")
+    "libhwy-dev, libzstd-dev, libxxhash-dev, libssl-dev, libcurl4-openssl-dev, libexpat1-dev, pkg-config")
 include(CPack)

@@ -2,8 +2,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "store/s3/wire/answers.h"
-#include "store/s3/wire/xml.h"
+#include "store/s3/answers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view xml(reinterpret_cast<const char*>(data), size);

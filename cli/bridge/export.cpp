@@ -7,7 +7,7 @@
 #include "cli/options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "notify/http.h"
+#include "notify/engine.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {
@@ -134,7 +134,7 @@ class ExportCall {
       return invalid_argument(
           "--notify needs --notify-checkpoint DIR, the folder that engines pull into, or --full");
     }
-    if (arguments_.target.find("://") != std::string::npos) {
+    if (is_store_url(arguments_.target)) {
       return invalid_argument("--notify: engines read a folder, and DST is " + arguments_.target);
     }
     for (const std::string& url : engines.urls) {

@@ -86,17 +86,17 @@ Status ask_engine(const std::string& url, const Identity& wanted) {
   const std::string path = fmt::format("/deltawire/ready?version={}&run={}&manifest={}",
                                        wanted.version, wanted.run, wanted.manifest);
   const EngineOptions options = engine_options({.timeout_seconds = kAskSeconds, .retries = 0});
-  const Result<HttpReply> reply = HttpClient(url, options).get(path);
+  const auto reply = EngineClient(url, options).get(path);
   if (!reply.ok()) return Status(reply.status()).at(url);
-  if (!reply->ok()) return HttpClient::failure("GET", path, *reply).at(url);
-  const nlohmann::json said = parse_json(reply->body);
+  if (!reply->ok()) return EngineClient::failure("GET", path, *reply).at(url);
+  const nlohmann::json said = parse_json(reply->text);
   const auto text = [&](const char* name) {
     const auto found = said.is_object() ? said.find(name) : said.end();
     return found != said.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   const nlohmann::json version = said.is_object() ? said.value("version", nlohmann::json()) : said;
   if (!version.is_number_unsigned()) {
-    return HttpClient::not_understood("GET", path, *reply, "deltawire's {\"version\": ...}")
+    return EngineClient::not_understood("GET", path, *reply, "deltawire's {\"version\": ...}")
         .at(url);
   }
   const Identity served{text("run"), version.get<uint64_t>(), text("manifest")};
@@ -246,7 +246,7 @@ Result<uint64_t> PullCalls::pull(const HttpMessage& message) {
 
 // A trainer that writes elsewhere must not be told that its version is served.
 Status PullCalls::check_source(const std::string& source) const {
-  if (source_.find("://") != std::string::npos) return {};  // a bucket, mounted there
+  if (is_store_url(source_)) return {};  // a bucket, mounted there
   std::error_code error;
   const fs::path own = fs::weakly_canonical(fs::absolute(source_, error), error);
   if (fs::weakly_canonical(source, error) == own) return {};

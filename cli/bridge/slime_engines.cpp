@@ -5,7 +5,7 @@
 #include "cli/context.h"
 #include "cli/notify_options.h"
 #include "dialect/slime/slime_format.h"
-#include "notify/pull_weights.h"
+#include "notify/engine.h"
 
 namespace deltawire::cli {
 namespace {

@@ -21,7 +21,7 @@ Result<std::filesystem::path> snapshots_folder() {
 
 bool is_store(const std::string& place) {
   std::error_code error;
-  return place.find("://") != std::string::npos || fs::exists(fs::path(place) / "run.json", error);
+  return is_store_url(place) || fs::exists(fs::path(place) / "run.json", error);
 }
 
 // By its name, or the names in it.

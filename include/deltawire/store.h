@@ -1,10 +1,10 @@
 // Where a chain lives: objects by name. A store never learns what is in them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +22,8 @@ class StoreMetrics;
 Status check_object_name(std::string_view name);
 // What a listing may ask for: any beginning of a name, the empty one too.
 Status check_object_prefix(std::string_view prefix);
+
+inline constexpr size_t kMaxListed = 1000;  // objects, by one call of Store::list()
 
 struct ObjectInfo {
   std::string name;
@@ -53,13 +55,6 @@ class MemoryBody final : public Body {
 
  private:
   std::span<const uint8_t> bytes_;
-};
-
-// Came unasked, and does not count yet.
-struct SentObject {
-  uint64_t number = 0;  // grows with each
-  std::string name;
-  std::shared_ptr<const Body> body;
 };
 
 // Takes pieces of an object as they arrive, in any order, from several threads at once. A piece may
@@ -99,7 +94,7 @@ class Store {
   // `size_bytes`.
   virtual Status download(std::string_view name, uint64_t size_bytes, Sink* sink) = 0;
 
-  // Up to `limit` (at most 1000) objects whose name begins with `prefix` and sorts after
+  // Up to `limit` (at most kMaxListed) objects whose name begins with `prefix` and sorts after
   // `start_after`, in byte order of names. Fewer only when there are no more.
   virtual Result<std::vector<ObjectInfo>> list(std::string_view prefix,
                                                std::string_view start_after, size_t limit) = 0;
@@ -113,20 +108,6 @@ class Store {
   // A local folder that holds the objects as files of the same names, or empty: lets readers map
   // them and watch for new ones.
   virtual std::string local_folder() const { return {}; }
-
-  // For stores that are told when something new is there: how often they were, once that is more
-  // than `seen`, the time is over, or an object was sent ahead. None, at once: it is not told.
-  virtual std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) {
-    static_cast<void>(seen);
-    static_cast<void>(seconds);
-    return {};
-  }
-  // Objects that are here whole before they count: those after number `seen`, in order. Readers do
-  // not find them by name; whoever looks at them trusts nothing.
-  virtual std::vector<SentObject> sent_ahead(uint64_t seen) {
-    static_cast<void>(seen);
-    return {};
-  }
 };
 
 // All names with a prefix, page by page, until `visit` returns false.
@@ -155,9 +136,11 @@ struct StoreOptions {
   std::shared_ptr<StoreMetrics> metrics;  // counts what is done (store_metrics.h); null: nothing
 };
 
-// "s3://bucket/prefix" (Unsupported without libcurl), "file:///path", "memory:NAME" (shared inside
-// the process), a scheme that was registered (ship/ship.h) or a path. A folder that is not
-// there is made when something is put.
+// "s3://bucket/prefix" (Unsupported in a build without S3), "file:///path", "memory:NAME" (shared
+// inside the process), a scheme that was registered (ship/ship.h) or a path. A folder that
+// does not exist is created when something is put.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options);
+// False: open_store() takes it for the path of a folder.
+bool is_store_url(std::string_view place);
 
 }  // namespace deltawire

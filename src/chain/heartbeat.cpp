@@ -95,9 +95,7 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
 }
 
 Status check_place_of_heartbeats(Store& store) {
-  const std::string url = store.url();
-  const bool is_folder = url.find("://") == url.npos && !url.starts_with("memory:");
-  return is_folder ? store.stat(kRunName).status() : Status();
+  return is_store_url(store.url()) ? Status() : store.stat(kRunName).status();
 }
 
 Status write_heartbeat(Store& store, const Heartbeat& heartbeat) {

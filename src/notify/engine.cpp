@@ -2,11 +2,45 @@
 
 #include <algorithm>
 
+#include "base/command.h"
 #include "notify/http.h"
-#include "notify/kinds.h"
 
 namespace deltawire {
 namespace {
+
+// A command at the reload step, for engines with an interface of their own. Whether running it
+// twice does harm only its author knows, so it is never tried again.
+class ExecEngine final : public Engine {
+ public:
+  ExecEngine(std::string command, const EngineOptions& options)
+      : command_(std::move(command)), limits_(options.limits), cancelled_(options.cancelled) {}
+
+  std::string name() const override { return "exec=" + command_; }
+  Status pause() override { return {}; }
+  Status resume() override { return {}; }
+
+  ReloadResult reload(const ReloadRequest& request) override {
+    CommandOptions options;
+    options.timeout_seconds = limits_.timeout_seconds;
+    options.cancelled = cancelled_;
+    options.environment = {{"DELTAWIRE_VERSION", std::to_string(request.version)},
+                           {"DELTAWIRE_RUN", request.run},
+                           {"DELTAWIRE_PATH", request.checkpoint.string()},
+                           {"DELTAWIRE_PHASE", "reload"}};
+    Status status = run_command(command_, options);
+    // Conflict: it ran to its end and failed. Io: it never ran.
+    const bool refused = status.code() == Code::kConflict || status.code() == Code::kIo;
+    const Weights weights = status.ok() ? Weights::kNew
+                            : refused   ? Weights::kOld
+                                        : Weights::kUnknown;
+    return {std::move(status).at(name()), weights, {}};
+  }
+
+ private:
+  const std::string command_;
+  const CallLimits limits_;
+  const std::function<bool()> cancelled_;
+};
 
 // A header ends where a line does: what a key holds must not begin another one.
 Status check_api_key(const Secret& key) {
@@ -37,7 +71,9 @@ Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineO
     return invalid_argument(place + ": what comes after \"" + std::string(kind) +
                             "=\" is missing: " + (kind == "exec" ? "a command" : "a URL"));
   }
-  if (kind == "exec") return make_exec(std::string(rest), options);
+  if (kind == "exec") {
+    return std::unique_ptr<Engine>(std::make_unique<ExecEngine>(std::string(rest), options));
+  }
   auto url = check_engine_url(rest);
   if (!url.ok()) return std::move(url).status().at("engine");
   if (!http_supported()) {

@@ -1,4 +1,4 @@
-// A serving engine, as far as new weights concern it: it can be paused, told to reload, and
+// A serving engine, as far as new weights concern it: it can be paused, made to reload, and
 // resumed.
 #pragma once
 
@@ -21,7 +21,7 @@ struct ReloadRequest {
   std::string run;
 };
 
-// Which weights an engine holds after it was told to reload.
+// Which weights an engine holds after a reload.
 enum class Weights : uint8_t {
   kOld,      // it said no, and changed nothing
   kNew,      // it said yes, or said no and turned out to have them
@@ -39,7 +39,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual std::string name() const = 0;  // "sglang=http://10.0.0.7:30000"; no secrets
-  // Requests in flight are kept, not aborted. Pausing twice or resuming what is not paused is Ok.
+  // Running requests are kept, not aborted. Pausing twice or resuming what is not paused is Ok.
   virtual Status pause() = 0;
   virtual ReloadResult reload(const ReloadRequest& request) = 0;
   virtual Status resume() = 0;
@@ -61,9 +61,25 @@ struct EngineOptions {
   std::function<bool()> cancelled;
 };
 
+// "http://host:port/prefix", checked and without a trailing '/'. InvalidArgument for anything else,
+// user:password@ included: arguments are seen by everyone on a machine.
+Result<std::string> check_engine_url(std::string_view url);
+
 // "sglang=URL", "vllm=URL" or "exec=COMMAND". InvalidArgument says what is wrong with a spec or the
 // key (a character that no header can have); Unsupported: an HTTP engine in a build without
 // libcurl. Asks nothing of the engine.
 Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineOptions& options);
+
+struct PullWeights {
+  std::string local_checkpoint_dir, source_dir;  // as the engine's hosts see them
+  uint64_t target_version = 0;
+};
+
+// slime's extra call of an SGLang engine: every host that it spans brings its local checkpoint to a
+// version. Nothing is served from it yet: reload() follows. Ok when it said {"success": true}.
+// Asking again for a version that is there is harmless, so a lost answer is no reason to give up.
+// Unsupported: the engine has no such call.
+Status call_pull_weights(const std::string& url, const EngineOptions& options,
+                         const PullWeights& request);
 
 }  // namespace deltawire

@@ -4,12 +4,25 @@
 
 #include "base/json.h"
 #include "notify/http.h"
-#include "notify/kinds.h"
 
 namespace deltawire {
 namespace {
 
 using Json = nlohmann::json;
+
+// Ok when it said {"success": true}. Unsupported: it said nothing that SGLang says.
+Status judge_success(std::string_view path, const Result<HttpAnswer>& reply) {
+  DW_RETURN_IF_ERROR(EngineClient::check(path, reply));
+  const Json answer = parse_json(reply->text);
+  const Json success = answer.is_object() ? answer.value("success", Json()) : Json();
+  if (success == Json(true)) return {};
+  if (success == Json(false)) {
+    return invalid_argument(
+        "POST " + std::string(path) +
+        " was answered with \"success\": false: " + json_text(answer.value("message", Json())));
+  }
+  return EngineClient::not_understood("POST", path, *reply, "SGLang's {\"success\": true}");
+}
 
 // Three choices that are not the server's defaults, and why (seen on 0.5.23):
 //   mode "retract"       Running requests go back to the queue and are prefilled again with the new
@@ -31,7 +44,7 @@ class SglangEngine final : public Engine {
   }
   Status resume() override {
     return judge_command("/continue_generation",
-                         http_.post_last_word("/continue_generation", "{}"));
+                         http_.post_despite_stop("/continue_generation", "{}"));
   }
 
   ReloadResult reload(const ReloadRequest& request) override {
@@ -60,21 +73,17 @@ class SglangEngine final : public Engine {
 
   // Both answer {"message": ..., "status": "ok"}. A 200 of something else that listens there must
   // not let files change under an engine that goes on.
-  Status judge_command(std::string_view path, const Result<HttpReply>& reply) const {
-    if (!reply.ok()) return Status(reply.status()).at(name_);
-    if (!reply->ok()) return HttpClient::failure("POST", path, *reply).at(name_);
-    if (parse_answer(*reply).is_object()) return {};
-    return HttpClient::not_understood("POST", path, *reply, "JSON").at(name_);
+  Status judge_command(std::string_view path, const Result<HttpAnswer>& reply) const {
+    DW_RETURN_IF_ERROR(EngineClient::check(path, reply).at(name_));
+    if (parse_json(reply->text).is_object()) return {};
+    return EngineClient::not_understood("POST", path, *reply, "JSON").at(name_);
   }
-
-  // Discarded when it is none.
-  static Json parse_answer(const HttpReply& reply) { return parse_json(reply.body); }
 
   // The label of the weights it holds; nothing when it does not say.
   std::optional<std::string> weight_version() const {
     const auto reply = probe_.get("/model_info");
     if (!reply.ok() || !reply->ok()) return std::nullopt;
-    const Json info = parse_answer(*reply);
+    const Json info = parse_json(reply->text);
     if (!info.is_object()) return std::nullopt;
     const auto found = info.find("weight_version");
     if (found == info.end() || !found->is_string()) return std::nullopt;
@@ -84,11 +93,11 @@ class SglangEngine final : public Engine {
   // What the answer and the labels around it amount to. A label that became the new one means new
   // weights, whatever the answer was. One that was there before proves nothing: another run may
   // have had a version of the same number.
-  ReloadResult judge(const Result<HttpReply>& reply, const std::string& label,
+  ReloadResult judge(const Result<HttpAnswer>& reply, const std::string& label,
                      const std::optional<std::string>& before,
                      const std::optional<std::string>& after) const {
     const bool says_new = after == label;
-    Status failed = judge_answer(reply).at(name_);
+    Status failed = judge_success(kUpdate, reply).at(name_);
     if (failed.ok()) {
       if (says_new || !after) return {{}, Weights::kNew, {}};
       return {corruption(name_ + ": POST " + std::string(kUpdate) + " succeeded, but /model_info " +
@@ -106,39 +115,35 @@ class SglangEngine final : public Engine {
     return {std::move(failed), refused ? Weights::kOld : Weights::kUnknown, {}};
   }
 
-  // Ok when it said {"success": true}. Unsupported: it said nothing that SGLang says.
-  static Status judge_answer(const Result<HttpReply>& reply) {
-    if (!reply.ok()) return reply.status();
-    if (!reply->ok()) return HttpClient::failure("POST", kUpdate, *reply);
-    const Json answer = parse_answer(*reply);
-    const Json success = answer.is_object() ? answer.value("success", Json()) : Json();
-    if (success == Json(true)) return {};
-    if (success == Json(false)) {
-      return invalid_argument(
-          "POST " + std::string(kUpdate) +
-          " was answered with \"success\": false: " + json_text(answer.value("message", Json())));
-    }
-    return HttpClient::not_understood("POST", kUpdate, *reply, "SGLang's {\"success\": true}");
-  }
-
   // Keys and values computed with the old weights must not be found by new requests.
   void flush(ReloadResult* result) const {
-    const auto reply = http_.post_last_word("/flush_cache", "{}");  // answered in plain text
-    if (reply.ok() && reply->ok()) return;
-    const Status status =
-        reply.ok() ? HttpClient::failure("POST", "/flush_cache", *reply) : reply.status();
+    const auto reply = http_.post_despite_stop("/flush_cache", "{}");  // answered in plain text
+    Status status = EngineClient::check("/flush_cache", reply).at(name_);
+    if (status.ok()) return;
     result->warnings.push_back("the prefix cache of the old weights is still there: " +
-                               Status(status).at(name_).to_string());
+                               status.to_string());
   }
 
   const std::string name_;
-  const HttpClient http_, probe_;
+  const EngineClient http_, probe_;
 };
 
 }  // namespace
 
 std::unique_ptr<Engine> make_sglang(std::string url, const EngineOptions& options) {
   return std::make_unique<SglangEngine>(std::move(url), options);
+}
+
+Status call_pull_weights(const std::string& url, const EngineOptions& options,
+                         const PullWeights& request) {
+  constexpr std::string_view kPullWeights = "/pull_weights";
+  DW_ASSIGN_OR_RETURN(const std::string base, check_engine_url(url));
+  const Json body = {{"local_checkpoint_dir", request.local_checkpoint_dir},
+                     {"source_dir", request.source_dir},
+                     {"target_version", request.target_version}};
+  return judge_success(kPullWeights,
+                       EngineClient(base, options).post(kPullWeights, json_text(body)))
+      .at(base);
 }
 
 }  // namespace deltawire

@@ -2,7 +2,6 @@
 
 #include "base/json.h"
 #include "notify/http.h"
-#include "notify/kinds.h"
 
 namespace deltawire {
 namespace {
@@ -28,7 +27,7 @@ class VllmEngine final : public Engine {
     return judge(kPause, http_.post(kPause, "")).at(name_);
   }
   Status resume() override {
-    return judge("/resume", http_.post_last_word("/resume", "")).at(name_);
+    return judge("/resume", http_.post_despite_stop("/resume", "")).at(name_);
   }
 
   ReloadResult reload(const ReloadRequest& request) override {
@@ -36,9 +35,9 @@ class VllmEngine final : public Engine {
                        {"kwargs", {{"weights_path", request.checkpoint.string()}}}};
     const auto reply = http_.post("/collective_rpc", json_text(body));
     Status status = judge("/collective_rpc", reply).at(name_);
-    if (status.ok() && !says_reloaded(reply->body)) {
-      status = HttpClient::not_understood("POST", "/collective_rpc", *reply,
-                                          "vLLM's {\"results\": [...]}")
+    if (status.ok() && !says_reloaded(reply->text)) {
+      status = EngineClient::not_understood("POST", "/collective_rpc", *reply,
+                                            "vLLM's {\"results\": [...]}")
                    .at(name_);
     }
     if (!status.ok()) {
@@ -55,15 +54,13 @@ class VllmEngine final : public Engine {
  private:
   // It answers with a JSON object, or, where there is nothing to say, with nothing. Anything else
   // is not from vLLM: a proxy's page, say. Then files must not change, nor count as loaded.
-  static Status judge(std::string_view path, const Result<HttpReply>& reply) {
-    if (!reply.ok()) return reply.status();
-    if (reply->ok()) {
-      if (reply->body.empty() || parse_json(reply->body).is_object()) return {};
-      return HttpClient::not_understood("POST", path, *reply, "JSON");
+  static Status judge(std::string_view path, const Result<HttpAnswer>& reply) {
+    Status status = EngineClient::check(path, reply);
+    if (reply.ok() && not_offered(*reply)) {
+      return unsupported(status.message() + " (is the server in VLLM_SERVER_DEV_MODE=1?)");
     }
-    Status status = HttpClient::failure("POST", path, *reply);
-    if (!reply->not_offered()) return status;
-    return unsupported(status.message() + " (is the server in VLLM_SERVER_DEV_MODE=1?)");
+    if (!status.ok() || reply->text.empty() || parse_json(reply->text).is_object()) return status;
+    return EngineClient::not_understood("POST", path, *reply, "JSON");
   }
 
   // What every worker returned; nothing when none of them returns anything.
@@ -76,12 +73,10 @@ class VllmEngine final : public Engine {
   // What was computed with the old weights: it must be gone even if everything is to end. A server
   // without such a cache has no such call.
   void forget(std::string_view path, std::string_view what, ReloadResult* result) const {
-    const auto reply = http_.post_last_word(path, "");
-    Status status = !reply.ok() ? reply.status()
-                    : reply->ok() || reply->not_offered()
-                        ? Status()
-                        : HttpClient::failure("POST", path, *reply);
-    if (status.ok() && reply->ok() && said_no(reply->body)) {
+    const auto reply = http_.post_despite_stop(path, "");
+    if (reply.ok() && not_offered(*reply)) return;
+    Status status = EngineClient::check(path, reply);
+    if (status.ok() && said_no(reply->text)) {
       status = conflict("POST " + std::string(path.substr(0, path.find('?'))) +
                         " was answered with \"success\": false");
     }
@@ -98,14 +93,14 @@ class VllmEngine final : public Engine {
   void set_label(const std::string& label, ReloadResult* result) const {
     const auto reply =
         http_.post("/update_weight_version", json_text(Json{{"new_version", label}}));
-    if (reply.ok() && (reply->ok() || reply->not_offered())) return;
-    const Status status =
-        reply.ok() ? HttpClient::failure("POST", "/update_weight_version", *reply) : reply.status();
+    if (reply.ok() && not_offered(*reply)) return;
+    const Status status = EngineClient::check("/update_weight_version", reply);
+    if (status.ok()) return;
     result->warnings.push_back("its weight_version was not set: " + status.to_string());
   }
 
   const std::string name_;
-  const HttpClient http_;
+  const EngineClient http_;
 };
 
 }  // namespace

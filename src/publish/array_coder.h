@@ -26,7 +26,7 @@ class ArrayCoder {
 };
 
 // Whole tensors of one look at a GPU. Nobody there holds what is read against what was read before,
-// as SteadyBody does: the last look has to find what the first one has found.
+// as StableBody does: the last look has to find what the first one has found.
 struct CodedThere {
   std::map<std::string, std::shared_ptr<const ArrayCoder>> coders = {};  // by tensor
   std::map<std::string, Digest> digests = {};                            // of the first look

@@ -38,7 +38,7 @@ class KeptBlocks {
   uint64_t begin_ = 0;
 };
 
-// Part of a body that gives the same bytes however often it is read (SteadyBody), or fails.
+// Part of a body that gives the same bytes however often it is read (StableBody), or fails.
 class CodedArray {
  public:
   CodedArray(Layout layout, uint64_t begin, uint64_t array_bytes);

@@ -9,7 +9,6 @@
 #include "publish/new_tensor.h"
 #include "publish/rounding.h"
 #include "store/bodies.h"
-#include "store/steady_body.h"
 #include "tensor/boxes.h"
 #include "tensor/find_tensor.h"
 #include "tensor/safetensors.h"
@@ -43,7 +42,7 @@ struct Work {
 };
 
 std::shared_ptr<const Body> steady(const std::string& name, std::shared_ptr<const Body> contents) {
-  return std::make_shared<SteadyBody>(std::move(contents), "tensor " + quote(name));
+  return std::make_shared<StableBody>(std::move(contents), "tensor " + quote(name));
 }
 
 Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff* diff) {

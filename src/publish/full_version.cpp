@@ -7,7 +7,6 @@
 #include "base/sync_point.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
-#include "store/steady_body.h"
 #include "tensor/box_rows.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"

@@ -7,7 +7,6 @@
 #include "publish/diff.h"
 #include "publish/rounding.h"
 #include "store/bodies.h"
-#include "store/steady_body.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -86,7 +85,7 @@ Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
 Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device) {
   Contents contents;
   for (const PublishTensor& tensor : tensors) {
-    contents.push_back(std::make_shared<SteadyBody>(
+    contents.push_back(std::make_shared<StableBody>(
         on_device(tensor) ? device->body(tensor) : published_body(tensor),
         "tensor " + quote(tensor.view.name)));
   }

@@ -29,7 +29,7 @@ Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
                                          const std::vector<size_t>& which, PublishDevice* device,
                                          ThreadPool* pool);
 
-// The tensors, each in a SteadyBody.
+// The tensors, each in a StableBody.
 using Contents = std::vector<std::shared_ptr<const Body>>;
 Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device);
 

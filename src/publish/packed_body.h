@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// `plain` gives the same bytes however often it is read (SteadyBody), or fails. Reads it once. Null
+// `plain` gives the same bytes however often it is read (StableBody), or fails. Reads it once. Null
 // when packing does not pay.
 // Tensors with coders are not read from it where they pay.
 Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain, ThreadPool* pool,

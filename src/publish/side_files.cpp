@@ -9,7 +9,6 @@
 #include "chain/side_objects.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
-#include "store/steady_body.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -137,7 +136,7 @@ Result<std::unique_ptr<SideFiles>> SideFiles::gather(const std::optional<SidePat
 Status SideFiles::add(const fs::path& path, const Manifest* parent) {
   DW_ASSIGN_OR_RETURN(const std::shared_ptr<MappedFile> mapped, MappedFile::open(path));
   // Read twice: to know its name in the store, and to put it.
-  Content content{path, std::make_shared<SteadyBody>(file_body(mapped), path.string()), false};
+  Content content{path, std::make_shared<StableBody>(file_body(mapped), path.string()), false};
   SideFile file{path.filename().string(), content.body->size(), {}, {}};
   DW_ASSIGN_OR_RETURN(file.sha256, digest_of_body(DigestKind::kSha256, *content.body));
   // Only what the parent names is sure to stay: what it does not name may be on its way out.

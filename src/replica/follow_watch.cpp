@@ -24,7 +24,8 @@ double random_factor(double low, double high) {
 
 }  // namespace
 
-FollowWatch::FollowWatch(Store& store) : store_(store), news_(store.wait_for_news(0, 0)) {
+FollowWatch::FollowWatch(Store& store) : pushed_(push_source_of(store)) {
+  if (pushed_ != nullptr) news_ = pushed_->wait_for_news(0, 0);
   const std::string root = store.local_folder();
   if (root.empty()) return;
   folder_ = root + "/" + std::string(kManifestPrefix);
@@ -59,10 +60,9 @@ bool FollowWatch::drain() {
 }
 
 bool FollowWatch::wait_for_news(double seconds) {
-  const std::optional<uint64_t> heard = store_.wait_for_news(*news_, seconds);
-  if (!heard || *heard <= *news_) return false;
-  news_ = heard;
-  return true;
+  const uint64_t before = news_;
+  news_ = pushed_->wait_for_news(before, seconds);
+  return news_ > before;
 }
 
 void FollowWatch::wait(double seconds, const std::function<bool()>& stop,
@@ -77,7 +77,7 @@ void FollowWatch::wait(double seconds, const std::function<bool()>& stop,
         std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) return;
     const int64_t pause = std::min<int64_t>(left + 1, kAskMilliseconds);
-    if (news_) {
+    if (pushed_ != nullptr) {
       if (meanwhile) meanwhile();
       if (wait_for_news(double(pause) / 1000)) return;
       continue;

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "deltawire/store.h"
+#include "store/push_source.h"
 
 namespace deltawire {
 
 // In a store that is a local folder a new manifest ends the wait at once (inotify), as does one
-// that a store is told of (Store::wait_for_news); elsewhere, and on network filesystems, which tell
+// that is pushed to the store (PushSource); elsewhere, and on network filesystems, which tell
 // nobody, only time does. One thread.
 class FollowWatch {
  public:
@@ -29,10 +29,10 @@ class FollowWatch {
   void watch();
   bool drain();
 
-  bool wait_for_news(double seconds);  // true: there are some; false: there are none, or not here
+  bool wait_for_news(double seconds);  // true: there are some
 
-  Store& store_;
-  std::optional<uint64_t> news_;  // that were heard of; none: the store is not told
+  PushSource* const pushed_;  // null: the store is polled
+  uint64_t news_ = 0;         // notifications so far
   std::string folder_;
   int inotify_ = -1;
   bool watching_ = false;

@@ -67,14 +67,16 @@ uint64_t ReplicaBase::num_ahead(const SentObject& object, std::optional<HeldNow>
 uint64_t ReplicaBase::prepare_ahead() {
   uint64_t count = 0;
   std::optional<HeldNow> held;
-  while (true) {
-    const std::vector<SentObject> sent = store->sent_ahead(seen_ahead_);
-    if (sent.empty()) return count;
+  PushSource* const pushed = push_source_of(*store);
+  while (pushed != nullptr) {
+    const std::vector<SentObject> sent = pushed->sent_ahead(seen_ahead_);
+    if (sent.empty()) break;
     for (const SentObject& object : sent) {
       seen_ahead_ = object.number;
       count += num_ahead(object, &held);
     }
   }
+  return count;
 }
 
 Result<PullReport> ReplicaBase::prepare_pull(PullGoal goal) {

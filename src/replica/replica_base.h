@@ -13,6 +13,7 @@
 #include "replica/beat.h"
 #include "replica/catch_up_sink.h"
 #include "replica/phase_clock.h"
+#include "store/push_source.h"
 
 namespace deltawire {
 

@@ -15,6 +15,7 @@
 #include "deltawire/digest.h"
 #include "deltawire/manifest.h"
 #include "deltawire/store.h"
+#include "store/push_source.h"
 
 namespace deltawire {
 

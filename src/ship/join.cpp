@@ -4,8 +4,8 @@
 #include "ship/receiver.h"
 #include "ship/receiving_store.h"
 #include "ship/ship.h"
+#include "store/open_store.h"
 #include "store/retrying_store.h"
-#include "store/schemes.h"
 
 namespace deltawire {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "base/guard.h"
 #include "chain/names.h"
-#include "store/names.h"
 
 namespace deltawire {
 namespace {

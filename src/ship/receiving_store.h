@@ -9,12 +9,13 @@
 #include "deltawire/store.h"
 #include "ship/receiver.h"
 #include "ship/remote_store.h"
+#include "store/push_source.h"
 
 namespace deltawire {
 
 // Parts come from what was sent; else from the store behind, which many may read at once; else from
 // the publisher. Records come from the publisher, who has the newest; else from behind.
-class ReceivingStore final : public Store {
+class ReceivingStore final : public Store, public PushSource {
  public:
   ReceivingStore(std::shared_ptr<Receiver> receiver, std::shared_ptr<Store> behind);
 
@@ -29,7 +30,7 @@ class ReceivingStore final : public Store {
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
                                        size_t limit) override;
   Status remove(std::string_view name) override;
-  std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) override {
+  uint64_t wait_for_news(uint64_t seen, double seconds) override {
     return receiver_->wait_for_news(seen, seconds);
   }
   std::vector<SentObject> sent_ahead(uint64_t seen) override {

@@ -5,7 +5,6 @@
 
 #include "ship/object_service.h"
 #include "store/bodies.h"
-#include "store/names.h"
 
 namespace deltawire {
 namespace {

@@ -5,7 +5,6 @@
 #include "deltawire/chain.h"
 #include "format/manifest.h"
 #include "store/bodies.h"
-#include "store/names.h"
 
 namespace deltawire {
 namespace {

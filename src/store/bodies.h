@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -63,7 +63,7 @@ std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file);
 
 // Passes a body on and takes its sha-256 as it goes by. A store that reads it in order pays one
 // pass; one that reads pieces in any order makes sha256() read it once more, so that a body which
-// may change meanwhile must be a SteadyBody.
+// may change meanwhile must be a StableBody.
 class HashingBody final : public Body {
  public:
   explicit HashingBody(const Body& body) : body_(body), hasher_(DigestKind::kSha256) {}
@@ -77,6 +77,33 @@ class HashingBody final : public Body {
   mutable std::mutex mutex_;
   mutable Hasher hasher_;
   mutable uint64_t hashed_ = 0;  // bytes from the start
+};
+
+// Of bytes that a trainer or another process may write to: gives the same bytes however often they
+// are read, in any order, from any thread; or Io, once they differ from what was given before. So
+// digests and objects that were made from it agree. Remembers 16 bytes per 128 KiB.
+class StableBody final : public Body {
+ public:
+  // `what` names it in messages.
+  StableBody(std::shared_ptr<const Body> inner, std::string what);
+  uint64_t size() const noexcept override { return inner_->size(); }
+  Status read(uint64_t offset, MutableBytes out) const override;
+
+ private:
+  struct Print {
+    uint64_t words[2] = {0, 0};
+    bool operator==(const Print&) const = default;
+  };
+  // Fills `out` with a chunk and holds it against what was given before.
+  Status read_chunk(uint64_t chunk, MutableBytes out) const;
+  Result<Bytes> cached_chunk(uint64_t chunk) const;
+
+  const std::shared_ptr<const Body> inner_;
+  const std::string what_;
+  const uint64_t id_;  // no other body of this process has it
+  mutable std::mutex mutex_;
+  mutable std::vector<Print> prints_;
+  mutable std::vector<bool> known_;
 };
 
 // Of a whole body, read in small pieces.

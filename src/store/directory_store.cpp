@@ -1,16 +1,17 @@
 #include "store/directory_store.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <memory>
 
 #include "base/file.h"
 #include "base/sync_point.h"
-#include "store/directory_listing.h"
-#include "store/names.h"
 #include "store/temporary_file.h"
 
 namespace deltawire {
@@ -32,6 +33,69 @@ Status sync_if_there(const std::filesystem::path& folder) {
   Status status = sync_directory(folder);
   return status.code() == Code::kNotFound ? Status() : status;
 }
+
+bool is_folder(const std::filesystem::path& folder, const dirent& entry) {
+  if (entry.d_type != DT_UNKNOWN && entry.d_type != DT_LNK) return entry.d_type == DT_DIR;
+  struct stat info;
+  return ::stat((folder / entry.d_name).c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// Visits objects in byte order of their names until the visitor returns false. Reads only folders
+// that can hold some; what is not an object's name (temporary files, lost+found) is skipped.
+// Memory: the entries of the folders on one path.
+class Walk {
+ public:
+  Walk(std::string_view prefix, std::string_view start_after,
+       std::function<Result<bool>(const std::string&)> visit)
+      : prefix_(prefix), start_after_(start_after), visit_(std::move(visit)) {}
+
+  // `name` is the folder's: empty, or with a slash at its end. False: the visitor has enough.
+  Result<bool> folder(const std::filesystem::path& path, const std::string& name) {
+    DW_ASSIGN_OR_RETURN(std::vector<std::string> names, entries(path, name));
+    // A folder's name ends in a slash here, which puts all that it holds in its place among the
+    // others. A heap: most callers want few of many.
+    std::make_heap(names.begin(), names.end(), std::greater<>());
+    for (auto end = names.end(); end != names.begin(); --end) {
+      std::pop_heap(names.begin(), end, std::greater<>());
+      const std::string& next = *(end - 1);
+      DW_ASSIGN_OR_RETURN(const bool more, next.ends_with('/')
+                                               ? folder(path / next.substr(name.size()), next)
+                                               : visit_(next));
+      if (!more) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool wanted(const std::string& name) const {
+    if (!name.ends_with('/')) return name.starts_with(prefix_) && name > start_after_;
+    const size_t common = std::min(name.size(), prefix_.size());
+    if (name.compare(0, common, prefix_.substr(0, common)) != 0) return false;
+    return name > start_after_ || start_after_.starts_with(name);
+  }
+
+  Result<std::vector<std::string>> entries(const std::filesystem::path& path,
+                                           const std::string& name) const {
+    std::vector<std::string> found;
+    const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
+    if (dir == nullptr && (errno == ENOENT || errno == ENOTDIR)) return found;
+    if (dir == nullptr) return errno_status(path, "cannot list");
+    errno = 0;
+    while (const dirent* entry = ::readdir(dir.get())) {
+      if (check_object_name(entry->d_name).ok()) {
+        std::string own = name + entry->d_name;
+        if (is_folder(path, *entry)) own.push_back('/');
+        if (wanted(own)) found.push_back(std::move(own));
+      }
+      errno = 0;
+    }
+    if (errno != 0) return errno_status(path, "cannot list");
+    return found;
+  }
+
+  const std::string_view prefix_, start_after_;
+  const std::function<Result<bool>(const std::string&)> visit_;
+};
 
 }  // namespace
 
@@ -244,16 +308,18 @@ Result<std::vector<ObjectInfo>> DirectoryStore::list(std::string_view prefix,
   limit = std::min(limit, kMaxListed);
   std::vector<ObjectInfo> found;
   if (limit == 0) return found;
-  DW_RETURN_IF_ERROR(
-      visit_objects(root_, prefix, start_after, [&](const std::string& name) -> Result<bool> {
-        Result<ObjectInfo> info = stat(name);
-        if (info.ok()) {
-          found.push_back(std::move(*info));
-        } else if (info.status().code() != Code::kNotFound) {  // not removed meanwhile
-          return std::move(info).status();
-        }
-        return found.size() < limit;
-      }));
+  // Begins at the deepest folder that the prefix names.
+  const std::string folder(prefix.substr(0, prefix.rfind('/') + 1));
+  const auto visit = [&](const std::string& name) -> Result<bool> {
+    Result<ObjectInfo> info = stat(name);
+    if (info.ok()) {
+      found.push_back(std::move(*info));
+    } else if (info.status().code() != Code::kNotFound) {  // not removed meanwhile
+      return std::move(info).status();
+    }
+    return found.size() < limit;
+  };
+  DW_RETURN_IF_ERROR(Walk(prefix, start_after, visit).folder(root_ / folder, folder).status());
   if (found.empty()) DW_RETURN_IF_ERROR(check_root());
   return found;
 }

@@ -1,11 +1,9 @@
-#include "store/fault_spec.h"
+#include "store/faulty_store.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <iterator>
-
-#include "deltawire/store.h"
 
 namespace deltawire {
 namespace {

@@ -4,7 +4,6 @@
 #include <ctime>
 
 #include "store/bodies.h"
-#include "store/names.h"
 
 namespace deltawire {
 namespace {

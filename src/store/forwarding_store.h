@@ -1,6 +1,7 @@
-// A store around another: decorators override what they change.
+// What decorators of stores share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -8,6 +9,14 @@
 
 namespace deltawire {
 
+// Time as decorators see it: tests replace it and never wait.
+struct StoreClock {
+  std::function<double()> now;  // seconds, never going back
+  std::function<void(double seconds)> sleep;
+};
+StoreClock real_clock();
+
+// A store around another: decorators override what they change.
 class ForwardingStore : public Store {
  public:
   explicit ForwardingStore(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
@@ -35,12 +44,7 @@ class ForwardingStore : public Store {
   }
   Status remove(std::string_view name) override { return inner_->remove(name); }
   Result<int64_t> clock() override { return inner_->clock(); }
-  std::optional<uint64_t> wait_for_news(uint64_t seen, double seconds) override {
-    return inner_->wait_for_news(seen, seconds);
-  }
-  std::vector<SentObject> sent_ahead(uint64_t seen) override { return inner_->sent_ahead(seen); }
 
- protected:
   Store& inner() const noexcept { return *inner_; }
 
  private:

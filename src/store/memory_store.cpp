@@ -4,8 +4,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "store/names.h"
-
 namespace deltawire {
 
 Result<int64_t> MemoryStore::clock() {

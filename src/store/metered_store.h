@@ -2,7 +2,6 @@
 #pragma once
 
 #include "store/forwarding_store.h"
-#include "store/store_clock.h"
 #include "store/store_metrics.h"
 
 namespace deltawire {

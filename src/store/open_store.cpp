@@ -1,17 +1,22 @@
-// From a URL and its options to a store with everything around it.
+#include "store/open_store.h"
+
+#include <deltawire_faults.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
-#include "deltawire/store.h"
 #include "store/directory_store.h"
 #include "store/memory_store.h"
 #include "store/metered_store.h"
 #include "store/rate_limited_store.h"
 #include "store/retrying_store.h"
-#include "store/schemes.h"
 #ifdef DELTAWIRE_HAVE_S3
 #include "store/s3_store.h"
+#endif
+#if DELTAWIRE_FAULTS
+#include "store/faulty_store.h"
 #endif
 
 namespace deltawire {
@@ -49,7 +54,7 @@ Result<std::shared_ptr<Store>> open_bucket(const std::string& url, const StoreOp
   return open_s3_store(bucket, prefix, patient);
 #else
   static_cast<void>(options);
-  return unsupported(url + ": this build has no S3 (libcurl was not found)");
+  return unsupported(url + ": this build of deltawire has no S3 (libcurl or expat was not found)");
 #endif
 }
 
@@ -71,7 +76,7 @@ Result<std::string> percent_decoded(const std::string& url, const std::string& t
   return out;
 }
 
-Result<std::shared_ptr<Store>> open_folder_url(const std::string& url) {
+Result<std::shared_ptr<Store>> open_folder_url(const std::string& url, const StoreOptions&) {
   std::string rest = url.substr(url.find("://") + 3);
   if (rest.starts_with("localhost/")) rest.erase(0, rest.find('/'));
   if (!rest.starts_with('/')) {
@@ -81,13 +86,38 @@ Result<std::shared_ptr<Store>> open_folder_url(const std::string& url) {
   return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(path));
 }
 
-Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOptions& options) {
+Result<std::shared_ptr<Store>> open_memory(const std::string& url, const StoreOptions&) {
+  return named_memory(url.substr(url.find(':') + 1));
+}
+
+struct Scheme {
+  OpenScheme open;
+  BodyReads reads = BodyReads::kOnce;
+};
+
+struct Schemes {
+  std::mutex mutex;
+  std::map<std::string, Scheme> by_prefix = {{"s3://", {open_bucket, BodyReads::kTwice}},
+                                             {"file://", {open_folder_url}},
+                                             {"memory:", {open_memory}}};
+};
+
+// To the very end of the process: threads may outlive main().
+Schemes& schemes() {
+  static auto& all = *new Schemes;
+  return all;
+}
+
+// Where there is none: a path, or a mistake.
+Result<Scheme> scheme_of(const std::string& url) {
+  {
+    const std::lock_guard lock(schemes().mutex);
+    for (const auto& [prefix, scheme] : schemes().by_prefix) {
+      if (url.starts_with(prefix)) return scheme;
+    }
+  }
   if (url.empty()) return invalid_argument("the store's name is empty");
-  if (url.starts_with("s3://")) return open_bucket(url, options);
-  if (url.starts_with("file://")) return open_folder_url(url);
-  if (url.starts_with("memory:")) return named_memory(url.substr(std::string("memory:").size()));
-  if (const OpenScheme open = find_store_scheme(url)) return open(url, options);
-  if (url.find("://") != url.npos) {
+  if (is_store_url(url)) {
     return unsupported(url + ": no such kind of store; write s3://BUCKET/PREFIX, file:///PATH, " +
                        "memory:NAME or a path");
   }
@@ -95,21 +125,32 @@ Result<std::shared_ptr<Store>> open_base(const std::string& url, const StoreOpti
     return invalid_argument(url + ": no bucket; write s3://BUCKET/PREFIX, or ./" + url +
                             " for a folder of that name");
   }
-  return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(url));
+  return Scheme{[](const std::string& path, const StoreOptions&) -> Result<std::shared_ptr<Store>> {
+    return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(path));
+  }};
 }
 
 }  // namespace
 
+bool is_store_url(std::string_view place) {
+  return place.find("://") != place.npos || place.starts_with("memory:");
+}
+
+void register_store_scheme(const std::string& scheme, OpenScheme open) {
+  const std::lock_guard lock(schemes().mutex);
+  schemes().by_prefix.insert_or_assign(scheme, Scheme{std::move(open)});
+}
+
 // Inside out: retries see every failure, and each of their attempts is counted and limited.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options) {
-  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, open_base(url, options));
+  DW_ASSIGN_OR_RETURN(const Scheme scheme, scheme_of(url));
+  DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, scheme.open(url, options));
   if (options.wrap) {
     DW_ASSIGN_OR_RETURN(store, options.wrap(std::move(store)));
   }
   if (options.max_bytes_per_second != 0) {
-    const BodyReads reads = url.starts_with("s3://") ? BodyReads::kTwice : BodyReads::kOnce;
-    store =
-        std::make_shared<RateLimitedStore>(std::move(store), options.max_bytes_per_second, reads);
+    store = std::make_shared<RateLimitedStore>(std::move(store), options.max_bytes_per_second,
+                                               scheme.reads);
   }
   if (options.metrics != nullptr) {
     store = std::make_shared<MeteredStore>(std::move(store), options.metrics);
@@ -120,6 +161,22 @@ Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOpt
     store = std::make_shared<RetryingStore>(std::move(store), policy, options.metrics);
   }
   return store;
+}
+
+std::function<Result<std::shared_ptr<Store>>(std::shared_ptr<Store>)> inject_faults(
+    std::string spec) {
+  if (spec.empty()) return nullptr;
+#if DELTAWIRE_FAULTS
+  return [spec = std::move(spec)](std::shared_ptr<Store> store) -> Result<std::shared_ptr<Store>> {
+    DW_ASSIGN_OR_RETURN(std::vector<Fault> faults, parse_faults(spec));
+    return std::shared_ptr<Store>(
+        std::make_shared<FaultyStore>(std::move(store), std::move(faults)));
+  };
+#else
+  return [](const std::shared_ptr<Store>&) -> Result<std::shared_ptr<Store>> {
+    return unsupported("this build has no faults; configure with -DDELTAWIRE_TESTS=ON");
+  };
+#endif
 }
 
 }  // namespace deltawire

@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "store/forwarding_store.h"
-#include "store/store_clock.h"
 
 namespace deltawire {
 

@@ -2,23 +2,16 @@
 #include "deltawire/store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
-#include "store/names.h"
+#include "store/forwarding_store.h"
 
 namespace deltawire {
-
 namespace {
 
 constexpr size_t kMaxNameBytes = 512, kMaxComponentBytes = 255;
-
-Status bad_name(std::string_view what, std::string_view name) {
-  std::string shown;
-  for (const char c : name.substr(0, 80)) shown.push_back(is_name_char(c) || c == '/' ? c : '?');
-  return invalid_argument("not " + std::string(what) + ": \"" + shown + "\"");
-}
-
-}  // namespace
 
 bool is_name_char(char c) noexcept {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -34,6 +27,14 @@ bool is_name_component(std::string_view component) noexcept {
   }
   return true;
 }
+
+Status bad_name(std::string_view what, std::string_view name) {
+  std::string shown;
+  for (const char c : name.substr(0, 80)) shown.push_back(is_name_char(c) || c == '/' ? c : '?');
+  return invalid_argument("not " + std::string(what) + ": \"" + shown + "\"");
+}
+
+}  // namespace
 
 Status check_object_name(std::string_view name) {
   bool good = name.size() <= kMaxNameBytes;
@@ -71,6 +72,16 @@ Status list_all(Store& store, std::string_view prefix, std::string_view start_af
     if (page.size() < kMaxListed) return {};
     after = page.back().name;
   }
+}
+
+StoreClock real_clock() {
+  return {[] {
+            const auto now = std::chrono::steady_clock::now().time_since_epoch();
+            return std::chrono::duration<double>(now).count();
+          },
+          [](double seconds) {
+            if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+          }};
 }
 
 }  // namespace deltawire

@@ -21,9 +21,9 @@ TEST(Http, TriesAgainWhatMayPass) {
                                      step(408), does("reset"), does("close"), does("cut")};
   for (const Json& first : passing) {
     HttpScript server(Json{{"POST /x", steps(first, step(200, {{"a", 1}}))}});
-    const auto reply = HttpClient(server.url(), quick(1)).post("/x", "{}");
+    const auto reply = EngineClient(server.url(), quick(1)).post("/x", "{}");
     ASSERT_TRUE(reply.ok()) << first << reply.status().to_string();
-    EXPECT_EQ(reply->body, R"({"a": 1})");
+    EXPECT_EQ(reply->text, R"({"a": 1})");
     EXPECT_EQ(num_calls(server), 2U) << first;
   }
 }
@@ -31,7 +31,7 @@ TEST(Http, TriesAgainWhatMayPass) {
 TEST(Http, DoesNotRepeatWhatWasRefused) {
   for (const int status : {301, 400, 401, 403, 404, 405, 409, 422, 501}) {
     HttpScript server(Json{{"POST /x", steps(step(status), step(200))}});
-    const auto reply = HttpClient(server.url(), quick(5)).post("/x", "{}");
+    const auto reply = EngineClient(server.url(), quick(5)).post("/x", "{}");
     ASSERT_TRUE(reply.ok());
     EXPECT_EQ(reply->status, status);
     EXPECT_EQ(num_calls(server), 1U) << status;
@@ -40,7 +40,7 @@ TEST(Http, DoesNotRepeatWhatWasRefused) {
 
 TEST(Http, GivesUpAfterTheLastAttemptAndSaysWhy) {
   HttpScript server(Json{{"GET /x", steps(step(503, {{"detail", "loading"}}))}});
-  const HttpClient client(server.url(), quick(2));
+  const EngineClient client(server.url(), quick(2));
   EXPECT_TRUE(
       is_failure(client.get("/x").status(), Code::kUnavailable, "GET /x: HTTP 503", "loading"));
   EXPECT_EQ(num_calls(server), 3U);
@@ -48,7 +48,7 @@ TEST(Http, GivesUpAfterTheLastAttemptAndSaysWhy) {
 
 TEST(Http, EndsWhenNobodyAnswers) {
   HttpScript server(Json{{"POST /x", steps(does("hang"))}});
-  const HttpClient client(server.url(), quick(1, 0.5));
+  const EngineClient client(server.url(), quick(1, 0.5));
   EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kUnavailable, "POST /x",
                          "no answer in 0.5 s"));
   while (num_calls(server) < 2) std::this_thread::yield();  // it notes them on its own threads
@@ -60,7 +60,7 @@ TEST(Http, EndsOnRequest) {
   HttpScript server(Json{{"POST /x", steps(does("hang"))}});
   EngineOptions options = quick(5, 600);
   options.cancelled = [&] { return num_calls(server) == 1; };
-  const HttpClient client(server.url(), options);
+  const EngineClient client(server.url(), options);
   EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kCancelled, "POST /x",
                          "stopped on request"));
   EXPECT_EQ(num_calls(server), 1U);
@@ -73,7 +73,7 @@ TEST(Http, EndsOnRequestBetweenAttempts) {
   EngineOptions options = quick(5);
   options.limits.backoff_seconds = 600;
   options.cancelled = [&] { return num_calls(server) == 1; };
-  const HttpClient client(server.url(), options);
+  const EngineClient client(server.url(), options);
   EXPECT_TRUE(is_failure(client.post("/x", "{}").status(), Code::kCancelled, "POST /x"));
   EXPECT_EQ(num_calls(server), 1U);
 }
@@ -83,11 +83,11 @@ TEST(Http, ALastWordIsSaidAfterTheRequestToStop) {
       Json{{"POST /x", steps(step(503), step(200))}, {"POST /y", steps(does("hang"))}});
   EngineOptions options = quick(1, 600);
   options.cancelled = [] { return true; };
-  const HttpClient client(server.url(), options);
-  const auto reply = client.post_last_word("/x", "{}");
+  const EngineClient client(server.url(), options);
+  const auto reply = client.post_despite_stop("/x", "{}");
   ASSERT_TRUE(reply.ok()) << reply.status().to_string();
   EXPECT_EQ(reply->status, 200);
-  EXPECT_TRUE(is_failure(client.post_last_word("/y", "{}").status(), Code::kCancelled, "POST /y",
+  EXPECT_TRUE(is_failure(client.post_despite_stop("/y", "{}").status(), Code::kCancelled, "POST /y",
                          "no answer within 5 s of the request to stop"));
 }
 
@@ -99,8 +99,8 @@ TEST(Http, AKeyThatTheServerEchoesIsHidden) {
     HttpScript server(Json{
         {"POST /x",
          steps(step(status, "bad key " + key + R"( "sk-a/b\"c" "sk-a\/b\"c" k=sk-a%2Fb%22c)"))}});
-    const auto reply = HttpClient(server.url(), options).post("/x", "{}");
-    const std::string text = reply.ok() ? reply->body : reply.status().to_string();
+    const auto reply = EngineClient(server.url(), options).post("/x", "{}");
+    const std::string text = reply.ok() ? reply->text : reply.status().to_string();
     EXPECT_EQ(text.find("sk-a"), std::string::npos) << text;
     EXPECT_NE(text.find("***"), std::string::npos) << text;
   }
@@ -109,8 +109,8 @@ TEST(Http, AKeyThatTheServerEchoesIsHidden) {
 TEST(Http, AServerThatIsNotThereIsUnavailable) {
   HttpScript server;
   server.stop();
-  EXPECT_TRUE(is_failure(HttpClient(server.url(), quick(1)).get("/x").status(), Code::kUnavailable,
-                         "GET /x"));
+  EXPECT_TRUE(is_failure(EngineClient(server.url(), quick(1)).get("/x").status(),
+                         Code::kUnavailable, "GET /x"));
 }
 
 TEST(Http, FollowsNoRedirectWithAKey) {
@@ -118,23 +118,28 @@ TEST(Http, FollowsNoRedirectWithAKey) {
   HttpScript server(Json{{"POST /x", steps(step(307))}});
   EngineOptions options = quick();
   options.api_key = Secret("s3cr3t");
-  EXPECT_EQ(HttpClient(server.url(), options).post("/x", "{}")->status, 307);
+  EXPECT_EQ(EngineClient(server.url(), options).post("/x", "{}")->status, 307);
   EXPECT_EQ(num_calls(other), 0U);
 }
 
-TEST(Http, KeepsTheBeginningOfALongAnswer) {
+TEST(Http, QuotesTheBeginningOfALongAnswer) {
   HttpScript server(Json{{"GET /x", steps(step(400, std::string(1 << 20, 'y')))}});
-  const auto reply = HttpClient(server.url(), quick()).get("/x");
+  const auto reply = EngineClient(server.url(), quick()).get("/x");
   ASSERT_TRUE(reply.ok());
-  EXPECT_EQ(reply->body.size(), size_t{64} << 10);
-  const Status status = HttpClient::failure("GET", "/x", *reply);
-  EXPECT_LT(status.message().size(), 400U);
+  EXPECT_EQ(reply->text.size(), size_t{1} << 20);
+  EXPECT_LT(EngineClient::failure("GET", "/x", *reply).message().size(), 400U);
+}
+
+TEST(Http, AnEndlessAnswerIsRefused) {
+  HttpScript server(Json{{"GET /x", steps(step(400, std::string(9 << 20, 'y')))}});
+  EXPECT_TRUE(is_failure(EngineClient(server.url(), quick()).get("/x").status(), Code::kCorruption,
+                         "larger than 8388608 bytes"));
 }
 
 TEST(Http, AnswersCannotBreakALine) {
-  const HttpReply reply{400, "bad\nkey\r\nnext\x1b[31m"};
-  const Status status = HttpClient::failure("POST", "/x?mode=keep", reply);
-  EXPECT_EQ(status.message(), "POST /x: HTTP 400: bad key  next [31m");
+  const HttpAnswer reply{400, {}, "bad\nkey\r\nnext\x1b[31m"};
+  const Status status = EngineClient::failure("POST", "/x?mode=keep", reply);
+  EXPECT_EQ(status.message(), "POST /x: HTTP 400: bad?key??next?[31m");
 }
 
 }  // namespace

@@ -55,6 +55,19 @@ Notifier notifier_of(std::unique_ptr<Engine> first, std::unique_ptr<Engine> seco
   return notifier;
 }
 
+// A script that says yes, but for these answers.
+Json script_of(const std::string& kind, const Json& answers) {
+  Json script = kind == "vllm" ? vllm_script() : sglang_script();
+  script.update(answers);
+  return script;
+}
+
+// What comes of kChange around one engine with this script.
+NotifyOutcome outcome_of(const std::string& kind, const HttpScript& server, Patch patch,
+                         const EngineOptions& options = quick()) {
+  return notifier_of(engine_at(kind, server, options)).around(kChange, patch.function());
+}
+
 TEST(Notifier, PatchesBetweenPauseAndReload) {
   HttpScript server(sglang_script());
   Patch patch(&server);
@@ -129,9 +142,8 @@ TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
 
 TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
   HttpScript server(vllm_script());
-  Patch patch(&server, base_mismatch("layer 3"));
   const NotifyOutcome outcome =
-      notifier_of(engine_at("vllm", server)).around(kChange, patch.function());
+      outcome_of("vllm", server, Patch(&server, base_mismatch("layer 3")));
   EXPECT_TRUE(is_failure(outcome.status(), Code::kBaseMismatch, "layer 3"));
   EXPECT_FALSE(outcome.patched);
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
@@ -141,9 +153,7 @@ TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
 
 // Its files have moved on since it refused an earlier version; it has not.
 TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
-  Json script = vllm_script();
-  script["POST /collective_rpc"] = steps(step(400));
-  HttpScript server(script);
+  HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(step(400))}}));
   for (const std::optional<Identity>& serving :
        {std::optional(Identity{"run-7", 9, ""}), std::optional<Identity>()}) {
     Patch patch(nullptr);
@@ -155,12 +165,8 @@ TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
 }
 
 TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
-  Json script = vllm_script();
-  script["POST /collective_rpc"] = steps(step(400));
-  HttpScript server(script);
-  Patch patch(nullptr);
-  const NotifyOutcome outcome =
-      notifier_of(engine_at("vllm", server)).around(kChange, patch.function());
+  HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(step(400))}}));
+  const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr));
   EXPECT_TRUE(outcome.patched);
   EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "/collective_rpc"));
   EXPECT_EQ(server.calls().back(), "POST /resume");
@@ -170,12 +176,8 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
 }
 
 TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
-  Json script = vllm_script();
-  script["POST /collective_rpc"] = steps(does("hang"));
-  HttpScript server(script);
-  Patch patch(nullptr);
-  const NotifyOutcome outcome =
-      notifier_of(engine_at("vllm", server, quick(1, 1.5))).around(kChange, patch.function());
+  HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(does("hang"))}}));
+  const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr), quick(1, 1.5));
   EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "no answer"));
   EXPECT_EQ(server.calls(),
             (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /collective_rpc",
@@ -206,32 +208,24 @@ TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
 }
 
 TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
-  Json script = sglang_script();
-  script["POST /pause_generation"] = steps(does("reset"), step(200));
-  script["POST /update_weights_from_disk"] = steps(step(500), does("close"), step(200));
-  script["POST /continue_generation"] = steps(step(503), step(200));
-  HttpScript server(script);
-  Patch patch(nullptr);
-  const NotifyOutcome outcome =
-      notifier_of(engine_at("sglang", server, quick(2))).around(kChange, patch.function());
+  HttpScript server(script_of(
+      "sglang", {{"POST /pause_generation", steps(does("reset"), step(200))},
+                 {"POST /update_weights_from_disk", steps(step(500), does("close"), step(200))},
+                 {"POST /continue_generation", steps(step(503), step(200))}}));
+  const NotifyOutcome outcome = outcome_of("sglang", server, Patch(nullptr), quick(2));
   EXPECT_TRUE(outcome.status().ok()) << outcome.status().to_string();
-  EXPECT_EQ(patch.count, 1);
   EXPECT_EQ(outcome.serving(), kNew);
 }
 
 TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
-  Json script = sglang_script();
-  script["POST /continue_generation"] = steps(step(500));
-  HttpScript server(script);
-  Patch patch(nullptr);
-  const NotifyOutcome outcome =
-      notifier_of(engine_at("sglang", server, quick(1))).around(kChange, patch.function());
+  HttpScript server(script_of("sglang", {{"POST /continue_generation", steps(step(500))}}));
+  const NotifyOutcome outcome = outcome_of("sglang", server, Patch(nullptr), quick(1));
   EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "/continue_generation"));
   EXPECT_FALSE(outcome.engines[0].resumed);
   EXPECT_EQ(outcome.serving(), kNew);
 }
 
-// ---- told to stop
+// ---- requests to stop
 
 // Once the engine has been asked `what`.
 std::function<bool()> once_asked(const HttpScript& server, const std::string& what) {
@@ -253,9 +247,7 @@ NotifyOutcome cancelled_around(const std::string& kind, const HttpScript& server
 
 TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
   for (const bool in_place : {true, false}) {
-    Json script = vllm_script();
-    script["POST /pause"] = steps(does("hang"));
-    HttpScript server(script);
+    HttpScript server(script_of("vllm", {{"POST /pause", steps(does("hang"))}}));
     Patch patch(nullptr);
     const NotifyOutcome outcome = cancelled_around("vllm", server, {kNew, 11, in_place, kOld},
                                                    once_asked(server, "POST /pause"), &patch);
@@ -271,9 +263,7 @@ TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
   for (const std::string kind : {"vllm", "sglang"}) {
     const bool vllm = kind == "vllm";
     const std::string reload = vllm ? "POST /collective_rpc" : "POST /update_weights_from_disk";
-    Json script = vllm ? vllm_script() : sglang_script();
-    script[reload] = steps(does("hang"));
-    HttpScript server(script);
+    HttpScript server(script_of(kind, {{reload, steps(does("hang"))}}));
     Patch patch(nullptr);
     const NotifyOutcome outcome =
         cancelled_around(kind, server, kChange, once_asked(server, reload), &patch);

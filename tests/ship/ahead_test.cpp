@@ -5,7 +5,7 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
 #include "fleet.h"
-#include "store/forwarding_store.h"
+#include "store/push_source.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -56,7 +56,7 @@ class ShipAhead : public ::testing::Test {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatience);
     while (ahead == 0 && std::chrono::steady_clock::now() < end) {
       ahead = replica->prepare_ahead();
-      (void)store->wait_for_news(UINT64_MAX, 0.05);
+      (void)push_source_of(*store)->wait_for_news(UINT64_MAX, 0.05);
     }
     ASSERT_GT(ahead, 0U);
   }
@@ -72,7 +72,7 @@ class ShipAhead : public ::testing::Test {
       const auto report = replica->pull();
       EXPECT_TRUE(report.ok()) << report.status().to_string();
       if (!report.ok() || report->version >= version) return report.value();
-      (void)store->wait_for_news(UINT64_MAX, 0.05);
+      (void)push_source_of(*store)->wait_for_news(UINT64_MAX, 0.05);
     }
   }
   TensorReplica open(Memory* memory) {
@@ -167,12 +167,12 @@ TEST_F(ShipAhead, AReplicaThatIsBehindDecodesNothing) {
   trainer.model.step();
   publishing = std::thread([this] { published = publish(); });
   const auto second_is_sent = [&] {
-    const std::vector<SentObject> sent = store->sent_ahead(0);
+    const std::vector<SentObject> sent = push_source_of(*store)->sent_ahead(0);
     return std::any_of(sent.begin(), sent.end(), [](const SentObject& object) {
       return attempt_folder(object.name)->version == 2;
     });
   };
-  while (!second_is_sent()) (void)store->wait_for_news(UINT64_MAX, 0.05);
+  while (!second_is_sent()) (void)push_source_of(*store)->wait_for_news(UINT64_MAX, 0.05);
   EXPECT_EQ(replica.prepare_ahead(), 0U);
   let_commit();
   EXPECT_EQ(pull_until(&replica, 2).num_ahead, 0U);

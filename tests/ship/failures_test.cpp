@@ -3,7 +3,6 @@
 
 #include "carrier/backend.h"
 #include "fleet.h"
-#include "store/fault_spec.h"
 #include "store/faulty_store.h"
 
 namespace deltawire::testing {

@@ -10,6 +10,7 @@
 #include <ostream>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "deltawire/store.h"
 
@@ -21,11 +22,21 @@ struct OpenedStore {
   std::shared_ptr<void> keeps{};  // what must outlive the store: a folder, a server
 };
 
-// Takes whatever it is given.
-class NoSink final : public Sink {
+// Bytes that look random, and differ with the seed.
+std::vector<uint8_t> pattern(size_t size, uint64_t seed = 1);
+
+// Takes an object of a known size; something may happen before each piece.
+class BytesSink final : public Sink {
  public:
-  Status write(uint64_t, std::span<const uint8_t>) override { return {}; }
+  explicit BytesSink(size_t size) : bytes(size) {}
+  Status write(uint64_t offset, std::span<const uint8_t> piece) override;
+
+  std::vector<uint8_t> bytes;
+  std::function<void()> before_write;
 };
+
+// Of processes that put one name each time exactly one wins. `open`: the same store, from anew.
+void race_processes(const std::function<std::shared_ptr<Store>()>& open);
 
 struct StoreCase {
   std::function<OpenedStore()> make;

@@ -63,47 +63,10 @@ class SlowBody final : public Body {
 INSTANTIATE_TEST_SUITE_P(Directory, StoreConformance, ::testing::Values(StoreCase{in_a_folder}));
 
 TEST(DirectoryStore, OneOfRacingProcessesWins) {
-  constexpr int kProcesses = 8, kRounds = 20;
   const TempFolder folder;
-  int go[2];
-  ASSERT_EQ(::pipe(go), 0);
-  std::vector<pid_t> children;
-  for (int i = 0; i < kProcesses; ++i) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      ::close(go[1]);
-      char byte;
-      if (::read(go[0], &byte, 1) != 0) ::_exit(100);  // all start when the parent lets go
-      DirectoryStore store(folder.path() / "store");
-      int wins = 0;
-      for (int round = 0; round < kRounds; ++round) {
-        const std::string name = "v/" + std::to_string(round);
-        const Status status = store.put_if_absent(name, MemoryBody(std::to_string(i)));
-        wins += status.ok();
-        if (!status.ok() && status.code() != Code::kConflict) ::_exit(101);
-        if (status.ok() && *store.get(name, 9) != std::to_string(i)) ::_exit(102);
-      }
-      ::_exit(wins);
-    }
-    children.push_back(child);
-  }
-  ::close(go[0]);
-  ::close(go[1]);
-  int wins = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) <= kRounds) << status;
-    wins += WEXITSTATUS(status);
-  }
-  EXPECT_EQ(wins, kRounds);
-  EXPECT_EQ(files_below(folder.path()), size_t{kRounds});  // no temporary file stays
-}
-
-TEST(DirectoryStore, TheSameBytesAreAConflictToo) {
-  const TempFolder folder;
-  DirectoryStore store(folder.path());
+  race_processes([&] { return std::make_shared<DirectoryStore>(folder.path() / "store"); });
+  EXPECT_EQ(files_below(folder.path()), 10u);  // no temporary file stays
+  DirectoryStore store(folder.path());         // the same bytes are a conflict, too
   ASSERT_TRUE(store.put_if_absent("v/1", MemoryBody("x")).ok());
   EXPECT_TRUE(is_failure(store.put_if_absent("v/1", MemoryBody("x")), Code::kConflict, "v/1"));
 }

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "store/store_clock.h"
+#include "store/forwarding_store.h"
 
 namespace deltawire::testing {
 

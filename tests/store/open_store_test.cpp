@@ -1,7 +1,7 @@
 #include <filesystem>
 
 #include "deltawire/store.h"
-#include "store/inject.h"
+#include "store/open_store.h"
 #include "store/store_metrics.h"
 #include "test_files.h"
 

@@ -1,4 +1,5 @@
-#include "store/s3/wire/answers.h"
+// The XML of a server that is not trusted.
+#include "store/s3/answers.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,82 @@ namespace deltawire::s3 {
 namespace {
 
 using deltawire::testing::is_failure;
+
+// "/a/b=text;/a=;": every element as it closes.
+std::string elements(std::string_view xml) {
+  std::string all;
+  const Status status = read_elements(xml, [&](std::string_view path, const std::string& text) {
+    all.append(path).append("=").append(text).append(";");
+    return Status();
+  });
+  return status.ok() ? all : status.to_string();
+}
+
+::testing::AssertionResult is_defect(std::string_view xml, const char* phrase = "") {
+  const Status status =
+      read_elements(xml, [](std::string_view, const std::string&) { return Status(); });
+  return is_failure(status, Code::kCorruption, phrase, "XML at byte ");
+}
+
+TEST(S3Xml, ElementsAndCharacters) {
+  EXPECT_EQ(elements("<a/>"), "/a=;");
+  EXPECT_EQ(elements("<a>one<b>two</b>three<b/></a>"), "/a/b=two;/a/b=;/a=onethree;");
+  EXPECT_EQ(elements("  \n<?xml version=\"1.0\"?>\n<!-- <no> -->\n<a> x </a >\n"), "/a= x ;");
+  EXPECT_EQ(elements("<a:b xmlns:a='u' c = \">/&amp;\"><a:d/></a:b>"), "/b/d=;/b=;");
+  EXPECT_EQ(elements("<a>&lt;&gt;&amp;&quot;&apos;</a>"), "/a=<>&\"';");
+  EXPECT_EQ(elements("<a>&#65;&#x42;&#xe4;&#x20AC;&#x1F600;</a>"), "/a=AB\u00e4\u20ac\U0001F600;");
+  EXPECT_EQ(elements("<a>1<![CDATA[<b>&amp;]]>2</a>"), "/a=1<b>&amp;2;");
+  const std::string text = "<\"a\" & 'b'>";
+  EXPECT_EQ(elements("<a>" + xml_escape(text) + "</a>"), "/a=" + text + ";");
+}
+
+TEST(S3Xml, EntitiesAreNeverDefined) {
+  EXPECT_TRUE(is_defect("<!DOCTYPE a [<!ENTITY b \"bbbbbbbb\">]><a>&b;</a>", "document type"));
+  EXPECT_TRUE(is_defect("<!DOCTYPE a SYSTEM \"file:///etc/passwd\"><a/>", "document type"));
+  EXPECT_TRUE(is_defect("<a><!DOCTYPE b></a>"));
+  EXPECT_TRUE(is_defect("<a><!ENTITY b 'c'></a>"));
+  EXPECT_TRUE(is_defect("<a>&b;</a>", "undefined entity"));
+  for (const char* bad : {"&;", "&#;", "&#x;", "&#xZ;", "&#6A;", "&#0;", "&#xD800;", "&#x110000;",
+                          "&#99999999;", "&#-1;", "&lt", "&#x4"}) {
+    EXPECT_TRUE(is_defect("<a>" + std::string(bad) + "</a>")) << bad;
+  }
+}
+
+TEST(S3Xml, Defects) {
+  const std::string good =
+      "<?xml version=\"1.0\"?><a x=\"1\"><!-- c --><b>t&amp;&#x41;<![CDATA[z]]></b><c/></a>";
+  ASSERT_EQ(elements(good), "/a/b=t&Az;/a/c=;/a=;");
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_TRUE(is_defect(std::string_view(good).substr(0, size))) << size;
+  }
+  for (const char* bad :
+       {"  \n", "text", "<![CDATA[x]]>", "<a/>text", "<a/><b/>", "</a>", "<a></b>", "<x:a></y:a>",
+        "<>", "< a/>", "<a/ >", "<a b>", "<a b=c>", "<a =''>", "<a>\xff</a>", "<a>\x01</a>"}) {
+    EXPECT_TRUE(is_defect(bad)) << bad;
+  }
+}
+
+TEST(S3Xml, DepthAndSizeAreLimited) {
+  const auto nested = [](int depth) {
+    std::string xml;
+    for (int i = 0; i < depth; ++i) xml += "<a>";
+    for (int i = 0; i < depth; ++i) xml += "</a>";
+    return xml;
+  };
+  EXPECT_TRUE(elements(nested(32)).starts_with("/a/a/a/"));
+  EXPECT_TRUE(is_defect(nested(33), "too deep"));
+  EXPECT_TRUE(is_defect(nested(1'000'000), "too deep"));
+  EXPECT_NE(elements(nested(2'000'000)).find("8 MiB"), std::string::npos);
+}
+
+TEST(S3Xml, CallersFailureEndsIt) {
+  int calls = 0;
+  const Status status = read_elements("<a><b/><c/></a>", [&](std::string_view, const std::string&) {
+    return ++calls == 2 ? io_error("enough") : Status();
+  });
+  EXPECT_TRUE(is_failure(status, Code::kIo, "enough"));
+  EXPECT_EQ(calls, 2);
+}
 
 std::string list_of(const std::string& inside) {
   return "<?xml version=\"1.0\"?><ListBucketResult "

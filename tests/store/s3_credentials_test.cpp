@@ -1,10 +1,10 @@
-#include "store/s3/credentials/source.h"
+#include "store/s3/credentials.h"
 
 #include <gtest/gtest.h>
 
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
-#include "store/s3/credentials/profile.h"
+#include "store/s3/providers.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {
@@ -35,6 +35,25 @@ std::string found() {
   return source.ok() ? shown((*source)->current()) : source.status().to_string();
 }
 
+// Begins without keys, in a home folder that is not there.
+class S3Credentials : public ::testing::Test {
+ protected:
+  void set(const char* name, const std::optional<std::string>& value) {
+    environment_.set(name, value);
+  }
+  // A file whose path a variable has.
+  void set_file(const char* variable, const std::string& text) {
+    set(variable, folder_.put(variable, text).string());
+  }
+  // A profile whose process prints the file keys.json.
+  void set_process(const std::string& section) {
+    set_file("AWS_CONFIG_FILE", "[" + section + "]\ncredential_process = cat " +
+                                    (folder_.path() / "keys.json").string() + "\n");
+  }
+  Environment environment_;
+  TempFolder folder_;
+};
+
 constexpr char kFile[] =
     "# a comment = x\n"
     "[default]\r\n"
@@ -49,7 +68,7 @@ constexpr char kFile[] =
     "aws_secret_access_key=S2\n"
     "aws_session_token=T2";
 
-TEST(S3Credentials, SectionsOfTheFile) {
+TEST_F(S3Credentials, SectionsOfTheFile) {
   EXPECT_EQ(parse_section(kFile, "default")->at("aws_access_key_id"), "A1");
   EXPECT_EQ(parse_section(kFile, "default")->at("aws_secret_access_key"), "S/1+=");
   EXPECT_EQ(parse_section(kFile, "work")->at("aws_session_token"), "T2");
@@ -57,33 +76,23 @@ TEST(S3Credentials, SectionsOfTheFile) {
   EXPECT_FALSE(parse_section("", "default").has_value());
 }
 
-TEST(S3Credentials, HalfAPairIsAMistake) {
-  Environment environment;
-  TempFolder folder;
-  environment.set("AWS_SHARED_CREDENTIALS_FILE",
-                  folder.put("credentials", "[default]\naws_access_key_id=A\n").string());
-  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "both be set", "[default]"));
-}
-
-TEST(S3Credentials, EnvironmentComesFirst) {
-  Environment environment;
-  TempFolder folder;
-  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
+TEST_F(S3Credentials, EnvironmentComesFirst) {
+  std::filesystem::create_directory(folder_.path() / ".aws");
+  folder_.put(".aws/credentials", kFile);
+  set("HOME", folder_.path().string());
   EXPECT_EQ(found(), "A1 S/1+= ");
-  environment.set("AWS_PROFILE", "work");
+  set("AWS_PROFILE", "work");
   EXPECT_EQ(found(), "A2 S2 T2");
-  environment.set_keys("A0", "S0");
+  environment_.set_keys("A0", "S0");
   EXPECT_EQ(found(), "A0 S0 ");
-  environment.set("AWS_SESSION_TOKEN", "T0");
+  set("AWS_SESSION_TOKEN", "T0");
   EXPECT_EQ(found(), "A0 S0 T0");
 }
 
-TEST(S3Credentials, AStoreMayNameItsProfile) {
-  Environment environment;
-  TempFolder folder;
-  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
-  environment.set("AWS_CONFIG_FILE", folder.put("config", "").string());
-  environment.set_keys("A0", "S0");
+TEST_F(S3Credentials, AStoreMayNameItsProfile) {
+  set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
+  set_file("AWS_CONFIG_FILE", "");
+  environment_.set_keys("A0", "S0");
   const auto named = CredentialsSource::find("eu-north-1", "", "work");
   ASSERT_TRUE(named.ok()) << named.status().to_string();
   EXPECT_EQ(shown((*named)->current()), "A2 S2 T2");
@@ -91,17 +100,7 @@ TEST(S3Credentials, AStoreMayNameItsProfile) {
                          Code::kInvalidArgument, "typo"));
 }
 
-TEST(S3Credentials, FileInTheHomeFolder) {
-  Environment environment;
-  TempFolder folder;
-  std::filesystem::create_directory(folder.path() / ".aws");
-  folder.put(".aws/credentials", kFile);
-  environment.set("HOME", folder.path().string());
-  EXPECT_EQ(found(), "A1 S/1+= ");
-}
-
-TEST(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
-  Environment environment;
+TEST_F(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "no S3 credentials",
                          "environment: AWS_ACCESS_KEY_ID is not set",
                          "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set",
@@ -109,26 +108,25 @@ TEST(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
                          "configuration file: profile \"default\": /nonexistent/.aws/config",
                          "container: neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor",
                          "instance metadata: AWS_EC2_METADATA_DISABLED is set"));
-  environment.set("AWS_ACCESS_KEY_ID", "A0");
+  set_file("AWS_SHARED_CREDENTIALS_FILE", "[default]\naws_access_key_id=A\n");  // half a pair
+  EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "both be set", "[default]"));
+  set("AWS_ACCESS_KEY_ID", "A0");
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "AWS_SECRET_ACCESS_KEY", "both"));
 }
 
-TEST(S3Credentials, KeysThatWouldBreakAHeaderAreRefusedUnseen) {
-  Environment environment;
+TEST_F(S3Credentials, KeysThatWouldBreakAHeaderAreRefusedUnseen) {
   for (const char* bad : {"with space", "line\nbreak", "tab\t", "\x7f", "\xc3\xa4"}) {
-    environment.set_keys("A0", bad);
+    environment_.set_keys("A0", bad);
     const Status status = find().status();
     EXPECT_TRUE(is_failure(status, Code::kInvalidArgument, "AWS_SECRET_ACCESS_KEY"));
     EXPECT_EQ(status.message().find(bad), std::string::npos);
   }
 }
 
-TEST(S3Credentials, AChangedFileIsReadAgain) {
-  Environment environment;
-  TempFolder folder;
-  const auto write = [&](const std::string& text) { folder.put("credentials", text); };
-  write("[default]\naws_access_key_id=A1\naws_secret_access_key=S1\n");
-  environment.set("AWS_SHARED_CREDENTIALS_FILE", (folder.path() / "credentials").string());
+TEST_F(S3Credentials, AChangedFileIsReadAgain) {
+  const char* const name = "AWS_SHARED_CREDENTIALS_FILE";
+  const auto write = [&](const std::string& text) { folder_.put(name, text); };
+  set_file(name, "[default]\naws_access_key_id=A1\naws_secret_access_key=S1\n");
   const auto source = find();
   ASSERT_TRUE(source.ok()) << source.status().to_string();
   EXPECT_EQ(shown((*source)->current()), "A1 S1 ");
@@ -136,7 +134,7 @@ TEST(S3Credentials, AChangedFileIsReadAgain) {
   EXPECT_EQ(shown((*source)->current()), "A22 S22 T22");
   write("[default]\naws_access_key_id=A333\n");  // half-written: what was known stays
   EXPECT_EQ(shown((*source)->current()), "A22 S22 T22");
-  std::filesystem::remove(folder.path() / "credentials");
+  std::filesystem::remove(folder_.path() / name);
   EXPECT_EQ(shown((*source)->current()), "A22 S22 T22");
   write("[default]\naws_access_key_id=A4444\naws_secret_access_key=S4\n");
   EXPECT_EQ(shown((*source)->current()), "A4444 S4 ");
@@ -144,22 +142,16 @@ TEST(S3Credentials, AChangedFileIsReadAgain) {
 
 // ---- profiles
 
-TEST(S3Credentials, AProcessPrintsKeysAndIsAskedAgainWhenTheyAreOver) {
-  Environment environment;
-  TempFolder folder;
+TEST_F(S3Credentials, AProcessPrintsKeysAndIsAskedAgainWhenTheyAreOver) {
   const auto keys = [&](const std::string& name, const std::string& expiration) {
-    folder.put("keys.json",
-               R"({"Version": 1, "AccessKeyId": ")" + name +
-                   R"(", "SecretAccessKey": "S", "SessionToken": "T", "Expiration": ")" +
-                   expiration + "\"}");
+    folder_.put("keys.json",
+                R"({"Version": 1, "AccessKeyId": ")" + name +
+                    R"(", "SecretAccessKey": "S", "SessionToken": "T", "Expiration": ")" +
+                    expiration + "\"}");
   };
   keys("A1", "2001-01-01T00:00:00+00:00");
-  environment.set("AWS_CONFIG_FILE",
-                  folder
-                      .put("config", "[profile work]\ncredential_process = cat " +
-                                         (folder.path() / "keys.json").string() + "\n")
-                      .string());
-  environment.set("AWS_PROFILE", "work");
+  set_process("profile work");
+  set("AWS_PROFILE", "work");
   const auto source = find();
   ASSERT_TRUE(source.ok()) << source.status().to_string();
   keys("A2", "2001-01-01T00:00:00Z");
@@ -174,15 +166,11 @@ TEST(S3Credentials, AProcessPrintsKeysAndIsAskedAgainWhenTheyAreOver) {
   EXPECT_FALSE((*source)->renew((*source)->known()));
 }
 
-TEST(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
-  Environment environment;
-  TempFolder folder;
-  const auto json = folder.put(
+TEST_F(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
+  const auto json = folder_.put(
       "keys.json",
       R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "2001-01-01T00:00:00Z"})");
-  environment.set(
-      "AWS_CONFIG_FILE",
-      folder.put("config", "[default]\ncredential_process = cat " + json.string()).string());
+  set_process("default");
   const auto source = find();
   ASSERT_TRUE(source.ok()) << source.status().to_string();
   std::filesystem::remove(json);
@@ -192,18 +180,16 @@ TEST(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
        {"", "hush", "[]", R"({"AccessKeyId": "hush"})",
         R"({"AccessKeyId": "A", "SecretAccessKey": "hush\n"})",
         R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "x"})"}) {
-    folder.put("keys.json", bad);
+    folder_.put("keys.json", bad);
     const Status status = find().status();
     EXPECT_TRUE(is_failure(status, status.code(), "credential_process")) << bad;
     EXPECT_EQ(status.message().find("hush"), std::string::npos) << status.message();
   }
 }
 
-TEST(S3Credentials, WhatAProfileCannotDoItSays) {
-  Environment environment;
-  TempFolder folder;
+TEST_F(S3Credentials, WhatAProfileCannotDoItSays) {
   const auto of = [&](const std::string& config) {
-    environment.set("AWS_CONFIG_FILE", folder.put("config", config).string());
+    set_file("AWS_CONFIG_FILE", config);
     return find().status();
   };
   EXPECT_TRUE(is_failure(of("[default]\nsso_session = corp\n"), Code::kUnsupported, "SSO",
@@ -217,7 +203,7 @@ TEST(S3Credentials, WhatAProfileCannotDoItSays) {
                          Code::kInvalidArgument, "circles"));
   EXPECT_TRUE(is_failure(of("[default]\nregion = x\n"), Code::kInvalidArgument, "no S3 credentials",
                          "neither keys nor credential_process"));
-  environment.set("AWS_PROFILE", "typo");
+  set("AWS_PROFILE", "typo");
   EXPECT_TRUE(is_failure(of("[default]\naws_access_key_id=A\naws_secret_access_key=S\n"),
                          Code::kInvalidArgument, "profile \"typo\"", "no section [profile typo]"));
 }
@@ -229,15 +215,13 @@ constexpr char kStsAnswer[] =
     "<SessionToken>T7</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration></Credentials>"
     "</Result></R>";
 
-TEST(S3Credentials, AWebIdentityBecomesARole) {
-  Environment environment;
-  TempFolder folder;
+TEST_F(S3Credentials, AWebIdentityBecomesARole) {
   ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
-  environment.set("AWS_WEB_IDENTITY_TOKEN_FILE", folder.put("token", "to/ken\n").string());
+  set_file("AWS_WEB_IDENTITY_TOKEN_FILE", "to/ken\n");
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "AWS_ROLE_ARN is not"));
-  environment.set("AWS_ROLE_ARN", "arn:aws:iam::1:role/x");
-  environment.set("AWS_ROLE_SESSION_NAME", "me");
-  environment.set("AWS_ENDPOINT_URL_STS", sts.endpoint());
+  set("AWS_ROLE_ARN", "arn:aws:iam::1:role/x");
+  set("AWS_ROLE_SESSION_NAME", "me");
+  set("AWS_ENDPOINT_URL_STS", sts.endpoint());
   EXPECT_EQ(found(), "A7 S7 T7");
   const SeenRequest seen = sts.seen().at(0);
   EXPECT_EQ(seen.method + " " + seen.target, "POST /");
@@ -247,19 +231,17 @@ TEST(S3Credentials, AWebIdentityBecomesARole) {
   EXPECT_FALSE(seen.has("authorization"));
 }
 
-TEST(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
-  Environment environment;
-  TempFolder folder;
+TEST_F(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
   int status = 403;
   ScriptedServer sts([&](const SeenRequest&, size_t) {
     return reply(status,
                  "<E><Error><Code>AccessDenied</Code><Message>not to/ken\n</Message>"
                  "</Error></E>");
   });
-  environment.set("AWS_WEB_IDENTITY_TOKEN_FILE", folder.put("token", "to/ken").string());
-  environment.set("AWS_ROLE_ARN", "r");
-  environment.set("AWS_ENDPOINT_URL_STS", sts.endpoint());
-  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
+  set_file("AWS_WEB_IDENTITY_TOKEN_FILE", "to/ken");
+  set("AWS_ROLE_ARN", "r");
+  set("AWS_ENDPOINT_URL_STS", sts.endpoint());
+  set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
   const Status refused = find().status();
   EXPECT_TRUE(is_failure(refused, Code::kIo, "web identity", sts.endpoint(),
                          "HTTP 403 AccessDenied", "not ***"));
@@ -268,18 +250,14 @@ TEST(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
   EXPECT_TRUE(is_failure(find().status(), Code::kUnavailable, "HTTP 503"));
 }
 
-TEST(S3Credentials, ARoleOfAProfileIsAskedForWithTheKeysOfAnother) {
-  Environment environment;
-  TempFolder folder;
+TEST_F(S3Credentials, ARoleOfAProfileIsAskedForWithTheKeysOfAnother) {
   ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
-  environment.set("AWS_ENDPOINT_URL_STS", sts.endpoint());
-  environment.set("AWS_SHARED_CREDENTIALS_FILE", folder.put("credentials", kFile).string());
-  environment.set("AWS_CONFIG_FILE", folder
-                                         .put("config",
-                                              "[profile up]\nrole_arn = r\nsource_profile = work\n"
-                                              "external_id = e\nrole_session_name = s\n")
-                                         .string());
-  environment.set("AWS_PROFILE", "up");
+  set("AWS_ENDPOINT_URL_STS", sts.endpoint());
+  set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
+  set_file("AWS_CONFIG_FILE",
+           "[profile up]\nrole_arn = r\nsource_profile = work\nexternal_id = e\n"
+           "role_session_name = s\n");
+  set("AWS_PROFILE", "up");
   EXPECT_EQ(found(), "A7 S7 T7");
   const SeenRequest seen = sts.seen().at(0);
   EXPECT_EQ(seen.body,
@@ -296,33 +274,30 @@ Reply json_keys(const std::string& name) {
                             "Expiration": "2001-01-01T00:00:00Z"})");
 }
 
-TEST(S3Credentials, AContainerIsAskedWithItsToken) {
-  Environment environment;
-  TempFolder folder;
+TEST_F(S3Credentials, AContainerIsAskedWithItsToken) {
   ScriptedServer server(
       [](const SeenRequest&, size_t number) { return json_keys("A" + std::to_string(number)); });
-  environment.set("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.endpoint() + "/creds?x=1");
-  environment.set("http_proxy", "http://127.0.0.1:1");  // is not for this
-  EXPECT_EQ(found(), "A1 S T");                         // over at once: asked twice
+  set("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.endpoint() + "/creds?x=1");
+  set("http_proxy", "http://127.0.0.1:1");  // is not for this
+  EXPECT_EQ(found(), "A1 S T");             // over at once: asked twice
   EXPECT_EQ(server.seen().at(0).target, "/creds?x=1");
   EXPECT_FALSE(server.seen().at(0).has("authorization"));
-  environment.set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Basic abc");
+  set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "Basic abc");
   EXPECT_EQ(found(), "A3 S T");
   EXPECT_EQ(server.seen().back().headers.at("authorization"), "Basic abc");
-  environment.set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", folder.put("token", "def\n").string());
+  set_file("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "def\n");
   EXPECT_EQ(found(), "A5 S T");
   EXPECT_EQ(server.seen().back().headers.at("authorization"), "def");
-  folder.put("token", "d\r\nx: y");
+  folder_.put("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "d\r\nx: y");
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "_TOKEN_FILE", "no token has"));
 }
 
-TEST(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
-  Environment environment;
-  environment.set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
+TEST_F(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
+  set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
   for (const char* url :
        {"http://example.com/", "http://127.0.0.1.example.com/", "ftp://127.0.0.1/",
         "http://127.0.0.1@example.com/", "http://user@127.0.0.1/"}) {
-    environment.set("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
+    set("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
     const Status status = find().status();
     EXPECT_TRUE(is_failure(status, Code::kInvalidArgument, "AWS_CONTAINER_CREDENTIALS_FULL_URI"))
         << url;
@@ -330,16 +305,15 @@ TEST(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
   }
 }
 
-TEST(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
-  Environment environment;
+TEST_F(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
   ScriptedServer server([](const SeenRequest& request, size_t number) {
     if (request.method == "PUT") return reply(200, "tok");
     if (request.target.ends_with("/")) return reply(200, "my-role\n");
     return json_keys("A" + std::to_string(number));
   });
-  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.endpoint() + "/");
+  set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.endpoint() + "/");
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "AWS_EC2_METADATA_DISABLED"));
-  environment.set("AWS_EC2_METADATA_DISABLED", std::nullopt);
+  set("AWS_EC2_METADATA_DISABLED", std::nullopt);
   EXPECT_EQ(found(), "A5 S T");
   const auto seen = server.seen();
   EXPECT_EQ(seen[0].method + " " + seen[0].target, "PUT /latest/api/token");
@@ -349,28 +323,26 @@ TEST(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
   EXPECT_EQ(seen[2].headers.at("x-aws-ec2-metadata-token"), "tok");
 }
 
-TEST(S3Credentials, AMachineThatIsNoInstanceHasNone) {
-  Environment environment;
-  environment.set("AWS_EC2_METADATA_DISABLED", std::nullopt);
-  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
+TEST_F(S3Credentials, AMachineThatIsNoInstanceHasNone) {
+  set("AWS_EC2_METADATA_DISABLED", std::nullopt);
+  set("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "no S3 credentials",
                          "instance metadata: http://127.0.0.1:1"));
   ScriptedServer other([](const SeenRequest&, size_t) { return reply(404); });
-  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", other.endpoint());
+  set("AWS_EC2_METADATA_SERVICE_ENDPOINT", other.endpoint());
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "gives no token (HTTP 404)"));
   ScriptedServer roleless([](const SeenRequest& request, size_t) {
     return request.method == "PUT" ? reply(200, "tok") : reply(404);
   });
-  environment.set("AWS_EC2_METADATA_SERVICE_ENDPOINT", roleless.endpoint());
+  set("AWS_EC2_METADATA_SERVICE_ENDPOINT", roleless.endpoint());
   EXPECT_TRUE(is_failure(find().status(), Code::kInvalidArgument, "the instance has no role"));
 }
 
-TEST(S3Credentials, Region) {
-  Environment environment;
+TEST_F(S3Credentials, Region) {
   EXPECT_EQ(default_region(), "us-east-1");
-  environment.set("AWS_DEFAULT_REGION", "eu-west-1");
+  set("AWS_DEFAULT_REGION", "eu-west-1");
   EXPECT_EQ(default_region(), "eu-west-1");
-  environment.set("AWS_REGION", "eu-west-2");
+  set("AWS_REGION", "eu-west-2");
   EXPECT_EQ(default_region(), "eu-west-2");
 }
 

@@ -31,28 +31,6 @@ INSTANTIATE_TEST_SUITE_P(S3Rgw, StoreConformance,
 INSTANTIATE_TEST_SUITE_P(S3RgwInPieces, StoreConformance,
                          ::testing::Values(StoreCase{[] { return conformance_store(1); }}));
 
-std::vector<uint8_t> pattern(size_t size) {
-  std::vector<uint8_t> bytes(size);
-  uint64_t state = size;
-  for (uint8_t& byte : bytes) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    byte = uint8_t(state >> 56);
-  }
-  return bytes;
-}
-
-class WatchedSink final : public Sink {
- public:
-  explicit WatchedSink(size_t size) : bytes(size) {}
-  Status write(uint64_t offset, std::span<const uint8_t> piece) override {
-    if (on_write) on_write();
-    std::memcpy(bytes.data() + offset, piece.data(), piece.size());
-    return {};
-  }
-  std::vector<uint8_t> bytes;
-  std::function<void()> on_write;
-};
-
 // Bytes that something happens to while they are read.
 class WatchedBody final : public Body {
  public:
@@ -69,13 +47,17 @@ class WatchedBody final : public Body {
   const std::function<Status(uint64_t)> on_read_;
 };
 
+// Where it keeps its objects in the bucket.
+std::string prefix_of(const Store& store) {
+  return store.url().substr(std::string("s3://").size() + sizeof kBucket);
+}
+
 // Uploads that were begun and neither completed nor aborted, in the whole bucket.
 std::string pending_uploads(const Store& store) {
   auto client = s3::Client::make(kBucket, gateway_options());
   if (!client.ok()) return client.status().to_string();
   s3::Request request;
-  const std::string prefix = store.url().substr(std::string("s3://").size() + sizeof kBucket);
-  request.query = {{"uploads", ""}, {"prefix", prefix}};
+  request.query = {{"uploads", ""}, {"prefix", prefix_of(store)}};
   const auto answer = (*client)->send_ok(request);
   if (!answer.ok()) return answer.status().to_string();
   const size_t upload = answer->text.find("<Upload>");
@@ -94,7 +76,7 @@ TEST(S3Rgw, LargeObjectsOfOddSizes) {
     const Status put = store->put("large", MemoryBody(bytes));
     ASSERT_TRUE(put.ok()) << put.to_string();
     EXPECT_EQ(store->stat("large")->size_bytes, size);
-    WatchedSink sink(size);
+    BytesSink sink(size);
     const Status got = store->download("large", size, &sink);
     ASSERT_TRUE(got.ok()) << got.to_string();
     EXPECT_TRUE(sink.bytes == bytes);
@@ -127,7 +109,7 @@ TEST(S3Rgw, PendingUploadsAreSeen) {  // the check of the two tests above can fa
   ASSERT_TRUE(client.ok());
   s3::Request request;
   request.method = "POST";
-  request.key = store->url().substr(std::string("s3://").size() + sizeof kBucket) + "/left";
+  request.key = prefix_of(*store) + "/left";
   request.query = {{"uploads", ""}};
   ASSERT_TRUE((*client)->send_ok(request).ok());
   EXPECT_NE(pending_uploads(*store).find("/left</Key>"), std::string::npos);
@@ -189,7 +171,7 @@ TEST(S3Rgw, Tls) {
   const std::vector<uint8_t> bytes = pattern(20 * kMiB + 3);
   const Status put = store->put("large", MemoryBody(bytes));
   ASSERT_TRUE(put.ok()) << put.to_string();
-  WatchedSink sink(bytes.size());
+  BytesSink sink(bytes.size());
   ASSERT_TRUE(store->download("large", bytes.size(), &sink).ok());
   EXPECT_TRUE(sink.bytes == bytes);
   TempFolder folder;
@@ -218,8 +200,7 @@ TEST(S3Rgw, ProbesLeaveNothing) {
   auto client = s3::Client::make(kBucket, gateway_options());
   ASSERT_TRUE(client.ok());
   s3::Request request;
-  request.query = {{"list-type", "2"},
-                   {"prefix", store->url().substr(std::string("s3://").size() + sizeof kBucket)}};
+  request.query = {{"list-type", "2"}, {"prefix", prefix_of(*store)}};
   const auto answer = (*client)->send_ok(request);
   ASSERT_TRUE(answer.ok()) << answer.status().to_string();
   EXPECT_TRUE(s3::parse_list(answer->text)->objects.empty());
@@ -227,43 +208,8 @@ TEST(S3Rgw, ProbesLeaveNothing) {
 
 TEST(S3Rgw, OneOfRacingProcessesWins) {
   REQUIRE_GATEWAY();
-  constexpr int kProcesses = 8, kRounds = 10;
-  const auto store = open_fresh_store(gateway_options());
-  const std::string prefix = store->url().substr(std::string("s3://").size() + sizeof kBucket);
-  std::vector<pid_t> children;
-  for (int process = 0; process < kProcesses; ++process) {
-    const pid_t child = ::fork();
-    if (child == 0) {  // reports its wins as the bits of its exit status and of an object
-      const auto own = open_s3_store(kBucket, prefix, gateway_options());
-      std::string wins;
-      for (int round = 0; own.ok() && round < kRounds; ++round) {
-        const std::string name = "race/" + std::to_string(round);
-        const Status status = (*own)->put_if_absent(name, MemoryBody(std::to_string(process)));
-        wins += status.ok() ? 'w' : status.code() == Code::kConflict ? 'l' : '?';
-      }
-      const Status told = own.ok()
-                              ? (*own)->put("wins/" + std::to_string(process), MemoryBody(wins))
-                              : own.status();
-      ::_exit(told.ok() ? 0 : 1);
-    }
-    ASSERT_GT(child, 0);
-    children.push_back(child);
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  }
-  for (int round = 0; round < kRounds; ++round) {
-    std::string winners;
-    for (int process = 0; process < kProcesses; ++process) {
-      const auto wins = store->get("wins/" + std::to_string(process), 100);
-      ASSERT_TRUE(wins.ok() && wins->size() == size_t(kRounds));
-      EXPECT_NE((*wins)[size_t(round)], '?');
-      if ((*wins)[size_t(round)] == 'w') winners += std::to_string(process);
-    }
-    EXPECT_EQ(winners, *store->get("race/" + std::to_string(round), 100));
-  }
+  const std::string prefix = prefix_of(*open_fresh_store(gateway_options()));
+  race_processes([&] { return *open_s3_store(kBucket, prefix, gateway_options()); });
 }
 
 // --- a gateway that dies
@@ -279,8 +225,7 @@ class S3RgwKilled : public ::testing::Test {
     options_.endpoint = own_.endpoint;
     options_.connections = 3;
     options_.call_timeout_seconds = 10;
-    const std::string prefix =
-        survivor_->url().substr(std::string("s3://").size() + sizeof kBucket);
+    const std::string prefix = prefix_of(*survivor_);
     store_ = *open_s3_store(kBucket, prefix, options_);
   }
   void TearDown() override {
@@ -314,9 +259,9 @@ TEST_F(S3RgwKilled, WhileItReceives) {
 TEST_F(S3RgwKilled, WhileItSends) {
   const std::vector<uint8_t> bytes = pattern(40 * kMiB);
   ASSERT_TRUE(survivor_->put("large", MemoryBody(bytes)).ok());
-  WatchedSink sink(bytes.size());
+  BytesSink sink(bytes.size());
   std::atomic<int> writes{0};
-  sink.on_write = [&] {
+  sink.before_write = [&] {
     if (++writes == 10) kill_gateway();
   };
   EXPECT_TRUE(is_failure(store_->download("large", bytes.size(), &sink), Code::kUnavailable,

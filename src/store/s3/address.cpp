@@ -1,33 +1,13 @@
 #include "store/s3/address.h"
 
-#include "store/s3/wire/sigv4.h"
+#include "http/http_client.h"
+#include "store/s3/sigv4.h"
 
 namespace deltawire::s3 {
 namespace {
 
 bool word_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
-}
-
-// Names, IPv4 and [IPv6].
-bool good_host(std::string_view host) {
-  const bool ipv6 = host.starts_with('[') && host.ends_with(']');
-  if (ipv6) host = host.substr(1, host.size() - 2);
-  if (host.empty() || host.front() == '.') return false;
-  for (const char c : host) {
-    if (!word_char(c) && c != '.' && c != '_' && !(ipv6 && c == ':')) return false;
-  }
-  return true;
-}
-
-bool good_port(std::string_view port) {
-  unsigned value = 0;
-  for (const char c : port) {
-    if (c < '0' || c > '9') return false;
-    value = value * 10 + unsigned(c - '0');
-    if (value > 65535) return false;
-  }
-  return value > 0;
 }
 
 }  // namespace
@@ -56,27 +36,14 @@ Result<Address> Address::make(std::string_view endpoint, std::string_view bucket
     address.virtual_host_ = bucket.find('.') == bucket.npos;
     return address;
   }
+  Result<HttpUrl> url = parse_http_url(endpoint);
   // The text may hold a password: it is not shown.
-  const Status bad = invalid_argument("the endpoint is not http(s)://HOST[:PORT]");
-  std::string_view rest = endpoint;
-  if (rest.ends_with('/')) rest.remove_suffix(1);
-  const size_t colon = rest.find("://");
-  if (colon == rest.npos) return bad;
-  address.scheme_ = rest.substr(0, colon);
-  if (address.scheme_ != "http" && address.scheme_ != "https") return bad;
-  rest.remove_prefix(colon + 3);
-
-  const size_t bracket = rest.find(']');
-  const size_t port_at = rest.find(':', bracket == rest.npos ? 0 : bracket);
-  const std::string_view host = rest.substr(0, port_at);
-  if (!good_host(host)) return bad;
-  address.host_ = host;
-  if (port_at != rest.npos) {
-    const std::string_view port = rest.substr(port_at + 1);
-    if (!good_port(port)) return bad;
-    const bool is_default = port == (address.scheme_ == "https" ? "443" : "80");
-    if (!is_default) address.host_.append(":").append(port);
+  if (!url.ok()) return std::move(url).status().at("the endpoint must be http(s)://HOST[:PORT]");
+  if (!url->path.empty()) {
+    return invalid_argument("the endpoint must be http(s)://HOST[:PORT]: it has a path");
   }
+  address.scheme_ = url->scheme;
+  address.host_ = url->host;
   address.virtual_host_ = virtual_host;
   return address;
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/secret.h"
+#include "base/stop.h"
 #include "deltawire/digest.h"
 
 namespace deltawire::s3 {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr char kEmptySha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 constexpr double kBytesPerTimeout = double(uint64_t{64} << 20);
+constexpr int kGraceSeconds = 5;  // for an answer after the request to stop
 
 // 400 is also the status of failures that pass.
 bool is_passing(std::string_view code) {
@@ -131,14 +133,23 @@ Result<HttpAnswer> Client::send_once(const Request& request, const std::string& 
   http.headers.push_back(
       "authorization: " +
       authorization({request.method, target.path, query, headers, sha256}, scope, credentials));
-  http.body = request.body;
+  http.body_size = request.body.size;
+  http.read_body = [&range = request.body](uint64_t offset, std::span<uint8_t> out) {
+    return range.body->read(range.offset + offset, out);
+  };
   http.may_resend = request.may_resend;
   http.stall_seconds = call_timeout_seconds_;
   http.timeout_seconds =
       call_timeout_seconds_ * (1 + double(request.moved_bytes) * sharers_ / kBytesPerTimeout);
   http.on_bytes = request.on_bytes;
-  http.cancelled = request.cancelled;
-  return http_.perform(http);
+  const auto given_up = [&] { return request.cancelled != nullptr && request.cancelled->load(); };
+  http.cancelled = [&given_up, late = after_grace(stop_requested, kGraceSeconds)] {
+    return given_up() || late();
+  };
+  Result<HttpAnswer> answer = http_.perform(http);
+  if (answer.status().code() != Code::kCancelled || given_up()) return answer;
+  return unavailable("no answer within " + std::to_string(kGraceSeconds) +
+                     " s of the request to stop");
 }
 
 // Empty: none. Servers tell it in a header (the only place a HEAD has) or in the error.
@@ -149,26 +160,20 @@ std::string Client::region_asked_for(const HttpAnswer& answer) const {
   return check_region(region).ok() ? region : "";
 }
 
-// What a server says is shown on one line, shortened, and never with a secret that it echoes.
-std::string Client::printable(std::string_view text) {
-  constexpr size_t kMaxShown = 300;
+// Never with a secret that the server echoes.
+std::string Client::shown(std::string_view text) {
   const Credentials credentials = credentials_->known();
   std::string out = hide_secret(std::string(text), Secret(credentials.secret_key));
-  out = hide_secret(std::move(out), Secret(credentials.session_token));
-  if (out.size() > kMaxShown) out.replace(kMaxShown, out.npos, "...");
-  for (char& c : out) {
-    if (uint8_t(c) < ' ' || uint8_t(c) >= 127) c = '?';
-  }
-  return out;
+  return printable(hide_secret(std::move(out), Secret(credentials.session_token)));
 }
 
 Status Client::failure(const HttpAnswer& answer) {
   ErrorAnswer error = parse_error(answer.text);
   if (error.request_id.empty()) error.request_id = answer.header("x-amz-request-id");
   std::string detail = "HTTP " + std::to_string(answer.status);
-  if (!error.code.empty()) detail += " " + printable(error.code);
-  if (!error.message.empty()) detail += ": " + printable(error.message);
-  if (!error.request_id.empty()) detail += "; request id " + printable(error.request_id);
+  if (!error.code.empty()) detail += " " + shown(error.code);
+  if (!error.message.empty()) detail += ": " + shown(error.message);
+  if (!error.request_id.empty()) detail += "; request id " + shown(error.request_id);
 
   if (is_passing(error.code)) return unavailable("the server asks to try again (" + detail + ")");
   switch (answer.status) {

@@ -1,15 +1,23 @@
 // Signed requests to one bucket, and what their failures mean.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <string>
 
+#include "deltawire/store.h"
+#include "http/http_client.h"
 #include "store/s3/address.h"
-#include "store/s3/credentials/source.h"
-#include "store/s3/wire/answers.h"
-#include "store/s3/wire/http.h"
+#include "store/s3/answers.h"
+#include "store/s3/credentials.h"
 
 namespace deltawire::s3 {
+
+// A range of a Body, streamed: nothing of it is kept.
+struct BodyRange {
+  const Body* body = nullptr;
+  uint64_t offset = 0, size = 0;
+};
 
 struct Request {
   std::string method = "GET";
@@ -46,14 +54,14 @@ class Client {
                                const Credentials& credentials);
   Result<HttpAnswer> send_with_fresh_keys(const Request& request, const std::string& region);
   std::string region_asked_for(const HttpAnswer& answer) const;
-  std::string printable(std::string_view text);
+  std::string shown(std::string_view text);
 
   const std::string bucket_;
   const Address address_;
   const double call_timeout_seconds_;
   const double sharers_;  // requests that may share the link
   std::unique_ptr<CredentialsSource> credentials_;
-  HttpPool http_;
+  HttpClient http_;
   std::mutex mutex_;
   std::string region_;
 };

@@ -9,8 +9,7 @@
 #include <mutex>
 
 #include "deltawire/status.h"
-#include "store/retry_policy.h"
-#include "store/store_clock.h"
+#include "store/retrying_store.h"
 
 namespace deltawire::s3 {
 

@@ -1,18 +1,13 @@
 #include "store/s3_store.h"
 
-#include <curl/curl.h>
-
 #include <charconv>
 #include <cstring>
 #include <optional>
 
 #include "base/bytes.h"
-#include "store/names.h"
+#include "store/s3/bucket.h"
 #include "store/s3/client.h"
-#include "store/s3/conditional_put.h"
-#include "store/s3/download.h"
-#include "store/s3/list.h"
-#include "store/s3/upload.h"
+#include "store/s3/transfer.h"
 #include "store/store_metrics.h"
 
 namespace deltawire {
@@ -159,16 +154,11 @@ class S3Store final : public Store {
     Result<HttpAnswer> answer = client_->send(request);
     if (!answer.ok()) return std::move(answer).status().at(url());
     if (answer->status >= 500) return client_->failure(*answer).at(url());
-    const int64_t now = time_of(answer->header("date"));
+    const int64_t now = parse_http_date(answer->header("date"));
     return now > 0 ? Result<int64_t>(now) : Store::clock();
   }
 
  private:
-  // Of a header; 0: none that could be read.
-  static int64_t time_of(std::string_view header) {
-    return std::max<int64_t>(0, int64_t(curl_getdate(std::string(header).c_str(), nullptr)));
-  }
-
   std::string key(std::string_view name) const { return prefix_ + std::string(name); }
 
   Status at(std::string_view name, Status status) const {
@@ -211,7 +201,7 @@ class S3Store final : public Store {
     ObjectInfo info;
     info.name = name;
     DW_ASSIGN_OR_RETURN(info.size_bytes, content_length(answer));
-    info.modified = time_of(answer.header("last-modified"));
+    info.modified = parse_http_date(answer.header("last-modified"));
     return info;
   }
 

@@ -1,0 +1,40 @@
+// What a transport pushes to a store, so that its reader need not poll.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "deltawire/store.h"
+#include "store/forwarding_store.h"
+
+namespace deltawire {
+
+// An object that arrived whole before the version it belongs to was committed.
+struct SentObject {
+  uint64_t number = 0;  // grows with each
+  std::string name;
+  std::shared_ptr<const Body> body;
+};
+
+// A store may be one as well. Thread-safe.
+class PushSource {
+ public:
+  virtual ~PushSource() = default;
+  // Waits until there were more than `seen` notifications, the time is over, or an object was sent
+  // ahead. Returns how many notifications there were.
+  virtual uint64_t wait_for_news(uint64_t seen, double seconds) = 0;
+  // Those after number `seen`, in order. The store does not find them by name yet; whoever reads
+  // them checks everything.
+  virtual std::vector<SentObject> sent_ahead(uint64_t seen) = 0;
+};
+
+// Looks through decorators. Null: nothing is pushed to this store.
+inline PushSource* push_source_of(Store& store) {
+  if (auto* const source = dynamic_cast<PushSource*>(&store)) return source;
+  auto* const decorator = dynamic_cast<ForwardingStore*>(&store);
+  return decorator == nullptr ? nullptr : push_source_of(decorator->inner());
+}
+
+}  // namespace deltawire

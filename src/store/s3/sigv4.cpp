@@ -1,0 +1,119 @@
+#include "store/s3/sigv4.h"
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "base/hex.h"
+#include "deltawire/digest.h"
+
+namespace deltawire::s3 {
+namespace {
+
+constexpr char kAlgorithm[] = "AWS4-HMAC-SHA256";
+
+std::string hmac(std::string_view key, std::string_view text) {
+  std::string mac(EVP_MAX_MD_SIZE, '\0');
+  unsigned size = 0;
+  HMAC(EVP_sha256(), key.data(), int(key.size()),
+       reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+       reinterpret_cast<unsigned char*>(mac.data()), &size);
+  mac.resize(size);
+  return mac;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
+  }
+  return text;
+}
+
+// Ends cut off, runs of spaces made one.
+std::string single_spaced(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    if (c != ' ' || (!out.empty() && out.back() != ' ')) out.push_back(c);
+  }
+  if (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+}  // namespace
+
+std::string sha256_hex(std::string_view text) {
+  return digest_of(DigestKind::kSha256,
+                   {reinterpret_cast<const uint8_t*>(text.data()), text.size()})
+      .hex();
+}
+
+std::string percent_encode(std::string_view text, bool keep_slashes) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && keep_slashes);
+    if (plain) {
+      out.push_back(c);
+    } else {
+      out.push_back('%');
+      out.push_back(kDigits[uint8_t(c) >> 4]);
+      out.push_back(kDigits[uint8_t(c) & 15]);
+    }
+  }
+  return out;
+}
+
+std::string canonical_query(const Pairs& query) {
+  Pairs encoded;
+  for (const auto& [name, value] : query) {
+    encoded.emplace_back(percent_encode(name, false), percent_encode(value, false));
+  }
+  std::sort(encoded.begin(), encoded.end());
+  std::string out;
+  for (const auto& [name, value] : encoded) {
+    if (!out.empty()) out.push_back('&');
+    out.append(name).append("=").append(value);
+  }
+  return out;
+}
+
+std::string amz_time(int64_t seconds_since_1970) {
+  const time_t seconds = time_t(seconds_since_1970);
+  struct tm utc;
+  ::gmtime_r(&seconds, &utc);
+  char text[32];
+  return {text, ::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc)};
+}
+
+std::string authorization(const RequestToSign& request, const SigningScope& scope,
+                          const Credentials& credentials) {
+  Pairs headers;
+  for (const auto& [name, value] : request.headers) {
+    headers.emplace_back(lower(name), single_spaced(value));
+  }
+  std::sort(headers.begin(), headers.end());
+  std::string canonical_headers, names;
+  for (const auto& [name, value] : headers) {
+    canonical_headers.append(name).append(":").append(value).append("\n");
+    names.append(names.empty() ? "" : ";").append(name);
+  }
+
+  std::string canonical(request.method);
+  canonical.append("\n").append(request.path).append("\n").append(request.query).append("\n");
+  canonical.append(canonical_headers).append("\n").append(names).append("\n");
+  canonical.append(request.payload_sha256);
+
+  const std::string date = scope.time.substr(0, 8);
+  const std::string place = date + "/" + scope.region + "/" + scope.service + "/aws4_request";
+  const std::string to_sign =
+      std::string(kAlgorithm) + "\n" + scope.time + "\n" + place + "\n" + sha256_hex(canonical);
+  const std::string of_date = hmac("AWS4" + credentials.secret_key, date);
+  const std::string key = hmac(hmac(hmac(of_date, scope.region), scope.service), "aws4_request");
+  return std::string(kAlgorithm) + " Credential=" + credentials.access_key + "/" + place +
+         ", SignedHeaders=" + names + ", Signature=" + to_hex(hmac(key, to_sign));
+}
+
+}  // namespace deltawire::s3

@@ -1,0 +1,325 @@
+// Stores around other stores: retries, limits, counters. Each keeps the promises of a store.
+#include "conformance.h"
+#include "fake_clock.h"
+#include "faulty.h"
+#include "store/memory_store.h"
+#include "store/metered_store.h"
+#include "store/rate_limited_store.h"
+#include "store/retrying_store.h"
+#include "test_files.h"
+
+namespace deltawire::testing {
+namespace {
+
+std::shared_ptr<Store> faulty_memory(const char* spec) {
+  return std::make_shared<FaultyStore>(std::make_shared<MemoryStore>(), faults(spec));
+}
+
+OpenedStore retrying_memory(const char* spec) {
+  auto clock = std::make_shared<FakeClock>();
+  const RetryPolicy policy{.retries = 40};
+  return {std::make_shared<RetryingStore>(faulty_memory(spec), policy, nullptr, clock->clock()), "",
+          clock};
+}
+
+StoreCase around_memory(std::function<std::shared_ptr<Store>()> make) {
+  return {[make = std::move(make)] { return OpenedStore{make(), ""}; }};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Memory, StoreConformance,
+    ::testing::Values(around_memory([] { return std::make_shared<MemoryStore>(); }),
+                      around_memory([] {
+                        return std::make_shared<MeteredStore>(std::make_shared<MemoryStore>(),
+                                                              std::make_shared<StoreMetrics>());
+                      }),
+                      around_memory([] {
+                        return std::make_shared<RateLimitedStore>(std::make_shared<MemoryStore>(),
+                                                                  uint64_t{1} << 40);
+                      })));
+// Until the crash a store that loses everything looks like any other; one that loses half, too.
+INSTANTIATE_TEST_SUITE_P(
+    Faulty, StoreConformance,
+    ::testing::Values(around_memory([] { return faulty_memory(""); }),
+                      around_memory([] { return faulty_memory("lost"); }),
+                      around_memory([] { return faulty_memory("lost:p=0.5"); }),
+                      around_memory([] { return faulty_memory("slow:ms=0.01"); })));
+// A store that fails every third time, half of them after the work was done, keeps every promise.
+INSTANTIATE_TEST_SUITE_P(Retrying, StoreConformance,
+                         ::testing::Values(StoreCase{[] { return retrying_memory(""); }},
+                                           StoreCase{[] {
+                                             return retrying_memory(
+                                                 "unavailable:p=0.2:seed=5,duplicate:p=0.2:seed=6");
+                                           }}));
+
+// ---- retries
+
+// A retrying store around one that fails as told, around one in memory.
+struct RetryingRig {
+  explicit RetryingRig(std::string_view spec, unsigned retries = 6)
+      : memory(std::make_shared<MemoryStore>("rig")),
+        faulty(std::make_shared<FaultyStore>(memory, faults(spec), clock.clock())),
+        metrics(std::make_shared<StoreMetrics>()),
+        store(faulty, RetryPolicy{retries, 1, 8}, metrics, clock.clock()) {}
+
+  FakeClock clock;
+  std::shared_ptr<MemoryStore> memory;
+  std::shared_ptr<FaultyStore> faulty;
+  std::shared_ptr<StoreMetrics> metrics;
+  RetryingStore store;
+};
+
+TEST(RetryPolicy, PausesDoubleUpToTheCap) {
+  const RetryPolicy policy{6, 0.5, 4};
+  EXPECT_EQ(longest_pause(policy, 0), 0.5);
+  EXPECT_EQ(longest_pause(policy, 1), 1);
+  EXPECT_EQ(longest_pause(policy, 3), 4);
+  EXPECT_EQ(longest_pause(policy, 4), 4);
+  EXPECT_EQ(longest_pause(policy, 4'000'000'000u), 4);
+}
+
+TEST(RetryPolicy, PausesAreRandomOverAllOfIt) {
+  const RetryPolicy policy{6, 1, 8};
+  double sum = 0, low = 8, high = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const double pause = random_pause(policy, 3);
+    ASSERT_TRUE(pause >= 0 && pause <= 8) << pause;
+    sum += pause;
+    low = std::min(low, pause);
+    high = std::max(high, pause);
+  }
+  // Wrong by this much less often than once in 10^20 runs.
+  EXPECT_NEAR(sum / 1000, 4, 0.8);
+  EXPECT_LT(low, 1);
+  EXPECT_GT(high, 7);
+}
+
+// Ctrl-C: the last answer counts, so that a put whose outcome is open stays open.
+TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
+  static bool stop;
+  stop = false;
+  set_stop_request([] { return stop; });
+  {
+    RetryingRig rig("unavailable:n=1");
+    EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
+    EXPECT_GE(rig.clock.sleeps().size(), 1u);
+  }
+  stop = true;
+  {
+    RetryingRig rig("duplicate");
+    EXPECT_TRUE(is_failure(rig.store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable));
+    EXPECT_TRUE(rig.clock.sleeps().empty());
+    EXPECT_TRUE(rig.memory->get("a", 10).ok());
+    EXPECT_TRUE(rig.store.get("a", 10).ok());  // what has an answer has it
+  }
+  set_stop_request(nullptr);
+}
+
+TEST(RetryingStore, TriesAgainUntilItWorks) {
+  RetryingRig rig("unavailable:times=3");
+  EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
+  EXPECT_EQ(rig.clock.sleeps().size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_LE(rig.clock.sleeps()[i], double(1 << i));
+  EXPECT_EQ(rig.metrics->counts(StoreOperation::kPut).retries, 3u);
+  EXPECT_EQ(*rig.store.get("a", 10), "x");
+  EXPECT_EQ(rig.metrics->total().retries, 3u);
+}
+
+TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
+  RetryingRig rig("unavailable", 2);
+  uint8_t byte;
+  const auto gave_up = [](const Status& status) {
+    return is_failure(status, Code::kUnavailable, "injected fault", "(tried 3 times)");
+  };
+  EXPECT_TRUE(gave_up(rig.store.put("a", MemoryBody("x"))));
+  EXPECT_TRUE(gave_up(rig.store.put_if_absent("a", MemoryBody("x"))));
+  EXPECT_TRUE(gave_up(rig.store.stat("a").status()));
+  EXPECT_TRUE(gave_up(rig.store.get("a", 1).status()));
+  EXPECT_TRUE(gave_up(rig.store.read("a", 0, {&byte, 1})));
+  EXPECT_TRUE(gave_up(rig.store.list("", "", 1).status()));
+  EXPECT_TRUE(gave_up(rig.store.remove("a")));
+  EXPECT_EQ(rig.clock.sleeps().size(), 14u);
+  EXPECT_EQ(rig.metrics->total().retries, 14u);
+}
+
+TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
+  RetryingRig rig("unavailable", 0);
+  const Status status = rig.store.put("a", MemoryBody("x"));
+  EXPECT_TRUE(is_failure(status, Code::kUnavailable));
+  EXPECT_EQ(status.message().find("tried"), std::string::npos);
+  EXPECT_TRUE(rig.clock.sleeps().empty());
+}
+
+TEST(RetryingStore, OnlyUnavailableIsWorthARetry) {
+  for (const char* code : {"i-o-error", "corruption", "conflict", "not-found", "unsupported",
+                           "invalid-argument", "cancelled", "internal-error"}) {
+    RetryingRig rig("fail:times=1:code=" + std::string(code));
+    const Status status = rig.store.put("a", MemoryBody("x"));
+    EXPECT_FALSE(status.ok()) << code;
+    EXPECT_NE(status.code(), Code::kUnavailable) << code;
+    EXPECT_TRUE(rig.clock.sleeps().empty()) << code;
+  }
+}
+
+TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
+  RetryingRig rig("duplicate:n=1:op=put-if-absent");
+  EXPECT_TRUE(rig.store.put_if_absent("v/1", MemoryBody("mine")).ok());
+  EXPECT_EQ(*rig.memory->get("v/1", 10), "mine");
+  EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
+}
+
+TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
+  for (const char* theirs : {"them", "theirs", ""}) {  // of our size, longer, empty
+    RetryingRig rig("unavailable:n=1:op=put-if-absent");
+    ASSERT_TRUE(rig.memory->put("v/1", MemoryBody(theirs)).ok());
+    EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
+    EXPECT_EQ(*rig.memory->get("v/1", 10), theirs);
+  }
+}
+
+TEST(RetryingStore, AConflictAtTheFirstTryIsNotLookedInto) {
+  RetryingRig rig("fail:op=get+stat+read:code=internal-error");
+  ASSERT_TRUE(rig.memory->put("v/1", MemoryBody("mine")).ok());
+  EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
+}
+
+TEST(RetryingStore, WhenItCannotLookItDoesNotGuess) {
+  RetryingRig rig("duplicate:n=1:op=put-if-absent,unavailable:op=get+stat");
+  EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kUnavailable));
+  RetryingRig broken("duplicate:n=1:op=put-if-absent,fail:op=get+stat");
+  EXPECT_TRUE(is_failure(broken.store.put_if_absent("v/1", MemoryBody("mine")), Code::kIo));
+}
+
+// ---- limits
+
+// Reads each body twice in pieces of different sizes, as a store does that signs what it sends.
+class HashingStore final : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  Status put(std::string_view name, const Body& body) override {
+    DW_RETURN_IF_ERROR(read_all(body, 700));
+    DW_RETURN_IF_ERROR(read_all(body, 300));
+    return inner().put(name, MemoryBody(""));
+  }
+
+ private:
+  static Status read_all(const Body& body, size_t piece) {
+    std::vector<uint8_t> bytes(piece);
+    for (uint64_t at = 0; at < body.size(); at += piece) {
+      const size_t size = size_t(std::min<uint64_t>(piece, body.size() - at));
+      DW_RETURN_IF_ERROR(body.read(at, std::span(bytes).first(size)));
+    }
+    return {};
+  }
+};
+
+// Time that a use of a store limited to 1000 bytes per second takes.
+double time_of(const std::function<void(Store&)>& use) {
+  FakeClock clock;
+  auto memory = std::make_shared<MemoryStore>();
+  const std::string object(1000, 'x');
+  EXPECT_TRUE(memory->put("1000", MemoryBody(object)).ok());
+  RateLimitedStore store(memory, 1000, BodyReads::kOnce, clock.clock());
+  const double start = clock.now();
+  use(store);
+  return clock.now() - start;
+}
+
+TEST(TokenBucket, LetsThroughWhatItMay) {
+  FakeClock clock;
+  TokenBucket bucket(1000, clock.clock());
+  for (int i = 0; i < 100; ++i) bucket.take(50);
+  EXPECT_NEAR(clock.now(), 1005, 1e-6);
+  clock.advance(1000);  // unused time is not saved up, but for a tenth of a second
+  bucket.take(100);
+  EXPECT_NEAR(clock.now(), 2005, 1e-6);
+  bucket.take(100);
+  EXPECT_NEAR(clock.now(), 2005.1, 1e-6);
+  bucket.take(0);
+  EXPECT_NEAR(clock.now(), 2005.1, 1e-6);
+}
+
+TEST(RateLimitedStore, BytesTakeTheirTimeBothWays) {
+  const std::string text(5000, 'x');
+  EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.put("a", MemoryBody(text)).ok()); }), 5, 1e-6);
+  EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.put_if_absent("a", MemoryBody(text)).ok()); }),
+              5, 1e-6);
+  EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.get("1000", 1000).ok()); }), 1, 1e-6);
+  std::vector<uint8_t> out(300);
+  EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.read("1000", 7, out).ok()); }), 0.3, 1e-6);
+  BytesSink sink(1000);
+  EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.download("1000", 1000, &sink).ok()); }), 1,
+              1e-6);
+  EXPECT_NEAR(time_of([&](Store& s) {
+                EXPECT_TRUE(s.put("a", MemoryBody(text)).ok());
+                EXPECT_TRUE(s.get("1000", 1000).ok());
+                EXPECT_TRUE(s.stat("a").ok() && s.list("", "", 9).ok() && s.remove("a").ok());
+              }),
+              6, 1e-6);
+}
+
+TEST(RateLimitedStore, WhatIsReadForAChecksumIsNotSent) {
+  FakeClock clock;
+  RateLimitedStore store(std::make_shared<HashingStore>(std::make_shared<MemoryStore>()), 1000,
+                         BodyReads::kTwice, clock.clock());
+  const std::string text(5000, 'x');
+  ASSERT_TRUE(store.put("a", MemoryBody(text)).ok());
+  EXPECT_NEAR(clock.now(), 1005, 1e-6);
+}
+
+// ---- counters
+
+TEST(MeteredStore, CountsCallsBytesErrorsAndTime) {
+  FakeClock clock;
+  auto metrics = std::make_shared<StoreMetrics>();
+  auto faulty = std::make_shared<FaultyStore>(
+      std::make_shared<MemoryStore>(), faults("slow:ms=500,unavailable:n=2:op=put"), clock.clock());
+  MeteredStore store(faulty, metrics, clock.clock());
+  const auto expect = [&](StoreOperation operation, OperationCounts expected) {
+    const OperationCounts got = metrics->counts(operation);
+    const std::string name(store_operation_name(operation));
+    EXPECT_EQ(got.calls, expected.calls) << name;
+    EXPECT_EQ(got.errors, expected.errors) << name;
+    EXPECT_EQ(got.bytes, expected.bytes) << name;
+    EXPECT_NEAR(got.seconds, double(expected.calls) * 0.5, 1e-6) << name;
+  };
+  EXPECT_TRUE(store.put("a", MemoryBody("12345")).ok());
+  EXPECT_FALSE(store.put("a", MemoryBody("12345")).ok());  // injected: no byte was moved
+  expect(StoreOperation::kPut, {.calls = 2, .errors = 1, .bytes = 5});
+  EXPECT_TRUE(store.put_if_absent("b", MemoryBody("123")).ok());
+  EXPECT_FALSE(store.put_if_absent("b", MemoryBody("123")).ok());  // an answer, no error
+  expect(StoreOperation::kPutIfAbsent, {.calls = 2, .errors = 0, .bytes = 3});
+  EXPECT_TRUE(store.stat("a").ok());
+  EXPECT_FALSE(store.stat("missing").ok());
+  expect(StoreOperation::kStat, {.calls = 2});
+  EXPECT_TRUE(store.get("a", 10).ok());
+  EXPECT_FALSE(store.get("a", 1).ok());  // too large: an error
+  expect(StoreOperation::kGet, {.calls = 2, .errors = 1, .bytes = 5});
+  std::vector<uint8_t> out(4);
+  EXPECT_TRUE(store.read("a", 1, out).ok());
+  EXPECT_FALSE(store.read("a", 2, out).ok());
+  expect(StoreOperation::kRead, {.calls = 2, .errors = 1, .bytes = 4});
+  BytesSink sink(5);
+  EXPECT_TRUE(store.download("a", 5, &sink).ok());
+  expect(StoreOperation::kDownload, {.calls = 1, .bytes = 5});
+  EXPECT_TRUE(store.list("", "", 10).ok());
+  expect(StoreOperation::kList, {.calls = 1});
+  EXPECT_TRUE(store.remove("a").ok());
+  expect(StoreOperation::kRemove, {.calls = 1});
+  const OperationCounts total = metrics->total();
+  EXPECT_EQ(total.calls, 13u);
+  EXPECT_EQ(total.errors, 3u);
+  EXPECT_EQ(total.bytes, 22u);
+  EXPECT_NEAR(total.seconds, 6.5, 1e-6);
+}
+
+TEST(StoreMetrics, NamesOfOperations) {
+  std::string all;
+  for (size_t i = 0; i < kNumStoreOperations; ++i) {
+    (all += store_operation_name(StoreOperation(i))) += ' ';
+  }
+  EXPECT_EQ(all, "put put_if_absent stat get read download list remove ");
+}
+
+}  // namespace
+}  // namespace deltawire::testing
