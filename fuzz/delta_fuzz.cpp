@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "format/delta_index.h"
 #include "format/delta_part.h"
 
 using namespace deltawire;

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "dialect/dialect.h"
-#include "dialect/frames/frame_patch.h"
-#include "dialect/frames/frame_write.h"
+#include "dialect/frames/frames.h"
 #include "store/memory_store.h"
 
 using namespace deltawire;

@@ -4,7 +4,7 @@
 
 #include "cli/context.h"
 #include "cli/notify_options.h"
-#include "dialect/slime/slime_format.h"
+#include "dialect/slime/slime_index.h"
 #include "notify/engine.h"
 
 namespace deltawire::cli {

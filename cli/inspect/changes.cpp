@@ -7,7 +7,7 @@
 
 #include "base/waves.h"
 #include "codec/elements.h"
-#include "delta/base_check.h"
+#include "delta/apply_plan.h"
 #include "format/layout.h"
 
 namespace deltawire::cli {

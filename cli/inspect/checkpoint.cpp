@@ -9,7 +9,7 @@
 #include "cli/inspect/inspect.h"
 #include "cli/table.h"
 #include "cli/units.h"
-#include "delta/open_checkpoint.h"
+#include "delta/output.h"
 #include "deltawire/checkpoint.h"
 #include "tensor/text.h"
 

@@ -8,7 +8,7 @@
 #include "cli/table.h"
 #include "cli/units.h"
 #include "delta/delta_reader.h"
-#include "delta/open_checkpoint.h"
+#include "delta/output.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <type_traits>
 
+#include "base/folder.h"
 #include "base/guard.h"
-#include "base/work_folder.h"
 #include "cli/units.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"

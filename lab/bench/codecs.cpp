@@ -6,9 +6,9 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/folder.h"
 #include "base/guard.h"
 #include "base/waves.h"
-#include "base/work_folder.h"
 #include "cli/units.h"
 #include "deltawire/delta.h"
 #include "kernels/kernels.h"

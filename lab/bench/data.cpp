@@ -10,7 +10,7 @@
 #include "base/guard.h"
 #include "cli/units.h"
 #include "codec/changes.h"
-#include "delta/open_checkpoint.h"
+#include "delta/output.h"
 #include "deltawire/checkpoint.h"
 #include "format/layout.h"
 #include "kernels/kernels.h"

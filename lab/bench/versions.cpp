@@ -5,14 +5,14 @@
 #include <functional>
 
 #include "base/bytes.h"
-#include "base/work_folder.h"
+#include "base/folder.h"
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "cli/units.h"
 #include "format/manifest.h"
 #include "lab/bench/cases.h"
 #include "lab/bench/report.h"
-#include "maintain/chain_state.h"
+#include "maintain/walk_parts.h"
 #include "store/directory_store.h"
 #include "store/memory_store.h"
 #include "store/metered_store.h"

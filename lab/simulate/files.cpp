@@ -7,11 +7,10 @@
 #include <numeric>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/guard.h"
-#include "base/temporary.h"
 #include "base/thread_pool.h"
 #include "delta/output.h"
-#include "delta/temporary_folder.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 

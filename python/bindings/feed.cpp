@@ -1,5 +1,5 @@
+#include "replica/feed.h"
 #include "live/map.h"
-#include "replica/feed_workers.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>

@@ -10,10 +10,10 @@
 #include "base/thread_pool.h"
 #include "bind.h"
 #include "calls.h"
-#include "device/group_codes.h"
-#include "device/made.h"
+#include "device/fp8.h"
+#include "device/whole.h"
 #include "kernels/fp8_block.h"
-#include "publish/fp8_made.h"
+#include "publish/made_room.h"
 #include "tensor/text.h"
 #include "tensors.h"
 

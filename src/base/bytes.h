@@ -4,7 +4,11 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <span>
+
+#include "deltawire/status.h"
 
 namespace deltawire {
 
@@ -33,5 +37,12 @@ inline bool checked_mul(uint64_t a, uint64_t b, uint64_t* out) noexcept {
 inline bool checked_add(uint64_t a, uint64_t b, uint64_t* out) noexcept {
   return !__builtin_add_overflow(a, b, out);
 }
+
+// Large buffers without exceptions.
+
+// Uninitialised bytes; OutOfMemory instead of an exception.
+Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes);
+// That, or the same somewhere else.
+using Allocate = std::function<Result<std::shared_ptr<uint8_t[]>>(uint64_t size_bytes)>;
 
 }  // namespace deltawire

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <optional>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 
 extern "C" char** environ;  // NOLINT: POSIX has no header for it
 

@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -10,8 +9,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include "base/start_threads.h"
 
 namespace deltawire {
 

@@ -5,9 +5,7 @@
 #include "base/waves.h"
 #include "bridge/foreign.h"
 #include "bridge/patch.h"
-#include "delta/open_checkpoint.h"
 #include "delta/output.h"
-#include "delta/temporary_folder.h"
 #include "tensor/text.h"
 
 namespace deltawire {

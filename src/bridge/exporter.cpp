@@ -4,10 +4,9 @@
 #include "base/guard.h"
 #include "base/sync_point.h"
 #include "bridge/bridge.h"
-#include "bridge/export_target.h"
 #include "bridge/export_work.h"
 #include "bridge/foreign.h"
-#include "tensor/find_tensor.h"
+#include "tensor/form.h"
 #include "transfer/upload_queue.h"
 
 namespace deltawire {

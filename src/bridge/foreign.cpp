@@ -1,10 +1,15 @@
 #include "bridge/foreign.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/guard.h"
+#include "bridge/bridge.h"
 
 namespace deltawire {
+namespace fs = std::filesystem;
 namespace {
 
 void add_number(uint64_t number, Hasher* hasher) { hasher->update(std::to_string(number) + "\n"); }
@@ -74,6 +79,88 @@ std::string fingerprint_of(const ForeignInfo& info) {
     if (tensor.checksum) hasher.update(tensor.checksum->hex);
   }
   return hasher.finish().hex();
+}
+
+// Paths that people give: a folder of other projects' versions, or one version in it.
+
+namespace {
+
+constexpr size_t kVersionDigits = 6;
+constexpr int kMostLevels = 2;  // ROOT/weight_v000012, ROOT/deltas/step_000012.safetensors
+
+// The number at the end of "weight_v000012" or "step_000012". None: this names no version, and
+// nobody looks into the folders around it.
+std::optional<uint64_t> trailing_version(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  const size_t letters = stem.find_last_not_of("0123456789");
+  if (letters == std::string::npos || stem.size() - letters - 1 < kVersionDigits) return {};
+  if (stem[letters] != 'v' && stem[letters] != '_') return {};
+  uint64_t version = 0;
+  const char* const end = stem.data() + stem.size();
+  const auto read = std::from_chars(stem.data() + letters + 1, end, version);
+  if (read.ec != std::errc() || read.ptr != end) return {};
+  return version;
+}
+
+Result<std::shared_ptr<Store>> open_folder(const fs::path& folder) {
+  return open_store(folder.string(), StoreOptions());
+}
+
+Result<const Dialect*> dialect_of(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return static_cast<const Dialect*>(nullptr);
+  DW_ASSIGN_OR_RETURN(const auto store, open_folder(folder));
+  return recognise_dialect(*store);
+}
+
+}  // namespace
+
+Result<std::optional<ForeignPath>> recognise_foreign(const fs::path& given) {
+  std::optional<ForeignPath> none;
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(given, error);
+  if (error || !fs::exists(path, error)) return none;
+  DW_ASSIGN_OR_RETURN(const Dialect* whole, dialect_of(path));
+  if (whole != nullptr) {
+    return std::optional(
+        ForeignPath{std::string(whole->name()), std::string(whole->title()), path, {}});
+  }
+  const std::optional<uint64_t> version = trailing_version(path);
+  if (!version) return none;
+  fs::path root = path;
+  for (int level = 0; level < kMostLevels && root.has_parent_path(); ++level) {
+    root = root.parent_path();
+    DW_ASSIGN_OR_RETURN(const Dialect* dialect, dialect_of(root));
+    if (dialect == nullptr) continue;
+    return std::optional(
+        ForeignPath{std::string(dialect->name()), std::string(dialect->title()), root, version});
+  }
+  return none;
+}
+
+Result<std::vector<uint64_t>> foreign_versions(const ForeignPath& path) {
+  DW_ASSIGN_OR_RETURN(const Dialect* dialect, require_dialect(path.dialect));
+  DW_ASSIGN_OR_RETURN(const auto store, open_folder(path.root));
+  return dialect->versions(*store);
+}
+
+Result<ForeignSummary> describe_foreign(const ForeignPath& path, uint64_t version) {
+  DW_ASSIGN_OR_RETURN(const Dialect* dialect, require_dialect(path.dialect));
+  DW_ASSIGN_OR_RETURN(const auto store, open_folder(path.root));
+  DW_ASSIGN_OR_RETURN(const auto opened, guard_memory("opening a version", [&] {
+                        return dialect->open(*store, version);
+                      }));
+  return summary_of(*dialect, opened->info(), true);
+}
+
+Result<std::unique_ptr<ForeignVersion>> open_foreign(const ForeignPath& path) {
+  if (!path.version) {
+    return invalid_argument(path.root.string() + ": holds all versions of " + path.title +
+                            "; name one of them");
+  }
+  DW_ASSIGN_OR_RETURN(const Dialect* dialect, require_dialect(path.dialect));
+  DW_ASSIGN_OR_RETURN(const auto store, open_folder(path.root));
+  return guard_memory("opening a version", [&] { return dialect->open(*store, *path.version); });
 }
 
 }  // namespace deltawire

@@ -1,11 +1,73 @@
 #include "bridge/import_start.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/file.h"
+#include "base/json.h"
+#include "bridge/foreign.h"
 #include "bridge/patch.h"
-#include "delta/open_checkpoint.h"
+#include "delta/output.h"
 
 namespace deltawire {
+namespace {
+
+constexpr const char* kImportMemoryFile = "import.json";
+constexpr uint64_t kMaxImportMemoryBytes = 64 << 10;
+constexpr size_t kMostWithoutFile = 1000;  // older ones are forgotten
+
+Status write_memory(const std::filesystem::path& folder, const ImportMemory& memory) {
+  nlohmann::json json = {{"version", memory.version}, {"fingerprint", memory.fingerprint}};
+  if (!memory.without_file.empty()) json["without_file"] = memory.without_file;
+  return write_text_file(folder / kImportMemoryFile, json_text(json) + "\n");
+}
+
+}  // namespace
+
+std::optional<ImportMemory> recall_import(const std::filesystem::path& folder) {
+  const auto text = read_text_file(folder / kImportMemoryFile, kMaxImportMemoryBytes);
+  if (!text.ok()) return {};
+  const nlohmann::json json = parse_json(*text);
+  if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned() ||
+      !json.contains("fingerprint") || !json["fingerprint"].is_string()) {
+    return {};
+  }
+  ImportMemory memory{json["version"].get<uint64_t>(), json["fingerprint"].get<std::string>(), {}};
+  if (const auto list = json.find("without_file"); list != json.end() && list->is_array()) {
+    for (const auto& version : *list) {
+      if (version.is_number_unsigned()) memory.without_file.push_back(version.get<uint64_t>());
+    }
+  }
+  return memory;
+}
+
+Status remember_import(const std::filesystem::path& folder, uint64_t version,
+                       const std::string& fingerprint, bool whole) {
+  ImportMemory memory{version, fingerprint, {}};
+  if (const auto before = recall_import(folder); before && !whole) {
+    memory.without_file = before->without_file;
+  }
+  return write_memory(folder, memory);
+}
+
+Status remember_without_file(const std::filesystem::path& folder, uint64_t version) {
+  ImportMemory memory = recall_import(folder).value_or(ImportMemory());
+  auto& list = memory.without_file;
+  list.push_back(version);
+  if (list.size() > kMostWithoutFile) list.erase(list.begin());
+  return write_memory(folder, memory);
+}
+
+std::optional<uint64_t> find_late(const std::filesystem::path& folder,
+                                  std::span<const uint64_t> versions) {
+  const std::optional<ImportMemory> memory = recall_import(folder);
+  if (!memory) return {};
+  for (const uint64_t version : memory->without_file) {
+    if (std::ranges::binary_search(versions, version)) return version;
+  }
+  return {};
+}
+
 namespace {
 
 std::string number(uint64_t version) { return std::to_string(version); }
@@ -64,6 +126,17 @@ Result<std::optional<ImportStart>> choose_start(const Dialect& dialect, Store& s
                           (options.range.from ? ": version " + number(from) + " is not whole"
                                               : ": no version is whole") +
                           ", so the chain needs the checkpoint that the first one is applied to");
+}
+
+bool Settling::is_over(const ForeignInfo& info) {
+  if (info.sealed || seconds_ == 0) return true;
+  const std::string now = fingerprint_of(info);
+  if (!seen_ || seen_->fingerprint != now) seen_ = Seen{now, clock_.now()};
+  if (clock_.now() - seen_->since >= seconds_) return true;
+  waits_for_ = "version " + std::to_string(info.version) +
+               " may still get files: waiting for DONE or for the next version" +
+               (std::isinf(seconds_) ? "" : ", or until nothing has changed for a while");
+  return false;
 }
 
 }  // namespace deltawire

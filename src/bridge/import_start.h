@@ -2,13 +2,38 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "bridge/bridge.h"
+#include "deltawire/status.h"
 #include "dialect/dialect.h"
+#include "transfer/upload_queue.h"
 
 namespace deltawire {
+
+// What an import remembers beside its work: which version of theirs the chain's head was made from,
+// and which ones had no file. A run that began again in the same place has versions of the same
+// numbers, and dialects without digests would let them pass; so would files that come late. Only a
+// help: without it nothing else is lost.
+struct ImportMemory {
+  uint64_t version = 0;
+  std::string fingerprint;
+  std::vector<uint64_t> without_file;  // since the last whole version; ascending
+};
+
+std::optional<ImportMemory> recall_import(const std::filesystem::path& folder);
+// `whole`: what is there of versions before it does not matter any more.
+Status remember_import(const std::filesystem::path& folder, uint64_t version,
+                       const std::string& fingerprint, bool whole);
+Status remember_without_file(const std::filesystem::path& folder, uint64_t version);
+// The first of the versions that had no file when they were taken; they are ascending.
+std::optional<uint64_t> find_late(const std::filesystem::path& folder,
+                                  std::span<const uint64_t> versions);
 
 struct ImportStart {
   uint64_t version = 0;  // the chain's first
@@ -20,5 +45,29 @@ struct ImportStart {
 // before anything is committed: a run that began with a wrong one could never go on.
 Result<std::optional<ImportStart>> choose_start(const Dialect& dialect, Store& source,
                                                 const ImportOptions& options, ThreadPool* pool);
+
+// When a version of theirs is complete, where its files do not tell.
+
+// One version after the other, as each is looked at again and again.
+class Settling {
+ public:
+  // Without a change for so long it is complete; 0: at once; infinity: never.
+  explicit Settling(double seconds) : seconds_(seconds) {}
+
+  // Whether the version can be taken. Otherwise waits_for() says why not.
+  bool is_over(const ForeignInfo& info);
+  const std::string& waits_for() const noexcept { return waits_for_; }
+  void forget_reason() noexcept { waits_for_.clear(); }
+
+ private:
+  struct Seen {
+    std::string fingerprint;
+    double since = 0;
+  };
+  const double seconds_;
+  const PublishClock clock_;
+  std::optional<Seen> seen_;
+  std::string waits_for_;
+};
 
 }  // namespace deltawire

@@ -7,14 +7,12 @@
 #include "base/waves.h"
 #include "bridge/bridge.h"
 #include "bridge/foreign.h"
-#include "bridge/import_memory.h"
 #include "bridge/import_start.h"
 #include "bridge/patch.h"
-#include "bridge/settling.h"
 #include "format/tensor_digest.h"
 #include "publish/committed_state.h"
 #include "publish/snapshot_file.h"
-#include "tensor/find_tensor.h"
+#include "tensor/form.h"
 #include "transfer/upload_queue.h"
 
 namespace deltawire {

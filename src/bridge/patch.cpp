@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/allocate.h"
+#include "base/bytes.h"
 #include "base/mapping.h"
 #include "base/waves.h"
 #include "bridge/foreign.h"

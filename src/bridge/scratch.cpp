@@ -3,9 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/allocate.h"
+#include "base/bytes.h"
 #include "base/folder.h"
-#include "base/temporary.h"
 
 namespace deltawire {
 namespace {

@@ -37,4 +37,18 @@ Result<bool> is_usable(const Chain& chain, const HopName& name);
 // Corruption unless every part has a proper name under `prefix`.
 Status check_part_names(const std::vector<PartRef>& parts, std::string_view prefix);
 
+// Adding a hop record when it may be there already, or when the store's answer may have been lost.
+enum class EnsuredHop : uint8_t {
+  kAdded,
+  kThere,  // another made the same: ours is not referred to and may go
+};
+
+// A hop record of this name that nobody can use (its record is damaged or signed by a stranger, its
+// parts are gone or cut off) does not count and is replaced; so do others between the same versions
+// go. After a failure the hop record may still appear: its parts must stay.
+// `replace`: the caller knows that what has this name is of no use.
+Result<EnsuredHop> ensure_hop(const Chain& chain, const VersionRecord* base,
+                              const VersionRecord& version, const std::vector<PartRef>& parts,
+                              bool replace = false);
+
 }  // namespace deltawire

@@ -7,7 +7,7 @@
 #include "chain/hop_records.h"
 #include "chain/plan_check.h"
 #include "chain/plan_records.h"
-#include "chain/requests.h"
+#include "chain/read_records.h"
 
 namespace deltawire {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "chain/hop_records.h"
 #include "chain/names.h"
-#include "chain/requests.h"
+#include "chain/read_records.h"
 
 namespace deltawire {
 namespace {

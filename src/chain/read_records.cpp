@@ -1,7 +1,6 @@
 #include "chain/read_records.h"
 
 #include "chain/hop_records.h"
-#include "chain/requests.h"
 
 namespace deltawire {
 namespace {

@@ -1,14 +1,28 @@
 // Many records at once: what each of them names.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "chain/chain.h"
 #include "chain/names.h"
 
 namespace deltawire {
+
+// Several requests at once: a store has latency.
+
+// Calls body(i) for every i below n, on a few threads. Each notes its own outcome.
+inline void request_in_parallel(size_t n, const std::function<void(size_t)>& body) {
+  constexpr size_t kThreads = 8;
+  if (n == 0) return;
+  ThreadPool pool(unsigned(std::min(n, kThreads)));
+  pool.parallel_for(n, [&](size_t i, unsigned) { body(i); });
+}
 
 struct ReadRecord {
   std::string name;  // of its object

@@ -4,7 +4,7 @@
 
 #include "base/sync_point.h"
 #include "chain/names.h"
-#include "chain/requests.h"
+#include "chain/read_records.h"
 #include "chain/trash.h"
 
 namespace deltawire {

@@ -4,9 +4,9 @@
 //
 //   payload = view:u8 | count:leb128 | range coder's bytes
 #include "codec/adaptive_encode.h"
-#include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
+#include "codec/codec.h"
 
 namespace deltawire {
 namespace adaptive {

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "base/guard.h"
-#include "codec/change_blocks.h"
 #include "codec/checks.h"
 #include "codec/elements.h"
 #include "kernels/kernels.h"

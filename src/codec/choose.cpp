@@ -1,6 +1,6 @@
 #include "codec/choose.h"
 
-#include "codec/builtin.h"
+#include "codec/codec.h"
 #include "codec/exponents.h"
 #include "codec/tight_format.h"
 

@@ -1,5 +1,7 @@
 #include "codec/codec.h"
 
+#include <array>
+
 #include "digest/parallel.h"
 
 namespace deltawire {
@@ -22,6 +24,28 @@ Result<Changes> Codec::decode_summed(Layout layout, Bytes payload, Bytes old_byt
                                      ThreadPool* pool, Sums* sums) const {
   *sums = sums_of(old_bytes, 0, pool);
   return decode(layout, payload, old_bytes, pool);
+}
+
+// Every codec by its id and its name.
+std::span<const Codec* const> all_codecs() noexcept {
+  static const std::array<const Codec*, 5> codecs = {
+      &raw_codec(), &gaps_codec(), &tight_codec(), &exponents_codec(), &adaptive_codec(),
+  };
+  return codecs;
+}
+
+const Codec* find_codec(CodecId id) noexcept {
+  for (const Codec* codec : all_codecs()) {
+    if (codec->id() == id) return codec;
+  }
+  return nullptr;
+}
+
+const Codec* find_codec(std::string_view name) noexcept {
+  for (const Codec* codec : all_codecs()) {
+    if (codec->name() == name) return codec;
+  }
+  return nullptr;
 }
 
 }  // namespace deltawire

@@ -11,7 +11,7 @@
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
-#include "digest/shared_sums.h"
+#include "digest/sums.h"
 
 namespace deltawire {
 
@@ -93,5 +93,18 @@ class Codec {
 std::span<const Codec* const> all_codecs() noexcept;  // ordered by id
 const Codec* find_codec(CodecId id) noexcept;         // nullptr when unknown
 const Codec* find_codec(std::string_view name) noexcept;
+
+// The codecs that codec.cpp lists, one function per file of this folder.
+const Codec& raw_codec() noexcept;
+const Codec& gaps_codec() noexcept;
+const Codec& tight_codec() noexcept;
+const Codec& exponents_codec() noexcept;
+const Codec& adaptive_codec() noexcept;
+
+// `tight` of arrays of more than one block that others may write to. Payloads are
+// those that tight_codec() would make of the copies.
+Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                      const Hashers& hashers, const Unsteady& unsteady,
+                                      ThreadPool* pool);
 
 }  // namespace deltawire

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/guard.h"
-#include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
+#include "codec/codec.h"
 #include "digest/parallel.h"
 
 namespace deltawire::exponents {

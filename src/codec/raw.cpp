@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
+#include "codec/codec.h"
 
 namespace deltawire {
 namespace {

@@ -7,15 +7,13 @@
 
 #include "base/guard.h"
 #include "base/mapping.h"
-#include "codec/builtin.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
+#include "codec/codec.h"
 #include "codec/elements.h"
 #include "codec/leb128.h"
-#include "codec/tight_blocks.h"
 #include "codec/tight_encode.h"
 #include "codec/tight_payload.h"
-#include "codec/tight_read.h"
 #include "codec/tight_sample.h"
 #include "digest/parallel.h"
 

@@ -2,11 +2,34 @@
 // of a block.
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <vector>
 
+#include "base/thread_pool.h"
+#include "codec/codec.h"
 #include "codec/tight_model.h"
+#include "digest/sums.h"
 
 namespace deltawire::tight {
+
+// What encoder and decoder of `tight` share: blocks, and the memory of those who work on them.
+
+// Memory that a thread keeps from block to block and from array to array.
+template <class Scratch>
+Scratch& thread_scratch() {
+  static thread_local const auto kScratch = std::make_unique<Scratch>();
+  return *kScratch;
+}
+
+// Neighbouring blocks go to one thread in a run: it can ask for the next one's weights in time.
+struct BlockRanges {
+  size_t num_blocks, length, count;
+  BlockRanges(size_t blocks, const ThreadPool* pool)
+      : num_blocks(blocks),
+        length(std::clamp<size_t>(blocks / (num_workers(pool) * 4), 1, 16)),
+        count((blocks + length - 1) / length) {}
+};
 
 struct Payload {
   Model model;
@@ -28,5 +51,14 @@ inline constexpr size_t kMaxHeadBytes =
 // From the front of a block of n elements, which `in` must be able to read kMaxHeadBytes and 8 more
 // of. Says what is wrong, or null.
 const char* read_block_head(const Model& model, size_t n, BitReader* in, BlockHead* head);
+
+// Payloads of `tight`: applied to the old array, or as absolute changes.
+
+// `patched`, unless null, is fed the new array. Payloads are not empty.
+Status apply_payload(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
+                     Hasher* patched);
+// `sums`, unless null, get those of the old array.
+Result<Changes> decode_payload(Layout layout, Bytes payload, Bytes old_bytes, ThreadPool* pool,
+                               SharedSums* sums);
 
 }  // namespace deltawire::tight

@@ -1,11 +1,16 @@
 // What a delta makes of a checkpoint, file by file, before any of it is written.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/thread_pool.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
+#include "deltawire/delta.h"
+#include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "format/state_digest.h"
 #include "tensor/safetensors.h"
@@ -39,5 +44,40 @@ struct ApplyPlan {
 // delta leaves alone have theirs already.
 Result<ApplyPlan> plan_apply(const Checkpoint& base, const Delta& delta,
                              const std::vector<TensorState>& before);
+
+// Is this checkpoint what the delta was made from?
+
+// The digests of all tensors of a base, which are sorted by name, in their order. BaseMismatch,
+// naming the tensor where that can be known, unless they are those that `delta` was made from.
+// `place` is what messages call the base.
+Result<std::vector<TensorState>> check_base(const std::string& place,
+                                            std::span<const CheckpointTensor> tensors,
+                                            const Delta& delta, ThreadPool* pool,
+                                            const Progress& progress);
+
+inline Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta& delta,
+                                                   ThreadPool* pool, const Progress& progress) {
+  return check_base(base.path().string(), base.tensors(), delta, pool, progress);
+}
+
+// What an array's digest will be once changes are written into it, without writing them.
+
+// Elements of an array and their new values; positions ascend and lie inside it.
+struct ChangeSpan {
+  std::span<const uint64_t> positions;
+  Bytes values;
+};
+
+// Of an array, around its changes.
+struct BothDigests {
+  Digest before, after;
+};
+
+// sum128 of both: `bytes` are read once, and again where they change.
+BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
+                           ThreadPool* pool);
+// The same with sums of `bytes` that are known: they are read where they change.
+BothDigests digests_around(Sums sums, unsigned width, Bytes bytes, const ChangeSpan& changes,
+                           ThreadPool* pool);
 
 }  // namespace deltawire

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "base/folder.h"
-#include "base/temporary.h"
-#include "format/delta_index.h"
-#include "tensor/boxes.h"
+#include "format/delta_part.h"
+#include "tensor/box.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 

@@ -1,7 +1,6 @@
 #include "delta/delta_writer.h"
 
 #include "delta/output.h"
-#include "delta/temporary_folder.h"
 
 namespace deltawire {
 

@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "deltawire/status.h"
-#include "format/delta_index.h"
 #include "format/delta_part.h"
 
 namespace deltawire {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/allocate.h"
+#include "base/bytes.h"
 #include "base/guard.h"
 #include "base/mapping.h"
 

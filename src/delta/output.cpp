@@ -1,11 +1,14 @@
 #include "delta/output.h"
 
 #include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
-#include "base/temporary.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "delta/delta_reader.h"
+#include "format/checkpoint_files.h"
+#include "tensor/sharded_index.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -121,6 +124,50 @@ Status refuse_input(const fs::path& out, const fs::path& input,
   std::error_code error;
   if (fs::is_directory(input, error) && inside(out, input)) return refuse("lies inside");
   return {};
+}
+
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& path) {
+  if (is_packed_file(path.filename().string())) {
+    return invalid_argument(path.string() +
+                            ": a packed file of a store; `deltawire pull` makes a " +
+                            "checkpoint of it");
+  }
+  if (looks_like_delta(path)) {
+    return invalid_argument(path.string() + ": a delta, not a checkpoint");
+  }
+  std::error_code error;
+  if (path.filename() == kIndexFileName && !std::filesystem::is_directory(path, error)) {
+    return invalid_argument(path.string() + ": the index of a checkpoint; give its folder, " +
+                            folder_of(path).string());
+  }
+  return Checkpoint::open(path);
+}
+
+Result<fs::path> create_temporary_folder(const fs::path& out) {
+  fs::path temporary = temporary_path(out);
+  std::error_code error;
+  if (!fs::create_directory(temporary, error)) {
+    const std::string reason = error ? error.message() : "already exists";
+    return error == std::errc::no_such_file_or_directory
+               ? not_found(out.string() + ": cannot create folder: " + reason)
+               : io_error(out.string() + ": cannot create folder: " + reason);
+  }
+  return temporary;
+}
+
+Status publish_temporary_folder(const fs::path& temporary, const fs::path& out) {
+  DW_RETURN_IF_ERROR(sync_directory(temporary));
+  std::error_code error;
+  fs::rename(temporary, out, error);
+  if (error) return io_error(out.string() + ": cannot rename into place: " + error.message());
+  return sync_directory(folder_of(out));
+}
+
+void remove_temporary_folder(const fs::path& temporary) noexcept {
+  std::error_code ignored;
+  // Its bits may already be those of a folder that nobody may write to.
+  fs::permissions(temporary, fs::perms::owner_all, fs::perm_options::add, ignored);
+  fs::remove_all(temporary, ignored);
 }
 
 }  // namespace deltawire

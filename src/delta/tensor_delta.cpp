@@ -1,12 +1,19 @@
-#include "deltawire/delta.h"
+#include "delta/tensor_delta.h"
 
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "base/waves.h"
+#include "codec/changes.h"
+#include "codec/codec.h"
+#include "delta/apply_plan.h"
 #include "delta/delta_writer.h"
 #include "delta/diff_states.h"
-#include "delta/tensor_delta_impl.h"
 #include "delta/tracker.h"
+#include "deltawire/delta.h"
+#include "format/layout.h"
+#include "format/state_digest.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -96,6 +103,166 @@ uint64_t TensorDelta::payload_bytes() const noexcept {
   uint64_t bytes = 0;
   for (const Delta::Entry& item : impl_->delta.entries) bytes += item.payload.size();
   return bytes;
+}
+
+// A delta onto tensors in memory: all of it is proven before any of it is written.
+
+namespace {
+
+// One tensor, and what it will be: as pairs or, where those would take more room, all of it.
+struct Patched {
+  std::span<const Delta::Entry> entries;
+  MutableBytes bytes;
+  Changes changes;
+  std::vector<uint8_t> whole;
+  Digest state;
+};
+
+Status wrong_digest(const Delta::Entry& item, const Digest& got) {
+  return corruption(item.place + ": " + std::string(digest_name(got.kind)) +
+                    " after the patch: expected " + item.entry.new_digest.hex() + ", got " +
+                    got.hex());
+}
+
+bool fits_pairs(const Patched& tensor) {
+  const DeltaEntry& first = tensor.entries[0].entry;
+  return first.box.whole() &&
+         first.num_changed * (sizeof(uint64_t) + layout_of(first.dtype).width) <=
+             tensor.bytes.size();
+}
+
+Status stage_pairs(Patched* tensor, ThreadPool* pool) {
+  const Delta::Entry& item = tensor->entries[0];
+  const Layout layout = layout_of(item.entry.dtype);
+  auto changes = find_codec(item.entry.codec)->decode(layout, item.payload, tensor->bytes, pool);
+  if (!changes.ok()) return std::move(changes).status().at(item.place);
+  tensor->changes = std::move(changes).value();
+  tensor->state = digests_around(layout.width, tensor->bytes,
+                                 {tensor->changes.positions, tensor->changes.values}, pool)
+                      .after;
+  if (tensor->state != item.entry.new_digest) return wrong_digest(item, tensor->state);
+  return {};
+}
+
+Status stage_whole(Patched* tensor, ThreadPool* pool) {
+  tensor->whole.assign(tensor->bytes.begin(), tensor->bytes.end());
+  for (const Delta::Entry& item : tensor->entries) {
+    const DeltaEntry& entry = item.entry;
+    std::vector<uint8_t> boxed;
+    MutableBytes contents = tensor->whole;
+    if (!entry.box.whole()) {
+      boxed.resize(entry.box_bytes());
+      copy_box_out(entry.box, entry.dtype, entry.shape, tensor->whole, boxed);
+      contents = boxed;
+    }
+    DW_RETURN_IF_ERROR(find_codec(entry.codec)
+                           ->apply(layout_of(entry.dtype), item.payload, contents, pool)
+                           .at(item.place));
+    const Digest got = digest_of(DigestKind::kSum128, contents);
+    if (got != entry.new_digest) return wrong_digest(item, got);
+    if (!entry.box.whole()) copy_box_in(entry.box, entry.dtype, entry.shape, boxed, tensor->whole);
+  }
+  tensor->state = digest_of(DigestKind::kSum128, tensor->whole);
+  return {};
+}
+
+Status write(const Patched& tensor, ThreadPool* pool) {
+  if (tensor.whole.empty()) {
+    const unsigned width = layout_of(tensor.entries[0].entry.dtype).width;
+    return scatter_changes(width, tensor.changes, tensor.bytes, pool);
+  }
+  std::copy(tensor.whole.begin(), tensor.whole.end(), tensor.bytes.begin());
+  return {};
+}
+
+Status refuse_other_forms(const Delta& delta) {
+  for (const Delta::Entry& item : delta.entries) {
+    if (!item.entry.old_digest) {
+      return invalid_argument(item.place +
+                              ": the delta brings it; tensors in memory are patched, not made");
+    }
+  }
+  if (delta.info.removed.empty()) return {};
+  return invalid_argument("tensor " + quote(delta.info.removed[0]) +
+                          ": the delta removes it; tensors in memory are patched, not removed");
+}
+
+std::vector<CheckpointTensor> sorted_views(std::span<const LiveTensor> state) {
+  std::vector<CheckpointTensor> views;
+  for (const LiveTensor& tensor : state) {
+    views.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, 0, 0});
+  }
+  std::sort(views.begin(), views.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
+    return a.view.name < b.view.name;
+  });
+  return views;
+}
+
+// Entries of one tensor stand side by side. The base was checked: every one has its tensor.
+std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTensor> views) {
+  std::vector<Patched> tensors;
+  for (size_t begin = 0; begin < delta.entries.size();) {
+    size_t end = begin;
+    const std::string& name = delta.entries[begin].entry.tensor;
+    while (end < delta.entries.size() && delta.entries[end].entry.tensor == name) ++end;
+    const std::span<const uint8_t> bytes = find_tensor(views, name)->view.bytes;
+    Patched tensor;
+    tensor.entries = std::span(delta.entries).subspan(begin, end - begin);
+    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};  // LiveTensor's own
+    tensors.push_back(std::move(tensor));
+    begin = end;
+  }
+  return tensors;
+}
+
+Digest state_after(std::vector<TensorState> states, const std::vector<Patched>& tensors) {
+  for (const Patched& tensor : tensors) {
+    find_tensor(states, tensor.entries[0].entry.tensor)->digest = tensor.state;
+  }
+  return state_digest(std::move(states));
+}
+
+}  // namespace
+
+Result<ApplyReport> TensorDelta::apply(std::span<const LiveTensor> state,
+                                       const ApplyOptions& options) const {
+  const Delta& delta = impl_->delta;
+  for (const LiveTensor& tensor : state) {
+    if (tensor.memory == Memory::kHost) continue;
+    return unsupported("tensor " + quote(tensor.name) + ": not in host memory");
+  }
+  DW_RETURN_IF_ERROR(refuse_other_forms(delta));
+  const std::vector<CheckpointTensor> views = sorted_views(state);
+  ApplyReport report;
+  for (const CheckpointTensor& tensor : views) report.weights_bytes += tensor.view.bytes.size();
+  ThreadPool pool(options.threads);
+  Tracker tracker(options.progress, 2 * report.weights_bytes);
+  DW_ASSIGN_OR_RETURN(std::vector<TensorState> before,
+                      check_base("the tensors given", views, delta, &pool, tracker.stage()));
+  tracker.finish_stage(report.weights_bytes);
+
+  std::vector<Patched> tensors = collect(delta, views);
+  std::vector<uint64_t> sizes;
+  for (const Patched& tensor : tensors) sizes.push_back(tensor.bytes.size());
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kShared, &pool, tracker.stage())
+                         .run(
+                             [&](size_t i, ThreadPool* inner) {
+                               Patched& tensor = tensors[i];
+                               return fits_pairs(tensor) ? stage_pairs(&tensor, inner)
+                                                         : stage_whole(&tensor, inner);
+                             },
+                             [](size_t) { return Status(); }));
+  report.num_tensors = views.size();
+  report.num_patched = tensors.size();
+  report.target = state_after(std::move(before), tensors);
+  report.target_known = delta.info.has_target();
+  if (report.target_known && report.target != delta.info.target) {
+    return corruption("state after the patch: expected " + delta.info.target.hex() + ", got " +
+                      report.target.hex());
+  }
+  for (const Delta::Entry& item : delta.entries) report.num_changed += item.entry.num_changed;
+  for (const Patched& tensor : tensors) DW_RETURN_IF_ERROR(write(tensor, &pool));
+  return report;
 }
 
 }  // namespace deltawire

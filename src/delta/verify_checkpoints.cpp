@@ -6,7 +6,7 @@
 #include "base/hex.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "delta/open_checkpoint.h"
+#include "delta/output.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "format/layout.h"

@@ -4,8 +4,9 @@
 #include <numeric>
 
 #include "device/context.h"
-#include "digest/finish_sums.h"
+#include "digest/sums.h"
 #include "kernels/cuda/fp8_block.h"
+#include "kernels/cuda/group_codes.h"
 #include "kernels/cuda/marked.h"
 #include "kernels/tight_math.h"
 
@@ -91,6 +92,13 @@ Status mark_fp8(std::span<const Fp8Task> tasks, MarkedFp8* out, Stream stream) {
   }
   DW_RETURN_IF_ERROR(copy(out, marked.data(), marked_bytes(marked.size()), stream));
   return wait(stream);
+}
+
+Status make_group_codes(const GroupJob& job, Stream stream) {
+  const std::optional<int> device = device_of(job.weights);
+  if (!device) return invalid_argument("weights that are on no device");
+  const UseDevice use(*device);
+  return quantise_groups(job, stream);
 }
 
 }  // namespace deltawire::cuda

@@ -9,6 +9,7 @@
 
 #include "device/cuda.h"
 #include "kernels/fp8_block.h"
+#include "kernels/group_codes.h"
 
 namespace deltawire::cuda {
 
@@ -46,5 +47,10 @@ Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task> tasks, Fp8
 Status mark_fp8(std::span<const Fp8Task> tasks, MarkedFp8* out, Stream stream);
 // Bytes of so many of them.
 uint64_t marked_bytes(size_t count) noexcept;
+
+// Groups of weights on a device as small codes. A build without CUDA says Unsupported.
+
+// Does not wait.
+Status make_group_codes(const GroupJob& job, Stream stream);
 
 }  // namespace deltawire::cuda

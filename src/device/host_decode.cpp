@@ -6,7 +6,7 @@
 
 #include "base/guard.h"
 #include "codec/adaptive_encode.h"
-#include "codec/gaps_body.h"
+#include "codec/gaps.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {

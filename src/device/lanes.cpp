@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/guard.h"
-#include "codec/cuda/carve.h"
+#include "codec/cuda/device_parts.h"
 #include "kernels/tight_math.h"
 
 namespace deltawire::cuda {

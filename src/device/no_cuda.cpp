@@ -3,8 +3,6 @@
 
 #include "device/device_exchange.h"
 #include "device/fp8.h"
-#include "device/group_codes.h"
-#include "device/made.h"
 #include "device/whole.h"
 
 namespace deltawire::cuda {

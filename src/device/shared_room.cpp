@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "codec/cuda/carve.h"
+#include "codec/cuda/device_parts.h"
 
 namespace deltawire::cuda {
 SharedRoom::SharedRoom(std::span<uint8_t> memory) : begin_(memory.data()) {

@@ -1,6 +1,6 @@
 #include "device/slot_memory.h"
 
-#include "codec/cuda/carve.h"
+#include "codec/cuda/device_parts.h"
 
 namespace deltawire::cuda {
 namespace {

@@ -123,4 +123,11 @@ const Dialect* find_dialect(std::string_view name) noexcept;  // null when unkno
 // The one that recognises what `store` holds; null: none does.
 Result<const Dialect*> recognise_dialect(Store& store);
 
+// The dialects that this build has; dialect.cpp lists them.
+class Dialect;
+
+const Dialect& slime_dialect() noexcept;  // generations 2 and 3, miles
+const Dialect& slime_gen1_dialect() noexcept;
+const Dialect& trl_dialect() noexcept;
+
 }  // namespace deltawire

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/hex.h"
-#include "digest/shared_sums.h"
+#include "digest/sums.h"
 
 namespace deltawire {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "deltawire/digest.h"
-#include "tensor/box_rows.h"
+#include "tensor/box.h"
 
 namespace deltawire {
 

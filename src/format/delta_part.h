@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -71,5 +72,25 @@ struct EntryRecord {
 Result<std::string> serialise_part_header(const DeltaInfo& info,
                                           const std::vector<EntryRecord>& entries);
 Result<DeltaPart> parse_part(Bytes file);
+
+// The index of a delta in several parts: a small JSON file beside them.
+
+inline constexpr std::string_view kDeltaIndexName = "delta.index.json";
+inline constexpr uint64_t kMaxDeltaIndexBytes = 64 << 20;
+
+struct DeltaIndexPart {
+  std::string name;  // a plain file name
+  uint64_t size_bytes = 0;
+  Digest sha256;
+};
+
+struct DeltaIndex {
+  Digest base, target;
+  std::vector<DeltaIndexPart> parts;
+};
+
+std::string part_name(size_t number);  // "part-00000.safetensors"
+std::string serialise_delta_index(const DeltaIndex& index);
+Result<DeltaIndex> parse_delta_index(std::string_view json);
 
 }  // namespace deltawire

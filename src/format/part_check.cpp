@@ -1,7 +1,7 @@
 #include "format/part_check.h"
 
 #include "base/bytes.h"
-#include "tensor/find_tensor.h"
+#include "tensor/form.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 

@@ -8,7 +8,7 @@
 #include "base/waves.h"
 #include "format/box_sums.h"
 #include "format/manifest.h"
-#include "tensor/boxes.h"
+#include "tensor/box.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
 

@@ -1,6 +1,6 @@
 #include "format/tensor_digest.h"
 
-#include "tensor/box_rows.h"
+#include "tensor/box.h"
 
 namespace deltawire {
 

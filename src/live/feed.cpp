@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/guard.h"
-#include "digest/shared_sums.h"
+#include "digest/sums.h"
 #include "format/checkpoint_files.h"
 #include "format/manifest.h"
 #include "live/feed.h"

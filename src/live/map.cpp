@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/guard.h"
-#include "codec/gaps_body.h"
+#include "codec/gaps.h"
 #include "delta/delta_reader.h"
 #include "format/layout.h"
 #include "replica/journal_redo.h"

@@ -4,12 +4,16 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/file.h"
 #include "base/thread_pool.h"
+#include "chain/fsck.h"
 #include "chain/hop_records.h"
+#include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/trash.h"
+#include "deltawire/maintain.h"
 #include "maintain/walk_parts.h"
 #include "tensor/text.h"
 
@@ -308,6 +312,22 @@ Result<StateCheckReport> check_states(const Chain& chain, const WorkOptions& opt
   if (options.folder.empty()) return Walk(chain, options, allocate_bytes).run();
   DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make(options.folder));
   return Walk(chain, options, allocate_in(work.path())).run();
+}
+
+// The two halves of fsck: records and objects, then what they decode to.
+Result<FsckReport> fsck_chain(const Chain& chain, const FsckOptions& options) {
+  // Without keys to trust, signatures must still hold, whoever made them.
+  const Chain strict = keys_of(chain).trust
+                           ? chain
+                           : with_other_keys(chain, {.sign = {}, .trust = check_signatures_only()});
+  const WorkOptions& work = options.work;
+  DW_ASSIGN_OR_RETURN(FsckReport report,
+                      check_chain(strict, {!options.quick, work.threads, work.progress}));
+  if (options.quick) return report;
+  DW_ASSIGN_OR_RETURN(const StateCheckReport decoded, check_states(strict, work));
+  report.num_decoded = decoded.num_versions;
+  report.problems.insert(report.problems.end(), decoded.problems.begin(), decoded.problems.end());
+  return report;
 }
 
 }  // namespace deltawire

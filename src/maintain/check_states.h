@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "chain/chain.h"
-#include "maintain/chain_state.h"
+#include "maintain/walk_parts.h"
 
 namespace deltawire {
 

@@ -6,7 +6,7 @@
 #include "chain/part_reader.h"
 #include "deltawire/maintain.h"
 #include "format/tensor_digest.h"
-#include "maintain/chain_state.h"
+#include "maintain/walk_parts.h"
 #include "publish/anchor.h"
 #include "publish/packed_body.h"
 #include "replica/tensors.h"

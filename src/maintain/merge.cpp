@@ -5,12 +5,11 @@
 #include <set>
 
 #include "base/guard.h"
-#include "codec/builtin.h"
 #include "codec/choose.h"
 #include "codec/codec.h"
 #include "codec/elements.h"
 #include "format/layout.h"
-#include "tensor/boxes.h"
+#include "tensor/box.h"
 #include "tensor/text.h"
 
 namespace deltawire {

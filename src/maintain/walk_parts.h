@@ -2,16 +2,39 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/folder.h"
+#include "deltawire/checkpoint.h"
+#include "deltawire/maintain.h"
+#include "deltawire/replica.h"
+#include "deltawire/status.h"
 #include "format/delta_part.h"
 #include "replica/memory_state.h"
 
 namespace deltawire {
+
+// States of a chain on disk, for work that needs no trainer: anchors made afterwards, merged
+// deltas.
+
+// A replica in a work folder. Thread safety: none.
+class ChainState {
+ public:
+  static Result<ChainState> open(const Chain& chain, std::filesystem::path folder,
+                                 const WorkOptions& options);
+  // By the cheapest path from where it is. The checkpoint is valid until the next call.
+  Result<const Checkpoint*> bring_to(uint64_t version);
+
+ private:
+  explicit ChainState(Replica replica) : replica_(std::move(replica)) {}
+  Replica replica_;
+  std::optional<Checkpoint> checkpoint_;
+};
 
 using TensorNames = std::set<std::string, std::less<>>;
 

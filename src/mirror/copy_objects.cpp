@@ -1,8 +1,8 @@
 #include "mirror/copy_objects.h"
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/sync_point.h"
-#include "base/temporary.h"
 #include "chain/part_reader.h"
 #include "store/bodies.h"
 #include "transfer/fetch.h"

@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/work_folder.h"
+#include "base/folder.h"
 #include "chain/chain.h"
 #include "chain/names.h"
 #include "deltawire/mirror.h"
-#include "mirror/added_hops.h"
 #include "mirror/copy_objects.h"
 #include "mirror/far_end.h"
 #include "mirror/starting_point.h"

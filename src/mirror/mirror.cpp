@@ -2,7 +2,6 @@
 
 #include "base/folder.h"
 #include "base/process.h"
-#include "base/temporary.h"
 #include "chain/head.h"
 #include "mirror/impl.h"
 

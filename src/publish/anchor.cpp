@@ -2,7 +2,6 @@
 
 #include "base/hex.h"
 #include "base/sync_point.h"
-#include "chain/ensure_hop.h"
 #include "chain/hop_records.h"
 #include "chain/names.h"
 

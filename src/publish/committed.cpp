@@ -2,8 +2,8 @@
 #include "base/guard.h"
 #include "base/process.h"
 #include "base/sync_point.h"
-#include "publish/commit.h"
 #include "publish/impl.h"
+#include "publish/record.h"
 #include "publish/snapshot_file.h"
 
 namespace deltawire {

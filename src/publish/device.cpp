@@ -6,7 +6,7 @@
 #include "device/whole.h"
 #include "format/layout.h"
 #include "publish/device_bodies.h"
-#include "publish/fp8_made.h"
+#include "publish/made_room.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -10,7 +10,7 @@
 #include "deltawire/publisher.h"
 #include "deltawire/store.h"
 #include "device/cuda.h"
-#include "publish/array_coder.h"
+#include "publish/coded_array.h"
 #include "publish/fetched_pieces.h"
 #include "publish/kept_changes.h"
 #include "publish/made_room.h"

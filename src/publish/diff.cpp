@@ -6,13 +6,12 @@
 #include "base/waves.h"
 #include "delta/encode_items.h"
 #include "publish/hash_state.h"
-#include "publish/new_tensor.h"
+#include "publish/packed_body.h"
 #include "publish/rounding.h"
 #include "store/bodies.h"
-#include "tensor/boxes.h"
-#include "tensor/find_tensor.h"
+#include "tensor/box.h"
+#include "tensor/form.h"
 #include "tensor/safetensors.h"
-#include "tensor/split_rows.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -7,7 +7,7 @@
 #include "base/sync_point.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
-#include "tensor/box_rows.h"
+#include "tensor/box.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 

@@ -5,7 +5,7 @@
 #include "base/sync_point.h"
 #include "chain/hop_records.h"
 #include "publish/impl.h"
-#include "replica/forward.h"
+#include "replica/route.h"
 
 namespace deltawire {
 

@@ -5,9 +5,11 @@
 #include <memory>
 
 #include "base/thread_pool.h"
+#include "delta/encode_items.h"
 #include "deltawire/store.h"
-#include "publish/array_coder.h"
+#include "publish/coded_array.h"
 #include "publish/full_version.h"
+#include "transfer/part_stream.h"
 
 namespace deltawire {
 
@@ -19,5 +21,12 @@ Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain,
 
 // All weights among the files for which it pays, under their packed names.
 Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there = {});
+
+// A tensor that replicas have nothing of, in a delta.
+
+// Its payload, whose codec goes to `entry`. `stream`: it is made while it is put, from a body that
+// reads the tensor block by block; else it is made now.
+Result<Payload> new_tensor_payload(const EncodeItem& item, const std::string& codec, bool stream,
+                                   ThreadPool* pool, DeltaEntry* entry);
 
 }  // namespace deltawire

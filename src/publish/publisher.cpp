@@ -5,7 +5,7 @@
 #include "base/sync_point.h"
 #include "chain/keys.h"
 #include "chain/names.h"
-#include "chain/requests.h"
+#include "chain/read_records.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "publish/impl.h"

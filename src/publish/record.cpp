@@ -4,8 +4,9 @@
 #include <functional>
 #include <set>
 
-#include "tensor/boxes.h"
-#include "tensor/find_tensor.h"
+#include "base/command.h"
+#include "tensor/box.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -189,6 +190,40 @@ void describe_state(const NewState& state, Manifest* manifest) {
   manifest->elements = state.num_elements;
   manifest->changed = state.num_changed;
   manifest->state = state_digest(states_of(state.schema, *manifest).value());  // counts agree
+}
+
+namespace {
+
+// All of its bytes are in the store: only whether to go on is asked.
+bool keep_going(const Manifest& manifest, const PublishOptions& options) {
+  return !options.progress || options.progress(manifest.part_bytes(), manifest.part_bytes());
+}
+
+Status run_hook(const Chain& chain, const Manifest& manifest, const PublishOptions& options) {
+  const Hook& hook = options.hook_before_commit;
+  if (hook.command.empty()) return {};
+  Status status =
+      run_command(hook.command, {{{"DELTAWIRE_VERSION", std::to_string(manifest.version)},
+                                  {"DELTAWIRE_STORE", chain.store().url()},
+                                  {"DELTAWIRE_RUN", chain.run()}},
+                                 hook.timeout_seconds,
+                                 [&] { return !keep_going(manifest, options); }});
+  if (status.ok() && !keep_going(manifest, options)) status = cancelled("stopped on request");
+  if (status.ok()) return {};
+  // A hook that says no is not another publisher's doing.
+  const Code code = status.code() == Code::kConflict ? Code::kCancelled : status.code();
+  return Status(code, "hook before the commit of version " + std::to_string(manifest.version) +
+                          ": " + status.message() + "; nothing was committed");
+}
+
+}  // namespace
+
+Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options,
+                      const std::function<Status()>& check) {
+  Status status = run_hook(chain, manifest, options);
+  if (status.ok()) status = check();
+  if (!status.ok()) return {Outcome::kNot, std::move(status), {}};
+  return commit_version(chain, manifest);
 }
 
 }  // namespace deltawire

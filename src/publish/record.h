@@ -1,12 +1,15 @@
 // What a publisher, or one rank of several, has put towards a version: enough for whoever commits.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chain/chain.h"
 #include "deltawire/digest.h"
+#include "deltawire/publisher.h"
 #include "deltawire/tensor.h"
 #include "format/manifest.h"
 
@@ -65,5 +68,11 @@ Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const Pare
 
 // What a manifest says of the state.
 void describe_state(const NewState& state, Manifest* manifest);
+
+// The step that makes a version exist.
+
+// Runs the hook, asks `check` whether to go on, then commits.
+Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options,
+                      const std::function<Status()>& check);
 
 }  // namespace deltawire

@@ -10,7 +10,7 @@
 #include "publish/rounding.h"
 #include "replica/overwrite.h"
 #include "store/bodies.h"
-#include "tensor/box_rows.h"
+#include "tensor/box.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

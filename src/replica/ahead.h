@@ -14,7 +14,7 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "replica/journal_redo.h"
-#include "replica/memory_shares.h"
+#include "replica/limits.h"
 
 namespace deltawire {
 

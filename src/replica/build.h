@@ -12,7 +12,7 @@
 #include "deltawire/status.h"
 #include "replica/journal_redo.h"
 #include "replica/layout.h"
-#include "replica/memory_shares.h"
+#include "replica/limits.h"
 #include "replica/tensors.h"
 
 namespace deltawire {

@@ -2,7 +2,6 @@
 
 #include "base/folder.h"
 #include "base/sync_point.h"
-#include "replica/eager_parts.h"
 #include "replica/hop_files.h"
 #include "replica/limits.h"
 #include "replica/local_layout.h"

@@ -10,7 +10,6 @@
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
-#include "replica/phase_clock.h"
 #include "replica/pull_progress.h"
 #include "replica/route.h"
 #include "replica/tensors.h"

@@ -14,8 +14,7 @@
 
 #include "base/thread_pool.h"
 #include "device/cuda.h"
-#include "replica/memory_shares.h"
-#include "replica/spill_space.h"
+#include "replica/limits.h"
 #include "replica/tensor_set.h"
 
 namespace deltawire {
@@ -23,7 +22,7 @@ namespace deltawire {
 class DeviceTensors final : public ArraySet {
  public:
   // On the device of `first`, which is still to be added. `scratch` and `spill` as in
-  // host_tensors.h.
+  // tensor_set.h.
   static Result<std::unique_ptr<DeviceTensors>> open(const TensorReplicaOptions& options,
                                                      const LiveTensor& first, ThreadPool* pool,
                                                      std::filesystem::path scratch,

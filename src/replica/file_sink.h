@@ -53,7 +53,7 @@ class FileSink final : public CatchUpSink {
   BuildContext context(const Target& target, const Checkpoint& source,
                        std::span<const TensorSteps> steps, bool check_untouched) const;
 
-  // file_sink_journal.cpp
+  // file_sink.cpp
   Status place_sides();
   Status sync_files(const std::filesystem::path& folder, const std::vector<std::string>& names);
   Result<FileStamps> stamp_made(const std::filesystem::path& files) const;

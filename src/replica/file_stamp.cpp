@@ -7,7 +7,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

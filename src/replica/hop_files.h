@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "chain/plan.h"
 #include "delta/delta_reader.h"
 #include "deltawire/status.h"
+#include "replica/tensors.h"
 #include "transfer/fetch.h"
 
 namespace deltawire {
@@ -37,6 +39,32 @@ class HopFiles {
   const std::filesystem::path folder_;
   const std::string url_;
   const std::span<const Hop> hops_;
+};
+
+// The parts of one delta that are there already, while the others still arrive.
+
+// For the one delta between what is held and the target. One thread.
+class EagerParts {
+ public:
+  // `held`: sorted by name.
+  EagerParts(const Target& target, HeldTensors held) : target_(target), held_(std::move(held)) {}
+
+  struct Ready {
+    Delta delta;  // what the steps point into
+    std::vector<TensorSteps> steps;
+  };
+  // `part` has been fetched and checked. Entries that patch a whole tensor, as nearly all do, stand
+  // by themselves: they can be decoded now. Whether parts fit together is the caller's to check
+  // when all are there.
+  Result<Ready> add(const PartFile& part);
+
+  // Leaves only steps that were not ready before.
+  void erase_done(std::vector<TensorSteps>* steps) const;
+
+ private:
+  const Target& target_;
+  const HeldTensors held_;
+  std::set<size_t> done_;  // tensors, by their number in the schema
 };
 
 }  // namespace deltawire

@@ -11,7 +11,6 @@
 #include "deltawire/replica.h"
 #include "replica/journal.h"
 #include "replica/local_layout.h"
-#include "replica/local_lock.h"
 #include "replica/local_state.h"
 #include "replica/overwrite.h"
 #include "replica/replica_base.h"

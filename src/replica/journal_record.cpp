@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "format/checkpoint_files.h"
-#include "format/delta_index.h"
+#include "format/delta_part.h"
 #include "replica/stamp_json.h"
 #include "tensor/text.h"
 

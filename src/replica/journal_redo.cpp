@@ -9,7 +9,7 @@
 #include "base/sync_point.h"
 #include "codec/changes.h"
 #include "codec/codec.h"
-#include "codec/gaps_body.h"
+#include "codec/gaps.h"
 #include "digest/parallel.h"
 #include "format/layout.h"
 #include "tensor/text.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "delta/patched_digest.h"
+#include "delta/apply_plan.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
 #include "format/delta_part.h"

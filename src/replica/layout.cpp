@@ -1,6 +1,6 @@
 #include "replica/layout.h"
 
-#include "tensor/find_tensor.h"
+#include "tensor/form.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "deltawire/status.h"
@@ -48,5 +49,25 @@ struct LocalLayout {
 // Versions that stand in folders of their own in `folder`, ascending: of checkpoints in LOCAL, of
 // steps in its feed.
 std::vector<uint64_t> version_folders(const std::filesystem::path& folder);
+
+// One process at a time works in a replica's folder.
+
+// Holds a flock on a file that says who holds it. Freed by the destructor, and by the kernel when
+// the process ends in any way.
+class LocalLock {
+ public:
+  static LocalLock none() { return LocalLock(-1); }  // is nowhere
+  // Conflict, naming the holder, when another has it.
+  static Result<LocalLock> take(const std::filesystem::path& file);
+  // Whether `file` is still the file that is locked: a folder may be removed, and made again.
+  bool is_at(const std::filesystem::path& file) const;
+  ~LocalLock();
+  LocalLock(LocalLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  LocalLock& operator=(LocalLock&&) = delete;
+
+ private:
+  explicit LocalLock(int fd) : fd_(fd) {}
+  int fd_;
+};
 
 }  // namespace deltawire

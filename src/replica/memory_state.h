@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 
-#include "base/allocate.h"
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "chain/chain.h"

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "replica/file_sink.h"
 #include "replica/impl.h"
-#include "replica/lost_state.h"
+#include "replica/recognise.h"
 
 namespace deltawire {
 

@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "replica/forward.h"
 #include "replica/impl.h"
+#include "replica/route.h"
 #include "tensor/text.h"
 
 namespace deltawire {

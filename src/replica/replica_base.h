@@ -12,7 +12,7 @@
 #include "replica/ahead.h"
 #include "replica/beat.h"
 #include "replica/catch_up_sink.h"
-#include "replica/phase_clock.h"
+#include "replica/pull_progress.h"
 #include "store/push_source.h"
 
 namespace deltawire {

@@ -3,11 +3,108 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "chain/keys.h"
 #include "format/checkpoint_files.h"
+#include "format/record.h"
 #include "replica/limits.h"
+#include "tensor/text.h"
 #include "transfer/fetch.h"
 
 namespace deltawire {
+namespace {
+
+// The store may be gone altogether, or hold something else by now.
+Status check_run_is_there(const Chain& chain, const std::string& what_for) {
+  const Result<Chain> now = Chain::open(chain.shared_store(), {});
+  if (now.ok() && now->run() == chain.run()) return {};
+  if (now.ok()) {
+    return base_mismatch(chain.store().url() + ": holds run " + now->run() +
+                         " now, and no longer " + chain.run() + what_for);
+  }
+  if (now.status().code() != Code::kNotFound) return now.status();
+  return not_found(chain.store().url() + ": holds no run any more" + what_for +
+                   "; is it mounted, and the right one?");
+}
+
+Status lost_versions(const Chain& chain, const std::optional<uint64_t>& head, uint64_t held) {
+  const std::string kept = std::to_string(held);
+  DW_RETURN_IF_ERROR(check_run_is_there(chain, ", of which version " + kept + " is held"));
+  const std::string first = std::to_string(head ? *head + 1 : 0);
+  std::string message = chain.store().url() + ": ";
+  message += head ? "its newest version is " + std::to_string(*head) : "it has no version at all";
+  message += ", and version " + kept + " is held: the store has lost ";
+  message += first == kept ? "version " + kept : "versions " + first + " to " + kept;
+  message += ". What is held stays";
+  if (head) message += "; to go back, ask for version " + std::to_string(*head) + " by its number";
+  return not_found(std::move(message));
+}
+
+}  // namespace
+
+Result<Chain> open_chain(const std::shared_ptr<Store>& store, const Accept& accept) {
+  const std::string& run = accept.run;
+  if (!run.empty() && !is_run_id(run)) {
+    return invalid_argument("run " + quote(run) + ": a run's id has 32 hex digits");
+  }
+  DW_ASSIGN_OR_RETURN(ChainKeys options, read_keys({.trust = accept.trust}));
+  DW_ASSIGN_OR_RETURN(Chain chain, open_with_keys(store, std::move(options)));
+  if (run.empty() || run == chain.run()) return chain;
+  return base_mismatch(store->url() + ": holds run " + chain.run() + ", and the run asked for is " +
+                       run);
+}
+
+Result<Chain::Newest> find_newest(const Chain& chain, const std::optional<uint64_t>& held) {
+  Chain::Newest newest;
+  if (held) {
+    DW_ASSIGN_OR_RETURN(newest, chain.newest_after(*held));
+  } else {
+    DW_ASSIGN_OR_RETURN(newest.version, chain.head());
+  }
+  if (!newest.version && !held) DW_RETURN_IF_ERROR(check_run_is_there(chain, ""));
+  return newest;
+}
+
+Result<uint64_t> choose_version(const Chain& chain, const PullGoal& goal,
+                                const std::optional<uint64_t>& head,
+                                const std::optional<uint64_t>& held, uint64_t at_least) {
+  const std::optional<uint64_t>& limit = goal.version ? goal.version : goal.until;
+  if (limit && *limit < at_least) {
+    return invalid_argument("version " + std::to_string(*limit) +
+                            " was asked for, and none below version " + std::to_string(at_least));
+  }
+  if (goal.version) return *goal.version;
+  if (held && (!head || *head < *held)) return lost_versions(chain, head, *held);
+  if (!head) return not_found(chain.store().url() + ": nothing was published yet");
+  if (*head < at_least) {
+    return not_found(chain.store().url() + ": its newest version is " + std::to_string(*head) +
+                     ", and none below version " + std::to_string(at_least) + " is wanted");
+  }
+  return std::max(held.value_or(0), goal.until ? std::min(*head, *goal.until) : *head);
+}
+
+Status another_history(const Status& planned) {
+  return corruption(planned.message() +
+                    "; the chain was rewritten. What is held stays; to go over to the other "
+                    "history, ask for one of its versions by number");
+}
+
+Status check_history(const Chain& chain, const Held& held) {
+  // The held version's own record, or, when that is gone, the one that follows it.
+  for (const uint64_t version : {held.version, held.version + 1}) {
+    const Result<VersionRecord> record = chain.version(version);
+    if (record.ok()) {
+      const std::optional<Digest> digest =
+          version == held.version ? std::optional(record->digest) : record->manifest.parent;
+      if (!digest || *digest == held.manifest) return {};
+      return another_history(not_this_chain(chain, held, *digest));
+    }
+    const Code code = record.status().code();
+    if (code != Code::kNotFound && code != Code::kCorruption && code != Code::kUnsupported) {
+      return record.status();
+    }
+  }
+  return {};
+}
 
 Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
                          const AttemptGoal& goal, const std::optional<VersionRecord>& seen,

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <optional>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"

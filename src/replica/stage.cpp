@@ -5,7 +5,7 @@
 
 #include "base/guard.h"
 #include "codec/codec.h"
-#include "delta/patched_digest.h"
+#include "delta/apply_plan.h"
 #include "digest/parallel.h"
 #include "format/layout.h"
 #include "replica/ahead.h"

@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "deltawire/status.h"
 #include "replica/journal_redo.h"
-#include "replica/memory_shares.h"
+#include "replica/limits.h"
 #include "replica/tensors.h"
 
 namespace deltawire {

@@ -9,14 +9,14 @@
 #include "base/hex.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
-#include "replica/forward.h"
-#include "replica/host_tensors.h"
 #include "replica/local_layout.h"
 #include "replica/recognise.h"
+#include "replica/route.h"
 #include "replica/tensor_replica_impl.h"
+#include "replica/tensor_set.h"
 #include "replica/tensor_sink.h"
 #include "replica/tensors.h"
-#include "tensor/boxes.h"
+#include "tensor/box.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/thread_pool.h"
-#include "base/work_folder.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/tensor_replica.h"
 #include "replica/boxed_tensors.h"
+#include "replica/limits.h"
 #include "replica/replica_base.h"
-#include "replica/spill_space.h"
 #include "replica/tensor_set.h"
 
 namespace deltawire {

@@ -1,14 +1,20 @@
-// Tensors of a TensorReplica, by how they are held: arrays in the host's memory (host_tensors.h) or
+// Tensors of a TensorReplica, by how they are held: arrays in the host's memory (tensor_set.h) or
 // in a GPU's (device_tensors.h), and tensors of which only boxes are (boxed_tensors.h). All of a
 // call are handed over together, so that a set can work on them side by side.
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <span>
+#include <vector>
 
+#include "base/thread_pool.h"
 #include "deltawire/delta.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor_replica.h"
 #include "format/manifest.h"
+#include "replica/ahead.h"
+#include "replica/limits.h"
 #include "replica/tensors.h"
 
 namespace deltawire {
@@ -75,5 +81,43 @@ std::string place_of(const LiveTensor& tensor);
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Manifest& manifest,
                     size_t number);
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& expected);
+
+// Tensors in the host's memory.
+class HostTensors final : public ArraySet {
+ public:
+  // `scratch`: a folder for copies of tensors too large for memory, when they need one. `spill`:
+  // for what waits for commit().
+  HostTensors(ThreadPool* pool, std::filesystem::path scratch, StageMemory memory,
+              SpillSpace* spill, Ahead* ahead)
+      : pool_(pool), scratch_(std::move(scratch)), memory_(memory), spill_(spill), ahead_(ahead) {}
+
+  void add(size_t number, LiveTensor tensor) override;
+  Status check(std::span<const size_t> which, const Manifest& manifest) override;
+  Status stage(std::span<const TensorSteps> steps, const Target& target,
+               const Progress& progress) override;
+  Status stage_whole(size_t number, Bytes contents) override;
+  uint64_t num_staged() const override;
+  Status commit() override;
+  void drop() noexcept override;
+  Status stage_change(size_t number, const ArrayChange& change) override;
+  Status check_arrays(std::span<const ArrayDigest> expected) override;
+  Status read(size_t number, MutableBytes out) override;
+
+ private:
+  struct Tensor {
+    LiveTensor live;
+    std::vector<ArrayChange> staged = {};
+    Bytes whole = {};
+  };
+  Status stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner);
+  static Status write(const Tensor& tensor, ThreadPool* inner);
+
+  ThreadPool* const pool_;
+  const std::filesystem::path scratch_;
+  const StageMemory memory_;
+  SpillSpace* const spill_;
+  Ahead* const ahead_;
+  std::map<size_t, Tensor> tensors_;
+};
 
 }  // namespace deltawire

@@ -6,9 +6,7 @@
 #include "codec/codec.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
-#include "tensor/box_cover.h"
-#include "tensor/box_rows.h"
-#include "tensor/boxes.h"
+#include "tensor/box.h"
 #include "tensor/text.h"
 
 namespace deltawire {

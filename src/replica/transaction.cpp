@@ -6,7 +6,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "replica/feed_folder.h"
+#include "replica/feed.h"
 #include "replica/impl.h"
 #include "replica/prove_files.h"
 #include "replica/side_files.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "codec/exponents.h"
 #include "deltawire/status.h"
 #include "format/packed_file.h"

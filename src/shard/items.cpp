@@ -6,7 +6,7 @@
 #include "base/thread_pool.h"
 #include "format/box_sums.h"
 #include "shard/boxes.h"
-#include "tensor/split_rows.h"
+#include "tensor/box.h"
 #include "tensor/text.h"
 
 namespace deltawire::shard {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "shard/boxes.h"
-#include "tensor/boxes.h"
+#include "tensor/box.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
 

@@ -5,7 +5,7 @@
 
 #include "format/layout.h"
 #include "shard/boxes.h"
-#include "tensor/box_rows.h"
+#include "tensor/box.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
 

@@ -6,7 +6,7 @@
 #include "shard/boxes.h"
 #include "shard/layout.h"
 #include "shard/sources.h"
-#include "tensor/box_cover.h"
+#include "tensor/box.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
 

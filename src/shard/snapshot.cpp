@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
-#include "base/allocate.h"
+#include "base/bytes.h"
 #include "base/guard.h"
 #include "format/layout.h"
-#include "tensor/split_rows.h"
+#include "tensor/box.h"
 #include "tensor/text.h"
 
 namespace deltawire::shard {

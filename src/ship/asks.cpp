@@ -1,6 +1,6 @@
 #include "ship/asks.h"
 
-#include "base/start_threads.h"
+#include "base/thread_pool.h"
 
 namespace deltawire {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "tensor/defects.h"
-#include "tensor/find_tensor.h"
+#include "tensor/form.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"

@@ -1,8 +1,8 @@
 #include "transfer/fetch.h"
 
 #include "base/guard.h"
-#include "base/start_threads.h"
 #include "base/sync_point.h"
+#include "base/thread_pool.h"
 #include "transfer/fetch_sink.h"
 
 namespace deltawire {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "base/guard.h"
 
 namespace deltawire {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/sync_point.h"
-#include "format/delta_index.h"
+#include "format/delta_part.h"
 #include "store/bodies.h"
 
 namespace deltawire {

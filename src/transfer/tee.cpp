@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/start_threads.h"
+#include "base/thread_pool.h"
 
 namespace deltawire {
 

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/guard.h"
-#include "base/start_threads.h"
+#include "base/thread_pool.h"
 
 namespace deltawire {
 namespace {

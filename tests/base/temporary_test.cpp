@@ -1,4 +1,4 @@
-#include "base/temporary.h"
+#include "base/folder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

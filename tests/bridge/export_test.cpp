@@ -1,7 +1,7 @@
 #include <fstream>
 
 #include "bridge/bridge_model.h"
-#include "bridge/export_target.h"
+#include "bridge/export_work.h"
 
 namespace deltawire::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/guard.h"
 #include "codec/changes.h"
-#include "codec/gaps_body.h"
+#include "codec/gaps.h"
 #include "codec/leb128.h"
 #include "codec_arrays.h"
 

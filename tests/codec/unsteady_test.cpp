@@ -6,8 +6,8 @@
 #include <random>
 #include <thread>
 
-#include "codec/builtin.h"
 #include "codec/choose.h"
+#include "codec/codec.h"
 #include "digest/parallel.h"
 
 namespace deltawire {

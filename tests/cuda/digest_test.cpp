@@ -1,7 +1,6 @@
 // Digests on a device against the CPU's.
 #include "cuda/contexts.h"
-#include "tensor/box_rows.h"
-#include "tensor/boxes.h"
+#include "tensor/box.h"
 
 namespace deltawire::cuda {
 namespace {

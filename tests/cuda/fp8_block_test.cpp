@@ -2,7 +2,7 @@
 #include "kernels/cuda/fp8_block.h"
 
 #include "cuda/device_arrays.h"
-#include "digest/finish_sums.h"
+#include "digest/sums.h"
 
 namespace deltawire::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // FP8 blocks of weights on a GPU that nobody makes: what encoders and publishers take in their
 // place gives the CPU's bytes.
-#include "publish/fp8_made.h"
 #include "cuda/contexts.h"
+#include "publish/made_room.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 

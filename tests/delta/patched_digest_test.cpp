@@ -1,11 +1,11 @@
 // Digests of what an array will be, and payloads of changes that are known.
-#include "delta/patched_digest.h"
+#include "delta/apply_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "checkpoints.h"
 #include "codec/codec.h"
-#include "codec/gaps_body.h"
+#include "codec/gaps.h"
 #include "format/layout.h"
 
 namespace deltawire::testing {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/json.h"
-#include "dialect/frames/frame_write.h"
+#include "dialect/frames/frames.h"
 #include "dialect/frames/zstd_frame.h"
 #include "foreign_model.h"
 

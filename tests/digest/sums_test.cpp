@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/bytes.h"
-#include "digest/sum_changes.h"
+#include "digest/sums.h"
 #include "kernels/kernels.h"
 #include "kernels/sum_math.h"
 

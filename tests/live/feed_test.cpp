@@ -10,8 +10,7 @@
 
 #include "deltawire/replica.h"
 #include "live/map.h"
-#include "replica/feed_folder.h"
-#include "replica/feed_workers.h"
+#include "replica/feed.h"
 #include "store/memory_store.h"
 #include "support/test_chain.h"
 

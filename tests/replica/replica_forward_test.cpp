@@ -4,7 +4,7 @@
 
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
-#include "replica/forward.h"
+#include "replica/route.h"
 #include "store/directory_store.h"
 #include "support/test_chain.h"
 

@@ -1,8 +1,8 @@
 // Replicas whose arrays are boxes of tensors: each holds its part of a version, bit for bit.
 #include <thread>
 
-#include "replica/box_cut.h"
-#include "replica/spill_space.h"
+#include "replica/boxed_tensors.h"
+#include "replica/limits.h"
 #include "support/live_model.h"
 
 namespace deltawire::testing {

@@ -4,7 +4,7 @@
 
 #include "models.h"
 #include "shard/layout.h"
-#include "tensor/box_cover.h"
+#include "tensor/box.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

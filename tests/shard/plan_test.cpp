@@ -7,7 +7,7 @@
 #include "models.h"
 #include "shard/boxes.h"
 #include "shard/layout.h"
-#include "tensor/box_cover.h"
+#include "tensor/box.h"
 
 namespace deltawire::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensor/box_cover.h"
+#include "tensor/box.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tensor/find_tensor.h"
+#include "tensor/form.h"
 
 #include <gtest/gtest.h>
 

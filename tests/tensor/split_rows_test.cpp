@@ -1,10 +1,9 @@
 // Slices and rows of boxes: every byte of a tensor exactly once, in order.
-#include "tensor/split_rows.h"
+#include "tensor/box.h"
 
 #include <gtest/gtest.h>
 
 #include "checkpoints.h"
-#include "tensor/box_rows.h"
 
 namespace deltawire {
 namespace {

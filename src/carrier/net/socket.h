@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 #include "carrier/net/deadline.h"
 #include "deltawire/status.h"
 

@@ -3,7 +3,7 @@
 
 #include <sys/eventfd.h>
 
-#include "base/descriptor.h"
+#include "base/file.h"
 
 namespace deltawire {
 

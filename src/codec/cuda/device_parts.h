@@ -2,9 +2,50 @@
 // have one width and one kind, and none is empty.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "codec/cuda/device_codec.h"
+#include "kernels/cuda/lists.h"
 
 namespace deltawire::cuda {
+
+// One piece of device memory, cut into typed pieces in turn.
+
+// Where pieces begin, counted from where the memory does: that has to be so aligned itself.
+inline constexpr size_t kCarveAlign = 256;
+
+inline constexpr uint64_t carved_bytes(uint64_t num_bytes) {
+  return (num_bytes + kCarveAlign - 1) / kCarveAlign * kCarveAlign;
+}
+
+class Carve {
+ public:
+  explicit Carve(uint8_t* begin) : at_(begin) {}  // null: only to learn the size
+
+  template <class T>
+  T* take(size_t count) {
+    T* const piece = reinterpret_cast<T*>(at_ + size_);
+    size_ += carved_bytes(count * sizeof(T));
+    return piece;
+  }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* at_;
+  size_t size_ = 0;
+};
+
+// A device's word on a batch of patches as a Status.
+
+// `number_of` gives the number that an array of the batch has in the call.
+template <class NumberOf>
+Status to_status(const PatchStatus& found, const char* where, const NumberOf& number_of) {
+  if (found.code == 0) return {};
+  return corruption(std::string(describe(PatchError(found.code))) + ", " + where + " " +
+                    std::to_string(found.where))
+      .at("patch " + std::to_string(number_of(found.array)));
+}
 
 // Tables come off the scratch, half of it at most: `num_bytes` that are going to be there, or those
 // that are. Slots of an earlier call that are larger than the rest are given back.

@@ -2,9 +2,7 @@
 // checked here, the rest there.
 #include <algorithm>
 
-#include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
-#include "codec/cuda/patch_status.h"
 #include "codec/cuda/workspace.h"
 #include "codec/exponents.h"
 #include "kernels/cuda/exponents.h"

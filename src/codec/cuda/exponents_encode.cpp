@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/guard.h"
-#include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/workspace.h"
 #include "kernels/cuda/exponents.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "codec/cuda/tight_models.h"
+#include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
 #include "kernels/bf16.h"
 

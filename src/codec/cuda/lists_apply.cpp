@@ -1,7 +1,6 @@
 // `gaps` onto a device: heads are read here, positions are checked and used there.
 #include "codec/cuda/device_parts.h"
-#include "codec/cuda/lists_payload.h"
-#include "codec/cuda/patch_status.h"
+#include "codec/cuda/lists_batch.h"
 #include "codec/cuda/workspace.h"
 #include "kernels/cuda/lists.h"
 

@@ -3,10 +3,10 @@
 #include <array>
 
 #include "codec/cuda/checked_tight.h"
-#include "codec/cuda/patch_status.h"
+#include "codec/cuda/device_parts.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
-#include "digest/finish_sums.h"
+#include "digest/sums.h"
 
 namespace deltawire::cuda {
 namespace {

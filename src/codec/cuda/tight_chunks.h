@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
 #include "codec/cuda/workspace.h"
 #include "kernels/cuda/tight_decode.h"

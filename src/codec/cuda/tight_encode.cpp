@@ -6,9 +6,7 @@
 #include <deque>
 #include <functional>
 
-#include "codec/cuda/carve.h"
 #include "codec/cuda/device_parts.h"
-#include "codec/cuda/tight_models.h"
 #include "codec/cuda/tight_payloads.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"

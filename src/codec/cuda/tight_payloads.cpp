@@ -5,7 +5,7 @@
 
 #include "codec/leb128.h"
 #include "codec/tight_payload.h"
-#include "digest/finish_sums.h"
+#include "digest/sums.h"
 
 namespace deltawire::cuda {
 namespace {

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "dialect/builtin.h"
 #include "dialect/dialect.h"
-#include "dialect/slime/slime_format.h"
+#include "dialect/slime/slime_index.h"
 #include "dialect/slime/slime_reader.h"
 #include "dialect/slime/slime_writer.h"
 #include "tensor/sharded_index.h"

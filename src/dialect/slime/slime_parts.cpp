@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "dialect/slime/slime_format.h"
+#include "dialect/slime/slime_index.h"
 #include "tensor/defects.h"
 #include "tensor/text.h"
 

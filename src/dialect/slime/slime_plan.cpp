@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/json.h"
-#include "dialect/frames/frame_write.h"
-#include "dialect/slime/slime_format.h"
+#include "dialect/frames/frames.h"
+#include "dialect/slime/slime_index.h"
 #include "tensor/text.h"
 
 namespace deltawire::slime {

@@ -4,8 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "dialect/frames/frame_patch.h"
-#include "dialect/slime/slime_format.h"
+#include "dialect/frames/frames.h"
 #include "dialect/slime/slime_index.h"
 #include "dialect/slime/slime_parts.h"
 #include "tensor/text.h"

@@ -1,4 +1,4 @@
-// Opens a slime version. slime_format.h has its files.
+// Opens a slime version. slime_index.h has its files.
 #pragma once
 
 #include <memory>

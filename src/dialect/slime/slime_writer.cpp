@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "dialect/frames/frame_write.h"
-#include "dialect/slime/slime_format.h"
+#include "dialect/frames/frames.h"
+#include "dialect/slime/slime_index.h"
 #include "dialect/slime/slime_plan.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"

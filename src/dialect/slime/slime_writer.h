@@ -1,4 +1,4 @@
-// Writes a slime version. slime_format.h has its files.
+// Writes a slime version. slime_index.h has its files.
 #pragma once
 
 #include <memory>

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "codec/checks.h"
+#include "dialect/foreign_file.h"
 #include "dialect/frames/zstd_frame.h"
-#include "dialect/padded_number.h"
 #include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"
 #include "tensor/text.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "dialect/padded_number.h"
+#include "dialect/foreign_file.h"
 
 namespace deltawire::gen1 {
 namespace {

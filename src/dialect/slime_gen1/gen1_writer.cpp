@@ -4,10 +4,10 @@
 #include <array>
 
 #include "dialect/draft_checks.h"
-#include "dialect/padded_number.h"
-#include "dialect/slime_gen1/gen1_bucket.h"
+#include "dialect/foreign_file.h"
 #include "dialect/slime_gen1/gen1_file.h"
 #include "dialect/slime_gen1/gen1_folder.h"
+#include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"
 #include "tensor/text.h"
 

@@ -1,4 +1,4 @@
-#include "dialect/builtin.h"
+#include "dialect/dialect.h"
 #include "dialect/slime_gen1/gen1_folder.h"
 #include "dialect/slime_gen1/gen1_reader.h"
 #include "dialect/slime_gen1/gen1_writer.h"

@@ -1,4 +1,4 @@
-#include "dialect/builtin.h"
+#include "dialect/dialect.h"
 #include "dialect/trl/trl_format.h"
 #include "dialect/trl/trl_reader.h"
 #include "dialect/trl/trl_writer.h"

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "codec/checks.h"
-#include "dialect/padded_number.h"
+#include "dialect/foreign_file.h"
 #include "tensor/text.h"
 
 namespace deltawire::trl {

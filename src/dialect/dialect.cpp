@@ -1,7 +1,6 @@
-#include <algorithm>
-
-#include "dialect/builtin.h"
 #include "dialect/dialect.h"
+
+#include <algorithm>
 
 namespace deltawire {
 

@@ -1,12 +1,34 @@
-// Where the bytes of a box lie in its tensor: equally long rows, in the order of the contents.
+// What boxes of one tensor have to do with each other.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "deltawire/status.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
+
+inline bool overlap(const Box& a, const Box& b) {
+  if (a.whole() || b.whole()) return true;
+  for (size_t d = 0; d < a.offset.size(); ++d) {
+    if (a.offset[d] + a.extent[d] <= b.offset[d] || b.offset[d] + b.extent[d] <= a.offset[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// A box that covers everything is no box.
+inline Box normalise_box(Box box, const Shape& shape) {
+  const bool all = box.extent == shape && std::all_of(box.offset.begin(), box.offset.end(),
+                                                      [](uint64_t at) { return at == 0; });
+  return all ? Box{} : box;
+}
+
+// Where the bytes of a box lie in its tensor: equally long rows, in the order of the contents.
 
 // Row i of the contents, row_bytes() long, lies at position(i) of the tensor; positions ascend. The
 // box must have passed check_box.
@@ -76,5 +98,25 @@ class BoxRows {
   size_t outer_ = 0;  // dimensions before those of a row
   uint64_t row_bytes_ = 0, count_ = 1;
 };
+
+// Whether boxes of one tensor cover it, each element once.
+
+// Corruption for a box that leaves the tensor, for two that overlap and for a gap. Takes time in
+// proportion to the boxes, which are untrusted; of very many bad ones it may not find out which two
+// overlap.
+Status check_cover(DType dtype, const Shape& shape, std::span<const Box* const> boxes);
+
+// Very large arrays as slices of rows, so that what is made of one stays small.
+
+// A box of a tensor and where its contents lie in those of the box it was cut from: in one piece.
+struct Slice {
+  Box box;
+  uint64_t begin = 0, size_bytes = 0;
+};
+
+// Cuts a box (or a whole tensor) along its first dimensions into slices of at most `max_bytes`, or
+// of a single element of the last dimension's rows where those are larger. One slice, the box
+// itself, when it is small enough or holds packed elements that cannot be cut there.
+std::vector<Slice> split_rows(const Box& box, DType dtype, const Shape& shape, uint64_t max_bytes);
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-#include "base/allocate.h"
+#include "base/bytes.h"
 
 #include "base/guard.h"
 
