@@ -8,7 +8,7 @@ RUN make deb
 
 # The program and the libraries that it needs. Headers and the static library are for those who compile.
 FROM debian:12-slim
-COPY --from=build /deltawire/build/deltawire_*.deb /tmp/
+COPY --from=build /deltawire/build-program/deltawire_*.deb /tmp/
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates /tmp/deltawire_*.deb \
  && rm -rf /tmp/deltawire_*.deb /var/lib/apt/lists/* /usr/include/deltawire /usr/lib/libdeltawire.a /usr/lib/cmake/deltawire

@@ -8,8 +8,6 @@ PASS    ?=
 # GPU kernels: AUTO where a GPU is, ON, ALL (architectures), OFF; see docs/gpu.md.
 CUDA    ?= AUTO
 NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
-# Without tests and Python: what the program needs, and nothing else.
-PROGRAM := -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_PYTHON=OFF -DDELTAWIRE_CUDA=$(CUDA)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 
 .PHONY: help build test test-engines wheel deb demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
@@ -17,10 +15,11 @@ OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build:   ## the library and build/deltawire
+# In a folder of its own: what tests add (sync points, faults) is not in the program that people use.
+build:   ## the library and build-program/deltawire
 	@scripts/setup build
-	@cmake --preset release $(PROGRAM) >/dev/null
-	@cmake --build --preset release -j$(JOBS)
+	@cmake --preset program -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
+	@cmake --build --preset program -j$(JOBS)
 
 test:    ## build and run every test
 	@scripts/setup build python test s3 && scripts/venv build/venv build
@@ -36,23 +35,23 @@ test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB
 	@scripts/engines & scripts/venv build/venv && wait
 	@tests/engines/run $(PASS)
 
-wheel:   ## the Python package with all it needs, in build/wheel
-	@scripts/setup build python && scripts/venv build/venv build wheel
-	@cmake --preset release -DDELTAWIRE_TESTS=OFF -DDELTAWIRE_CUDA=$(if $(NVCC),ALL,OFF) >/dev/null
-	@cmake --build --preset release -j$(JOBS) --target deltawire_stub deltawire_package_cli
-	@scripts/wheel build build/wheel
+wheel:   ## the Python package with all it needs, in build-wheel/dist
+	@scripts/setup build python && scripts/venv build-wheel/venv build wheel
+	@cmake --preset wheel -DDELTAWIRE_CUDA=$(if $(NVCC),ALL,OFF) >/dev/null
+	@cmake --build --preset wheel -j$(JOBS)
+	@scripts/wheel build-wheel build-wheel/dist
 
-deb:     ## a Debian package of the program and the library, in build/
+deb:     ## a Debian package of the program and the library, in build-program/
 	@scripts/setup build deb
-	@cmake --preset release $(PROGRAM) >/dev/null
-	@cmake --build --preset release -j$(JOBS)
-	@cd build && cpack -G DEB >/dev/null && ls *.deb
+	@cmake --preset program -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
+	@cmake --build --preset program -j$(JOBS)
+	@cd build-program && cpack -G DEB >/dev/null && ls *.deb
 
 demo: build  ## a trainer, three replicas, a crash, the proof: under a minute
-	@build/deltawire demo
+	@build-program/deltawire demo
 
 bench: build  ## sizes and speeds of every codec on this machine
-	@build/deltawire bench
+	@build-program/deltawire bench
 
 crashtest:  ## kill everything at every sync point: a thousand deaths and more
 	@scripts/setup build test
@@ -101,4 +100,4 @@ tidy:    ## clang-tidy over the library and the programs; slow, advice only
 	@run-clang-tidy-14 -quiet -p build '/(src|cli|lab)/.*\.cpp$$'
 
 clean:
-	rm -rf build build-asan build-tsan build-dev build-emulated
+	rm -rf build build-*

@@ -1,4 +1,4 @@
-// The program with every verb: build/deltawire, and what the Debian package brings.
+// The program with every verb: what `make build` and the Debian package brings.
 #include "cli/program.h"
 #include "lab/verbs.h"
 

@@ -92,7 +92,7 @@ def test_verbs_to_try_and_measure_are_elsewhere(bare: Path, tmp_path: Path) -> N
         assert (refused.returncode, refused.stdout) == (3, "")
         [line] = refused.stderr.splitlines()
         assert "the Debian package has it" in line
-        assert f"make build && build/deltawire {verb}" in line
+        assert f"make build && build-program/deltawire {verb}" in line
 
 
 def test_nothing_to_try_measure_or_test_is_compiled(tmp_path: Path) -> None:
