@@ -100,13 +100,13 @@ def deltawire_in_python(states: list[State]) -> Python:
 
 def peer(kind: type[Trl] | type[Slime], states: list[State]) -> Python:
     """One of the others."""
-    made = kind(states[0])
+    coded = kind(states[0])
 
     def send(state: State) -> tuple[object, int]:
-        sent = made.send(state)
+        sent = coded.send(state)
         return sent, len(sent)
 
-    return Python(kind.label, states, send, made.receive)
+    return Python(kind.label, states, send, coded.receive)
 
 
 def machine() -> str:

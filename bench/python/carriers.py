@@ -47,7 +47,7 @@ def step(weights: dict[str, torch.Tensor], share: float, seed: int) -> None:
 def train(rank: Rank, flags: argparse.Namespace) -> list[Any]:
     weights = weights_of(flags.megabytes)
     shippers = {way: deltawire.ship.serve(f"memory:{way}", backend="gloo", keep_versions=2) for way in WAYS[1:]}
-    rank.told({way: shipper.address for way, shipper in shippers.items()})
+    rank.given({way: shipper.address for way, shipper in shippers.items()})
     publishers = {
         way: dw.Publisher(shipper.store, weights, anchors="only" if way == "full" else None)
         for way, shipper in shippers.items()
@@ -79,7 +79,7 @@ def train(rank: Rank, flags: argparse.Namespace) -> list[Any]:
 
 
 def receive(rank: Rank, flags: argparse.Namespace) -> None:
-    addresses = rank.told()
+    addresses = rank.given()
     weights = weights_of(flags.megabytes)
     held = {way: {name: torch.empty_like(tensor) for name, tensor in weights.items()} for way in WAYS[1:]}
     stores = {way: deltawire.ship.join(addresses[way]) for way in WAYS[1:]}

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from deltawire.quantize.blocks import Fp8Blocks
+from deltawire.quantize.kernels import Fp8Blocks
 from deltawire.quantize.fp8 import Fp8Block
 
 SCHEME = Fp8Block()
@@ -38,7 +38,7 @@ def on_cpu(side: int = 4096) -> None:
         weight = (torch.randn(side, side) * 0.02).to(dtype)
         copy = torch.empty_like(weight)
         out = torch.empty(side, side, dtype=torch.float8_e4m3fn)
-        by_torch = best_ms(lambda w=weight: SCHEME.made(w.bfloat16(), w.abs().amax(), w.shape))
+        by_torch = best_ms(lambda w=weight: SCHEME.coded(w.bfloat16(), w.abs().amax(), w.shape))
         scales = best_ms(lambda w=weight: Fp8Blocks("w", w, SCHEME, "BF16"))
         blocks = Fp8Blocks("w", weight, SCHEME, "BF16")
         elements = best_ms(lambda b=blocks, o=out: b._core.write_elements(*_writable(o)))
@@ -53,7 +53,7 @@ def on_cpu(side: int = 4096) -> None:
 
 
 def _writable(tensor: Any) -> Any:
-    from deltawire.tensors import writable
+    from deltawire._internal.tensors import writable
 
     return writable({"elements": tensor})
 
@@ -61,12 +61,12 @@ def _writable(tensor: Any) -> Any:
 def on_gpu(count: int) -> None:
     """Quantise, then compare: as torch does it."""
     weights = [torch.randn(8192, 8192, device="cuda").mul_(0.02).bfloat16() for _ in range(count)]
-    before = [SCHEME.made(weight, None, weight.shape)["weight"].tensor.view(torch.uint8) for weight in weights]
+    before = [SCHEME.coded(weight, None, weight.shape)["weight"].tensor.view(torch.uint8) for weight in weights]
     for weight in weights:
         weight.add_(torch.randn_like(weight).mul_(1e-5))
 
     def quantised(i: int) -> Any:
-        return SCHEME.made(weights[i], None, weights[i].shape)["weight"].tensor.view(torch.uint8)
+        return SCHEME.coded(weights[i], None, weights[i].shape)["weight"].tensor.view(torch.uint8)
 
     def compare() -> None:
         for i in range(count):

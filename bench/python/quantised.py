@@ -134,10 +134,10 @@ def states(path, formats, origin):
     tensors = matrices(path)
     if origin == "BF16":
         tensors = {name: tensor.bfloat16() for name, tensor in tensors.items()}
-    made = {"as it is": tensors}
+    coded = {"as it is": tensors}
     for format in formats:
-        made[format] = dict(quantize(tensors, format, rounded=origin))
-    return made
+        coded[format] = dict(quantize(tensors, format, rounded=origin))
+    return coded
 
 
 def main():

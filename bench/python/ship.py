@@ -101,9 +101,9 @@ def main() -> None:
             step(weights, options.density, version)
         for kind, (shipper, publisher, replicas, _) in ways.items():
             began = time.time()
-            made = publisher.publish()
+            coded = publisher.publish()
             published = time.time() - began
-            assert made.number == version, made
+            assert coded.number == version, coded
             last = 0.0
             for _, here in replicas:
                 number, when, extra, pulled = here.recv()
@@ -115,7 +115,7 @@ def main() -> None:
             if version == 0:
                 results[kind]["seed"] = last
                 continue
-            results[kind]["bytes"] = made.bytes
+            results[kind]["bytes"] = coded.bytes
             results[kind]["publish"].append(published)
             results[kind]["held"].append(last)
             if shipper:

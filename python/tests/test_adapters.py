@@ -17,13 +17,13 @@ torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
 
-from safetensors.torch import load_file, save_file  # noqa: E402
+from safetensors.torch import load_file, save_file
 
-import deltawire as dw  # noqa: E402
-from deltawire.engines.adapter_stage import Stage, check_adapter, prove_adapter  # noqa: E402
-from deltawire.engines.settings import Settings  # noqa: E402
-from deltawire.identity import Wanted  # noqa: E402
-from deltawire.peft import Adapter  # noqa: E402
+import deltawire as dw
+from deltawire._internal.identity import Wanted
+from deltawire.engines.adapters import Stage, check_adapter, prove_adapter
+from deltawire.engines.settings import Settings
+from deltawire.trainers.peft import Adapter
 
 pytestmark = pytest.mark.filterwarnings("default")  # PEFT's, of what it decides
 
@@ -146,7 +146,7 @@ def test_one_of_several_adapters(model, tmp_path):
 
 def test_the_configuration_is_the_same_bytes_in_every_process(tmp_path):
     program = (
-        "import peft, torch, sys; from deltawire.peft import Adapter\n"
+        "import peft, torch, sys; from deltawire.trainers.peft import Adapter\n"
         "model = torch.nn.ModuleDict({f'm{i}': torch.nn.Linear(2, 2) for i in range(9)})\n"
         "found = peft.get_peft_model(model, peft.LoraConfig(r=1, target_modules=[f'm{i}' for i in range(9)]))\n"
         "adapter = Adapter(found); sys.stdout.write(adapter.config_file().read_text())"
@@ -238,7 +238,7 @@ def test_an_anchor_has_the_name_too(model, tmp_path):
 
 
 def test_a_callback_publishes_the_adapter(tmp_path):
-    from deltawire.hf import PublishCallback
+    from deltawire.trainers.hf import PublishCallback
 
     model, store = with_lora(), str(tmp_path / "store")
     data = [{"input_ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}] * 8
@@ -255,7 +255,7 @@ def test_a_callback_publishes_the_adapter(tmp_path):
 
 def test_trl_with_a_peft_config(tmp_path):
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
-    from deltawire.hf import PublishCallback
+    from deltawire.trainers.hf import PublishCallback
 
     store, tokenizer = str(tmp_path / "store"), word_tokenizer()
     arguments = trl.SFTConfig(
@@ -386,7 +386,7 @@ def test_other_bytes_are_not_the_versions(model, tmp_path):
 
 def test_a_stage_removes_what_a_killed_server_left(saved, tmp_path):
     program = (
-        "import os, sys; from pathlib import Path; from deltawire.engines.adapter_stage import Stage\n"
+        "import os, sys; from pathlib import Path; from deltawire.engines.adapters import Stage\n"
         "stage = Stage(sys.argv[1]); stage.take(Path(sys.argv[2]), 'v1'); os.kill(os.getpid(), 9)"
     )
     local = tmp_path / "local"
@@ -459,7 +459,7 @@ class Shelf:
 @pytest.fixture
 def followed(model, tmp_path, monkeypatch):
     """A publisher, an engine, and the follower between them; old versions may go at once."""
-    from deltawire.engines import adapter_follower
+    from deltawire.engines import adapters as adapter_follower
 
     monkeypatch.setattr(adapter_follower, "_GRACE_SECONDS", 0)
     monkeypatch.setattr(adapter_follower, "_SWEEP_SECONDS", 0)
@@ -593,7 +593,7 @@ def test_a_name_that_somebody_removed_is_served_again(followed):
 def test_a_chain_that_was_once_a_models(model, tmp_path):
     store, local = str(tmp_path / "store"), tmp_path / "local"
     (tmp_path / "adapter_config.json").write_text('{"r": 4}')
-    publisher = dw.Publisher(store, schema_change=True)
+    publisher = dw.Publisher(store, options=dw.PublishOptions(schema_change=True))
     with dw.Replica(store, local, copy_on_write=dw.CopyOnWrite()) as replica, publisher:
         stage = Stage(local)
         publisher.publish({"w": torch.ones(4, 4)}, [tmp_path / "adapter_config.json"])
@@ -605,7 +605,7 @@ def test_a_chain_that_was_once_a_models(model, tmp_path):
 
 
 def test_only_adapters_of_the_named_model_are_taken(model, tmp_path):
-    from deltawire.engines.adapter_follower import AdapterFollower
+    from deltawire.engines.adapters import AdapterFollower
 
     store, shelf = str(tmp_path / "store"), Shelf()
     model.peft_config["default"].base_model_name_or_path = "org/other"

@@ -12,16 +12,17 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine  # noqa: E402
-from test_engines import Chain, Rank, assert_same, identity, loaded, packed, together  # noqa: E402
-from torch import nn  # noqa: E402
+from engine_models import Engine
+from test_engines import Chain, Rank, assert_same, identity, loaded, packed, together
+from torch import nn
 
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines import worker as worker_module  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.follower import Follower  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
-from deltawire.identity import ANY, Wanted  # noqa: E402
+from deltawire._internal.identity import ANY, Wanted
+from deltawire.engines import worker as worker_module
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.follower import Follower
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
 
 
 class Threaded(Engine):
@@ -341,7 +342,7 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
 
 def test_a_version_of_other_dtypes_is_refused(tmp_path):
     store, local = str(tmp_path / "store"), str(tmp_path / "local")
-    publisher = dw.Publisher(store, schema_change=True)
+    publisher = dw.Publisher(store, options=dw.PublishOptions(schema_change=True))
     tensors = {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
     publisher.publish(tensors)
     replica = dw.Replica(store, local, feed=True)

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine, changed, checkpoint  # noqa: E402
+from engine_models import Engine, changed, checkpoint
 
-import deltawire as dw  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
-from deltawire.engines.settings import Settings  # noqa: E402
-from deltawire.sglang import loader  # noqa: E402
+import deltawire as dw
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.engines.sglang import loader
 
 
 def _published(folder: Path) -> tuple[dw.Publisher, dict[str, torch.Tensor], Settings]:
@@ -79,7 +79,7 @@ class _Two:
     def __init__(self) -> None:
         self.other: Any = "as this one"
 
-    def tell(self, words: Any) -> list[Any]:
+    def gather(self, words: Any) -> list[Any]:
         return [words, words if self.other == "as this one" else self.other]
 
 
@@ -117,20 +117,20 @@ def test_sglangs_loader_raises_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(loader, "_member", None)
     loader.load(Engine(), [])
-    success, words = loader.tell_outcome((True, "Success"), load_format="deltawire.sglang.load") or (None, "")
+    success, words = loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load") or (None, "")
     assert success is False
     assert "DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set" in words
-    assert loader.tell_outcome((True, "Success"), load_format="deltawire.sglang.load") is None  # told once
+    assert loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load") is None  # told once
     monkeypatch.setenv("DELTAWIRE_STORE", str(tmp_path))
     monkeypatch.setenv("DELTAWIRE_LOCAL", str(tmp_path))
     monkeypatch.setenv("DELTAWIRE_VERIFY", "some")
     loader.load(Engine(), [])
-    assert "verify='some'" in (loader.tell_outcome(None, load_format="deltawire.sglang.load") or (None, ""))[1]
+    assert "verify='some'" in (loader.tell_outcome(None, load_format="deltawire.engines.sglang.load") or (None, ""))[1]
 
 
 def test_sglangs_loader_speaks_for_itself_alone() -> None:
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
     assert loader.tell_outcome((True, "Success"), load_format="direct") is None
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
-    said = loader.tell_outcome((True, "Success"), load_format="deltawire.sglang.load")
+    said = loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load")
     assert said == (True, "deltawire: version 3 of run 1a2b3c4d")

@@ -19,15 +19,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine, changed, checkpoint  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from engine_models import Engine, changed, checkpoint
+from safetensors.torch import save_file
 
-import deltawire as dw  # noqa: E402
-from deltawire import carriers  # noqa: E402
-from deltawire.engines.map import bits  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
-from deltawire.engines.settings import Settings  # noqa: E402
-from deltawire.torch import ShardPublisher  # noqa: E402
+import deltawire as dw
+from deltawire import carriers
+from deltawire.engines.map import bits
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.torch import ShardPublisher
 
 SECRET = "of this test"
 WAIT = 240.0
@@ -39,12 +39,12 @@ class Rank:
     def __init__(self, rank: int, barrier: threading.Barrier, words: list[Any]) -> None:
         self.rank, self.size, self._barrier, self._words = rank, len(words), barrier, words
 
-    def tell(self, words: Any) -> list[Any]:
+    def gather(self, words: Any) -> list[Any]:
         self._words[self.rank] = words
         self._barrier.wait(WAIT)
-        heard = list(self._words)
+        gathered = list(self._words)
         self._barrier.wait(WAIT)
-        return heard
+        return gathered
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:

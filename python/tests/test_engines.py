@@ -13,16 +13,16 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine, changed, checkpoint  # noqa: E402
+from engine_models import Engine, changed, checkpoint
 
-from deltawire import _core  # noqa: E402
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.host import Host, local_identity  # noqa: E402
-from deltawire.engines.loads import record_loads  # noqa: E402
-from deltawire.engines.map import EngineMap, bits  # noqa: E402
-from deltawire.engines.windows import boxes_of  # noqa: E402
-from deltawire.identity import ANY, Wanted  # noqa: E402
+from deltawire import _core
+from deltawire._internal.identity import ANY, Wanted
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.host import Host, local_identity
+from deltawire.engines.loads import record_loads
+from deltawire.engines.map import EngineMap, bits, boxes_of
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
 
 
 def identity(chain: Chain, number: int) -> dw.Identity:
@@ -71,12 +71,12 @@ class Rank:
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, words: list) -> None:
         self.rank, self.size, self._barrier, self._words = rank, size, barrier, words
 
-    def tell(self, words):
+    def gather(self, words):
         self._words[self.rank] = words
         self._barrier.wait(60)
-        heard = list(self._words)
+        gathered = list(self._words)
         self._barrier.wait(60)
-        return heard
+        return gathered
 
 
 def together(workers, call):
@@ -269,16 +269,16 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     engine = packed(chain.tensors)
     worker = Worker(engine, chain.local, name="w", reload=engine.reload)
     worker.attach()
-    odd = worker.report.reloaded
-    assert odd
-    assert all(".layers." in name for name in odd)
+    reloaded = worker.report.reloaded
+    assert reloaded
+    assert all(".layers." in name for name in reloaded)
     version = chain.step(1)
     assert worker.update().version == version
     expected = packed(chain.tensors)
     assert_same(engine, expected)
     proven = worker.prove()
     assert proven.wrong == ()
-    assert set(proven.unproven) == set(odd)
+    assert set(proven.unproven) == set(reloaded)
 
 
 def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
@@ -302,7 +302,7 @@ def test_recording_writes_nothing(chain):
     for name, value in engine.named_parameters():
         assert torch.equal(bits(value), before[name]), name
     the_map = EngineMap(loads, forms)
-    assert the_map.odd == set()
+    assert the_map.reloaded == set()
     assert the_map.unseen == []
     covered = [torch.zeros(array.numel(), dtype=torch.int32) for array in the_map.arrays]
     for windows in the_map.windows.values():
@@ -360,8 +360,8 @@ def test_nothing_is_written_by_loaders_that_are_no_plain_copies(chain):
     loads = record_loads(engine, LocalCheckpoint(Path(chain.local)).forms)
     for name, value in engine.named_parameters():
         assert torch.equal(bits(value), before[name]), name
-    odd = {name for home in loads.odd_homes for name in loads.names[home]}
-    assert odd == {"norm", "layers.0.norm", "layers.1.norm"}
+    reloaded = {name for param in loads.reloaded_params for name in loads.names[param]}
+    assert reloaded == {"norm", "layers.0.norm", "layers.1.norm"}
 
 
 @pytest.mark.parametrize(
