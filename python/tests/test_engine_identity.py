@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 
 from engine_models import changed, checkpoint
 from engine_world import World
-from test_engines import Chain, Rank, assert_same, identity, loaded, together, wait_until
+from test_engines import Chain, Rank, assert_same, attached, identity, loaded, together, wait_until
 
 from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines import worker as worker_module
@@ -83,10 +83,7 @@ def test_moving_the_folder_away_follows_the_other_run(world, tmp_path):
 
 @pytest.mark.parametrize("verify", ["all", "off"])
 def test_a_folder_that_another_process_moved_to_another_run_is_compared(tmp_path, verify):
-    chain = Chain(tmp_path)
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    chain, engine, worker = attached(tmp_path)
     chain.replica.close()
     shutil.rmtree(chain.local)
     other = Chain(tmp_path / "other")

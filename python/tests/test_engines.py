@@ -60,6 +60,20 @@ def loaded(tensors, **form) -> Engine:
     return engine
 
 
+def attached_to(chain: Chain, load=loaded, name: str = "w"):
+    """An engine with the chain's weights, and its worker."""
+    engine = load(chain.tensors)
+    worker = Worker(engine, chain.local, name=name, reload=getattr(engine, "reload", None))
+    worker.attach()
+    return engine, worker
+
+
+def attached(folder: Path, load=loaded):
+    """A chain too."""
+    chain = Chain(folder)
+    return chain, *attached_to(chain, load)
+
+
 def assert_same(engine: Engine, expected: Engine) -> None:
     for (name, own), other in zip(engine.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(bits(own), bits(other)), name
@@ -145,9 +159,7 @@ def test_ranks_go_together(tmp_path, world):
 
 
 def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     with torch.no_grad():
         bits(engine.layers[1].qkv)[3, 3] ^= 4  # a cosmic ray
     damaged = {name: bits(value).clone() for name, value in engine.named_parameters()}
@@ -163,9 +175,7 @@ def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
 
 @pytest.mark.parametrize("verify", ["all", "sample", "off"])
 def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     chain.step(1)
     worker.stage()
     with torch.no_grad():
@@ -186,9 +196,7 @@ def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify)
 
 
 def test_versions_that_were_missed_are_merged(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     for seed in range(1, 9):  # more than a feed keeps for those that have not joined
         version = chain.step(seed, 0.3)
     assert worker.update().version == version
@@ -197,9 +205,7 @@ def test_versions_that_were_missed_are_merged(chain):
 
 
 def test_a_worker_that_the_feed_does_not_reach_compares(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     worker.close()  # nothing is kept for it
     for seed in range(1, 12):
         version = chain.step(seed)
@@ -266,9 +272,7 @@ def packed(tensors) -> Repacked:
 
 
 def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
-    engine = packed(chain.tensors)
-    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
-    worker.attach()
+    engine, worker = attached_to(chain, packed)
     reloaded = worker.report.reloaded
     assert reloaded
     assert all(".layers." in name for name in reloaded)
@@ -282,9 +286,7 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
 
 
 def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
-    engine = packed(chain.tensors)
-    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
-    worker.attach()
+    engine, worker = attached_to(chain, packed)
     first = chain.step(1)
     tensors = chain.tensors
     worker.stage()
@@ -381,9 +383,7 @@ def test_windows_are_boxes(chain, form):
 
 
 def test_a_damaged_feed_is_noticed_and_gone_around(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     version = chain.step(1)
     (part,) = Path(chain.local, ".deltawire/feed/v0000000001").glob("redo-*")
     contents = bytearray(part.read_bytes())

@@ -257,7 +257,9 @@ def test_what_it_refuses(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)
     # Options of the publisher, before the training begins.
-    with pytest.raises(TypeError, match=r"PublishCallback has no option 'threads': write options=dw\.PublishOptions\(limits=dw\.Limits\(threads"):
+    with pytest.raises(
+        TypeError, match=r"PublishCallback has no option 'threads': write options=dw\.PublishOptions\(limits=dw\.Limits\(threads"
+    ):
         PublishCallback(store, threads=1)
     with pytest.raises(TypeError, match="PublishCallback has no option 'group'"):
         PublishCallback(store, group=2)
