@@ -207,7 +207,9 @@ def two_servers(folder: Path, timeout: float = WAIT) -> Iterator[tuple[Trainer, 
         yield trainer, *servers
 
 
-def fail_after(monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, *, once: bool = False) -> None:
+def fail_after(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, error: type[Exception] = dw.Unavailable, *, once: bool = False
+) -> None:
     """It does its work, and fails then."""
     call = getattr(owner, method)
 
@@ -215,7 +217,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, *, once
         call(*arguments)
         if once:
             monkeypatch.undo()
-        raise dw.Unavailable("memory is full")
+        raise error("memory is full")
 
     monkeypatch.setattr(owner, method, fail)
 
@@ -375,7 +377,7 @@ def test_a_trainer_rank_that_loses_its_connection_joins_again(tmp_path: Path, mo
 
 def test_a_worker_that_leaves_while_the_group_is_made_is_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path) as (trainer, served):
-        fail_after(monkeypatch, served.members[1]._host, "_enter", once=True)
+        fail_after(monkeypatch, served.members[1]._host, "_enter", RuntimeError, once=True)
         begin(trainer, served)
 
 

@@ -552,7 +552,7 @@ def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
     limited = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-    limited += "from deltawire.quantize.verb import main; sys.exit(main(sys.argv[1:]))"
+    limited += "from deltawire.__main__ import quantize; sys.exit(quantize(sys.argv[1:]))"
     run = [sys.executable, "-c", limited, str(plain), str(tmp_path / "out"), "--format", "fp8-block"]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == dw.IoError.exit_status, done.stderr
