@@ -85,7 +85,7 @@ def test_float32_masters_get_one_hint(store: str, wait: bool, caplog: pytest.Log
     assert not publish(0).dense_float32, "not the seed"
     assert not caplog.records
     assert publish(1).dense_float32
-    assert [record.getMessage() for record in caplog.records] == [dw.publisher._DENSE_FLOAT32]
+    assert len(caplog.records) == 1
     assert 'dtype="bfloat16"' in caplog.text
     assert not publish(2).dense_float32, "said once"
     assert len(caplog.records) == 1
