@@ -22,6 +22,7 @@ import numpy as np
 
 import deltawire as dw
 import deltawire.ship
+from deltawire import _core
 
 
 def peak_bytes() -> int:
@@ -52,7 +53,7 @@ def step(weights: dict[str, np.ndarray], density: float, seed: int) -> None:
 def follow(kind: str, place: str, millions: float, ahead: bool, conn, ends) -> None:
     mine = {name: np.zeros_like(bits) for name, bits in weights_of(millions).items()}
     store = dw.open_store(place) if kind == "folder" else deltawire.ship.join(place)
-    watch = dw.replica._core.Watch(store.handle)
+    watch = _core.Watch(store.handle)
     replica, before = None, peak_bytes()
     conn.send("ready")
     while not ends.is_set():
