@@ -58,7 +58,7 @@ class Fp8Blocks:
 class Fp8BlocksOnGpu:
     """The same of a matrix on a GPU, for a publisher there, which makes elements as they are needed.
 
-    Scales are there after `look_at` of all that are published together: one launch for all of them.
+    Scales are there after `check` of all that are published together: one launch for all of them.
     """
 
     def __init__(self, name: str, weight: Any, scheme: Fp8Block, rounded: str) -> None:

@@ -42,7 +42,7 @@ log = logging.getLogger("deltawire")
 Wait = Literal["captured", "published", "applied"]
 Pairs = Iterable[tuple[str, torch.Tensor]]
 
-_OWN = ("store", "tensors", "dtype", "select", "adapter", "tracker", "ranks")
+_OWN = ("store", "tensors", "dtype", "select", "adapter", "tracker")
 _OPTIONS = [name for name in signature(Publisher).parameters if name not in _OWN]
 """Those of `Publisher` that are handed on."""
 
