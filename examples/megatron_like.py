@@ -155,7 +155,7 @@ def main() -> None:
         groups = [Threads(rank, args.ranks, given, barrier) for rank in range(args.ranks)]
         publishers = [dw.Publisher(store, group=group) for group in groups]
 
-        def publish(rank: int) -> dw.Version:
+        def publish(rank: int) -> dw.reports.PublishReport:
             return publishers[rank].publish(hf_tensors(shards[rank], model, rank, args.ranks))
 
         for _ in range(5):

@@ -77,7 +77,7 @@ def start_replica(store: str, folder: Path, until: int) -> "subprocess.Popen[byt
     return subprocess.Popen([sys.executable, follow, store, folder, "--until", str(until)])
 
 
-def train(store: str, folders: list[Path], steps: int, short: bool) -> tuple[Transformer, list[dw.Version]]:
+def train(store: str, folders: list[Path], steps: int, short: bool) -> tuple[Transformer, list[dw.reports.PublishReport]]:
     """Publish the seed and every step; kill a replica at a third, start it again at two thirds."""
     torch.manual_seed(1)
     width, depth, context = (64, 2, 32) if short else (256, 4, 128)
@@ -121,7 +121,7 @@ def assert_equal(model: Transformer, folder: Path) -> None:
         assert torch.equal(held[name].view(torch.int16), tensor.bfloat16().view(torch.int16)), name
 
 
-def print_bytes(versions: list[dw.Version]) -> None:
+def print_bytes(versions: list[dw.reports.PublishReport]) -> None:
     """What the steps took, and what they would have taken."""
     steps = versions[1:]
     ours = sum(version.bytes for version in steps)

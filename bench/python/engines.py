@@ -19,9 +19,9 @@ from typing import Any
 
 import deltawire as dw
 import torch
-from deltawire.engines import Worker
+from deltawire.engines.worker import Worker
 from deltawire.engines.proof import Pieces
-from deltawire.proof import Proof
+from deltawire.live import Proof
 from torch import nn
 
 HIDDEN, HEADS, KV_HEADS, HEAD, INNER, VOCAB = 4096, 32, 8, 128, 12288, 151936
@@ -32,10 +32,10 @@ def tensors_of(layers: int, scale: int) -> dict[str, torch.Tensor]:
     """Weights with the exponents of a trained model."""
     hidden, inner, vocab = HIDDEN // scale, INNER // scale, VOCAB // scale
     heads, kv = HEADS * HEAD // scale, KV_HEADS * HEAD // scale
-    made: dict[str, torch.Tensor] = {}
+    coded: dict[str, torch.Tensor] = {}
 
     def add(name: str, *shape: int) -> None:
-        made[name] = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) * 0.02
+        coded[name] = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) * 0.02
 
     add("model.embed_tokens.weight", vocab, hidden)
     for layer in range(layers):
@@ -54,7 +54,7 @@ def tensors_of(layers: int, scale: int) -> dict[str, torch.Tensor]:
             add(f"{base}.{name}.weight", *shape)
     add("model.norm.weight", hidden)
     add("lm_head.weight", vocab, hidden)
-    return made
+    return coded
 
 
 class Rank(nn.Module):

@@ -71,11 +71,11 @@ def proofs(engine: dict[str, torch.Tensor], store: str, rounds: int) -> dict[str
     torch.cuda.synchronize()
     return {
         "prove(), all tensors": [timed(lambda: dw.torch.prove(engine, store))[1] for _ in range(rounds)],
-        "Proof of 1/4, columns": [timed(lambda: dw.Proof(slices))[1] for _ in range(rounds)],
+        "Proof of 1/4, columns": [timed(lambda: dw.live.Proof(slices))[1] for _ in range(rounds)],
     }
 
 
-def swaps(exchange: dw.Exchange, rounds: int) -> list[float]:
+def swaps(exchange: dw.live.Exchange, rounds: int) -> list[float]:
     return [timed(exchange.swap)[1] for _ in range(2 * rounds)]  # an even number: all is as it was
 
 
@@ -88,7 +88,7 @@ def exchanged(engine: dict[str, torch.Tensor], share: float, rounds: int) -> tup
         values = torch.randint(-(1 << 15), 1 << 15, (len(offsets),), dtype=torch.int16, device="cuda").view(torch.bfloat16)
         lists.append((array, offsets.cpu().numpy().view(np.uint32), values.cpu()))
     before = [array.clone() for array in arrays]
-    staged, stage_ms = timed(lambda: dw.Exchange(lists))
+    staged, stage_ms = timed(lambda: dw.live.Exchange(lists))
     staged.swap()
     for array, offsets, values in lists:
         at = torch.from_numpy(offsets.view(np.int32)).cuda().long()
@@ -99,14 +99,14 @@ def exchanged(engine: dict[str, torch.Tensor], share: float, rounds: int) -> tup
     times = {"Exchange, staged": [stage_ms], "Exchange.swap()": swaps(staged, rounds)}
     sizes = {"elements": staged.num_changed, "device_bytes": staged.device_bytes, "host_bytes": staged.host_bytes}
     del staged
-    times["swap(), lists pinned"] = swaps(dw.Exchange(lists, device_bytes=0), rounds)
+    times["swap(), lists pinned"] = swaps(dw.live.Exchange(lists, device_bytes=0), rounds)
     host = [
         (array.cpu().view(torch.int16).numpy(), offsets, values.view(torch.int16).numpy())
         for array, offsets, values in lists[::10]
     ]
     sizes["elements_host"] = sum(len(offsets) for _, offsets, _ in host)
-    times["swap(), 1/10 on the host"] = swaps(dw.Exchange(host), rounds)
-    times["one thread"] = swaps(dw.Exchange(host, threads=1), rounds)
+    times["swap(), 1/10 on the host"] = swaps(dw.live.Exchange(host), rounds)
+    times["one thread"] = swaps(dw.live.Exchange(host, threads=1), rounds)
     indices = [(array, offsets.astype(np.int64), values) for array, offsets, values in host]
 
     def numpy_scatter() -> None:

@@ -135,11 +135,11 @@ def states(path, formats, origin, hysteresis, before):
     tensors = matrices(path)
     if origin == "BF16":
         tensors = {name: tensor.bfloat16() for name, tensor in tensors.items()}
-    made = {"as it is": tensors}
+    coded = {"as it is": tensors}
     for format in formats:
         previous = before and before[format]
-        made[format] = dict(quantize(tensors, format, rounded=origin, hysteresis=hysteresis, previous=previous))
-    return made
+        coded[format] = dict(quantize(tensors, format, rounded=origin, hysteresis=hysteresis, previous=previous))
+    return coded
 
 
 def main():

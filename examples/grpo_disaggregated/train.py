@@ -19,7 +19,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
-from deltawire.trl import WeightTransfer
+from deltawire.trainers.trl import WeightTransfer
 
 LENGTH = 16  # tokens of a completion
 PROMPTS = [f"Write letters, {number}." for number in range(16)]

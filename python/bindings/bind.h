@@ -16,7 +16,7 @@ void bind_mirror(nanobind::module_& module);
 void bind_exchange(nanobind::module_& module);
 void bind_proof(nanobind::module_& module);
 void bind_feed(nanobind::module_& module);
-void bind_made(nanobind::module_& module);
+void bind_computed(nanobind::module_& module);
 void bind_carriers(nanobind::module_& module);
 void bind_hub(nanobind::module_& module);
 void bind_ship(nanobind::module_& module);

@@ -22,36 +22,25 @@ using Number = std::optional<uint64_t>;
 
 Report foreign_report(const ForeignSummary& summary) {
   Report out;
-  out["dialect"] = summary.dialect;
-  out["version"] = summary.version;
-  out["base"] = summary.base;
-  out["full"] = summary.full;
-  out["encoding"] = summary.encoding;
-  out["checksum"] = summary.checksum;
-  out["num_tensors"] = summary.num_tensors;
-  out["num_files"] = summary.num_files;
-  out["file_bytes"] = summary.file_bytes;
+  DW_FIELDS(out, summary, dialect, version, base, full, encoding, checksum, num_tensors, num_files,
+            file_bytes);
   return out;
 }
 
 std::optional<Report> imported_report(const std::optional<ImportedVersion>& imported) {
   if (!imported) return {};
   Report out;
-  out["version"] = imported->version;
-  out["base"] = imported->base;
+  DW_FIELDS(out, *imported, version, base, read_seconds, seconds);
   out["source"] = imported->source ? nb::object(foreign_report(*imported->source)) : nb::none();
   out["published"] = to_python(imported->published);
-  out["read_seconds"] = imported->read_seconds;
-  out["seconds"] = imported->seconds;
   return out;
 }
 
 std::optional<Report> exported_report(const std::optional<ExportedVersion>& exported) {
   if (!exported) return {};
   Report out;
+  DW_FIELDS(out, *exported, note, seconds);
   out["target"] = foreign_report(exported->target);
-  out["note"] = exported->note;
-  out["seconds"] = exported->seconds;
   return out;
 }
 
@@ -59,8 +48,8 @@ void open_importer(ImporterHandle* self, const std::string& dialect, const Store
                    const StoreHandle& store, const path& base, const path& work, bool per_run,
                    Number first, Number last, bool source_moved, bool source_may_be_empty,
                    bool missing_is_unchanged, double settle_seconds, uint64_t memory_bytes,
-                   nb::object anchors, nb::object keys, nb::object limits, const std::string& codec,
-                   uint64_t part_bytes, bool plain_files, bool single_writer, nb::object progress) {
+                   nb::object anchors, nb::object keys, const std::string& codec, nb::object rare,
+                   nb::object progress) {
   ImportOptions options;
   options.dialect = dialect;
   options.base = base;
@@ -70,14 +59,11 @@ void open_importer(ImporterHandle* self, const std::string& dialect, const Store
   options.missing_is_unchanged = missing_is_unchanged;
   options.settle_seconds = settle_seconds;
   options.memory_bytes = memory_bytes;
+  options.publish = to_publish_options(rare);
   options.publish.snapshot = SnapshotInFolder{work, per_run};
   options.publish.anchors = to_anchors(anchors);
   options.publish.keys = to_keys(keys);
-  options.publish.limits = to_limits(limits);
   options.publish.codec = codec;
-  options.publish.part_bytes = part_bytes;
-  options.publish.plain_files = plain_files;
-  options.publish.single_writer = single_writer;
   new (self) ImporterHandle("the importer", std::move(progress), [&](Progress watch) {
     options.publish.progress = std::move(watch);
     return Importer::open(source.get(), store.get(), std::move(options));
@@ -116,8 +102,7 @@ void bind_importer(nb::module_& module) {
            nb::arg("first").none(), nb::arg("last").none(), nb::arg("source_moved"),
            nb::arg("source_may_be_empty"), nb::arg("missing_is_unchanged"),
            nb::arg("settle_seconds"), nb::arg("memory_bytes"), nb::arg("anchors"), nb::arg("keys"),
-           nb::arg("limits"), nb::arg("codec"), nb::arg("part_bytes"), nb::arg("plain_files"),
-           nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("codec"), nb::arg("options"), nb::arg("progress").none())
       .def("next",
            [](ImporterHandle& self) {
              return imported_report(

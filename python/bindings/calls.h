@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "gil.h"
-#include "raised.h"
 #include "status.h"
 #include "watcher.h"
 

@@ -9,7 +9,7 @@
 #include "calls.h"
 #include "carrier/tcp/socket_carrier.h"
 #include "carriers.h"
-#include "interruptible.h"
+#include "watcher.h"
 
 namespace deltawire::python {
 namespace {

@@ -35,15 +35,10 @@ Report apply_to_tensors(const TensorDelta& self, const std::vector<const Tensor*
 
 Report entry_report(const TensorDeltaEntry& entry) {
   Report out;
-  out["tensor"] = entry.tensor;
+  DW_FIELDS(out, entry, tensor, shape, codec, whole, num_changed, num_elements);
   out["dtype"] = dtype_name(entry.dtype);
-  out["shape"] = entry.shape;
   out["offset"] = entry.box.offset;
   out["extent"] = entry.box.extent;
-  out["codec"] = entry.codec;
-  out["whole"] = entry.whole;
-  out["num_changed"] = entry.num_changed;
-  out["num_elements"] = entry.num_elements;
   out["bytes"] = entry.payload_bytes;
   return out;
 }

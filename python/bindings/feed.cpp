@@ -13,8 +13,8 @@
 #include <tuple>
 #include <utility>
 
-#include "arrays.h"
 #include "bind.h"
+#include "buffer.h"
 #include "calls.h"
 #include "deltawire/checkpoint.h"
 #include "reports.h"

@@ -51,7 +51,7 @@ bool is_present(const Hub& hub, uint64_t member) {
                      [&](const MemberInfo& info) { return info.id == member; });
 }
 
-nb::bytes hear_member(HubHandle& self, uint64_t member, double timeout) {
+nb::bytes receive_from(HubHandle& self, uint64_t member, double timeout) {
   const auto hub = shared(self);
   return as_bytes(unwrap(in_turns(
       timeout, [&](double seconds) { return hub->hear(member, seconds); },
@@ -79,7 +79,7 @@ void bind_member(nb::module_& module) {
       .def_prop_ro("address", [](MemberHandle& self) { return shared(self)->address(); })
       .def_prop_ro("lost", [](MemberHandle& self) { return shared(self)->lost(); })
       .def(
-          "tell",
+          "send",
           [](MemberHandle& self, nb::bytes message, double timeout) {
             const auto member = shared(self);
             const std::string_view text = as_text(message);
@@ -87,7 +87,7 @@ void bind_member(nb::module_& module) {
           },
           nb::arg("message"), nb::arg("timeout"))
       .def(
-          "hear",
+          "receive",
           [](MemberHandle& self, double timeout) {
             const auto member = shared(self);
             return as_bytes(unwrap(in_turns(
@@ -140,14 +140,14 @@ void bind_hub(nb::module_& module) {
           },
           nb::arg("count"), nb::arg("timeout"))
       .def(
-          "tell",
+          "send",
           [](HubHandle& self, uint64_t member, nb::bytes message, double timeout) {
             const auto hub = shared(self);
             const std::string_view text = as_text(message);
             check(without_gil([&] { return hub->tell(member, text, timeout); }));
           },
           nb::arg("member"), nb::arg("message"), nb::arg("timeout"))
-      .def("hear", &hear_member, nb::arg("member"), nb::arg("timeout"))
+      .def("receive", &receive_from, nb::arg("member"), nb::arg("timeout"))
       .def(
           "dismiss",
           [](HubHandle& self, uint64_t member, const std::string& reason) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "gil.h"
-#include "raised.h"
 #include "status.h"
 
 namespace deltawire::python {

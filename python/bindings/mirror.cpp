@@ -21,25 +21,15 @@ using VersionNumber = std::optional<uint64_t>;
 std::optional<Report> mirrored_report(const std::optional<Mirrored>& mirrored) {
   if (!mirrored) return {};
   Report out;
+  DW_FIELDS(out, *mirrored, version, base, num_objects, num_there, bytes, begins, seconds);
   out["kind"] = mirrored->kind == HopKind::kVersion ? "version" : hop_kind_name(mirrored->kind);
-  out["version"] = mirrored->version;
-  out["base"] = mirrored->base;
-  out["num_objects"] = mirrored->num_objects;
-  out["num_there"] = mirrored->num_there;
-  out["bytes"] = mirrored->bytes;
-  out["begins"] = mirrored->begins;
   out["collected"] = mirrored->collected ? nb::object(to_python(*mirrored->collected)) : nb::none();
-  out["seconds"] = mirrored->seconds;
   return out;
 }
 
 Report repair_report(const MirrorRepair& repair) {
   Report out;
-  out["num_versions"] = repair.num_versions;
-  out["num_hops"] = repair.num_hops;
-  out["num_objects"] = repair.num_objects;
-  out["num_repaired"] = repair.num_repaired;
-  out["repaired_bytes"] = repair.repaired_bytes;
+  DW_FIELDS(out, repair, num_versions, num_hops, num_objects, num_repaired, repaired_bytes);
   return out;
 }
 

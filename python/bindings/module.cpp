@@ -28,7 +28,7 @@ NB_MODULE(_core, module) {
   bind_exchange(module);
   bind_proof(module);
   bind_feed(module);
-  bind_made(module);
+  bind_computed(module);
   bind_chain(module);
   bind_bridge(module);
   bind_mirror(module);

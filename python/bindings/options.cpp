@@ -102,4 +102,19 @@ std::optional<CopyOnWrite> to_copy_on_write(nb::handle group) {
   return CopyOnWrite{field<unsigned>(group, "keep")};
 }
 
+PublishOptions to_publish_options(nb::handle group) {
+  PublishOptions options;
+  options.hook_before_commit = to_hook(group.attr("hook_before_commit"));
+  options.limits = to_limits(group.attr("limits"));
+  options.cuda = to_cuda(group.attr("cuda"));
+  options.part_bytes = field<uint64_t>(group, "part_bytes");
+  options.plain_files = field<bool>(group, "plain_files");
+  options.schema_change = field<bool>(group, "schema_change");
+  options.accept_loss = field<bool>(group, "accept_loss");
+  options.new_run = field<bool>(group, "new_run");
+  options.single_writer = field<bool>(group, "single_writer");
+  return options;
+}
+
+// The package has checked the word.
 }  // namespace deltawire::python

@@ -18,31 +18,18 @@ namespace {
 using Paths = std::vector<std::filesystem::path>;
 using PublisherHandle = Owned<Publisher>;
 
-// The package has checked the word.
 void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     const std::optional<std::filesystem::path>& folder, bool pinned,
-                    nb::object anchors, nb::object keys, nb::object ranks,
-                    nb::object hook_before_commit, nb::object limits, nb::object cuda,
-                    const std::string& codec, uint64_t part_bytes, bool plain_files,
-                    const std::string& quantization, bool schema_change, bool accept_loss,
-                    bool new_run, bool single_writer, nb::object progress) {
-  PublishOptions options;
+                    nb::object anchors, nb::object keys, nb::object ranks, const std::string& codec,
+                    const std::string& quantization, nb::object rare, nb::object progress) {
+  PublishOptions options = to_publish_options(rare);
   options.snapshot = folder ? SnapshotPlace(SnapshotInFolder{*folder, false})
                             : SnapshotPlace(SnapshotInMemory{pinned});
   options.anchors = to_anchors(anchors);
   options.keys = to_keys(keys);
   options.ranks = to_ranks(ranks);
-  options.hook_before_commit = to_hook(hook_before_commit);
-  options.limits = to_limits(limits);
-  options.cuda = to_cuda(cuda);
   options.codec = codec;
-  options.part_bytes = part_bytes;
-  options.plain_files = plain_files;
   options.quantization = quantization;
-  options.schema_change = schema_change;
-  options.accept_loss = accept_loss;
-  options.new_run = new_run;
-  options.single_writer = single_writer;
   new (self) PublisherHandle("the publisher", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return Publisher::open(store.get(), options);
@@ -55,10 +42,8 @@ void bind_publisher(nb::module_& module) {
   bind_owned<Publisher>(module, "Publisher")
       .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
            nb::arg("pinned"), nb::arg("anchors"), nb::arg("keys"), nb::arg("ranks").none(),
-           nb::arg("hook_before_commit").none(), nb::arg("limits"), nb::arg("cuda"),
-           nb::arg("codec"), nb::arg("part_bytes"), nb::arg("plain_files"), nb::arg("quantization"),
-           nb::arg("schema_change"), nb::arg("accept_loss"), nb::arg("new_run"),
-           nb::arg("single_writer"), nb::arg("progress").none())
+           nb::arg("codec"), nb::arg("quantization"), nb::arg("options"),
+           nb::arg("progress").none())
       .def_prop_ro("run",
                    [](PublisherHandle& self) {
                      return self.call([](Publisher& publisher) { return publisher.run(); });
@@ -68,10 +53,7 @@ void bind_publisher(nb::module_& module) {
              const SnapshotMemory memory =
                  self.call([](Publisher& publisher) { return publisher.memory(); });
              Report out;
-             out["host"] = memory.host;
-             out["pinned"] = memory.pinned;
-             out["device"] = memory.device;
-             out["disk"] = memory.disk;
+             DW_FIELDS(out, memory, host, pinned, device, disk);
              return out;
            })
       .def(

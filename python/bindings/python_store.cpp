@@ -8,7 +8,6 @@
 
 #include "buffer.h"
 #include "calls.h"
-#include "raised.h"
 #include "status.h"
 #include "store/retrying_store.h"
 #include "stores.h"
@@ -53,7 +52,7 @@ class Lent {
 };
 
 bool overrides_put_stream(nb::handle store) {
-  const nb::object base = nb::module_::import_("deltawire.stores").attr("Store");
+  const nb::object base = nb::module_::import_("deltawire._internal.stores").attr("Store");
   return !store.type().attr("put_stream").is(base.attr("put_stream"));
 }
 

@@ -6,7 +6,6 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "goal.h"
 #include "options.h"
 #include "replica/follow_watch.h"
 #include "reports.h"

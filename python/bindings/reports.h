@@ -19,7 +19,19 @@ namespace deltawire::python {
 namespace nb = nanobind;
 using Report = nb::typed<nb::dict, nb::str, nb::any>;
 
-// run, version, manifest: python/deltawire/identity.py
+// DW_FIELDS(out, from, a, b): out["a"] = from.a; out["b"] = from.b;
+#define DW_PARENS ()
+#define DW_EXPAND(...) DW_EXPAND1(DW_EXPAND1(DW_EXPAND1(DW_EXPAND1(__VA_ARGS__))))
+#define DW_EXPAND1(...) DW_EXPAND2(DW_EXPAND2(DW_EXPAND2(DW_EXPAND2(__VA_ARGS__))))
+#define DW_EXPAND2(...) DW_EXPAND3(DW_EXPAND3(__VA_ARGS__))
+#define DW_EXPAND3(...) __VA_ARGS__
+#define DW_FIELD(out, from, name, ...) \
+  out[#name] = (from).name;            \
+  __VA_OPT__(DW_FIELD_AGAIN DW_PARENS(out, from, __VA_ARGS__))
+#define DW_FIELD_AGAIN() DW_FIELD
+#define DW_FIELDS(out, from, ...) DW_EXPAND(DW_FIELD(out, from, __VA_ARGS__))
+
+// run, version, manifest: python/deltawire/_internal/identity.py
 using IdentityTuple = std::tuple<std::string, uint64_t, std::string>;
 
 inline IdentityTuple to_tuple(const Identity& identity) {
@@ -39,7 +51,6 @@ Report to_python(const DiffReport& report);
 Report to_python(const ApplyReport& report);
 Report to_python(const VerifyReport& report);
 
-// chain_reports.cpp
 Report to_python(const VersionRecord& record);
 Report to_python(const Plan& plan);
 Report to_python(const ListedHeartbeat& listed);

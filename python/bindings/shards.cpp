@@ -6,13 +6,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "arrays.h"
 #include "bind.h"
+#include "buffer.h"
 #include "calls.h"
 #include "carriers.h"
-#include "interruptible.h"
 #include "lent.h"
 #include "tensors.h"
+#include "watcher.h"
 
 namespace deltawire::python {
 namespace {

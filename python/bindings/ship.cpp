@@ -45,22 +45,14 @@ void serve(ShipperHandle* self, const StoreHandle& store, const std::string& add
 
 Report replica_report(const Shipped& one) {
   Report out;
-  out["name"] = one.name;
+  DW_FIELDS(out, one, name, rank, version, bytes, seconds, error);
   out["address"] = one.from;
-  out["rank"] = one.rank;
-  out["version"] = one.version;
-  out["bytes"] = one.bytes;
-  out["seconds"] = one.seconds;
-  out["error"] = one.error;
   return out;
 }
 
 Report ship_report(const ShipReport& report) {
   Report out;
-  out["version"] = report.version;
-  out["carrier"] = report.carrier;
-  out["epoch"] = report.epoch;
-  out["bytes"] = report.bytes;
+  DW_FIELDS(out, report, version, carrier, epoch, bytes);
   std::vector<Report> replicas;
   for (const Shipped& one : report.replicas) replicas.push_back(replica_report(one));
   out["replicas"] = replicas;

@@ -38,4 +38,11 @@ Status status_from(nb::handle exception);
 
 void bind_status(nb::module_& module);
 
+// Notes the exception and says what Status it is. With the GIL.
+Status note_raised(nb::handle exception);
+// The last exception noted with its code, if it is what `status` tells of. With the GIL.
+nb::object raised_behind(const Status& status);
+// When a call has ended well: an exception holds on to the frames that it came through.
+void forget_raised() noexcept;
+
 }  // namespace deltawire::python

@@ -7,7 +7,6 @@
 
 #include "bind.h"
 #include "calls.h"
-#include "goal.h"
 #include "options.h"
 #include "reports.h"
 #include "stores.h"

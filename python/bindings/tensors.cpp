@@ -161,7 +161,7 @@ std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors)
   std::vector<PublishTensor> out;
   for (const Tensor* tensor : tensors) {
     out.push_back({view_of(*tensor), tensor->box, tensor->memory, tensor->source, tensor->unchanged,
-                   tensor->made});
+                   tensor->computed});
   }
   return out;
 }

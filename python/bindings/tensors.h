@@ -27,8 +27,8 @@ struct Tensor {
   std::optional<DType> source;  // what the bytes really are, where they are converted on their way
   bool unchanged = false;       // by the caller's word
   bool writable = false;
-  nb::ndarray<nb::ro> array;              // whose bytes they are
-  std::shared_ptr<const Body> made = {};  // to be published: bytes that are made, in place of these
+  nb::ndarray<nb::ro> array;                  // whose bytes they are
+  std::shared_ptr<const Body> computed = {};  // to be published in place of `bytes`
 };
 
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors);

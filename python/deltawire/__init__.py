@@ -6,10 +6,10 @@ A trainer publishes, replicas follow; a store (a folder, a bucket) is all they s
 >>> weights = {"w": np.zeros(1000, np.float32)}
 >>> publisher = dw.Publisher("memory:example", weights)
 >>> publisher.publish()
-Version(number=0, full, 3.70 kB, "seed")
+PublishReport(number=0, full, 3.70 kB, "seed")
 >>> weights["w"][7] = 1.5
 >>> publisher.publish()
-Version(number=1, 1 of 1,000 changed (0.100 %), 296 B)
+PublishReport(number=1, 1 of 1,000 changed (0.100 %), 296 B)
 
 >>> mine = {"w": np.empty(1000, np.float32)}
 >>> replica = dw.TensorReplica("memory:example", mine)
@@ -18,18 +18,32 @@ Version(number=1, 1 of 1,000 changed (0.100 %), 296 B)
 >>> mine["w"][7]
 np.float32(1.5)
 
-numpy is enough; torch tensors are taken wherever arrays are. `deltawire.torch` and others adapt whole models.
+numpy is enough; torch tensors are taken wherever arrays are. More is in modules:
+
+- `reports`: what calls return; `errors`: all exceptions
+- `maintenance`: mirrors; `dialects`: other projects' files
+- `live`: for processes that hold live weights: `Exchange`, `Proof`
+- `carriers`, `ship`, `shards`: versions from process to process; `fsspec`: more stores
+- `torch`, `quantize`, `trainers` (`hf`, `trl`, `verl`, `peft`), `engines` (`vllm`, `sglang`)
 """
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
+from deltawire import errors as errors
+from deltawire import reports as reports
 from deltawire._core import version as _version
-from deltawire.bridge import Exported, Exporter, Foreign, Imported, Importer, dialects, export_dialect, import_dialect
-from deltawire.chain import Chain, Manifest, SideFile, TensorSpec
-from deltawire.checkpoints import apply_delta, diff_checkpoints, verify
-from deltawire.delta import Delta, Entry, diff, load
+from deltawire._internal.chain import Chain
+from deltawire._internal.delta import Delta, apply_delta, diff, diff_checkpoints, verify
+from deltawire._internal.identity import Identity
+from deltawire._internal.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, PublishOptions, Select
+from deltawire._internal.output import listen as _listen
+from deltawire._internal.publisher import Publisher
+from deltawire._internal.ranks import Group
+from deltawire._internal.replica import Replica, TensorReplica, read_replica_state
+from deltawire._internal.stores import ObjectInfo, Store, open_store
+from deltawire._internal.tensors import Tensor
 from deltawire.errors import (
     BaseMismatch,
     Cancelled,
@@ -40,51 +54,17 @@ from deltawire.errors import (
     InternalError,
     InvalidArgument,
     IoError,
-    MissingExtra,
     NotFound,
     OutOfMemory,
     Unavailable,
     Unsupported,
 )
-from deltawire.events import listen as _listen
-from deltawire.exchange import Exchange
-from deltawire.identity import Identity
-from deltawire.maintenance import (
-    Anchored,
-    Checked,
-    Collected,
-    Compacted,
-    Hop,
-    Kept,
-    MergedDelta,
-    Part,
-    Plan,
-    ReplicaStatus,
-    Waiting,
-)
-from deltawire.mirroring import Mirror, Mirrored, Repaired, mirror
-from deltawire.options import Accept, Anchors, CopyOnWrite, Cuda, Hook, Keys, Limits, Select
-from deltawire.proof import Proof
-from deltawire.publisher import Publisher
-from deltawire.ranks import Group
-from deltawire.replica import Replica, read_replica_state
-from deltawire.reports import (
-    Applied,
-    Diffed,
-    Difference,
-    Phase,
-    Pull,
-    ReplicaState,
-    SnapshotMemory,
-    Verified,
-    Version,
-)
-from deltawire.stores import ObjectInfo, Store, open_store
-from deltawire.tensor_replica import TensorReplica
-from deltawire.tensors import Tensor
 
 if TYPE_CHECKING:
     from deltawire import carriers as carriers
+    from deltawire import dialects as dialects
+    from deltawire import live as live
+    from deltawire import maintenance as maintenance
     from deltawire import shards as shards
     from deltawire import ship as ship
     from deltawire import torch as torch
@@ -95,88 +75,49 @@ _listen()
 
 
 def __getattr__(name: str) -> _Any:
-    """`dw.torch` and others are there when they are asked for; torch is not imported before."""
-    if name in ("carriers", "shards", "ship", "torch"):
+    """`dw.torch` and others are imported when they are asked for; torch is not imported before."""
+    if name in ("carriers", "dialects", "live", "maintenance", "shards", "ship", "torch"):
         return _import_module(f"deltawire.{name}")
     raise AttributeError(f"module 'deltawire' has no attribute {name!r}")
 
 
 __all__ = [
     "Accept",
-    "Anchored",
     "Anchors",
-    "Applied",
     "BaseMismatch",
     "Cancelled",
     "Chain",
-    "Checked",
-    "Collected",
-    "Compacted",
     "Conflict",
     "CopyOnWrite",
     "Corruption",
     "Cuda",
     "Delta",
     "DeviceError",
-    "Diffed",
-    "Difference",
-    "Entry",
     "Error",
-    "Exchange",
-    "Exported",
-    "Exporter",
-    "Foreign",
     "Group",
     "Hook",
-    "Hop",
     "Identity",
-    "Imported",
-    "Importer",
     "InternalError",
     "InvalidArgument",
     "IoError",
-    "Kept",
     "Keys",
     "Limits",
-    "Manifest",
-    "MergedDelta",
-    "Mirror",
-    "Mirrored",
-    "MissingExtra",
     "NotFound",
     "ObjectInfo",
     "OutOfMemory",
-    "Part",
-    "Phase",
-    "Plan",
-    "Proof",
+    "PublishOptions",
     "Publisher",
-    "Pull",
-    "Repaired",
     "Replica",
-    "ReplicaState",
-    "ReplicaStatus",
     "Select",
-    "SideFile",
-    "SnapshotMemory",
     "Store",
     "Tensor",
     "TensorReplica",
-    "TensorSpec",
     "Unavailable",
     "Unsupported",
-    "Verified",
-    "Version",
-    "Waiting",
     "__version__",
     "apply_delta",
-    "dialects",
     "diff",
     "diff_checkpoints",
-    "export_dialect",
-    "import_dialect",
-    "load",
-    "mirror",
     "open_store",
     "read_replica_state",
     "verify",

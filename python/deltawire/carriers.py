@@ -6,10 +6,10 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from deltawire import _core
+from deltawire._internal.steps import Closing
 from deltawire.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -36,20 +36,12 @@ class Carrier(ABC):
     bytearray(b'bytes')
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What messages call it: "tcp", "gloo"."""
-
-    @property
-    @abstractmethod
-    def rank(self) -> int:
-        """Of this process, from 0."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many ranks there are."""
+    name: str
+    """What messages call it: "tcp", "gloo"."""
+    rank: int
+    """Of this process, from 0."""
+    size: int
+    """How many ranks there are."""
 
     @abstractmethod
     def exchange(self, to: Sequence[tuple[int, Buffer]], from_: Sequence[tuple[int, Buffer]], timeout: float) -> None:
@@ -77,10 +69,8 @@ class Carrier(ABC):
 class Gathering(ABC):
     """What rank 0 of a group holds until the others have entered."""
 
-    @property
-    @abstractmethod
-    def ticket(self) -> str:
-        """One line, for the other ranks."""
+    ticket: str
+    """One line, for the other ranks."""
 
     @abstractmethod
     def finish(self, timeout: float) -> Carrier:
@@ -90,10 +80,8 @@ class Gathering(ABC):
 class Backend(ABC):
     """How groups of one kind are joined. Subclass it, and `add_backend` it, for groups of your own."""
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """By which it is asked for."""
+    name: str
+    """By which it is asked for."""
 
     @abstractmethod
     def open(self, size: int, host: str, timeout: float) -> Gathering:
@@ -109,19 +97,7 @@ class _BuiltinCarrier(Carrier):
 
     def __init__(self, handle: _core.Carrier) -> None:
         self.handle = handle
-        self._name, self._rank, self._size = handle.name, handle.rank, handle.size
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        return self._size
+        self.name, self.rank, self.size = handle.name, handle.rank, handle.size
 
     def exchange(self, to: Sequence[tuple[int, Buffer]], from_: Sequence[tuple[int, Buffer]], timeout: float) -> None:
         self.handle.exchange(list(to), list(from_), timeout)
@@ -141,11 +117,7 @@ class _BuiltinCarrier(Carrier):
 
 class _BuiltinGathering(Gathering):
     def __init__(self, handle: _core.Gathering) -> None:
-        self.handle = handle
-
-    @property
-    def ticket(self) -> str:
-        return self.handle.ticket
+        self.handle, self.ticket = handle, handle.ticket
 
     def finish(self, timeout: float) -> Carrier:
         return _BuiltinCarrier(self.handle.finish(timeout))
@@ -197,11 +169,7 @@ class _OnDemand(Backend):
     """A backend of a module that is imported when a group of it is made: torch takes seconds."""
 
     def __init__(self, name: str, module: str) -> None:
-        self._name, self._module = name, module
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name, self._module = name, module
 
     def open(self, size: int, host: str, timeout: float) -> Gathering:
         return self._found().open(size, host, timeout)
@@ -213,8 +181,8 @@ class _OnDemand(Backend):
         try:
             module = importlib.import_module(self._module)
         except ImportError as error:
-            raise Unsupported(f'backend "{self._name}": {error}') from error
-        found: Backend = module.BACKENDS[self._name]
+            raise Unsupported(f'backend "{self.name}": {error}') from error
+        found: Backend = module.BACKENDS[self.name]
         return found
 
 
@@ -232,7 +200,7 @@ class MemberInfo:
     address: str
 
 
-class Hub:
+class Hub(Closing):
     """Who is there, and what each has to say: small messages over TCP, with a shared secret.
 
     Without a secret it listens on loopback only, unless `open_to_all`. Members that say nothing for `silence` seconds, not even
@@ -241,8 +209,8 @@ class Hub:
     >>> from deltawire.carriers import Hub, Member
     >>> with Hub(secret="known to all") as hub, Member(hub.address, secret="known to all", name="one") as member:
     ...     hub.wait_for(1)
-    ...     hub.tell(member.id, b"version 7 comes")
-    ...     member.hear()
+    ...     hub.send(member.id, b"version 7 comes")
+    ...     member.receive()
     b'version 7 comes'
     """
 
@@ -271,13 +239,13 @@ class Hub:
         """Until so many are there."""
         self.handle.wait_for(count, timeout)
 
-    def tell(self, member: int, message: bytes, timeout: float = 60) -> None:
+    def send(self, member: int, message: bytes, timeout: float = 60) -> None:
         """`Unavailable` when the member is gone or late."""
-        self.handle.tell(member, message, timeout)
+        self.handle.send(member, message, timeout)
 
-    def hear(self, member: int, timeout: float = 60) -> bytes:
+    def receive(self, member: int, timeout: float = 60) -> bytes:
         """The member's next message."""
-        return self.handle.hear(member, timeout)
+        return self.handle.receive(member, timeout)
 
     def dismiss(self, member: int, reason: str = "") -> None:
         """Let a member go; `reason` is the last that it hears."""
@@ -287,14 +255,8 @@ class Hub:
         """Say goodbye to all."""
         self.handle.close()
 
-    def __enter__(self) -> Hub:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
-class Member:
+class Member(Closing):
     """A connection to a hub; it may not be there yet. `InvalidArgument` when the secrets differ."""
 
     def __init__(self, hub: str, *, secret: str = "", name: str = "", hello: bytes = b"", timeout: float = 30) -> None:
@@ -315,24 +277,18 @@ class Member:
         """The hub is gone."""
         return self.handle.lost
 
-    def tell(self, message: bytes, timeout: float = 60) -> None:
+    def send(self, message: bytes, timeout: float = 60) -> None:
         """To the hub."""
-        self.handle.tell(message, timeout)
+        self.handle.send(message, timeout)
 
-    def hear(self, timeout: float = 60) -> bytes:
+    def receive(self, timeout: float = 60) -> bytes:
         """The hub's next message. `Cancelled`, with its reason, when it let this member go."""
-        return self.handle.hear(timeout)
+        return self.handle.receive(timeout)
 
     def abort(self) -> None:
-        """End `hear()` of another thread with `Cancelled`."""
+        """End `receive()` of another thread with `Cancelled`."""
         self.handle.abort()
 
     def close(self) -> None:
         """Leave."""
         self.handle.close()
-
-    def __enter__(self) -> Member:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

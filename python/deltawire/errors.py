@@ -50,7 +50,7 @@ class Error(Exception):
     @property
     def next(self) -> str | None:
         """What to do about it; None: the message says it. The command line tool prints it, too, with its flags."""
-        return str(_core.next_step(self.exit_status, self.message)) or None
+        return str(_core.next_step(self.exit_status, re.sub(_OPTION, r"set \1", self.message))) or None
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.message else self.code
@@ -154,6 +154,9 @@ def missing_extra(error: ImportError, extra: str) -> ImportError:
     return MissingExtra(f"{package} is not installed: pip install 'deltawire[{extra}]'")
 
 
+_OPTION = r"set options=dw\.PublishOptions\((\w+)=True\)"
+"""How messages name an option that the library calls "set NAME"."""
+
 _BY_CODE: dict[int, type[Error]] = {kind.exit_status: kind for kind in Error.__subclasses__()}
 
 # What exceptions of stores that are written in Python mean; the first that fits.
@@ -171,6 +174,9 @@ _MEANINGS: tuple[tuple[type[BaseException], type[Error]], ...] = (
 
 def from_status(code: int, message: str) -> Error:
     """The exception for a code. Called by the extension."""
+    message = re.sub(
+        r"\bset (accept_loss|new_run|schema_change|single_writer)\b", r"set options=dw.PublishOptions(\1=True)", message
+    )
     return _BY_CODE.get(code, InternalError)(message)
 
 

@@ -1,7 +1,7 @@
 """Stores on anything that fsspec reaches: GCS, Azure, Hugging Face, SFTP, ...
 
 fsspec has no way to write an object only if nobody else has: `FsspecStore` says so, and publishers then insist on
-`single_writer=True`, with which you promise that there is no other.
+`PublishOptions(single_writer=True)`, with which you promise that there is no other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from deltawire._internal.stores import ObjectInfo, Store
 from deltawire.errors import Conflict, NotFound, missing_extra
-from deltawire.stores import ObjectInfo, Store
 
 try:
     from fsspec.core import url_to_fs
@@ -34,8 +34,8 @@ class FsspecStore(Store):
     Traceback (most recent call last):
         ...
     deltawire.errors.Unsupported: unsupported: memory://bucket/run: ...
-    >>> dw.Publisher(store, {"w": np.arange(4)}, single_writer=True).publish()
-    Version(number=0, full, 128 B, "seed")
+    >>> dw.Publisher(store, {"w": np.arange(4)}, options=dw.PublishOptions(single_writer=True)).publish()
+    PublishReport(number=0, full, 128 B, "seed")
     """
 
     can_put_if_absent = False

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltawire import _core
+from deltawire._internal.output import plural
+from deltawire._internal.tensors import Source, readable, writable
 from deltawire.carriers import Carrier, carrier_handle
 from deltawire.errors import InvalidArgument
-from deltawire.proof import Proof
-from deltawire.tensors import Source, readable, writable
-from deltawire.units import plural
+from deltawire.live import Proof
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -19,66 +19,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
 
 from deltawire import _core, carriers  # noqa: F401, so that all backends are known
-from deltawire.options import Keys
-from deltawire.reports import Phase
-from deltawire.stores import Store, StoreLike, built_in, store_handle
+from deltawire._internal.options import Keys
+from deltawire._internal.steps import Closing
+from deltawire._internal.stores import Store, StoreLike, built_in, store_handle
+from deltawire.reports import ShipReport
 
 
-@dataclass(frozen=True)
-class Shipped:
-    """What became of a version at one replica."""
-
-    name: str
-    address: str
-    rank: int | None
-    """In the group that carried it; None: it was not in it."""
-    version: int | None
-    """That it holds; None: nothing, or it does not say."""
-    bytes: int
-    """Sent to it since the version before was committed."""
-    seconds: float
-    """From the commit until it held the version."""
-    error: str
-    """Empty: it holds the version."""
-
-
-@dataclass(frozen=True)
-class ShipReport:
-    """What became of the newest version."""
-
-    version: int | None
-    carrier: str
-    """Empty: nobody was there to carry it to."""
-    epoch: int
-    """How many groups there were so far."""
-    bytes: int
-    """That went to the whole group at once."""
-    replicas: tuple[Shipped, ...]
-    phases: tuple[Phase, ...]
-    """Since the first object was put: "encode" (to the commit), "send", "apply"."""
-    warnings: tuple[str, ...]
-    """One for each replica that does not hold it, and why."""
-
-    @classmethod
-    def of(cls, report: Mapping[str, Any]) -> ShipReport:
-        """From what the extension reports."""
-        return cls(
-            **{
-                **report,
-                "replicas": tuple(Shipped(**one) for one in report["replicas"]),
-                "phases": tuple(Phase(*phase) for phase in report["phases"]),
-                "warnings": tuple(report["warnings"]),
-            }
-        )
-
-
-class Shipper:
+class Shipper(Closing):
     """The trainer's side: what is published to `store` goes to the replicas as well. Made by `serve()`."""
 
     def __init__(self, core: _core.Shipper) -> None:
@@ -109,12 +58,6 @@ class Shipper:
     def close(self) -> None:
         """Let go; replicas are let go of when the publisher that uses `store` is closed, too."""
         self._core.close()
-
-    def __enter__(self) -> Shipper:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def serve(

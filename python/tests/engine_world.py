@@ -13,10 +13,10 @@ from fastapi.testclient import TestClient
 from test_engines import Chain, identity, wait_until
 
 import deltawire as dw
-from deltawire.engines import Settings
 from deltawire.engines.follower import Follower
 from deltawire.engines.member import Member
 from deltawire.engines.routes import add_routes
+from deltawire.engines.settings import Settings
 
 
 class Server:

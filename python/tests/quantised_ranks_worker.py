@@ -54,12 +54,19 @@ def quantised_together() -> None:
 def quantised_with_hysteresis() -> None:
     """Each rank keeps the scales of its own boxes; a publisher that begins anew makes the same bytes."""
     stores = [FOLDER / f"hysteresis-{name}" for name in ("on", "again")]
-    on = dw.Publisher(str(stores[0]), attention(0), quantize="fp8-channel", hysteresis=0.03, **QUICK)
+    on = dw.Publisher(
+        str(stores[0]),
+        attention(0),
+        quantize="fp8-channel",
+        options=dw.PublishOptions(hysteresis=0.03, limits=dw.Limits(threads=1)),
+    )
     before: dict[str, torch.Tensor] = {}
     for step in range(3):
         held = {name: tensor + step * tensor.abs() * 2.0**-7 for name, tensor in attention(0).items()}
         on.publish(held)
-        with dw.Publisher(str(stores[1]), held, quantize="fp8-channel", hysteresis=0.03, **QUICK) as again:
+        with dw.Publisher(
+            str(stores[1]), held, quantize="fp8-channel", options=dw.PublishOptions(hysteresis=0.03, limits=dw.Limits(threads=1))
+        ) as again:
             again.publish()
         full = whole(held)
         full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)

@@ -25,7 +25,7 @@ from deltawire.quantize import quantize
 
 FOLDER = Path(sys.argv[1])
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1)}
+QUICK: dict[str, Any] = {"options": dw.PublishOptions(limits=dw.Limits(threads=1))}
 
 
 class Net(nn.Module):
@@ -59,7 +59,9 @@ def same(store: Path, state: dict[str, torch.Tensor], version: int | None = None
 def train_and_compare(case: str, model: nn.Module, **options: Any) -> dw.Publisher:
     """Every version is what one process alone publishes of the gathered model."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    alone = dw.Publisher(str(FOLDER / f"{case}-alone"), limits=dw.Limits(threads=1)) if RANK == 0 else None
+    alone = (
+        dw.Publisher(str(FOLDER / f"{case}-alone"), options=dw.PublishOptions(limits=dw.Limits(threads=1))) if RANK == 0 else None
+    )
     publisher = dw.Publisher(str(FOLDER / case), model, **QUICK, **options)
     cast = options.get("dtype", torch.float32)
     for step in range(3):
@@ -122,7 +124,7 @@ def fsdp_and_tensor_parallel() -> None:
 def follow_and_compare(case: str, server: nn.Module) -> None:
     """A sharded server follows an unsharded trainer: each rank patches its own shards, all go to a version together."""
     store, trainer = FOLDER / f"{case}-trainer", Net(12)
-    publisher = dw.Publisher(str(store), trainer, limits=dw.Limits(threads=1)) if RANK == 0 else None
+    publisher = dw.Publisher(str(store), trainer, options=dw.PublishOptions(limits=dw.Limits(threads=1))) if RANK == 0 else None
     optimizer = torch.optim.AdamW(trainer.parameters(), lr=0.01)
     x = torch.rand(4, 8, generator=torch.Generator().manual_seed(5))
     replica = dw.TensorReplica(str(store), server, limits=dw.Limits(threads=1))

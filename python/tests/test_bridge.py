@@ -38,7 +38,7 @@ def held(store: Any, version: int) -> dict[str, Any]:
 
 
 def test_the_dialects_have_names() -> None:
-    names = dw.dialects()
+    names = dw.dialects.names()
     assert {"slime", "slime-gen1", "trl"} <= names.keys()
     assert all(names.values())
 
@@ -46,32 +46,32 @@ def test_the_dialects_have_names() -> None:
 @pytest.mark.parametrize("dialect", ["slime", "slime-gen1", "trl"])
 def test_there_and_back_under_the_same_numbers(dialect: str, store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 4)
-    exported = dw.export_dialect(dialect, store, tmp_path / "theirs", work=tmp_path / "e")
+    exported = dw.dialects.export_dialect(dialect, store, tmp_path / "theirs", work=tmp_path / "e")
     assert [one.version for one in exported] == [1, 2, 3]
     assert {one.target.dialect for one in exported} == {dialect}
     base = None if dialect == "trl" else base_of(store, tmp_path / "base")  # TRL's first version is whole
-    imported = dw.import_dialect(dialect, tmp_path / "theirs", tmp_path / "store", base=base, work=tmp_path / "i")
+    imported = dw.dialects.import_dialect(dialect, tmp_path / "theirs", tmp_path / "store", base=base, work=tmp_path / "i")
     assert [one.version for one in imported] == ([1, 2, 3] if base is None else [0, 1, 2, 3])
     assert [one.base for one in imported] == [base is not None, False, False, False][: len(imported)]
     for number in (1, 2, 3):
         ours, theirs = held(tmp_path / "store", number), held(store, number)
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
-    assert dw.import_dialect(dialect, tmp_path / "theirs", tmp_path / "store", base=base, work=tmp_path / "i") == []
+    assert dw.dialects.import_dialect(dialect, tmp_path / "theirs", tmp_path / "store", base=base, work=tmp_path / "i") == []
 
 
 def test_options_reach_the_writer(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 3)
     options: dict[str, Any] = {"encoding": "overwrite", "checksum": "adler32", "first": 1, "last": 1, "work": tmp_path / "e"}
-    [one] = dw.export_dialect("slime", store, tmp_path / "theirs", **options)
+    [one] = dw.dialects.export_dialect("slime", store, tmp_path / "theirs", **options)
     assert (one.target.encoding, one.target.checksum, one.target.full) == ("overwrite", "adler32", False)
-    [full] = dw.export_dialect("slime", store, tmp_path / "whole", full=True, last=1, work=tmp_path / "f")
+    [full] = dw.dialects.export_dialect("slime", store, tmp_path / "whole", full=True, last=1, work=tmp_path / "f")
     assert full.target.full
-    assert repr(full).startswith("Exported(version=1, slime full, ")
+    assert repr(full).startswith("ExportReport(version=1, slime full, ")
 
 
 def test_follow_goes_on_with_what_appears(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 2)
-    with dw.Exporter("slime", store, tmp_path / "theirs", work=tmp_path / "e", last=3) as exporter:
+    with dw.dialects.Exporter("slime", store, tmp_path / "theirs", work=tmp_path / "e", last=3) as exporter:
         seen = []
         for exported in exporter.follow(interval=0.01, timeout=10):
             seen.append(exported.version)
@@ -79,7 +79,7 @@ def test_follow_goes_on_with_what_appears(store: str, tmp_path: Path, weights: d
                 publish(store, weights, 2)
         assert (seen, exporter.done, exporter.num_skipped) == ([1, 2, 3], True, 0)
     base = base_of(store, tmp_path / "base")
-    with dw.Importer("slime", tmp_path / "theirs", tmp_path / "store", base=base, work=tmp_path / "i") as importer:
+    with dw.dialects.Importer("slime", tmp_path / "theirs", tmp_path / "store", base=base, work=tmp_path / "i") as importer:
         assert importer.head is None
         assert [one.version for one in importer.follow(interval=0.01, timeout=0.05)] == [0, 1, 2, 3]
         assert importer.head == 3
@@ -90,24 +90,24 @@ def test_follow_goes_on_with_what_appears(store: str, tmp_path: Path, weights: d
 def test_errors_are_the_packages(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 3)
     with pytest.raises(dw.InvalidArgument, match="latin"):
-        dw.export_dialect("latin", store, tmp_path / "theirs", work=tmp_path / "e")
+        dw.dialects.export_dialect("latin", store, tmp_path / "theirs", work=tmp_path / "e")
     with pytest.raises(dw.InvalidArgument, match="rot13"):
-        dw.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e", encoding="rot13")
+        dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e", encoding="rot13")
     with pytest.raises(TypeError, match="Importer has no option 'bases'; do you mean base=...?"):
-        dw.import_dialect("slime", tmp_path, tmp_path / "store", bases=1)
-    dw.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
+        dw.dialects.import_dialect("slime", tmp_path, tmp_path / "store", bases=1)
+    dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
     with pytest.raises(dw.InvalidArgument, match="needs the checkpoint that the first one"):
-        dw.import_dialect("slime", tmp_path / "theirs", tmp_path / "store", work=tmp_path / "i")
+        dw.dialects.import_dialect("slime", tmp_path / "theirs", tmp_path / "store", work=tmp_path / "i")
     shutil.rmtree(tmp_path / "theirs" / "weight_v000001")
     with pytest.raises(dw.NotFound, match="version 2"):
-        dw.import_dialect(
+        dw.dialects.import_dialect(
             "slime", tmp_path / "theirs", tmp_path / "store", base=base_of(store, tmp_path / "base"), work=tmp_path / "i"
         )
 
 
 def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 2)
-    exporter = dw.Exporter("slime", store, tmp_path / "theirs", work=tmp_path / "e")
+    exporter = dw.dialects.Exporter("slime", store, tmp_path / "theirs", work=tmp_path / "e")
     exporter.close()
     exporter.close()
     with pytest.raises(dw.InvalidArgument, match="is closed"):
@@ -117,11 +117,11 @@ def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any
 def test_a_hook_of_slime(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     """As docs/dialects.md has it: called once before the first version, and after each."""
     publish(store, weights, 4)
-    dw.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
+    dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
     base, folder = base_of(store, tmp_path / "base"), tmp_path / "updates"
 
     def post_write() -> list[int]:
-        imported = dw.import_dialect(
+        imported = dw.dialects.import_dialect(
             "slime", folder, tmp_path / "store", base=base, source_may_be_empty=True, work=tmp_path / "i"
         )
         return [one.version for one in imported]

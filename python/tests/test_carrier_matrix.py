@@ -15,15 +15,15 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-from rank_processes import Rank, run_ranks  # noqa: E402
+from rank_processes import Rank, run_ranks
 
-import deltawire as dw  # noqa: E402
-import deltawire.ship  # noqa: E402
-from deltawire import _core  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
+import deltawire as dw
+import deltawire.ship
+from deltawire import _core
+from deltawire.engines.checkpoint import LocalCheckpoint
 
 STEPS, RANKS = 4, 3
-QUICK: dict[str, Any] = {"limits": dw.Limits(threads=1)}
+QUICK: dict[str, Any] = {"options": dw.PublishOptions(limits=dw.Limits(threads=1))}
 SHIPPED = ("gloo", "tcp")
 ENDPOINT, BUCKET = "DELTAWIRE_RGW_ENDPOINT", "matrix"
 RGW = Path(__file__).parents[2] / "tests" / "servers" / "rgw"
@@ -84,13 +84,7 @@ def _publish(rank: Rank, transport: str, url: str, environment: dict[str, str], 
                 report = shipper.settle()
                 assert [(one.version, one.error) for one in report.replicas] == [(version.number, "")] * (RANKS - 1), report
                 assert not version.committed or (report.carrier, report.bytes >= version.bytes) == (transport, True), report
-            seen.append(
-                {
-                    name: getattr(version, name)
-                    for name in vars(version)
-                    if name not in ("run", "seconds", "phases")
-                }
-            )
+            seen.append({name: getattr(version, name) for name in vars(version) if name not in ("run", "seconds", "phases")})
         rank.meet()
     return seen
 
@@ -111,7 +105,9 @@ def _pull(rank: Rank, transport: str, url: str, environment: dict[str, str], fol
             names = "version", "from_version", "changed", "bytes", "repaired", "num_hops", "num_changed", "whole"
             state = replica.state
             assert state is not None
-            seen.append({name: getattr(pulled, name) for name in names} | {"state": state.state, **dw.Proof(tensors).digests})
+            seen.append(
+                {name: getattr(pulled, name) for name in names} | {"state": state.state, **dw.live.Proof(tensors).digests}
+            )
         rank.meet()
         del watch
     return seen

@@ -37,19 +37,8 @@ class Forwarding(Carrier):
 
     def __init__(self, inner: Carrier) -> None:
         self.inner = inner
+        self.name, self.rank, self.size = "forwarding", inner.rank, inner.size
         self.lent: list[Buffer] = []
-
-    @property
-    def name(self) -> str:
-        return "forwarding"
-
-    @property
-    def rank(self) -> int:
-        return self.inner.rank
-
-    @property
-    def size(self) -> int:
-        return self.inner.size
 
     def exchange(self, to: Sequence[tuple[int, Buffer]], from_: Sequence[tuple[int, Buffer]], timeout: float) -> None:
         self.lent += [data for _, data in [*to, *from_]]
@@ -68,18 +57,12 @@ class Forwarding(Carrier):
 class ForwardingBackend(carriers.Backend):
     class Gathering(carriers.Gathering):
         def __init__(self, inner: carriers.Gathering) -> None:
-            self.inner = inner
-
-        @property
-        def ticket(self) -> str:
-            return self.inner.ticket
+            self.inner, self.ticket = inner, inner.ticket
 
         def finish(self, timeout: float) -> Carrier:
             return Forwarding(self.inner.finish(timeout))
 
-    @property
-    def name(self) -> str:
-        return "forwarding"
+    name = "forwarding"
 
     def open(self, size: int, host: str, timeout: float) -> carriers.Gathering:
         return self.Gathering(carriers.open_group(size, host=host, timeout=timeout))
@@ -190,22 +173,22 @@ def test_hub_and_member() -> None:
         hub.wait_for(1)
         [info] = hub.members()
         assert (info.id, info.name, info.hello, info.address) == (member.id, "one", b"\0hi", member.address)
-        hub.tell(info.id, b"\xff\0")
-        assert member.hear() == b"\xff\0"
+        hub.send(info.id, b"\xff\0")
+        assert member.receive() == b"\xff\0"
         with pytest.raises(dw.Unavailable, match="in time"):
-            member.hear(0.2)
+            member.receive(0.2)
         assert not member.lost
-        member.tell(b"last words")
+        member.send(b"last words")
         member.close()
-        assert hub.hear(info.id) == b"last words"
+        assert hub.receive(info.id) == b"last words"
         with pytest.raises(dw.Unavailable, match="member one .* left"):
-            hub.hear(info.id)
+            hub.receive(info.id)
         with pytest.raises(dw.NotFound):
-            hub.tell(99, b"")
+            hub.send(99, b"")
         other = Member(hub.address, secret="s")
         hub.dismiss(other.id, "no room")
         with pytest.raises(dw.Cancelled, match="no room"):
-            other.hear()
+            other.receive()
 
 
 def test_a_hub_that_closes_is_noticed() -> None:
@@ -213,7 +196,7 @@ def test_a_hub_that_closes_is_noticed() -> None:
     member = Member(hub.address)
     hub.close()
     with pytest.raises(dw.Cancelled, match="closed"):
-        member.hear()
+        member.receive()
     assert member.lost
 
 

@@ -106,7 +106,7 @@ def test_plots_of_many(store: str, tmp_path: Path) -> None:
 def test_keys(tmp_path: Path, store: str) -> None:
     import subprocess
 
-    from deltawire.cli import PROGRAM
+    from deltawire.__main__ import PROGRAM
 
     if not PROGRAM.exists():
         pytest.skip("the command line tool is not built")

@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import deltawire as dw  # noqa: E402
-from deltawire.torch.colocated import NO_DELTA, Handles, _digests  # noqa: E402
+import deltawire as dw
+from deltawire.torch.colocated import NO_DELTA, Handles, _digests
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="skipped: no GPU")
 

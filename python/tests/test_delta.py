@@ -32,7 +32,7 @@ def test_every_codec_makes_the_new_state(codec: str, tmp_path: Path) -> None:
     assert not any(entry.tensor.startswith("I16") for entry in delta)
     delta.save(tmp_path / "delta.safetensors")
     delta.save(tmp_path / "parts", part_bytes=1000)
-    for source in delta, dw.load(tmp_path / "delta.safetensors"), dw.load(tmp_path / "parts"):
+    for source in delta, dw.Delta.open(tmp_path / "delta.safetensors"), dw.Delta.open(tmp_path / "parts"):
         state = {name: array.copy() for name, array in old.items()}
         applied = source.apply_(state)
         assert bits(state) == bits(new)

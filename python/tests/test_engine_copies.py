@@ -11,15 +11,16 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine  # noqa: E402
-from test_engine_shards import begin, go_on, running  # noqa: E402
-from test_engines import Chain, Rank, loaded, together  # noqa: E402
-from torch import nn  # noqa: E402
+from engine_models import Engine
+from test_engine_shards import begin, go_on, running
+from test_engines import Chain, Rank, loaded, together
+from torch import nn
 
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines import worker as worker_module  # noqa: E402
-from deltawire.engines.map import bits  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
+from deltawire.engines import worker as worker_module
+from deltawire.engines.map import bits
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
 
 
 class Backend:

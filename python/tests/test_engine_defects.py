@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -12,16 +13,17 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine  # noqa: E402
-from test_engines import Chain, Rank, assert_same, identity, loaded, packed, together  # noqa: E402
-from torch import nn  # noqa: E402
+from engine_models import Engine
+from test_engines import Chain, Rank, assert_same, attached, identity, loaded, packed, together
+from torch import nn
 
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines import worker as worker_module  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.follower import Follower  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
-from deltawire.identity import ANY, Wanted  # noqa: E402
+from deltawire._internal.identity import ANY, Wanted
+from deltawire.engines import worker as worker_module
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.follower import Follower
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
 
 
 class Threaded(Engine):
@@ -109,10 +111,15 @@ def ranks(chain, engines, **options):
     ]
 
 
-def test_ranks_attach_to_one_version(tmp_path):
-    chain = Chain(tmp_path)
+def two_ranks(folder):
+    """A chain, and the two ranks of an engine."""
+    chain = Chain(folder)
     engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    workers = ranks(chain, engines)
+    return chain, engines, ranks(chain, engines)
+
+
+def test_ranks_attach_to_one_version(tmp_path):
+    chain, engines, workers = two_ranks(tmp_path)
     for worker, engine in zip(workers, engines, strict=True):
         worker._reload = engine.load_weights
     attach, first = workers[1]._attach, threading.Event()
@@ -160,9 +167,7 @@ def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
 
 
 def test_attaching_fails_on_all_ranks(tmp_path, monkeypatch):
-    chain = Chain(tmp_path)
-    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    workers = ranks(chain, engines)
+    chain, _, workers = two_ranks(tmp_path)
     held = worker_module._core.FeedWorker(chain.local, "w1", identity(chain, 0))  # somebody else's
     results = together(workers, lambda w: w.attach().version)
     assert [type(result) for result in results] == [dw.errors.Cancelled, dw.errors.Conflict], results
@@ -198,10 +203,7 @@ def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
 
 
 def test_a_reload_takes_the_version_that_is_written(tmp_path, monkeypatch):
-    chain = Chain(tmp_path)
-    engine = packed(chain.tensors)
-    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
-    worker.attach()
+    chain, engine, worker = attached(tmp_path, packed)
     chain.step(1)
     first = chain.tensors
     worker.stage()
@@ -262,9 +264,14 @@ def test_a_loader_that_takes_all_tensors_makes_no_mix_of_versions(tmp_path):
     assert_same(engine, packed(chain.tensors))
 
 
+def member_of(chain, engine, **options):
+    chain.replica.close()
+    settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
+    return closing(Member(settings, engine, engine="test", **options))
+
+
 def test_a_member_says_that_its_loader_takes_all_tensors(tmp_path):
     chain = Chain(tmp_path)
-    chain.replica.close()
     engine, given = packed(chain.tensors), []
 
     def reload(weights):
@@ -272,22 +279,16 @@ def test_a_member_says_that_its_loader_takes_all_tensors(tmp_path):
         given.append({name for name, _ in weights})
         engine.reload(weights)
 
-    settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
-    member = Member(settings, engine, engine="test", reload=reload, reloads_all=True)
-    try:
+    with member_of(chain, engine, reload=reload, reloads_all=True) as member:
         assert member.call("attach") == {"ok": identity(chain, 0)}
         chain.step(1, pull=False)
         assert member.call("update", wanted=[1]) == {"ok": identity(chain, 1)}
         assert_same(engine, packed(chain.tensors))
         assert all(names == set(chain.tensors) for names in given)
-    finally:
-        member.close()
 
 
 def test_what_is_staged_for_another_version_is_not_written(tmp_path):
-    chain = Chain(tmp_path)
-    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    workers = ranks(chain, engines)
+    chain, engines, workers = two_ranks(tmp_path)
     together(workers, lambda w: w.attach().version)
     chain.step(1)
     one = chain.tensors
@@ -303,10 +304,7 @@ def test_what_is_staged_for_another_version_is_not_written(tmp_path):
 
 
 def test_a_worker_that_does_not_know_its_version_does_not_update(tmp_path):
-    chain = Chain(tmp_path)
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    chain, _, worker = attached(tmp_path)
     chain.step(1)
     worker.served = None
     with pytest.raises(dw.errors.Unavailable, match="attach"):
@@ -315,7 +313,6 @@ def test_a_worker_that_does_not_know_its_version_does_not_update(tmp_path):
 
 def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
     chain = Chain(tmp_path)
-    chain.replica.close()
     engine, before = packed(chain.tensors), packed(chain.tensors)
     calls = []
 
@@ -325,9 +322,7 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
         if len(calls) == 2:  # in the update
             raise RuntimeError("no room")
 
-    settings = Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
-    member = Member(settings, engine, engine="test", reload=reload)
-    try:
+    with member_of(chain, engine, reload=reload) as member:
         assert member.call("attach") == {"ok": identity(chain, 0)}
         chain.step(1, pull=False)
         assert "no room" in member.call("update", wanted=[1])["error"]
@@ -335,13 +330,11 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
         assert_same(engine, before)
         assert member.call("update", wanted=[1]) == {"ok": identity(chain, 1)}
         assert_same(engine, packed(chain.tensors))
-    finally:
-        member.close()
 
 
 def test_a_version_of_other_dtypes_is_refused(tmp_path):
     store, local = str(tmp_path / "store"), str(tmp_path / "local")
-    publisher = dw.Publisher(store, schema_change=True)
+    publisher = dw.Publisher(store, options=dw.PublishOptions(schema_change=True))
     tensors = {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
     publisher.publish(tensors)
     replica = dw.Replica(store, local, feed=True)
@@ -359,10 +352,7 @@ def test_a_version_of_other_dtypes_is_refused(tmp_path):
 
 
 def test_a_version_that_is_staged_is_written_while_the_next_one_is_patched_in(tmp_path, monkeypatch):
-    chain = Chain(tmp_path)
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    chain, engine, worker = attached(tmp_path)
     chain.step(1)
     worker.stage()
     monkeypatch.setattr(worker_module, "local_identity", lambda _: None)
@@ -389,7 +379,7 @@ def test_an_array_that_is_too_large_is_reloaded(tmp_path):
     assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
 
 
-class Door:
+class Lost:
     """An engine that lost its weights."""
 
     num_engines = 1
@@ -421,8 +411,7 @@ class Door:
 def test_an_engine_that_lost_its_weights_is_not_ready_and_attaches_again(tmp_path):
     chain = Chain(tmp_path)
     chain.step(1)
-    door = Door(chain)
-    follower = Follower(Settings(store=chain.store, local=chain.local, interval=0.01), door)
+    follower = Follower(Settings(store=chain.store, local=chain.local, interval=0.01), Lost(chain))
     follower.seen.served = identity(chain, 0)
     with pytest.raises(RuntimeError, match="no room"):
         asyncio.run(follower.update())
@@ -448,12 +437,8 @@ class Latent(nn.Module):
 
 
 def test_what_is_computed_of_weights_follows_them(tmp_path):
-    store, local = str(tmp_path / "store"), str(tmp_path / "local")
     tensors = {"kv_b_proj.weight": torch.arange(24.0).reshape(6, 4), "o_proj.weight": torch.ones(4, 4)}
-    publisher = dw.Publisher(store)
-    publisher.publish(tensors)
-    replica = dw.Replica(store, local, feed=True)
-    replica.pull()
+    publisher, replica, local = published(tmp_path, tensors)
     model = Latent()
     model.load_weights(tensors.items())
     worker = Worker(model, local, name="w", reload=model.load_weights)
@@ -486,12 +471,8 @@ class Half(Scalar):
 
 @pytest.mark.parametrize("rows", [(slice(0, 4),), (slice(0, 4), slice(2, 6))], ids=str)
 def test_tensors_that_are_not_held_once_and_whole_are_not_proven(tmp_path, rows):
-    store, local = str(tmp_path / "store"), str(tmp_path / "local")
     tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0), "rows": torch.arange(24.0).reshape(6, 4)}
-    publisher = dw.Publisher(store)
-    publisher.publish(tensors)
-    replica = dw.Replica(store, local, feed=True)
-    replica.pull()
+    publisher, replica, local = published(tmp_path, tensors)
     model = Half(*rows)
     model.load_weights(tensors.items())
     worker = Worker(model, local, name="w")

@@ -13,13 +13,13 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import load_file, save_file  # noqa: E402
-from torch import nn  # noqa: E402
+from safetensors.torch import load_file, save_file
+from torch import nn
 
-from deltawire.engines import Worker  # noqa: E402
-from deltawire.engines.atomic import atomic_group, check_scales  # noqa: E402
-from deltawire.engines.undo import Undo  # noqa: E402
-from deltawire.quantize.files import quantize_checkpoint  # noqa: E402
+from deltawire.engines.atomic import atomic_group, check_scales
+from deltawire.engines.undo import Undo
+from deltawire.engines.worker import Worker
+from deltawire.quantize.files import quantize_checkpoint
 
 SIZE, LAYERS = 128, 2
 
@@ -88,7 +88,7 @@ class Model(nn.Module):
     def linears(self) -> list[Linear]:
         return [module for module in self.modules() if isinstance(module, Linear)]
 
-    def _home(self, name: str) -> tuple[Linear, int]:
+    def _gpu(self, name: str) -> tuple[Linear, int]:
         _, _, layer, _, part, _ = name.split(".")
         return self.layers[int(layer)]["down" if part == "down_proj" else "qk"], int(part == "k_proj")
 
@@ -97,7 +97,7 @@ class Model(nn.Module):
             if name == "model.norm.weight":
                 self.norm.data.copy_(tensor)
                 continue
-            linear, row = self._home(name)
+            linear, row = self._gpu(name)
             getattr(linear, name.rpartition(".")[2]).data.narrow(0, row * SIZE, SIZE).copy_(tensor)
 
     def reload(self, weights: Any) -> None:
@@ -106,8 +106,8 @@ class Model(nn.Module):
         self.reloads.append(set())
         for name, tensor in weights:
             self.reloads[-1].add(atomic_group(name))
-            if name != "model.norm.weight" and self._home(name)[0] not in touched:
-                linear = self._home(name)[0]
+            if name != "model.norm.weight" and self._gpu(name)[0] not in touched:
+                linear = self._gpu(name)[0]
                 touched[linear] = linear.packed
                 linear.create()
             self.load_weights([(name, tensor)])
@@ -128,7 +128,7 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.tensors = checkpoint()
-        self.publisher = dw.Publisher(str(folder / "store"), schema_change=True)
+        self.publisher = dw.Publisher(str(folder / "store"), options=dw.PublishOptions(schema_change=True))
         self.publisher.publish(self.tensors)
         self.replica = dw.Replica(str(folder / "store"), folder / "local", feed=True)
         self.replica.pull()
@@ -328,7 +328,7 @@ def trained() -> dict[str, torch.Tensor]:
 def test_a_version_has_a_weight_with_all_that_belongs_to_it_or_nothing_of_it(format):
     weights, gone = trained(), "model.layers.0.self_attn.k_proj."
     url = f"memory:whole-{format}"
-    with dw.Publisher(url, quantize=format, schema_change=True) as publisher:
+    with dw.Publisher(url, quantize=format, options=dw.PublishOptions(schema_change=True)) as publisher:
         publisher.publish(weights)
         whole = {tensor.name for tensor in dw.Chain(url).tensors(0)}
         publisher.publish({name: tensor for name, tensor in weights.items() if not name.startswith(gone)})

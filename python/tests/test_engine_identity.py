@@ -14,19 +14,19 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
-from engine_models import changed, checkpoint  # noqa: E402
-from engine_world import World  # noqa: E402
-from test_engines import Chain, Rank, assert_same, identity, loaded, together, wait_until  # noqa: E402
+from engine_models import changed, checkpoint
+from engine_world import World
+from test_engines import Chain, Rank, assert_same, attached, identity, loaded, together, wait_until
 
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines import worker as worker_module  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.follower import same  # noqa: E402
-from deltawire.engines.host import local_identity  # noqa: E402
-from deltawire.engines.map import bits  # noqa: E402
-from deltawire.engines.metrics import prometheus_text  # noqa: E402
-from deltawire.engines.settings import Allowed  # noqa: E402
-from deltawire.identity import ANY, Wanted  # noqa: E402
+from deltawire._internal.identity import ANY, Wanted
+from deltawire.engines import worker as worker_module
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.follower import same
+from deltawire.engines.host import local_identity
+from deltawire.engines.map import bits
+from deltawire.engines.routes import prometheus_text
+from deltawire.engines.settings import Allowed, Settings
+from deltawire.engines.worker import Worker
 
 
 @pytest.fixture
@@ -83,10 +83,7 @@ def test_moving_the_folder_away_follows_the_other_run(world, tmp_path):
 
 @pytest.mark.parametrize("verify", ["all", "off"])
 def test_a_folder_that_another_process_moved_to_another_run_is_compared(tmp_path, verify):
-    chain = Chain(tmp_path)
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    chain, engine, worker = attached(tmp_path)
     chain.replica.close()
     shutil.rmtree(chain.local)
     other = Chain(tmp_path / "other")

@@ -18,17 +18,18 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
-from engine_models import Engine, checkpoint  # noqa: E402
-from engine_world import Server, World  # noqa: E402
-from test_engine_shards import begin, go_on, running  # noqa: E402
-from test_engine_shards import together as at_once  # noqa: E402
-from test_engines import assert_same, identity, loaded, wait_until  # noqa: E402
+from engine_models import Engine, checkpoint
+from engine_world import Server, World
+from test_engine_shards import begin, go_on, running
+from test_engine_shards import together as at_once
+from test_engines import assert_same, identity, loaded, wait_until
 
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.host import Host, local_identity  # noqa: E402
-from deltawire.engines.map import bits  # noqa: E402
-from deltawire.identity import ANY, Wanted  # noqa: E402
+from deltawire._internal.identity import ANY, Wanted
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.host import Host, local_identity
+from deltawire.engines.map import bits
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
 
 
 @pytest.fixture
@@ -295,7 +296,7 @@ def test_a_failed_proof_is_healed_by_the_trainers_next_version_with_shards(tmp_p
 def test_an_adapter_is_not_healed_from_files_that_are_wrong(tmp_path):
     """Whatever `verify` says."""
     adapters = pytest.importorskip("test_adapters")
-    from deltawire.engines.adapter_follower import AdapterFollower
+    from deltawire.engines.adapters import AdapterFollower
 
     store, local = str(tmp_path / "store"), tmp_path / "local"
     settings = Settings(store=store, local=str(local), adapter="policy", interval=0.1, verify="off")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine, changed, checkpoint  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from engine_models import Engine, changed, checkpoint
+from safetensors.torch import save_file
 
-import deltawire as dw  # noqa: E402
-from deltawire import carriers  # noqa: E402
-from deltawire.engines.map import bits  # noqa: E402
-from deltawire.engines.member import Member  # noqa: E402
-from deltawire.engines.settings import Settings  # noqa: E402
-from deltawire.torch import ShardPublisher  # noqa: E402
+import deltawire as dw
+from deltawire import carriers
+from deltawire.engines.map import bits
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.torch import ShardPublisher
 
 SECRET = "of this test"
 WAIT = 240.0
@@ -39,12 +40,12 @@ class Rank:
     def __init__(self, rank: int, barrier: threading.Barrier, words: list[Any]) -> None:
         self.rank, self.size, self._barrier, self._words = rank, len(words), barrier, words
 
-    def tell(self, words: Any) -> list[Any]:
+    def gather(self, words: Any) -> list[Any]:
         self._words[self.rank] = words
         self._barrier.wait(WAIT)
-        heard = list(self._words)
+        gathered = list(self._words)
         self._barrier.wait(WAIT)
-        return heard
+        return gathered
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
@@ -100,6 +101,12 @@ class Trainer:
     def publish(self, wait: bool = False) -> list[Any]:
         return together(*(lambda one=one: one.publish(wait=wait) for one in self.ranks))
 
+    def go_to(self, version: int, whole: int | None = None) -> None:
+        """Publish the next version: no worker fails."""
+        published = self.publish()
+        assert [(one.version, one.errors) for one in published] == [(version, {})] * 2, published
+        assert whole is None or [one.report.num_whole for one in published] == [whole] * 2
+
     def close(self) -> None:
         for one in reversed(self.ranks):
             one.close()
@@ -143,6 +150,17 @@ class Served:
             for (name, own), other in zip(engine.named_parameters(), expected.parameters(), strict=True):
                 assert torch.equal(bits(own), bits(other)), (rank, name)
 
+    def take(self, version: int, tensors: dict[str, Any], call: str = "update") -> None:
+        """Go to a version that comes, and serve these."""
+        self.wait_for(version)
+        assert self.call(call) == [{"ok": version}] * 2
+        self.assert_serves(tensors)
+
+    def keep(self, tensors: dict[str, Any]) -> None:
+        """Nothing has come: the first version is served on."""
+        assert self.call("update") == [{"ok": 0}] * 2
+        self.assert_serves(tensors)
+
     def close(self) -> None:
         for member in self.members:
             member.close()
@@ -162,10 +180,12 @@ def wait_until(said: Callable[[], Any]) -> None:
 
 
 @contextmanager
-def running(folder: Path, backend: str = "tcp", timeout: float = WAIT, **form: Any) -> Iterator[tuple[Trainer, Served]]:
+def running(
+    folder: Path, backend: str = "tcp", timeout: float = WAIT, trained: dict[str, Any] | None = None, **form: Any
+) -> Iterator[tuple[Trainer, Served]]:
     """A trainer and an engine that was started from the weights before its first step."""
     tensors = checkpoint(tied=form.get("tied", False))
-    trainer = Trainer(tensors, backend, timeout=timeout)
+    trainer = Trainer(tensors if trained is None else trained, backend, timeout=timeout)
     served = Served(folder / "model", trainer.port, tensors, **form)
     try:
         yield trainer, served
@@ -174,24 +194,46 @@ def running(folder: Path, backend: str = "tcp", timeout: float = WAIT, **form: A
         trainer.close()
 
 
+@contextmanager
+def two_servers(folder: Path, timeout: float = WAIT) -> Iterator[tuple[Trainer, Served, Served]]:
+    """A trainer and two engines, which have attached."""
+    tensors = checkpoint()
+    with ExitStack() as closing:
+        trainer = closing.enter_context(contextlib.closing(Trainer(tensors, "tcp", workers=4, timeout=timeout)))
+        servers = [Served(folder / str(first), trainer.port, tensors, (first, 6)) for first in (2, 4)]
+        for served in servers:
+            closing.callback(served.close)
+            served.call("attach")
+        yield trainer, *servers
+
+
+def fail_after(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, error: type[Exception] = dw.Unavailable, *, once: bool = False
+) -> None:
+    """It does its work, and fails then."""
+    call = getattr(owner, method)
+
+    def fail(*arguments: Any) -> None:
+        call(*arguments)
+        if once:
+            monkeypatch.undo()
+        raise error("memory is full")
+
+    monkeypatch.setattr(owner, method, fail)
+
+
 def begin(trainer: Trainer, served: Served) -> None:
     """The first version."""
     assert all("no version has come" in said["error"] for said in served.call("attach"))
-    published = trainer.publish()
-    assert not [one for one in published if isinstance(one, Exception)]
-    assert [(one.version, one.errors) for one in published] == [(0, {})] * 2
-    served.wait_for(0)
-    assert served.call("attach") == [{"ok": 0}] * 2
-    served.assert_serves(trainer.tensors)
+    trainer.go_to(0)
+    served.take(0, trainer.tensors, "attach")
 
 
 def go_on(trainer: Trainer, served: Served, version: int) -> None:
     """The next version, with changes, on all workers."""
     trainer.step(version)
-    assert [(one.version, one.errors) for one in trainer.publish()] == [(version, {})] * 2
-    served.wait_for(version)
-    assert served.call("update") == [{"ok": version}] * 2
-    served.assert_serves(trainer.tensors)
+    trainer.go_to(version)
+    served.take(version, trainer.tensors)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +245,8 @@ def test_versions_go_from_rank_to_worker(tmp_path: Path, backend: str, form: dic
         begin(trainer, served)
         for version in (1, 2, 3):
             trainer.step(version + 1)
-            published = trainer.publish()
-            assert [(one.version, one.errors, one.report.num_whole) for one in published] == [(version, {}, 0)] * 2
-            served.wait_for(version)
-            assert served.call("update") == [{"ok": version}] * 2
-            served.assert_serves(trainer.tensors)
+            trainer.go_to(version, whole=0)
+            served.take(version, trainer.tensors)
             assert trainer.ranks[0].settle() == {}
             for said in served.call("prove"):
                 assert (said["ok"]["version"], said["ok"]["wrong"]) == (version, ())
@@ -250,35 +289,23 @@ def test_a_failure_of_one_worker_takes_all_back(tmp_path: Path) -> None:
         assert "model.norm.weight" in errors[1]
         trainer.step(2)
         assert [(one.report.num_whole, one.report.num_merged) for one in trainer.publish()] == [(2, 0)] * 2
-        served.wait_for(2)
-        assert served.call("update") == [{"ok": 2}] * 2
-        served.assert_serves(trainer.tensors)
+        served.take(2, trainer.tensors)
 
 
 def test_a_version_that_comes_to_one_worker_alone_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path) as (trainer, served):
         begin(trainer, served)
         before = trainer.tensors
-        worker: Any = served.members[1].worker
-        receive = worker.receive
-
-        def fail(carrier: Any) -> None:
-            receive(carrier)
-            raise dw.Unavailable("memory is full")
-
-        monkeypatch.setattr(worker, "receive", fail)
+        fail_after(monkeypatch, served.members[1].worker, "receive")
         trainer.step(1)
         first, second = trainer.publish()
         assert first.errors == second.errors
         assert [*first.errors.items()] == [(0, "it came not to all workers of its engine"), (1, "unavailable: memory is full")]
-        assert served.call("update") == [{"ok": 0}] * 2
-        served.assert_serves(before)
+        served.keep(before)
         monkeypatch.undo()
         trainer.step(2)
-        assert [(one.version, one.errors) for one in trainer.publish()] == [(2, {})] * 2
-        served.wait_for(2)
-        assert served.call("update") == [{"ok": 2}] * 2
-        served.assert_serves(trainer.tensors)
+        trainer.go_to(2)
+        served.take(2, trainer.tensors)
 
 
 @pytest.mark.parametrize("backend", ["tcp", "gloo"])
@@ -289,16 +316,10 @@ def test_a_trainer_that_is_gone_is_named_and_comes_back(tmp_path: Path, backend:
         trainer.close()
         wait_until(lambda: all(said["ok"]["host_error"] for said in served.call("status")))
         assert str(trainer.port) in served.call("status")[0]["ok"]["host_error"]
-        assert served.call("update") == [{"ok": 0}] * 2
-        served.assert_serves(before)
-        again = Trainer(changed(before, 5), backend, trainer.port)
-        try:
-            assert [(one.version, one.errors) for one in again.publish()] == [(1, {})] * 2  # its numbers go on
-            served.wait_for(1)
-            assert served.call("update") == [{"ok": 1}] * 2
-            served.assert_serves(again.tensors)
-        finally:
-            again.close()
+        served.keep(before)
+        with contextlib.closing(Trainer(changed(before, 5), backend, trainer.port)) as again:
+            again.go_to(1)  # its numbers go on
+            served.take(1, again.tensors)
 
 
 def test_a_trainer_rank_that_dies_in_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,8 +338,7 @@ def test_a_trainer_rank_that_dies_in_a_version(tmp_path: Path, monkeypatch: pyte
         assert "trainer rank 1" in str(first)
         assert isinstance(second, dw.Unavailable)
         wait_until(lambda: all("rank 1" in (said["ok"]["host_error"] or "") for said in served.call("status")))
-        assert served.call("update") == [{"ok": 0}] * 2
-        served.assert_serves(before)
+        served.keep(before)
         monkeypatch.undo()
         trainer.step(2)
         assert [one.errors for one in trainer.publish()] == [{}, {}]
@@ -357,50 +377,31 @@ def test_a_trainer_rank_that_loses_its_connection_joins_again(tmp_path: Path, mo
 
 def test_a_worker_that_leaves_while_the_group_is_made_is_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path) as (trainer, served):
-        link: Any = served.members[1]._host
-        enter = link._enter
-
-        def enter_and_leave(words: Any, worker: Any) -> None:
-            enter(words, worker)
-            monkeypatch.undo()  # once
-            raise RuntimeError("its connection ends")
-
-        monkeypatch.setattr(link, "_enter", enter_and_leave)
+        fail_after(monkeypatch, served.members[1]._host, "_enter", RuntimeError, once=True)
         begin(trainer, served)
 
 
 def test_workers_that_do_not_come_are_named(tmp_path: Path) -> None:
-    trainer = Trainer(checkpoint(), "tcp", timeout=5)
-    try:
+    with contextlib.closing(Trainer(checkpoint(), "tcp", timeout=5)) as trainer:
         first, second = trainer.publish()
-        assert isinstance(first, dw.Unavailable)
-        assert "engine worker 0, engine worker 1 did not join" in str(first)
-        assert isinstance(second, dw.Unavailable)
-        assert "engine worker 0" in str(second)
-    finally:
-        trainer.close()
+    assert isinstance(first, dw.Unavailable)
+    assert "engine worker 0, engine worker 1 did not join" in str(first)
+    assert isinstance(second, dw.Unavailable)
+    assert "engine worker 0" in str(second)
 
 
 def test_a_trainer_of_another_dtype(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its tensors come whole, and the engine's loader converts them, as it does with a checkpoint of that dtype."""
-    tensors = checkpoint()
-    masters = {name: tensor.float() for name, tensor in tensors.items()}
-    trainer = Trainer(masters, "tcp")
-    served = Served(tmp_path / "model", trainer.port, tensors)
-    try:
+    masters = {name: tensor.float() for name, tensor in checkpoint().items()}
+    with running(tmp_path, trained=masters) as (trainer, served):
         begin(trainer, served)
         for version in (1, 2):
             trainer.step(version)
-            assert [(one.version, one.errors, one.report.num_whole) for one in trainer.publish()] == [(version, {}, 0)] * 2
-            served.wait_for(version)
-            assert served.call("update") == [{"ok": version}] * 2
-            served.assert_serves(trainer.tensors)
+            trainer.go_to(version, whole=0)
+            served.take(version, trainer.tensors)
         assert len(fallback_of(caplog)) == 2, "once for each worker"
         assert "other-dtype" in fallback_of(caplog)[0]
         assert "embed_tokens.weight" in fallback_of(caplog)[0]
-    finally:
-        served.close()
-        trainer.close()
 
 
 _KILLED = """
@@ -451,14 +452,8 @@ class Repacked(Engine):
 
 
 def test_one_server_that_is_away_does_not_stop_the_others(tmp_path: Path) -> None:
-    tensors = checkpoint()
-    trainer = Trainer(tensors, "tcp", workers=4)
-    here = Served(tmp_path / "here", trainer.port, tensors, (2, 6))
-    other = Served(tmp_path / "other", trainer.port, tensors, (4, 6))
-    try:
-        for served in (here, other):
-            served.call("attach")
-        assert [(one.version, one.errors) for one in trainer.publish()] == [(0, {})] * 2
+    with two_servers(tmp_path) as (trainer, here, other):
+        trainer.go_to(0)
         for served in (here, other):
             served.wait_for(0)
             assert served.call("attach") == [{"ok": 0}] * 2
@@ -475,9 +470,7 @@ def test_one_server_that_is_away_does_not_stop_the_others(tmp_path: Path) -> Non
             published = trainer.publish()
             assert [list(one.errors) for one in published] == [[2, 3]] * 2
             assert "not there" in published[0].errors[2]
-            here.wait_for(version)
-            assert here.call("update") == [{"ok": version}] * 2
-            here.assert_serves(trainer.tensors)
+            here.take(version, trainer.tensors)
             other.assert_serves(before)
         for link in links:
             link._settings = replace(link._settings, master_port=trainer.port)
@@ -486,57 +479,26 @@ def test_one_server_that_is_away_does_not_stop_the_others(tmp_path: Path) -> Non
         published = trainer.publish()
         assert [(one.errors, one.report.num_whole, one.report.num_merged) for one in published] == [({}, 0, 2)] * 2
         for served in (here, other):
-            served.wait_for(3)
-            assert served.call("update") == [{"ok": 3}] * 2
-            served.assert_serves(trainer.tensors)
+            served.take(3, trainer.tensors)
             assert all(said["ok"]["wrong"] == () for said in served.call("prove"))
-    finally:
-        here.close()
-        other.close()
-        trainer.close()
 
 
 def test_a_server_that_does_not_enter_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection lives, and it does nothing: the group is made without it."""
-    tensors = checkpoint()
-    trainer = Trainer(tensors, "tcp", workers=4, timeout=6)
-    here = Served(tmp_path / "here", trainer.port, tensors, (2, 6))
-    other = Served(tmp_path / "other", trainer.port, tensors, (4, 6))
-    stuck = threading.Event()
-    link: Any = other.members[1]._host
-    monkeypatch.setattr(link, "_enter", lambda *_: stuck.wait(WAIT))
-    try:
-        for served in (here, other):
-            served.call("attach")
+    with two_servers(tmp_path, timeout=6) as (trainer, here, other):
+        stuck = threading.Event()
+        link: Any = other.members[1]._host
+        monkeypatch.setattr(link, "_enter", lambda *_: stuck.wait(WAIT))
         published = trainer.publish()
         assert not [one for one in published if isinstance(one, Exception)]
         assert [list(one.errors) for one in published] == [[2, 3]] * 2
-        here.wait_for(0)
-        assert here.call("attach") == [{"ok": 0}] * 2
-        here.assert_serves(trainer.tensors)
-    finally:
+        here.take(0, trainer.tensors, "attach")
         stuck.set()
-        here.close()
-        other.close()
-        trainer.close()
 
 
 def test_a_failure_of_one_server_leaves_the_other_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = checkpoint()
-    trainer = Trainer(tensors, "tcp", workers=4)
-    here = Served(tmp_path / "here", trainer.port, tensors, (2, 6))
-    other = Served(tmp_path / "other", trainer.port, tensors, (4, 6))
-    try:
-        for served in (here, other):
-            served.call("attach")
-        worker: Any = other.members[1].worker
-        receive = worker.receive
-
-        def fail(carrier: Any) -> None:
-            receive(carrier)
-            raise dw.Unavailable("memory is full")
-
-        monkeypatch.setattr(worker, "receive", fail)
+    with two_servers(tmp_path) as (trainer, here, other):
+        fail_after(monkeypatch, other.members[1].worker, "receive")
         assert [list(one.errors) for one in trainer.publish()] == [[2, 3]] * 2
         here.wait_for(0)
         assert here.call("attach") == [{"ok": 0}] * 2
@@ -547,10 +509,6 @@ def test_a_failure_of_one_server_leaves_the_other_alone(tmp_path: Path, monkeypa
             served.wait_for(1)
             assert all(said == {"ok": 1} for said in (*served.call("attach"), *served.call("update"))[2:])
             served.assert_serves(trainer.tensors)
-    finally:
-        here.close()
-        other.close()
-        trainer.close()
 
 
 def test_strangers_at_the_hub_do_no_harm(tmp_path: Path) -> None:
@@ -574,10 +532,8 @@ def test_strangers_at_the_hub_do_no_harm(tmp_path: Path) -> None:
         strangers = [carriers.Member(address, secret=SECRET, hello=hello, timeout=WAIT) for hello in words]
         try:
             trainer.step(1)
-            assert [(one.version, one.errors) for one in trainer.publish()] == [(1, {})] * 2
-            served.wait_for(1)
-            assert served.call("update") == [{"ok": 1}] * 2
-            served.assert_serves(trainer.tensors)
+            trainer.go_to(1)
+            served.take(1, trainer.tensors)
         finally:
             for stranger in strangers:
                 stranger.close()
@@ -621,15 +577,12 @@ def test_a_trainer_rank_that_is_killed_in_a_version(tmp_path: Path) -> None:
             threading.Timer(0.5, process.kill).start()
             with pytest.raises(dw.Unavailable, match="trainer rank 1"):
                 first.publish()
-        assert served.call("update") == [{"ok": 0}] * 2
-        served.assert_serves(tensors)
+        served.keep(tensors)
         again = ShardPublisher(rows(tensors, 1, 2), first.address, engine_workers=2, rank=1, ranks=2, secret=SECRET, timeout=30)
         try:
             published = together(lambda: first.publish(wait=False), lambda: again.publish(wait=False))
             assert [one.errors for one in published] == [{}] * 2
-            served.wait_for(published[0].version)
-            assert served.call("update") == [{"ok": published[0].version}] * 2
-            served.assert_serves(tensors)
+            served.take(published[0].version, tensors)
         finally:
             again.close()
     finally:
@@ -649,20 +602,15 @@ def test_a_trainer_rank_that_is_killed_in_a_version(tmp_path: Path) -> None:
 def test_a_server_in_a_wrong_place_is_refused(tmp_path: Path, place: tuple[int, int], words: str) -> None:
     with running(tmp_path) as (trainer, served):
         begin(trainer, served)
-        wrong = Served(tmp_path / "wrong", trainer.port, trainer.tensors, place)
-        try:
+        with contextlib.closing(Served(tmp_path / "wrong", trainer.port, trainer.tensors, place)) as wrong:
             wrong.call("attach")
             wait_until(lambda: len(trainer.ranks[0]._hub.members()) >= 5)  # it is heard by the next version
             trainer.step(1)
             first, _ = trainer.publish()
             assert first.errors == {}
             assert any(words in said for said in first.warnings)
-            served.wait_for(1)
-            assert served.call("update") == [{"ok": 1}] * 2
-            served.assert_serves(trainer.tensors)
+            served.take(1, trainer.tensors)
             wait_until(lambda: any(words in (said["ok"]["host_error"] or "") for said in wrong.call("status")))
-        finally:
-            wrong.close()
 
 
 def fallback_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -675,10 +623,8 @@ def test_tensors_that_an_engine_repacks_come_whole(tmp_path: Path, caplog: pytes
         begin(trainer, served)
         for version in (1, 2, 3):
             trainer.step(version + 1)
-            assert [(one.version, one.errors, one.report.num_whole) for one in trainer.publish()] == [(version, {}, 0)] * 2
-            served.wait_for(version)
-            assert served.call("update") == [{"ok": version}] * 2
-            served.assert_serves(trainer.tensors)
+            trainer.go_to(version, whole=0)
+            served.take(version, trainer.tensors)
             for said in served.call("prove"):
                 assert (said["ok"]["wrong"], said["ok"]["version"]) == ((), version)
                 assert "model.norm.weight" in said["ok"]["unproven"]
@@ -695,24 +641,14 @@ def test_what_the_engine_loaded_is_taken_back(tmp_path: Path, monkeypatch: pytes
         trainer.step(1)
         trainer.publish()
         served.wait_for(1)
-        worker: Any = served.members[1].worker
-        reload = worker._engine_reload
-
-        def fail(tensors: Any, undo: Any) -> None:
-            reload(tensors, undo)
-            monkeypatch.undo()  # it fails once
-            raise dw.Unavailable("memory is full")
-
-        monkeypatch.setattr(worker, "_engine_reload", fail)
+        fail_after(monkeypatch, served.members[1].worker, "_engine_reload", once=True)
         assert all("memory is full" in said["error"] for said in served.call("update"))
         served.assert_serves(before)
         assert served.call("update") == [{"ok": 0}] * 2
         assert sorted(trainer.ranks[0].settle()) == [0, 1]
         trainer.step(2)
         assert [(one.errors, one.report.num_whole) for one in trainer.publish()] == [({}, 0)] * 2
-        served.wait_for(2)
-        assert served.call("update") == [{"ok": 2}] * 2
-        served.assert_serves(trainer.tensors)
+        served.take(2, trainer.tensors)
 
 
 class Secretive(Engine):
@@ -731,9 +667,8 @@ def test_an_engine_that_repacks_everything(tmp_path: Path, caplog: pytest.LogCap
 
 def test_tensors_that_the_trainer_has_not_are_refused_by_name(tmp_path: Path) -> None:
     tensors = checkpoint()
-    trainer = Trainer({name: tensor for name, tensor in tensors.items() if name != "model.norm.weight"}, "tcp", timeout=10)
-    served = Served(tmp_path / "model", trainer.port, tensors)
-    try:
+    without = {name: tensor for name, tensor in tensors.items() if name != "model.norm.weight"}
+    with running(tmp_path, timeout=10, trained=without) as (trainer, served):
         served.call("attach")
         first, second = trainer.publish()
         assert isinstance(first, dw.Unsupported)
@@ -741,9 +676,6 @@ def test_tensors_that_the_trainer_has_not_are_refused_by_name(tmp_path: Path) ->
         assert isinstance(second, dw.Unavailable)
         wait_until(lambda: all("model.norm.weight" in (said["ok"]["host_error"] or "") for said in served.call("status")))
         served.assert_serves(tensors)
-    finally:
-        served.close()
-        trainer.close()
 
 
 def test_the_other_name_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:

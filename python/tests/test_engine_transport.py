@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("torch")
 
 import deltawire as dw
+from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
 from deltawire.engines.transport import serve
-from deltawire.identity import ANY, Wanted
 
 SECRET = "of this test"
 

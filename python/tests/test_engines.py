@@ -13,16 +13,16 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine, changed, checkpoint  # noqa: E402
+from engine_models import Engine, changed, checkpoint
 
-from deltawire import _core  # noqa: E402
-from deltawire.engines import Settings, Worker  # noqa: E402
-from deltawire.engines.checkpoint import LocalCheckpoint  # noqa: E402
-from deltawire.engines.host import Host, local_identity  # noqa: E402
-from deltawire.engines.loads import record_loads  # noqa: E402
-from deltawire.engines.map import EngineMap, bits  # noqa: E402
-from deltawire.engines.windows import boxes_of  # noqa: E402
-from deltawire.identity import ANY, Wanted  # noqa: E402
+from deltawire import _core
+from deltawire._internal.identity import ANY, Wanted
+from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.host import Host, local_identity
+from deltawire.engines.loads import record_loads
+from deltawire.engines.map import EngineMap, bits, boxes_of
+from deltawire.engines.settings import Settings
+from deltawire.engines.worker import Worker
 
 
 def identity(chain: Chain, number: int) -> dw.Identity:
@@ -60,6 +60,20 @@ def loaded(tensors, **form) -> Engine:
     return engine
 
 
+def attached_to(chain: Chain, load=loaded, name: str = "w"):
+    """An engine with the chain's weights, and its worker."""
+    engine = load(chain.tensors)
+    worker = Worker(engine, chain.local, name=name, reload=getattr(engine, "reload", None))
+    worker.attach()
+    return engine, worker
+
+
+def attached(folder: Path, load=loaded):
+    """A chain too."""
+    chain = Chain(folder)
+    return chain, *attached_to(chain, load)
+
+
 def assert_same(engine: Engine, expected: Engine) -> None:
     for (name, own), other in zip(engine.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(bits(own), bits(other)), name
@@ -71,12 +85,12 @@ class Rank:
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, words: list) -> None:
         self.rank, self.size, self._barrier, self._words = rank, size, barrier, words
 
-    def tell(self, words):
+    def gather(self, words):
         self._words[self.rank] = words
         self._barrier.wait(60)
-        heard = list(self._words)
+        gathered = list(self._words)
         self._barrier.wait(60)
-        return heard
+        return gathered
 
 
 def together(workers, call):
@@ -145,9 +159,7 @@ def test_ranks_go_together(tmp_path, world):
 
 
 def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     with torch.no_grad():
         bits(engine.layers[1].qkv)[3, 3] ^= 4  # a cosmic ray
     damaged = {name: bits(value).clone() for name, value in engine.named_parameters()}
@@ -163,9 +175,7 @@ def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
 
 @pytest.mark.parametrize("verify", ["all", "sample", "off"])
 def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     chain.step(1)
     worker.stage()
     with torch.no_grad():
@@ -186,9 +196,7 @@ def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify)
 
 
 def test_versions_that_were_missed_are_merged(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     for seed in range(1, 9):  # more than a feed keeps for those that have not joined
         version = chain.step(seed, 0.3)
     assert worker.update().version == version
@@ -197,9 +205,7 @@ def test_versions_that_were_missed_are_merged(chain):
 
 
 def test_a_worker_that_the_feed_does_not_reach_compares(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     worker.close()  # nothing is kept for it
     for seed in range(1, 12):
         version = chain.step(seed)
@@ -266,25 +272,21 @@ def packed(tensors) -> Repacked:
 
 
 def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
-    engine = packed(chain.tensors)
-    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
-    worker.attach()
-    odd = worker.report.reloaded
-    assert odd
-    assert all(".layers." in name for name in odd)
+    engine, worker = attached_to(chain, packed)
+    reloaded = worker.report.reloaded
+    assert reloaded
+    assert all(".layers." in name for name in reloaded)
     version = chain.step(1)
     assert worker.update().version == version
     expected = packed(chain.tensors)
     assert_same(engine, expected)
     proven = worker.prove()
     assert proven.wrong == ()
-    assert set(proven.unproven) == set(odd)
+    assert set(proven.unproven) == set(reloaded)
 
 
 def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
-    engine = packed(chain.tensors)
-    worker = Worker(engine, chain.local, name="w", reload=engine.reload)
-    worker.attach()
+    engine, worker = attached_to(chain, packed)
     first = chain.step(1)
     tensors = chain.tensors
     worker.stage()
@@ -302,7 +304,7 @@ def test_recording_writes_nothing(chain):
     for name, value in engine.named_parameters():
         assert torch.equal(bits(value), before[name]), name
     the_map = EngineMap(loads, forms)
-    assert the_map.odd == set()
+    assert the_map.reloaded == set()
     assert the_map.unseen == []
     covered = [torch.zeros(array.numel(), dtype=torch.int32) for array in the_map.arrays]
     for windows in the_map.windows.values():
@@ -360,8 +362,8 @@ def test_nothing_is_written_by_loaders_that_are_no_plain_copies(chain):
     loads = record_loads(engine, LocalCheckpoint(Path(chain.local)).forms)
     for name, value in engine.named_parameters():
         assert torch.equal(bits(value), before[name]), name
-    odd = {name for home in loads.odd_homes for name in loads.names[home]}
-    assert odd == {"norm", "layers.0.norm", "layers.1.norm"}
+    reloaded = {name for param in loads.reloaded_params for name in loads.names[param]}
+    assert reloaded == {"norm", "layers.0.norm", "layers.1.norm"}
 
 
 @pytest.mark.parametrize(
@@ -381,9 +383,7 @@ def test_windows_are_boxes(chain, form):
 
 
 def test_a_damaged_feed_is_noticed_and_gone_around(chain):
-    engine = loaded(chain.tensors)
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     version = chain.step(1)
     (part,) = Path(chain.local, ".deltawire/feed/v0000000001").glob("redo-*")
     contents = bytearray(part.read_bytes())

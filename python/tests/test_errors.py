@@ -88,13 +88,13 @@ def test_a_damaged_delta_is_found(tmp_path: Path) -> None:
     damaged[-3] ^= 4
     path.write_bytes(damaged)
     with pytest.raises(dw.Corruption) as caught:
-        dw.load(path)
+        dw.Delta.open(path)
     assert caught.value.place == str(path)
 
 
 def test_what_is_not_there(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.NotFound):
-        dw.load(tmp_path / "none.safetensors")
+        dw.Delta.open(tmp_path / "none.safetensors")
     with pytest.raises(dw.NotFound):
         dw.Chain(store)
     with pytest.raises(dw.NotFound):

@@ -42,7 +42,7 @@ def test_swap_writes_and_the_next_undoes_it(data: st.DataObject) -> None:
         expected = array.copy()
         expected.reshape(-1)[offsets] = values
         after.append(expected.tobytes())
-    exchange = dw.Exchange(iter(lists), threads=2)
+    exchange = dw.live.Exchange(iter(lists), threads=2)
     assert exchange.num_changed == sum(len(offsets) for _, offsets, _ in lists)
     assert exchange.host_bytes == sum(len(offsets) * (4 + array.itemsize) for array, offsets, _ in lists)
     assert exchange.device_bytes == 0
@@ -58,7 +58,7 @@ def test_torch_tensors_bfloat16_and_their_versions() -> None:
     fp8 = torch.zeros(8).to(torch.float8_e4m3fn)
     with torch.inference_mode():
         inference = torch.zeros(5)
-    exchange = dw.Exchange(
+    exchange = dw.live.Exchange(
         [
             (live, torch.tensor([0, 11]), torch.tensor([5.5, -1.0], dtype=torch.bfloat16)),
             (fp8, np.array([7], np.uint32), torch.ones(1).to(torch.float8_e4m3fn)),
@@ -87,7 +87,7 @@ def test_arrays_on_a_gpu() -> None:
         before = [tensor.clone() for tensor in live]
         offsets = [torch.nonzero(torch.rand(tensor.numel()) < 0.1).flatten() for tensor in live]
         values = [torch.randn(len(own)).to(tensor.dtype) for own, tensor in zip(offsets, live, strict=True)]
-        exchange = dw.Exchange(zip(live, offsets, values, strict=True), device_bytes=device_bytes)
+        exchange = dw.live.Exchange(zip(live, offsets, values, strict=True), device_bytes=device_bytes)
         assert (exchange.device_bytes > 100_000) == (device_bytes is None)
         with torch.cuda.stream(torch.cuda.Stream()):
             exchange.swap()
@@ -105,7 +105,7 @@ def test_arrays_live_as_long_as_the_exchange() -> None:
 
     live = np.zeros(4, np.uint8).view(Array)
     watch = weakref.ref(live)
-    exchange = dw.Exchange([(live, np.array([1], np.uint32), b"\x07")])
+    exchange = dw.live.Exchange([(live, np.array([1], np.uint32), b"\x07")])
     view = np.asarray(live)
     del live
     gc.collect()
@@ -141,21 +141,21 @@ def uint32(*values: int) -> Any:
 def test_bad_lists_are_named(bad: tuple[Any, Any, Any], words: str) -> None:
     live = np.zeros(3, np.float32)
     with pytest.raises(dw.InvalidArgument, match=words):
-        dw.Exchange([(live, uint32(0), np.ones(1, np.float32)), bad])
+        dw.live.Exchange([(live, uint32(0), np.ones(1, np.float32)), bad])
     assert not live.any()
 
 
 def test_an_element_in_two_lists_is_refused() -> None:
     live = np.zeros(8, np.float32)
     with pytest.raises(dw.InvalidArgument, match="list 1: offset 2: the same memory is in list 0"):
-        dw.Exchange([(live[2:], uint32(2, 4), np.ones(2, np.float32)), (live[4:], uint32(1, 2), np.ones(2, np.float32))])
+        dw.live.Exchange([(live[2:], uint32(2, 4), np.ones(2, np.float32)), (live[4:], uint32(1, 2), np.ones(2, np.float32))])
 
 
 def test_torch_is_not_imported() -> None:
     code = (
         "import sys, numpy as np, deltawire as dw\n"
         "live = np.zeros(3, np.uint16)\n"
-        "dw.Exchange([(live, np.array([2], np.uint32), np.array([9], np.uint16))]).swap()\n"
+        "dw.live.Exchange([(live, np.array([2], np.uint32), np.array([9], np.uint16))]).swap()\n"
         "assert live.tolist() == [0, 0, 9] and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -38,10 +38,10 @@ CASES = [
     ("torch", "torch", "dw.torch.follow"),
     ("torch", "quantize", "import deltawire.quantize"),
     ("safetensors", "quantize", "from deltawire.quantize.files import quantize_checkpoint"),
-    ("torch", "hf", "import deltawire.hf"),
-    ("transformers", "hf", "import deltawire.hf"),
-    ("torch", "trl", "import deltawire.trl"),
-    ("peft", "peft", "import deltawire.peft"),
+    ("torch", "hf", "import deltawire.trainers.hf"),
+    ("transformers", "hf", "import deltawire.trainers.hf"),
+    ("torch", "trl", "import deltawire.trainers.trl"),
+    ("peft", "peft", "import deltawire.trainers.peft"),
     ("fsspec", "fsspec", "import deltawire.fsspec"),
     ("matplotlib", "plot", "dw.Publisher('memory:x', weights).publish(); dw.Chain('memory:x').plot()"),
     ("tqdm", "progress", "dw.Publisher('memory:x', weights, progress=True)"),
@@ -56,9 +56,9 @@ def test_a_missing_package_is_named_with_its_extra(package: str, extra: str, cal
 
 
 def test_it_is_an_import_error_too() -> None:
-    assert issubclass(dw.MissingExtra, dw.Unsupported)
-    assert issubclass(dw.MissingExtra, ImportError)
-    done = python("try:\n    import deltawire.hf\nexcept ImportError:\n    print('skipped')", "torch")
+    assert issubclass(dw.errors.MissingExtra, dw.Unsupported)
+    assert issubclass(dw.errors.MissingExtra, ImportError)
+    done = python("try:\n    import deltawire.trainers.hf\nexcept ImportError:\n    print('skipped')", "torch")
     assert done.stdout == "skipped\n", done.stderr
 
 
@@ -71,7 +71,7 @@ def test_every_extra_that_is_named_can_be_installed() -> None:
 
 
 def test_the_help_of_quantize_needs_nothing() -> None:
-    call = "sys.argv = ['deltawire', 'quantize', '--help']\nfrom deltawire.cli import main\nmain()"
+    call = "sys.argv = ['deltawire', 'quantize', '--help']\nfrom deltawire.__main__ import main\nmain()"
     done = python(call, "torch", "safetensors")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: deltawire quantize")
@@ -81,7 +81,7 @@ def test_the_help_of_quantize_needs_nothing() -> None:
 @pytest.mark.parametrize("missing", ["torch", "safetensors"])
 def test_quantize_says_what_to_install(tmp_path: Path, missing: str) -> None:
     call = f"sys.argv = ['deltawire', 'quantize', {str(tmp_path)!r}, {str(tmp_path / 'out')!r}, '--format', 'fp8-block']\n"
-    done = python(call + "from deltawire.cli import main\nmain()", missing)
+    done = python(call + "from deltawire.__main__ import main\nmain()", missing)
     assert done.returncode == 3
     assert done.stdout == ""
     assert done.stderr == f"error: unsupported: {missing} is not installed: pip install 'deltawire[quantize]'\n"

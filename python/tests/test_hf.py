@@ -21,8 +21,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 safe_open = pytest.importorskip("safetensors").safe_open
 
-import deltawire as dw  # noqa: E402
-from deltawire.hf import PublishCallback, checkpoint_tensors  # noqa: E402
+import deltawire as dw
+from deltawire.trainers.hf import PublishCallback, checkpoint_tensors
 
 pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
 
@@ -150,7 +150,7 @@ def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
         if call == "put_if_absent":
             raise PermissionError("no more room")
 
-    def told(step: int, version: dw.Version) -> None:
+    def told(step: int, version: dw.reports.PublishReport) -> None:
         steps.append(step)
         if version.number == 1:
             store.before = refuse
@@ -257,7 +257,9 @@ def test_what_it_refuses(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)
     # Options of the publisher, before the training begins.
-    with pytest.raises(TypeError, match=r"PublishCallback has no option 'threads': write limits=dw\.Limits\(threads"):
+    with pytest.raises(
+        TypeError, match=r"PublishCallback has no option 'threads': write options=dw\.PublishOptions\(limits=dw\.Limits\(threads"
+    ):
         PublishCallback(store, threads=1)
     with pytest.raises(TypeError, match="PublishCallback has no option 'group'"):
         PublishCallback(store, group=2)

@@ -49,7 +49,7 @@ def test_the_gil_is_let_go_of(store: str, tmp_path: Path) -> None:
     old = {"w": large()}
     new = {"w": old["w"] ^ (np.arange(len(old["w"])) % 50 == 0)}
     mine = {"w": old["w"].copy()}
-    publisher = dw.Publisher(store, limits=dw.Limits(threads=1))
+    publisher = dw.Publisher(store, options=dw.PublishOptions(limits=dw.Limits(threads=1)))
     delta = dw.diff(old, new)
     calls = {
         "publish": lambda: publisher.publish(old),
@@ -92,7 +92,9 @@ def test_ctrl_c_ends_a_hook_and_nothing_is_committed(store: str, tmp_path: Path)
 
     threading.Thread(target=interrupt_when_started).start()
     with pytest.raises(KeyboardInterrupt):
-        dw.Publisher(store, weights, hook_before_commit=dw.Hook(f"touch {started}; sleep 600")).publish()
+        dw.Publisher(
+            store, weights, options=dw.PublishOptions(hook_before_commit=dw.Hook(f"touch {started}; sleep 600"))
+        ).publish()
     assert not dw.open_store(store).list("manifests/")
     assert dw.Publisher(store, weights).publish().number == 0
 
@@ -101,8 +103,13 @@ def test_hooks_are_heard_where_sigchld_is_ignored(store: str) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with pytest.raises(dw.Cancelled, match="status 3"):
-            dw.Publisher(store, {"w": np.zeros(3)}, hook_before_commit=dw.Hook("exit 3")).publish()
-        assert dw.Publisher(store, {"w": np.zeros(3)}, hook_before_commit=dw.Hook("exit 0")).publish().number == 0
+            dw.Publisher(store, {"w": np.zeros(3)}, options=dw.PublishOptions(hook_before_commit=dw.Hook("exit 3"))).publish()
+        assert (
+            dw.Publisher(store, {"w": np.zeros(3)}, options=dw.PublishOptions(hook_before_commit=dw.Hook("exit 0")))
+            .publish()
+            .number
+            == 0
+        )
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -249,7 +256,7 @@ def test_a_failure_at_exit_is_said(tmp_path: Path) -> None:
     done = run(
         """
 weights = {"w": np.zeros(100_000)}
-publisher = dw.Publisher("store", weights, hook_before_commit=dw.Hook("test $DELTAWIRE_VERSION = 0"))
+publisher = dw.Publisher("store", weights, options=dw.PublishOptions(hook_before_commit=dw.Hook("test $DELTAWIRE_VERSION = 0")))
 publisher.publish()
 weights["w"][0] = 1
 publisher.publish(wait=False)
@@ -321,7 +328,7 @@ def test_torch_is_not_imported() -> None:
 
 def test_a_bar_for_each_call(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tqdm")
-    from deltawire.progress import callback_of
+    from deltawire._internal.output import callback_of
 
     show = callback_of(True, "publish")
     assert show is not None

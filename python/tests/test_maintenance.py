@@ -66,7 +66,7 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     chain = dw.Chain(place)
     assert len(chain.plan(from_version=1).hops) == 8
     compacted = chain.compact(spans=[4], work=tmp_path)
-    assert [(one.base, one.version, one.made) for one in compacted.merged] == [(0, 4, True), (4, 8, True)]
+    assert [(one.base, one.version, one.written) for one in compacted.merged] == [(0, 4, True), (4, 8, True)]
     assert chain.compact(spans=[4], work=tmp_path).num_there == 2
     plan = chain.plan(from_version=4)
     assert [(hop.kind, hop.from_version, hop.version) for hop in plan.hops] == [("merged", 4, 8), ("delta", 8, 9)]
@@ -74,8 +74,8 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     assert repr(plan).startswith("Plan(version=9, 2 hops, ")
 
     anchored = chain.anchor(8, work=tmp_path)
-    assert (anchored.version, anchored.made) == (8, True)
-    assert not chain.anchor(8, work=tmp_path).made
+    assert (anchored.version, anchored.written) == (8, True)
+    assert not chain.anchor(8, work=tmp_path).written
     chain.pin(2)
     assert chain.pins == [2]
     assert chain.gc(2, grace_seconds=0, dry_run=True).num_versions == 5
@@ -105,8 +105,8 @@ def test_an_anchor_of_plain_files_is_a_checkpoint(tmp_path: Path) -> None:
         weights["w"][version] = version
         publisher.publish()
     chain = dw.Chain(str(tmp_path / "store"))
-    assert chain.anchor(1, work=tmp_path).made
-    assert chain.anchor(2, plain_files=True, work=tmp_path).made
+    assert chain.anchor(1, work=tmp_path).written
+    assert chain.anchor(2, plain_files=True, work=tmp_path).written
 
     def names(version: int) -> list[str]:
         (anchor,) = (tmp_path / "store" / "full").glob(f"{version:010}-*")
@@ -144,7 +144,7 @@ def test_fsck_finds_damage() -> None:
     checked = chain.fsck()
     assert not checked
     assert any(part in problem for problem in checked.problems)
-    assert repr(checked).startswith("Checked(DAMAGED: 3 versions, 1 decoded")
+    assert repr(checked).startswith("FsckReport(DAMAGED: 3 versions, 1 decoded")
 
 
 def test_replicas_are_seen(place: dw.Store | str) -> None:
@@ -207,5 +207,7 @@ def test_a_lost_run_can_be_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "store").rename(tmp_path / "gone")
     with pytest.raises(dw.NotFound):
         dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot")
-    with dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot", new_run=True) as publisher:
+    with dw.Publisher(
+        tmp_path / "store", weights, snapshot=tmp_path / "snapshot", options=dw.PublishOptions(new_run=True)
+    ) as publisher:
         assert publisher.publish().run != first

@@ -29,23 +29,23 @@ def objects(folder: Path) -> dict[str, bytes]:
 def test_byte_for_byte_and_pulled_from(tmp_path: Path) -> None:
     source, copy, leaf = (str(tmp_path / name) for name in ("source", "copy", "leaf"))
     weights = publish(source, 4)
-    copied = dw.mirror(source, copy, all=True)
+    copied = dw.maintenance.mirror(source, copy, all=True)
     assert [(one.kind, one.version) for one in copied] == [("version", i) for i in range(4)]
     assert "version 0" in repr(copied[0])
-    dw.mirror(copy, leaf, all=True)
+    dw.maintenance.mirror(copy, leaf, all=True)
     assert objects(tmp_path / "source") == objects(tmp_path / "copy") == objects(tmp_path / "leaf")
     mine = {"w": np.empty(1000, np.float32)}
     with dw.TensorReplica(leaf, mine) as replica:
         assert replica.pull().version == 3
     np.testing.assert_array_equal(mine["w"], weights["w"])
-    assert dw.mirror(source, copy) == []
+    assert dw.maintenance.mirror(source, copy) == []
 
 
 def test_retention_late_start_and_repair(tmp_path: Path) -> None:
     source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
     publish(source, 6)
     dw.Chain(source).anchor(3)
-    with dw.Mirror(source, copy, keep=2, grace_seconds=0) as mirror:
+    with dw.maintenance.Mirror(source, copy, keep=2, grace_seconds=0) as mirror:
         first = mirror.next()
         assert first is not None
         assert (first.begins, first.version) == (True, 3)
@@ -66,7 +66,7 @@ def test_follow(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def follow() -> None:
-        with dw.Mirror(source, copy) as mirror:
+        with dw.maintenance.Mirror(source, copy) as mirror:
             for one in mirror.follow(interval=0.01, timeout=60):
                 seen.append(one.version)
                 if one.version == 3:
@@ -84,10 +84,10 @@ def test_errors_are_named(tmp_path: Path) -> None:
     publish(source, 2)
     publish(stranger, 1)
     with pytest.raises(dw.BaseMismatch, match="holds run"):
-        dw.mirror(source, stranger)
+        dw.maintenance.mirror(source, stranger)
     with pytest.raises(dw.InvalidArgument, match="one store"):
-        dw.mirror(source, source)
+        dw.maintenance.mirror(source, source)
     with pytest.raises(dw.NotFound):
-        dw.mirror(str(tmp_path / "nothing"), str(tmp_path / "copy"))
+        dw.maintenance.mirror(str(tmp_path / "nothing"), str(tmp_path / "copy"))
     with pytest.raises(dw.NotFound, match="has no version 9"):
-        dw.mirror(source, str(tmp_path / "copy"), since=9)
+        dw.maintenance.mirror(source, str(tmp_path / "copy"), since=9)

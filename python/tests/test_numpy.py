@@ -138,7 +138,7 @@ def test_every_dtype_of_arrays(store: str, dtype: str) -> None:
     publisher = dw.Publisher(store, weights)
     publisher.publish()
     chain = dw.Chain(store)
-    assert chain.tensors(0) == [dw.TensorSpec("scalar", dtype, ()), dw.TensorSpec("w", dtype, (40, 50))]
+    assert chain.tensors(0) == [dw.reports.TensorSpec("scalar", dtype, ()), dw.reports.TensorSpec("w", dtype, (40, 50))]
     mine = blank(weights)
     replica = dw.TensorReplica(store, mine)
     replica.pull()
@@ -154,7 +154,7 @@ def test_every_dtype_of_bytes(store: str, dtype: str) -> None:
     packed = np.arange(96, dtype=np.uint8).reshape(4, 24)
     dw.Publisher(store, {"w": dw.Tensor(packed, dtype)}).publish()
     [spec] = dw.Chain(store).tensors(0)
-    assert spec == dw.TensorSpec("w", dtype, (4, {"F4": 48}.get(dtype, 32)))
+    assert spec == dw.reports.TensorSpec("w", dtype, (4, {"F4": 48}.get(dtype, 32)))
     mine = {"w": dw.Tensor(np.zeros_like(packed), dtype)}
     dw.TensorReplica(store, mine).pull()
     assert bits(mine) == {"w": packed.tobytes()}
@@ -204,7 +204,7 @@ def test_read_only_arrays_are_published_and_not_patched(store: str) -> None:
 
 
 def test_nothing_is_copied() -> None:
-    from deltawire import tensors
+    from deltawire._internal import tensors
 
     for dtype in ARRAY_DTYPES:
         array = np.zeros((3, 4), ARRAY_DTYPES[dtype])
@@ -298,7 +298,8 @@ masters = {f"layer.{i}": np.zeros((4096, 2048), np.float32) for i in range(6)}  
 with open("/proc/self/status") as status:
     taken = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (taken + 80 * MIB, -1))
-publisher = dw.Publisher(store, masters, dtype="bfloat16", snapshot=snapshot, limits=dw.Limits(threads=2, memory_bytes=32 * MIB))
+publisher = dw.Publisher(store, masters, dtype="bfloat16", snapshot=snapshot,
+                         options=dw.PublishOptions(limits=dw.Limits(threads=2, memory_bytes=32 * MIB)))
 assert publisher.publish().full
 for array in masters.values():
     array[::64, ::64] = 1

@@ -13,7 +13,7 @@ import pytest
 from rank_threads import ThreadRank, thread_ranks
 
 import deltawire as dw
-from deltawire.cli import PROGRAM
+from deltawire.__main__ import PROGRAM
 
 WEIGHTS = {"w": np.arange(1000, dtype=np.float32)}
 
@@ -23,10 +23,10 @@ WEIGHTS = {"w": np.arange(1000, dtype=np.float32)}
     [
         ("sign", "write keys=dw.Keys(sign=...)"),
         ("sign_key", "do you mean keys=dw.Keys(sign=...)?"),
-        ("threads", "write limits=dw.Limits(threads=...)"),
+        ("threads", "write options=dw.PublishOptions(limits=dw.Limits(threads=...))"),
         ("include", "write select=dw.Select(include=...)"),
         ("anchor_every", "do you mean anchors=dw.Anchors(every=...)?"),
-        ("timeout_seconds", "write hook_before_commit=dw.Hook(timeout_seconds=...)"),
+        ("timeout_seconds", "write options=dw.PublishOptions(hook_before_commit=dw.Hook(timeout_seconds=...))"),
         ("snapshoot", "do you mean snapshot=...?"),
         ("zzz", "it has store, tensors, dtype, select,"),
     ],
@@ -53,18 +53,24 @@ def test_of_replicas_and_chains_too(store: str, tmp_path: Path) -> None:
         ({"keys": "trainer"}, "keys is 'trainer', and must be dw.Keys(sign=...)"),
         ({"anchors": 50}, 'anchors is 50, and must be dw.Anchors(every=...) or "only"'),
         ({"anchors": "all"}, "must be dw.Anchors(every=...)"),
-        ({"hook_before_commit": "exit 3"}, "must be dw.Hook(command=...)"),
-        ({"limits": dw.Limits(threads=-1)}, "Limits(threads=-1): must be a whole number, 0 or more"),
+        ({"options": {"limits": 1}}, "options is {'limits': 1}, and must be dw.PublishOptions(hysteresis=...)"),
+        ({"options": dw.PublishOptions(limits=dw.Limits(threads=-1))}, "Limits(threads=-1): must be a whole number, 0 or more"),
+        ({"options": dw.PublishOptions(part_bytes="1")}, "PublishOptions(part_bytes='1'): must be a whole number"),  # type: ignore[arg-type]
         ({"anchors": dw.Anchors(every=1.5)}, "Anchors(every=1.5): must be a whole number"),  # type: ignore[arg-type]
         ({"anchors": dw.Anchors(by_bytes="no")}, "must be True or False"),  # type: ignore[arg-type]
         ({"keys": dw.Keys(sign=3)}, "Keys(sign=3): must be a path"),  # type: ignore[arg-type]
-        ({"hook_before_commit": dw.Hook("true", "long")}, "must be a number"),  # type: ignore[arg-type]
+        ({"options": dw.PublishOptions(hook_before_commit=dw.Hook("true", "long"))}, "must be a number"),  # type: ignore[arg-type]
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named(store: str, options: dict[str, Any], advice: str) -> None:
     with pytest.raises(TypeError) as raised:
         dw.Publisher(store, WEIGHTS, **options)
     assert advice in str(raised.value)
+
+
+def test_a_group_in_the_options_of_the_wrong_kind_is_named() -> None:
+    with pytest.raises(TypeError, match=r"PublishOptions: hook_before_commit is 'exit 3', and must be dw.Hook\(command=...\)"):
+        dw.PublishOptions(hook_before_commit="exit 3")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +105,10 @@ def test_groups_reach_the_library(store: str, tmp_path: Path) -> None:
         dict(WEIGHTS),
         select=dw.Select(rename=str.upper),
         anchors=dw.Anchors(every=np.int64(2), by_bytes=False),  # type: ignore[arg-type]
-        hook_before_commit=dw.Hook(f"echo $DELTAWIRE_VERSION >> {log}", timeout_seconds=60),
-        limits=dw.Limits(threads=1, memory_bytes=64 << 20),
+        options=dw.PublishOptions(
+            hook_before_commit=dw.Hook(f"echo $DELTAWIRE_VERSION >> {log}", timeout_seconds=60),
+            limits=dw.Limits(threads=1, memory_bytes=64 << 20),
+        ),
         keys=None,
     ) as publisher:
         anchored = []
@@ -137,7 +145,7 @@ def test_only_anchors(store: str) -> None:
             weights["w"][step] += 1
             version = publisher.publish()
             assert (version.number, version.full) == (step, True)
-        assert publisher.memory() == dw.SnapshotMemory(host=0, pinned=0, device=0, disk=0)
+        assert publisher.memory() == dw.reports.SnapshotMemory(host=0, pinned=0, device=0, disk=0)
 
 
 def test_a_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> None:

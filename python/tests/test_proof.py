@@ -38,10 +38,10 @@ def test_any_sharding_is_the_version(data: st.DataObject) -> None:
     boxes = data.draw(st.permutations(boxes_of(cuts)))
     store = f"memory:sharding-{next(NUMBERS)}"
     dw.Publisher(store, {"w": array}).publish()
-    whole = dw.Proof()
+    whole = dw.live.Proof()
     for box in boxes:
-        whole += dw.Proof.parse(dw.Proof({"w": held(array, box)}).text)
-    assert whole.digests == dw.Proof({"w": array}).digests
+        whole += dw.live.Proof.parse(dw.live.Proof({"w": held(array, box)}).text)
+    assert whole.digests == dw.live.Proof({"w": array}).digests
     assert whole.check(store) == 0
 
 
@@ -51,30 +51,30 @@ def test_a_changed_element_is_named() -> None:
     publisher.publish()
     weights["a"][3, 4] = 1
     assert publisher.publish().number == 1
-    proof = dw.Proof(weights)
+    proof = dw.live.Proof(weights)
     assert proof.check("memory:named") == proof.check(dw.Chain("memory:named"), 1) == 1
     with pytest.raises(dw.BaseMismatch, match='what is held is not version 0: tensor "a": expected'):
         proof.check("memory:named", 0)
     with pytest.raises(dw.BaseMismatch, match='tensor "b" is missing'):
-        dw.Proof({"a": weights["a"]}).check("memory:named")
+        dw.live.Proof({"a": weights["a"]}).check("memory:named")
     with pytest.raises(dw.BaseMismatch, match="there are tensors that it does not have"):
-        dw.Proof({**weights, "c": np.zeros(2)}).check("memory:named")
+        dw.live.Proof({**weights, "c": np.zeros(2)}).check("memory:named")
 
 
 def test_gaps_and_overlaps_are_named() -> None:
     array = np.arange(24, dtype=np.int32).reshape(4, 6)
     top, low = held(array, (slice(0, 3), slice(0, 6))), held(array, (slice(2, 4), slice(0, 6)))
     with pytest.raises(dw.InvalidArgument, match='tensor "w": boxes .* overlap'):
-        _ = (dw.Proof({"w": top}) + dw.Proof({"w": low})).digests
+        _ = (dw.live.Proof({"w": top}) + dw.live.Proof({"w": low})).digests
     with pytest.raises(dw.InvalidArgument, match='tensor "w": its boxes have 72 of its 96 bytes'):
-        _ = dw.Proof({"w": top}).digests
+        _ = dw.live.Proof({"w": top}).digests
     other = np.array(top.array)
     other[0, 0] ^= 1
     with pytest.raises(dw.BaseMismatch, match='copies of the same weights differ: tensor "w", box 0,0[+]3,6'):
-        _ = dw.Proof({"w": top}) + dw.Proof({"w": dw.Tensor(other, shape=(4, 6), offset=(0, 0))})
+        _ = dw.live.Proof({"w": top}) + dw.live.Proof({"w": dw.Tensor(other, shape=(4, 6), offset=(0, 0))})
 
 
 def test_text_of_a_proof_is_checked() -> None:
     with pytest.raises(dw.Corruption, match="proof"):
-        dw.Proof.parse("{}")
-    assert repr(dw.Proof({"w": np.zeros(9)})) == "Proof(1 tensor)"
+        dw.live.Proof.parse("{}")
+    assert repr(dw.live.Proof({"w": np.zeros(9)})) == "Proof(1 tensor)"

@@ -50,7 +50,7 @@ def test_replicas_equal_their_trainer(
     early, late = blank(state), make(random, forms)
     with (
         tempfile.TemporaryDirectory() as folder,
-        dw.Publisher(store, state, codec=codec, limits=dw.Limits(threads=threads)) as publisher,
+        dw.Publisher(store, state, codec=codec, options=dw.PublishOptions(limits=dw.Limits(threads=threads))) as publisher,
     ):
         publisher.publish()
         replica = dw.TensorReplica(store, early, limits=dw.Limits(threads=1))
@@ -81,7 +81,7 @@ def test_deltas_lead_from_old_to_new(
     assert {entry.tensor for entry in delta} == {name for name in old if old[name].tobytes() != new[name].tobytes()}
     with tempfile.TemporaryDirectory() as folder:
         delta.save(f"{folder}/delta.safetensors")
-        dw.load(f"{folder}/delta.safetensors").apply_(old)
+        dw.Delta.open(f"{folder}/delta.safetensors").apply_(old)
     assert bits(old) == bits(new)
     if len(delta):
         with pytest.raises(dw.BaseMismatch):

@@ -14,12 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from rank_threads import thread_ranks  # noqa: E402
+from rank_threads import thread_ranks
 
-import deltawire as dw  # noqa: E402
-from deltawire.quantize import FORMATS, quantize  # noqa: E402
-from deltawire.quantize.files import quantize_checkpoint  # noqa: E402
-from deltawire.quantize.quantizer import quantizer_of  # noqa: E402
+import deltawire as dw
+from deltawire.quantize import FORMATS, quantize
+from deltawire.quantize.files import quantize_checkpoint
+from deltawire.quantize.quantizer import quantizer_of
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 DENSE = [name for name in FORMATS if name != "gpt-oss-mxfp4"]
@@ -195,7 +195,7 @@ def test_what_the_model_lacks_is_carried_along(tmp_path: Path, hysteresis: float
     state["model.layers.0.mlp.up_proj.input_zero_point"] = torch.zeros(1, dtype=torch.int8)
     engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
     store = str(tmp_path / "store")
-    with dw.Publisher(store, weights, quantize=engine, hysteresis=hysteresis) as publisher:
+    with dw.Publisher(store, weights, quantize=engine, options=dw.PublishOptions(hysteresis=hysteresis)) as publisher:
         publisher.publish_checkpoint(engine)
         first = publisher.publish()
         assert not first.committed
@@ -450,12 +450,12 @@ def test_modules_that_stay_are_named_for_engines(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model() | routers)
     left = sorted({"lm_head", *(name.removesuffix(".weight") for name in routers)})
     for format in "fp8-block", "fp8-tensor", "mxfp8":
-        made = tmp_path / format
-        quantize_checkpoint(plain, made, format)
-        assert json.loads((made / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == left
-        assert all(load(made)[name].dtype == torch.bfloat16 for name in routers)
+        coded = tmp_path / format
+        quantize_checkpoint(plain, coded, format)
+        assert json.loads((coded / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == left
+        assert all(load(coded)[name].dtype == torch.bfloat16 for name in routers)
         # What it says now it meant before: a run goes on with the checkpoint in place of the format's name.
-        assert quantizer_of(made).settings == quantizer_of(format).settings
+        assert quantizer_of(coded).settings == quantizer_of(format).settings
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
@@ -499,9 +499,9 @@ def test_experts_in_one_tensor_are_refused_by_name(tmp_path: Path) -> None:
         dw.Publisher("memory:experts", model() | experts, quantize="fp8-block").publish()
     assert caught.value.tensor == name
     left = FORMATS["fp8-block"] | {"modules_to_not_convert": ["mlp.experts"]}
-    made = dict(quantize(model() | experts, left))
-    assert made[name].dtype == torch.bfloat16
-    assert_same(dict(quantize(model() | experts, save(tmp_path / "engine", made, FORMATS["fp8-block"]))), made)
+    coded = dict(quantize(model() | experts, left))
+    assert coded[name].dtype == torch.bfloat16
+    assert_same(dict(quantize(model() | experts, save(tmp_path / "engine", coded, FORMATS["fp8-block"]))), coded)
 
 
 def test_a_model_of_which_nothing_is_quantised_is_refused() -> None:
@@ -516,8 +516,8 @@ def test_a_model_of_which_nothing_is_quantised_is_refused() -> None:
     ["embed_tokens", "embed_positions", "backbone.embeddings", "model.shared", "tok_embeddings", "wte", "h.position_embedding"],
 )
 def test_embeddings_stay_as_they_are(name: str) -> None:
-    made = dict(quantize({f"{name}.weight": torch.ones(128, 128), "b.up_proj.weight": torch.ones(128, 128)}, "int4-g32"))
-    assert made[f"{name}.weight"].dtype == torch.float32
+    coded = dict(quantize({f"{name}.weight": torch.ones(128, 128), "b.up_proj.weight": torch.ones(128, 128)}, "int4-g32"))
+    assert coded[f"{name}.weight"].dtype == torch.float32
 
 
 def test_the_index_says_which_files_are_the_model(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
     limited = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-    limited += "from deltawire.quantize_verb import main; sys.exit(main(sys.argv[1:]))"
+    limited += "from deltawire.__main__ import quantize; sys.exit(quantize(sys.argv[1:]))"
     run = [sys.executable, "-c", limited, str(plain), str(tmp_path / "out"), "--format", "fp8-block"]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == dw.IoError.exit_status, done.stderr

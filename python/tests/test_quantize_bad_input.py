@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
 
-from test_quantize import save  # noqa: E402
+from test_quantize import save
 
-import deltawire as dw  # noqa: E402
-from deltawire.quantize import FORMATS, quantize  # noqa: E402
+import deltawire as dw
+from deltawire.quantize import FORMATS, quantize
 
 NAME = "model.layers.0.mlp.down_proj.weight"
 EXPERTS = "model.layers.0.mlp.experts.down_proj"
@@ -24,7 +24,7 @@ GROUPS |= {"int4-g128": 128, "int4-g128-asymmetric": 128, "int8-packed-g128": 12
 FLOATS = (torch.float32, torch.bfloat16, torch.float8_e4m3fn)
 
 
-def made(format: str, weight: Any) -> dict[str, Any]:
+def coded(format: str, weight: Any) -> dict[str, Any]:
     """gpt-oss' weights are of all experts, and transposed."""
     if format == "gpt-oss-mxfp4":
         return dict(quantize({EXPERTS: weight.T[None].contiguous()}, format))
@@ -33,7 +33,7 @@ def made(format: str, weight: Any) -> dict[str, Any]:
 
 def refusal(format: str, weight: Any) -> str:
     with pytest.raises(dw.InvalidArgument) as caught:
-        made(format, weight)
+        coded(format, weight)
     assert caught.value.tensor == (EXPERTS if format == "gpt-oss-mxfp4" else NAME)
     return str(caught.value)
 
@@ -61,7 +61,7 @@ def test_zeros(format: str, zero: float) -> None:
     if format == "nvfp4":
         assert "is all zeros" in refusal(format, weight)  # ModelOpt makes NaN of it
         return
-    ours = made(format, weight)
+    ours = coded(format, weight)
     for name, tensor in ours.items():
         if "scale" in name and tensor.dtype in FLOATS:
             assert bool((tensor.float().isfinite() & (tensor.float() > 0)).all()), name
@@ -82,7 +82,7 @@ def test_the_largest_and_the_smallest_amax(format: str, amax: float) -> None:
     if format == "nvfp4" and amax < 1:
         assert "nearly so" in refusal(format, weight)
         return
-    for name, tensor in made(format, weight).items():
+    for name, tensor in coded(format, weight).items():
         if tensor.dtype in FLOATS:
             assert bool(tensor.float().isfinite().all()), name
         if "scale" in name and tensor.dtype in FLOATS:
@@ -93,7 +93,7 @@ def test_the_largest_and_the_smallest_amax(format: str, amax: float) -> None:
 def test_what_is_no_matrix(format: str) -> None:
     if format != "gpt-oss-mxfp4":
         with pytest.raises(dw.InvalidArgument, match="quantises matrices.*names its module among those to ignore"):
-            made(format, torch.ones(8, 1, 128))
+            coded(format, torch.ones(8, 1, 128))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -102,7 +102,7 @@ def test_columns_that_are_no_multiple_of_anything(format: str) -> None:
     if format in GROUPS:
         assert f"41 columns are no multiple of {GROUPS[format]}" in refusal(format, weight)
     else:  # rows, tensors, and blocks that the end cuts short
-        assert made(format, weight)[NAME].shape == (37, 41)
+        assert coded(format, weight)[NAME].shape == (37, 41)
 
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name != "gpt-oss-mxfp4"])
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_lacks_a_scale_or_has_another(tmp_path: Path, format: 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_seed_that_lacks_a_part_is_not_published(tmp_path: Path, format: str) -> None:
-    state = made(format, torch.randn(128, 256).bfloat16())
+    state = coded(format, torch.randn(128, 256).bfloat16())
     for at, name in enumerate(sorted(state)):
         lacking = {key: tensor for key, tensor in state.items() if key != name}
         publisher = dw.Publisher("memory:seed-lacks", quantize=format)

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-import deltawire as dw  # noqa: E402
-from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
-from deltawire.quantize.amax import by_name  # noqa: E402
-from deltawire.quantize.config import rules_of  # noqa: E402
-from deltawire.quantize.mx import mxfp4  # noqa: E402
-from deltawire.quantize.quantizer import Shard  # noqa: E402
+import deltawire as dw
+from deltawire.quantize import FORMATS, quantize, quantizer_of
+from deltawire.quantize.config import rules_of
+from deltawire.quantize.mx import mxfp4
+from deltawire.quantize.quantizer import Shard
+from deltawire.quantize.scheme import by_name
 
 REFERENCES = Path(__file__).parent / "references/quantised.safetensors"
 NAME = "model.layers.0.mlp.down_proj.weight"
@@ -31,7 +31,7 @@ def references() -> dict[str, Any]:
     return dict(safetensors.load_file(REFERENCES))
 
 
-def made(weight: Any, spec: Any, **options: Any) -> dict[str, Any]:
+def coded(weight: Any, spec: Any, **options: Any) -> dict[str, Any]:
     return {name.removeprefix(MODULE + "."): tensor for name, tensor in quantize({NAME: weight}, spec, **options)}
 
 
@@ -52,7 +52,7 @@ BY_COMPRESSED_TENSORS = [name for name in FORMATS if name.startswith("compressed
 @pytest.mark.parametrize("format", [*BY_COMPRESSED_TENSORS, "int8-channel", "fp8-tensor", "fp8-channel", "nvfp4"])
 def test_a_format_is_what_its_library_makes(references: dict[str, Any], format: str, weights: str) -> None:
     theirs = {key.split("/")[2]: value for key, value in references.items() if key.startswith(f"{weights}/{format}/")}
-    ours = made(references[f"{weights}/weight"], format)
+    ours = coded(references[f"{weights}/weight"], format)
     assert ours.keys() == theirs.keys()
     for suffix, tensor in theirs.items():
         assert_same(ours[suffix], tensor)
@@ -60,7 +60,7 @@ def test_a_format_is_what_its_library_makes(references: dict[str, Any], format: 
 
 @pytest.mark.parametrize("weights", ["plain", "wide"])
 def test_mxfp4_is_compressed_tensors(references: dict[str, Any], weights: str) -> None:
-    ours = made(references[f"{weights}/weight"], "mxfp4")
+    ours = coded(references[f"{weights}/weight"], "mxfp4")
     for suffix in "weight_packed", "weight_scale":
         assert_same(ours[suffix], references[f"{weights}/compressed-mxfp4/{suffix}"])
 
@@ -83,7 +83,7 @@ def integers(format: str, bits: int, **weights: Any) -> dict[str, Any]:
     ],
 )
 def test_integers_are_compressed_tensors(references: dict[str, Any], reference: str, config: Any, weights: str) -> None:
-    ours = made(references[f"{weights}/weight"], config)
+    ours = coded(references[f"{weights}/weight"], config)
     theirs = {key.split("/")[2]: value for key, value in references.items() if key.startswith(f"{weights}/{reference}/")}
     assert ours.keys() == theirs.keys()
     for suffix, tensor in ours.items():
@@ -92,7 +92,7 @@ def test_integers_are_compressed_tensors(references: dict[str, Any], reference: 
 
 @pytest.mark.parametrize("weights", ["plain", "wide"])
 def test_mxfp8_is_torchao_and_modelopt(references: dict[str, Any], weights: str) -> None:
-    ours = made(references[f"{weights}/weight"], "mxfp8")
+    ours = coded(references[f"{weights}/weight"], "mxfp8")
     assert_same(ours["weight"], references[f"{weights}/mxfp8-modelopt/weight"])
     assert_same(ours["weight_scale_inv"], references[f"{weights}/mxfp8-modelopt/weight_scale"])
     theirs = references[f"{weights}/mxfp8/weight"].clone()
@@ -138,7 +138,7 @@ def numpy_fp8_block(weight: Any, block: tuple[int, int], power_of_two: bool) -> 
 @pytest.mark.parametrize("weights", ["plain", "wide"])
 def test_fp8_blocks_are_deepgemms(references: dict[str, Any], weights: str, block: tuple[int, int], power_of_two: bool) -> None:
     config = {"quant_method": "fp8", "weight_block_size": list(block), "scale_fmt": "ue8m0" if power_of_two else None}
-    ours = made(references[f"{weights}/weight"], config)
+    ours = coded(references[f"{weights}/weight"], config)
     values, scales = numpy_fp8_block(references[f"{weights}/weight"], block, power_of_two)
     assert_same(ours["weight"].view(torch.uint8), values)
     assert_same(ours["weight_scale_inv"], scales)
@@ -161,10 +161,10 @@ def test_masters_are_rounded_first() -> None:
     master = torch.randn(128, 256)
     for format in FORMATS:
         if format != "gpt-oss-mxfp4":
-            for suffix, tensor in made(master, format).items():
-                assert_same(tensor, made(master.bfloat16(), format)[suffix])
+            for suffix, tensor in coded(master, format).items():
+                assert_same(tensor, coded(master.bfloat16(), format)[suffix])
     assert not torch.equal(
-        made(master, "fp8-channel")["weight_scale"], made(master, "fp8-channel", rounded="F32")["weight_scale"]
+        coded(master, "fp8-channel")["weight_scale"], coded(master, "fp8-channel", rounded="F32")["weight_scale"]
     )
 
 
@@ -172,16 +172,16 @@ def test_a_range_that_bf16_does_not_have_is_refused() -> None:
     weight = torch.ones(8, 32, dtype=torch.bfloat16)
     weight[0, 0], weight[0, 1] = 3e38, -3e38
     with pytest.raises(dw.InvalidArgument, match=r'too large, "model.layers.0.mlp.down_proj.weight_scale" would be infinite'):
-        made(weight, "int4-g32-asymmetric")
-    assert bool(made(weight, "int4-g32")["weight_scale"].isfinite().all())
-    assert bool(made(weight, "fp8-tensor")["weight"].float().isfinite().all())
+        coded(weight, "int4-g32-asymmetric")
+    assert bool(coded(weight, "int4-g32")["weight_scale"].isfinite().all())
+    assert bool(coded(weight, "fp8-tensor")["weight"].float().isfinite().all())
 
 
 def test_words_of_rows_that_are_no_multiple_of_eight_are_filled_up() -> None:
     weight = torch.arange(-10, 10, dtype=torch.bfloat16).repeat(3, 1)
     config = FORMATS["int4-g32"] | {}
     config["config_groups"] = {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}}
-    ours = made(weight, config)
+    ours = coded(weight, config)
     assert list(ours["weight_packed"].shape) == [3, 3]
     assert ours["weight_shape"].tolist() == [3, 20]
     last = ours["weight_packed"][0, 2].item()
@@ -222,7 +222,7 @@ def shards(weight: Any, rows: int, columns: int) -> list[Shard]:
 def test_shards_give_the_pieces_of_the_whole(format: str, rows: int, columns: int) -> None:
     torch.manual_seed(1)
     weight = torch.randn(200, 512).bfloat16()
-    whole, quantizer = made(weight, format), quantizer_of(format)
+    whole, quantizer = coded(weight, format), quantizer_of(format)
     agreed = by_name(quantizer.amaxes([shard]) for shard in shards(weight, rows, columns))
     seen = {suffix: torch.zeros_like(tensor.reshape(tensor.shape or (1,)).view(torch.uint8)) for suffix, tensor in whole.items()}
     for shard in shards(weight, rows, columns):
@@ -371,12 +371,12 @@ def test_a_gpu_makes_the_same_bytes(references: dict[str, Any], format: str, dty
         weight = references[f"{weights}/weight"].to(dtype)
         rounded = "BF16" if dtype == torch.bfloat16 else "F32"
         try:
-            of_cpu = made(weight, format, rounded=rounded)
+            of_cpu = coded(weight, format, rounded=rounded)
         except dw.Error as error:  # a GPU refuses what a CPU refuses
             with pytest.raises(type(error)):
-                made(weight.cuda(), format, rounded=rounded)
+                coded(weight.cuda(), format, rounded=rounded)
             continue
-        of_gpu = made(weight.cuda(), format, rounded=rounded)
+        of_gpu = coded(weight.cuda(), format, rounded=rounded)
         assert of_gpu.keys() == of_cpu.keys()
         for suffix, tensor in of_cpu.items():
             assert_same(of_gpu[suffix].cpu(), tensor)

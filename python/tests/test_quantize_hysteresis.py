@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
 
-from test_quantize import assert_same, command, load, save, step  # noqa: E402
+from test_quantize import assert_same, command, load, save, step
 
-import deltawire as dw  # noqa: E402
-from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
-from deltawire.quantize.scheme import SCALES  # noqa: E402
+import deltawire as dw
+from deltawire.quantize import FORMATS, quantize, quantizer_of
+from deltawire.quantize.scheme import SCALES
 
 NAME = "layers.0.mlp.down_proj.weight"
 POWERS = ["fp8-block-ue8m0", "mxfp8", "compressed-mxfp8", "mxfp4", "gpt-oss-mxfp4"]
@@ -121,7 +121,7 @@ def test_old_scales_that_make_no_sense_are_not_kept() -> None:
 def test_a_restarted_publisher_goes_on_with_the_same_bytes(tmp_path: Path, format: str) -> None:
     weights = model()
     steady, restarted = (str(tmp_path / name) for name in ("steady", "restarted"))
-    settings: dict[str, Any] = {"quantize": format, "hysteresis": 0.2}
+    settings: dict[str, Any] = {"quantize": format, "options": dw.PublishOptions(hysteresis=0.2)}
     expected: dict[str, Any] = {}
     differ = False
     with dw.Publisher(steady, weights, **settings) as publisher:
@@ -142,14 +142,14 @@ def test_a_restarted_publisher_goes_on_with_the_same_bytes(tmp_path: Path, forma
 
 def test_the_band_is_part_of_the_run(tmp_path: Path) -> None:
     weights, store = model(), str(tmp_path)
-    with dw.Publisher(store, weights, quantize="fp8-block", hysteresis=0.03) as publisher:
+    with dw.Publisher(store, weights, quantize="fp8-block", options=dw.PublishOptions(hysteresis=0.03)) as publisher:
         publisher.publish()
     assert json.loads(dw.Chain(store)[0].quantization)["hysteresis"] == 0.03
     for other in 0.0, 0.05:
         with pytest.raises(dw.InvalidArgument, match='"hysteresis":0.03'):
-            dw.Publisher(store, weights, quantize="fp8-block", hysteresis=other)
+            dw.Publisher(store, weights, quantize="fp8-block", options=dw.PublishOptions(hysteresis=other))
     with pytest.raises(dw.InvalidArgument, match="say quantize= too"):
-        dw.Publisher("memory:hysteresis-alone", weights, hysteresis=0.03)
+        dw.Publisher("memory:hysteresis-alone", weights, options=dw.PublishOptions(hysteresis=0.03))
     with dw.Publisher("memory:hysteresis-off", weights, quantize="fp8-block") as publisher:
         publisher.publish()
     assert "hysteresis" not in dw.Chain("memory:hysteresis-off")[0].quantization
@@ -165,7 +165,7 @@ def test_scales_are_the_chains_after_a_failure_and_after_another_publisher(tmp_p
         publisher.publish()
         expected = dict(quantize(weights, "fp8-channel", hysteresis=0.03, previous=expected))
 
-    with dw.Publisher(store, weights, quantize="fp8-channel", hysteresis=0.03) as publisher:
+    with dw.Publisher(store, weights, quantize="fp8-channel", options=dw.PublishOptions(hysteresis=0.03)) as publisher:
         published(publisher)
         good = {key: tensor.clone() for key, tensor in weights.items()}
         step(weights, 3e-3)
@@ -177,7 +177,7 @@ def test_scales_are_the_chains_after_a_failure_and_after_another_publisher(tmp_p
         step(weights, 3e-4)
         published(publisher)
         step(weights, 3e-4)
-        with dw.Publisher(store, weights, quantize="fp8-channel", hysteresis=0.03) as other:
+        with dw.Publisher(store, weights, quantize="fp8-channel", options=dw.PublishOptions(hysteresis=0.03)) as other:
             published(other)
         step(weights, 3e-4)
         with pytest.raises(dw.Conflict):
@@ -195,7 +195,7 @@ def test_the_seeds_scales_are_the_engines(tmp_path: Path) -> None:
     state[scale] = state[scale] * 1.01  # a calibration's own choice
     engine = save(tmp_path / "engine", state, FORMATS["fp8-channel"])
     store = str(tmp_path / "store")
-    with dw.Publisher(store, weights, quantize=engine, hysteresis=0.03) as publisher:
+    with dw.Publisher(store, weights, quantize=engine, options=dw.PublishOptions(hysteresis=0.03)) as publisher:
         seed = publisher.publish_checkpoint(engine)
         next_version = publisher.publish()
     # What is told of the seed is what comes: its scales are kept, codes that are not those of its scales change.

@@ -13,16 +13,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import deltawire as dw  # noqa: E402
-from deltawire.quantize import FORMATS, quantize, quantizer_of  # noqa: E402
-from deltawire.quantize import scheme as scheme_module  # noqa: E402
-from deltawire.quantize.blocks import Fp8Blocks  # noqa: E402
-from deltawire.quantize.config import rules_of  # noqa: E402
-from deltawire.quantize.fp8 import CompressedFp8, Fp8Block  # noqa: E402
-from deltawire.quantize.hysteresis import Keep  # noqa: E402
-from deltawire.quantize.integers import Int4, Int8, PackedInt8  # noqa: E402
-from deltawire.quantize.quantizer import Shard  # noqa: E402
-from deltawire.torch import quantised as lazily  # noqa: E402
+import deltawire as dw
+from deltawire.quantize import FORMATS, quantize, quantizer_of
+from deltawire.quantize import scheme as scheme_module
+from deltawire.quantize.config import rules_of
+from deltawire.quantize.fp8 import CompressedFp8, Fp8Block
+from deltawire.quantize.hysteresis import Keep
+from deltawire.quantize.integers import Int4, Int8, PackedInt8
+from deltawire.quantize.kernels import Fp8Blocks
+from deltawire.quantize.quantizer import Shard
+from deltawire.torch import quantised as lazily
 
 ROUNDED = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float16}
 DENSE = [name for name in FORMATS if name != "gpt-oss-mxfp4"]
@@ -60,7 +60,7 @@ def test_kernel_has_torchs_bits(kind: str, dtype: Any) -> None:
                 for rounded, narrow in ROUNDED.items():
                     if not bool(weight.to(narrow).isfinite().all()):
                         continue
-                    theirs = scheme.made(weight.to(narrow), None, shape, Keep())
+                    theirs = scheme.coded(weight.to(narrow), None, shape, Keep())
                     ours = Fp8Blocks("w", weight, scheme, rounded)
                     assert torch.equal(bits(ours.scales()), bits(theirs["weight_scale_inv"].tensor))
                     assert torch.equal(bits(ours.elements()), bits(theirs["weight"].tensor)), (shape, block, rounded)
@@ -76,7 +76,7 @@ def test_unbounded_weights_are_refused_by_name(value: float) -> None:
 
 def test_weights_that_are_not_contiguous() -> None:
     weight = torch.randn(256, 384).bfloat16()
-    theirs = Fp8Block().made(weight.t(), None, (384, 256), Keep())
+    theirs = Fp8Block().coded(weight.t(), None, (384, 256), Keep())
     assert torch.equal(bits(Fp8Blocks("w", weight.t(), Fp8Block(), "BF16").elements()), bits(theirs["weight"].tensor))
 
 
@@ -98,10 +98,10 @@ def step(state: dict[str, Any]) -> None:
 def test_forms_are_known_before_anything_is_made(name: str) -> None:
     quantizer = quantizer_of(name)
     shards = [Shard.whole(key, tensor) for key, tensor in model(1).items()]
-    made = list(quantizer.quantised(shards))
+    coded = list(quantizer.quantised(shards))
     forms = [form for plan in quantizer.planned(shards) for form in plan.forms]
     assert [(f.shard.name, f.shard.tensor.shape, f.dtype, f.sources) for f in forms] == [
-        (m.shard.name, m.shard.tensor.shape, m.dtype, m.sources) for m in made
+        (m.shard.name, m.shard.tensor.shape, m.dtype, m.sources) for m in coded
     ]
 
 
@@ -117,36 +117,36 @@ SCHEMES = {
 }
 
 
-def forms_and_made(scheme: Any, dtype: Any, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+def forms_and_coded(scheme: Any, dtype: Any, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
     weight = torch.ones(shape, dtype=dtype)
     amax = weight.float().abs().amax() if scheme.amax_of != "row" else weight.float().abs().amax(dim=1, keepdim=True)
     forms = scheme.forms(shape, dtype)
     huge = isinstance(scheme, (Fp8Block, CompressedFp8)) and scheme.block is not None and max(scheme.block) > 4096
     if huge:  # torch fills blocks up: one that is as large as the weight has the same form
         scheme = replace(scheme, block=tuple(min(pair) for pair in zip(scheme.block, shape, strict=True)))
-    made = scheme.made(weight, amax, shape, Keep())
+    coded = scheme.coded(weight, amax, shape, Keep())
     said = [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in forms.items()]
-    return said, [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in made.items()]
+    return said, [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in coded.items()]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16])
 def test_forms_are_those_of_what_is_made(name: str, dtype: Any) -> None:
     for shape in [(2, 64, 3), (1, 32, 256)] if name == "gpt-oss-mxfp4" else [(129, 384), (3, 128), (256, 1280)]:
-        forms, made = forms_and_made(SCHEMES[name], dtype, shape)
-        assert forms == made, shape
+        forms, coded = forms_and_coded(SCHEMES[name], dtype, shape)
+        assert forms == coded, shape
 
 
 def test_forms_do_not_depend_on_what_torch_makes_by_default() -> None:
     scheme_module._tile_of.cache_clear()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        during = {name: forms_and_made(SCHEMES[name], torch.bfloat16, (256, 1280)) for name in DENSE}
+        during = {name: forms_and_coded(SCHEMES[name], torch.bfloat16, (256, 1280)) for name in DENSE}
     finally:
         torch.set_default_dtype(torch.float32)
-    for name, (forms, made) in during.items():
-        assert forms == made, name
-        assert forms == forms_and_made(SCHEMES[name], torch.bfloat16, (256, 1280))[0], name
+    for name, (forms, coded) in during.items():
+        assert forms == coded, name
+        assert forms == forms_and_coded(SCHEMES[name], torch.bfloat16, (256, 1280))[0], name
 
 
 def test_the_first_publish_does_not_wait_for_torch(store: str) -> None:
@@ -165,23 +165,23 @@ class Alive:
     """Bytes of made tensors that are alive, now and at most."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = self.most = self.made = 0
+        self.now = self.most = self.coded = 0
         get = lazily.Window.get
 
-        class Made(list[Any]):
+        class Coded(list[Any]):
             """A list that can be watched."""
 
         def counted(window: Any, key: int, make: Any) -> Any:
-            def made() -> Any:
-                tensors = Made(make())
+            def coded() -> Any:
+                tensors = Coded(make())
                 size = sum(tensor.size_bytes for tensor in tensors)
-                self.made += 1
+                self.coded += 1
                 self.now += size
                 self.most = max(self.most, self.now)
                 weakref.finalize(tensors, self._gone, size)
                 return tensors
 
-            return get(window, key, made)
+            return get(window, key, coded)
 
         monkeypatch.setattr(lazily.Window, "get", counted)
 
@@ -203,9 +203,9 @@ def test_few_are_alive_at_a_time(name: str, tmp_path: Path, monkeypatch: pytest.
     alive, state = Alive(monkeypatch), model()
     with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
         for _ in range(3):
-            alive.most = alive.made = 0
+            alive.most = alive.coded = 0
             publisher.publish()
-            assert alive.made >= 24  # each weight, once at least
+            assert alive.coded >= 24  # each weight, once at least
             largest = 256 * 256 + 256 * 256 // 16 * 2  # of what is made of one weight, roughly
             assert alive.most <= (1 << 17) + 5 * largest < 24 * 256 * 256 // 2
             expected = dict(quantize(state, name))

@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-import torch.distributed as dist  # noqa: E402
-from rank_processes import Rank, error_of, run_ranks  # noqa: E402
-from watched_store import Watched  # noqa: E402
+import torch.distributed as dist
+from rank_processes import Rank, error_of, run_ranks
+from watched_store import Watched
 
-import deltawire as dw  # noqa: E402
+import deltawire as dw
 
 SIZE = 3
 LAST = SIZE - 1
@@ -54,7 +54,7 @@ def join(rank: Rank, folder: Path, name: str, seconds: float = 120) -> None:
 
 
 def publisher_of(store: Any) -> dw.Publisher:
-    return dw.Publisher(store, group=dist.group.WORLD, limits=dw.Limits(threads=1))
+    return dw.Publisher(store, group=dist.group.WORLD, options=dw.PublishOptions(limits=dw.Limits(threads=1)))
 
 
 # ---- mistakes: all ranks raise, nothing is committed, and the same publishers go on

@@ -22,12 +22,12 @@ def scheduler_half(monkeypatch):
     for name in ("sglang", "sglang.srt", "sglang.srt.managers"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
-    for name in ("deltawire.sglang.messages", "deltawire.sglang.scheduler"):
+    for name in ("deltawire.engines.sglang.messages", "deltawire.engines.sglang.scheduler"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    from deltawire.sglang import scheduler
+    from deltawire.engines.sglang import scheduler
 
     yield scheduler
-    for name in ("deltawire.sglang.messages", "deltawire.sglang.scheduler"):
+    for name in ("deltawire.engines.sglang.messages", "deltawire.engines.sglang.scheduler"):
         sys.modules.pop(name, None)
 
 
@@ -45,7 +45,7 @@ def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_ha
         is_suspect=False,
         newest=int(there_before),
         settings=SimpleNamespace(keep_cache=False),
-        group=SimpleNamespace(rank=0, size=1, tell=lambda words: [words]),
+        group=SimpleNamespace(rank=0, size=1, gather=lambda words: [words]),
     )
     monkeypatch.setattr(scheduler_half, "_wait_for_device", lambda _: None)
     monkeypatch.setattr(scheduler_half, "_note_version", lambda _: None)

@@ -14,15 +14,7 @@ import pytest
 
 import deltawire as dw
 from deltawire.carriers import local_group
-from deltawire.shards import (
-    ShardBox,
-    ShardLayout,
-    ShardReceiver,
-    ShardSender,
-    gather_layouts,
-    plan_shards,
-    prove_shards,
-)
+from deltawire.shards import ShardBox, ShardLayout, ShardReceiver, ShardSender, gather_layouts, plan_shards, prove_shards
 
 
 def on_ranks(carriers, *calls):

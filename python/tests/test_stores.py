@@ -114,7 +114,7 @@ def test_what_every_store_promises(any_store: dw.Store) -> None:
 def test_chains_live_in_every_store(any_store: dw.Store, tmp_path: Path) -> None:
     weights = {"w": np.zeros(10_000, np.float32), "b": np.zeros(10)}
     mine = blank(weights)
-    with dw.Publisher(any_store, weights, single_writer=True) as publisher:
+    with dw.Publisher(any_store, weights, options=dw.PublishOptions(single_writer=True)) as publisher:
         publisher.publish()
         replica = dw.TensorReplica(any_store, mine)
         files = dw.Replica(any_store, tmp_path / "replica")
@@ -200,7 +200,7 @@ def test_unavailable_is_tried_again_as_often_as_the_store_says(failures: int) ->
             raise left.pop(0)
 
     store.before = fail
-    publisher = dw.Publisher(store, {"w": np.zeros(3)}, limits=dw.Limits(threads=1))
+    publisher = dw.Publisher(store, {"w": np.zeros(3)}, options=dw.PublishOptions(limits=dw.Limits(threads=1)))
     if failures <= store.retries:
         assert publisher.publish().number == 0
     else:

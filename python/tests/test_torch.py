@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import deltawire as dw  # noqa: E402
-from deltawire import tensors  # noqa: E402
+import deltawire as dw
+from deltawire._internal import tensors
 
 DTYPES = {
     "BOOL": "bool",
@@ -68,7 +68,7 @@ def test_packed_fours(store: str) -> None:
         pytest.skip("this torch has no float4_e2m1fn_x2")
     packed = torch.arange(12, dtype=torch.uint8).reshape(3, 4).view(torch.float4_e2m1fn_x2)
     dw.Publisher(store, {"w": packed}).publish()
-    assert dw.Chain(store).tensors(0) == [dw.TensorSpec("w", "F4", (3, 8))]
+    assert dw.Chain(store).tensors(0) == [dw.reports.TensorSpec("w", "F4", (3, 8))]
 
 
 def test_parameters_and_views(store: str) -> None:

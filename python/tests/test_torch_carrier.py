@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-from rank_processes import Rank, error_of, run_ranks  # noqa: E402
+from rank_processes import Rank, error_of, run_ranks
 
-import deltawire as dw  # noqa: E402
-from deltawire.torch.carrier import TorchCarrier  # noqa: E402
-from deltawire.torch.groups import TorchBackend  # noqa: E402
+import deltawire as dw
+from deltawire.torch.carrier import TorchCarrier
+from deltawire.torch.groups import TorchBackend
 
 SIZES = [0, 1, 4096, 1 << 20]
 

@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import numpy as np  # noqa: E402
-from torch import nn  # noqa: E402
-from torch_states import bits, published, state_bits  # noqa: E402
+import numpy as np
+from torch import nn
+from torch_states import bits, published, state_bits
 
-import deltawire as dw  # noqa: E402
+import deltawire as dw
 
 
 class Tied(nn.Module):
@@ -134,7 +134,7 @@ def test_meta_tensors_are_named(store: str) -> None:
 
 def test_parameters_that_come_later(store: str) -> None:
     model = small()
-    with dw.Publisher(store, model, anchors=dw.Anchors(every=1), schema_change=True) as publisher:
+    with dw.Publisher(store, model, anchors=dw.Anchors(every=1), options=dw.PublishOptions(schema_change=True)) as publisher:
         publisher.publish()
         model.add_module("head", nn.Linear(3, 2))
         publisher.publish()
@@ -147,8 +147,10 @@ def test_parameters_that_come_later(store: str) -> None:
 @pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16])
 def test_masters_are_published_as_torch_rounds_them(store: str, source: Any) -> None:
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
-    odd = torch.tensor([0x7F800001, 0x7FFFFFFF, 1, 0x3F808000, 0x3F818000, 0x7F7FFFFF], dtype=torch.int32).view(torch.float32)
-    state = {"w": torch.cat([every, -odd, odd]).to(source), "steps": torch.tensor([3])}
+    reloaded = torch.tensor([0x7F800001, 0x7FFFFFFF, 1, 0x3F808000, 0x3F818000, 0x7F7FFFFF], dtype=torch.int32).view(
+        torch.float32
+    )
+    state = {"w": torch.cat([every, -reloaded, reloaded]).to(source), "steps": torch.tensor([3])}
     with dw.Publisher(store, state, dtype=torch.bfloat16) as publisher:
         publisher.publish()
         state["w"][5:900] += 1
@@ -299,13 +301,13 @@ def on_gpu(number: int) -> OnGpu:
 
 
 def test_without_a_gpu_tensors_are_fetched() -> None:
-    from deltawire.torch.gpu import home_of, in_reach, stream_of, values_of
+    from deltawire.torch.gpu import gpu_of, in_reach, stream_of, values_of
 
     tensor, there = torch.ones(3), on_gpu(0)
-    assert in_reach(tensor, None, on_host=False, home=None) is tensor
-    assert bits(in_reach(there, None, on_host=True, home=0)) == bits(tensor)
+    assert in_reach(tensor, None, on_host=False, gpu=None) is tensor
+    assert bits(in_reach(there, None, on_host=True, gpu=0)) == bits(tensor)
     assert there.fetched == 1
-    assert home_of(values_of(small())) is None
+    assert gpu_of(values_of(small())) is None
     assert stream_of(None) == 0
 
 
@@ -314,10 +316,10 @@ def test_work_goes_to_the_gpu_of_the_first_tensor(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(gpu, "_has_cuda", lambda: True)
     first, other = on_gpu(1), on_gpu(0)  # whichever is current
-    home = gpu.home_of(gpu.values_of({"a": torch.ones(3), "b": first, "c": other}))
-    assert home == 1
-    assert gpu.in_reach(first, None, on_host=False, home=home) is first
-    assert bits(gpu.in_reach(other, None, on_host=False, home=home)) == bits(torch.ones(3))
+    chosen = gpu.gpu_of(gpu.values_of({"a": torch.ones(3), "b": first, "c": other}))
+    assert chosen == 1
+    assert gpu.in_reach(first, None, on_host=False, gpu=chosen) is first
+    assert bits(gpu.in_reach(other, None, on_host=False, gpu=chosen)) == bits(torch.ones(3))
     assert (first.fetched, other.fetched) == (0, 1)
 
 

@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("hypothesis")
 
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch import nn  # noqa: E402
-from torch_states import state_bits  # noqa: E402
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch_states import state_bits
 
-import deltawire as dw  # noqa: E402
+import deltawire as dw
 
 _runs = itertools.count()
 
@@ -88,7 +88,9 @@ def test_replicas_equal_their_trainer(
     tracker = dw.torch.track(steps) if tracking else None
     if cast is not None:
         server = server.to(cast)
-    with dw.Publisher(store, trainer, dtype=cast, tracker=tracker, limits=dw.Limits(threads=1)) as publisher:
+    with dw.Publisher(
+        store, trainer, dtype=cast, tracker=tracker, options=dw.PublishOptions(limits=dw.Limits(threads=1))
+    ) as publisher:
         publisher.publish()
         with dw.TensorReplica(store, server, limits=dw.Limits(threads=1), heartbeat=False) as replica:
             for event in ["nothing", *events]:

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch_states import published, state_bits  # noqa: E402
+from torch import nn
+from torch_states import published, state_bits
 
-import deltawire as dw  # noqa: E402
+import deltawire as dw
 
 
 def half_frozen() -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""`deltawire.trl.WeightTransfer` as TRL calls it, against stores; tests/engines has it with a real server."""
+"""`deltawire.trainers.trl.WeightTransfer` as TRL calls it, against stores; tests/engines has it with a real server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from test_stores import DictStore
 
 torch = pytest.importorskip("torch")
 
-import deltawire as dw  # noqa: E402
-from deltawire.trl import WeightTransfer  # noqa: E402
+import deltawire as dw
+from deltawire.trainers.trl import WeightTransfer
 
 pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
 

@@ -15,8 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import deltawire as dw  # noqa: E402
-from deltawire.trl_bucket import BucketTransfer  # noqa: E402
+import deltawire as dw
+from deltawire.trainers.trl_bucket import BucketTransfer
 
 DTYPES = {"BF16": np.uint16, "F32": np.uint32, "I32": np.int32, "U16": np.uint16, "U32": np.uint32}
 

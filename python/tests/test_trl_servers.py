@@ -1,4 +1,4 @@
-"""`deltawire.trl.WeightTransfer` waits for servers: what `/deltawire/ready` of each may say."""
+"""`deltawire.trainers.trl.WeightTransfer` waits for servers: what `/deltawire/ready` of each may say."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 from test_trl import sync, weights
 
 import deltawire as dw
-from deltawire.identity import Wanted
-from deltawire.trl import WeightTransfer
+from deltawire._internal.identity import Wanted
+from deltawire.trainers.trl import WeightTransfer
 
 
 class Server:

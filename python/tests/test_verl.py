@@ -1,4 +1,4 @@
-"""`deltawire.verl` under verl's own base class, registry and worker; skipped without verl (`scripts/venv DIR verl`)."""
+"""`deltawire.trainers.verl` under verl's own base class, registry and worker; skipped without verl (`scripts/venv DIR verl`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 base = pytest.importorskip("verl.checkpoint_engine.base", reason="verl is not installed: scripts/venv DIR verl")
 
-import deltawire as dw  # noqa: E402
+import deltawire as dw
 
 pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
 
@@ -31,7 +31,7 @@ def weights(seed: int = 1) -> State:
 
 def new(store: str, local: Path, *, master: bool | None = None, **options: Any) -> Any:
     """As verl makes one: the rollout side does not say `is_master`."""
-    importlib.import_module("deltawire.verl")  # verl: import_external_libs(custom_backend_module)
+    importlib.import_module("deltawire.trainers.verl")  # verl: import_external_libs(custom_backend_module)
     side = {} if master is None else {"is_master": master}
     return base.CheckpointEngineRegistry.new(
         "deltawire", **side, bucket_size=2048 << 20, store=store, local=str(local), **options
@@ -236,7 +236,7 @@ def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    importlib.import_module("deltawire.verl")
+    importlib.import_module("deltawire.trainers.verl")
     with pytest.raises(dw.InvalidArgument, match=words):
         base.CheckpointEngineRegistry.new("deltawire", **{"store": "memory:verl", "local": str(tmp_path), **options})
 
@@ -244,9 +244,9 @@ def test_options_that_make_no_sense(options: dict[str, Any], words: str, tmp_pat
 def test_the_manager_finds_it_by_its_config(tmp_path: Path) -> None:
     from verl.workers.config import CheckpointEngineConfig
 
-    config = CheckpointEngineConfig(backend="deltawire", custom_backend_module="deltawire.verl")
+    config = CheckpointEngineConfig(backend="deltawire", custom_backend_module="deltawire.trainers.verl")
     manager = base.CheckpointEngineManager(config=config, actor_wg=None, replicas=[])
-    assert manager.backend_cls.__module__ == "deltawire.verl"
+    assert manager.backend_cls.__module__ == "deltawire.trainers.verl"
 
 
 @pytest.mark.parametrize("transport", ["tcp", "gloo"])

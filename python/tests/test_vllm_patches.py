@@ -1,4 +1,4 @@
-"""`deltawire.vllm.patches` without vLLM; tests/engines/test_vllm_patches.py has its real classes and loader."""
+"""`deltawire.engines.vllm.patches` without vLLM; tests/engines/test_vllm_patches.py has its real classes and loader."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import deltawire as dw  # noqa: E402
-from deltawire.vllm.patches import Patch, apply_patches_, patches_between, patches_of  # noqa: E402
+import deltawire as dw
+from deltawire.engines.vllm.patches import Patch, apply_patches_, patches_between, patches_of
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn)
 

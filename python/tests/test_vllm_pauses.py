@@ -1,4 +1,4 @@
-"""`deltawire.vllm` beside others that pause, update and label the same engine, without vLLM: what they are told is true."""
+"""`deltawire.engines.vllm` beside others that pause, update and label the same engine, without vLLM."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
-from engine_models import checkpoint  # noqa: E402
-from engine_world import World  # noqa: E402
-from test_engines import assert_same, loaded, wait_until  # noqa: E402
+from engine_models import checkpoint
+from engine_world import World
+from test_engines import assert_same, loaded, wait_until
 
-from deltawire.engines.member import Member  # noqa: E402
-from deltawire.vllm import core  # noqa: E402
-from deltawire.vllm.pauses import Pauses  # noqa: E402
-from deltawire.vllm.server import update_weights  # noqa: E402
+from deltawire.engines.member import Member
+from deltawire.engines.vllm import core
+from deltawire.engines.vllm.pauses import Pauses
+from deltawire.engines.vllm.server import update_weights
 
 
 class Core:
@@ -198,7 +198,7 @@ def test_engines_side_by_side_stay_together_when_one_of_them_fails(told, monkeyp
 
 
 class EngineCore:
-    """vLLM's own, as far as `deltawire.vllm.core` hooks into it. Its workers serve version 13."""
+    """vLLM's own, as far as `deltawire.engines.vllm.core` hooks into it. Its workers serve version 13."""
 
     def __init__(self) -> None:
         self.weight_version = "default"

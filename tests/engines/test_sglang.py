@@ -29,7 +29,7 @@ import deltawire as dw
 
 pytestmark = pytest.mark.skipif(not (ENGINES / "sglang" / "serve").exists(), reason="SGLang is not installed: make test-engines")
 
-LOADER = "deltawire.sglang.load"
+LOADER = "deltawire.engines.sglang.load"
 
 
 @pytest.fixture(scope="module")

@@ -122,11 +122,11 @@ def test_a_layer_that_drafts_tokens_follows_too(tmp_path):
             version = trainer.step(0.3, names)
             status = server.wait_for(version)
         (worker,) = status["workers"]
-        odd = reloaded_of(trainer.weights)
-        assert worker["reloaded"] == odd
+        reloaded = reloaded_of(trainer.weights)
+        assert worker["reloaded"] == reloaded
         proven = server.post("/deltawire/prove")
-        assert proven["wrong"] == [] and sorted(proven["unproven"]) == odd
-        assert proven["num_tensors"] == len(trainer.weights) - len(odd)
+        assert proven["wrong"] == [] and sorted(proven["unproven"]) == reloaded
+        assert proven["num_tensors"] == len(trainer.weights) - len(reloaded)
         before = accepted_drafts(server)
         ours = answers(server)
         accepted = accepted_drafts(server) - before

@@ -1,4 +1,4 @@
-"""`deltawire.vllm.patches` with vLLM's own classes and loader, on a small model on the CPU; no server."""
+"""`deltawire.engines.vllm.patches` with vLLM's own classes and loader, on a small model on the CPU; no server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import deltawire as dw
 
 loading = pytest.importorskip("vllm.model_executor.model_loader.checkpoint_weight_patch")
 
-from deltawire.vllm.patches import apply_patches_, checkpoint_patches, sparse_patches  # noqa: E402
+from deltawire.engines.vllm.patches import apply_patches_, checkpoint_patches, sparse_patches  # noqa: E402
 
 
 class Fused(torch.nn.Module):

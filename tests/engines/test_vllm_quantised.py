@@ -78,11 +78,11 @@ def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, kind, tp):
         for names in ("", "self_attn.k_proj", "down_proj", "norm"):  # modules alone, fused or not, and none of them
             status = server.wait_for(trainer.step(names))
         assert all(worker["error"] is None for worker in status["workers"])
-        odd = status["workers"][0]["reloaded"]
-        assert any("q_proj" in name for name in odd)
-        assert not any("layernorm" in name for name in odd), "these are as they are in the checkpoint"
+        reloaded = status["workers"][0]["reloaded"]
+        assert any("q_proj" in name for name in reloaded)
+        assert not any("layernorm" in name for name in reloaded), "these are as they are in the checkpoint"
         proven = server.post("/deltawire/prove")
-        assert proven["wrong"] == [] and set(proven["unproven"]) == set(odd)
+        assert proven["wrong"] == [] and set(proven["unproven"]) == set(reloaded)
         ours = answers(server)
         assert [own["token_logprobs"] for own in ours] != [own["token_logprobs"] for own in before]
     trainer.close()

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 from vllm.distributed.weight_transfer.base import ModuleSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
-from deltawire.vllm.plugin import register
-from deltawire.vllm.trainer import DeltawireTrainerInit
+from deltawire.engines.vllm.plugin import register
+from deltawire.engines.vllm.trainer import DeltawireTrainerInit
 
 
 class Client:

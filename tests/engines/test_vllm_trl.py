@@ -1,4 +1,4 @@
-"""`deltawire.trl.WeightTransfer`, as TRL calls it, with a real vLLM server that follows the store by itself."""
+"""`deltawire.trainers.trl.WeightTransfer`, as TRL calls it, with a real vLLM server that follows the store by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if not (ENGINES / "vllm" / "serve").exists():
 from trainers import DTYPE, make_model
 from transformers import AutoModelForCausalLM
 
-from deltawire.trl import WeightTransfer
+from deltawire.trainers.trl import WeightTransfer
 
 
 class Loop:

@@ -109,7 +109,7 @@ def main(folder: str) -> None:
     ray.init(num_cpus=64, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     config = CheckpointEngineConfig(
         backend="deltawire",
-        custom_backend_module="deltawire.verl",
+        custom_backend_module="deltawire.trainers.verl",
         engine_kwargs={"deltawire": {"store": f"{folder}/store", "local": f"{folder}/local", "yields": "changed", "timeout": 60}},
     )
     actors = group(Actor, 2, config=config)

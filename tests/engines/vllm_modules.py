@@ -20,8 +20,8 @@ from quantised_trainer import QuantisedTrainer
 from vllm import LLM, SamplingParams
 
 import deltawire as dw
-from deltawire.engines import Worker
-from deltawire.vllm.engine import DeltawireEngine
+from deltawire.engines.worker import Worker
+from deltawire.engines.vllm.engine import DeltawireEngine
 
 SKIPPED = 77
 

@@ -1,7 +1,7 @@
-"""Live weights inside serving engines: what vLLM's and SGLang's adapters share.
+"""Live weights inside serving engines: `vllm` and `sglang`, and what the two share.
 
 - `loads`: where an engine's own `load_weights` copies a checkpoint's tensors to, found without writing anything
-- `windows`, `map`: those places as numbers: from elements of tensors to elements of an engine's arrays
+- `map`: those places as numbers: from elements of tensors to elements of an engine's arrays
 - `atomic`: which tensors change together or not at all
 - `undo`: what an engine's own loader overwrites, to be put back
 - `checkpoint`: the tensors of the host's local checkpoint
@@ -12,10 +12,3 @@
 - `settings`: what operators say
 - `ready`: waits, from outside, until engines serve a version
 """
-
-from deltawire.engines.group import Alone, Group, TorchGroup
-from deltawire.engines.host import Host
-from deltawire.engines.settings import Settings
-from deltawire.engines.worker import Worker
-
-__all__ = ["Alone", "Group", "Host", "Settings", "TorchGroup", "Worker"]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from deltawire.engines.map import bits
-from deltawire.engines.reach import address, found_in, has_memory, objects_of
+from deltawire.engines.undo import address, found_in, has_memory, objects_of
 
 _OWN = ("_parameters", "_buffers", "_modules")  # of a module
 _CACHES = ("kv_cache", "k_cache", "v_cache")
@@ -51,7 +51,7 @@ class Copies:
         """Tensors outside parameters and buffers of which it is not known what they are made of. Caches of keys are left out."""
         self.look()
 
-    def look_again(self) -> None:
+    def rescan(self) -> None:
         """Some are made by the first requests. Costs next to nothing where nothing has changed."""
         if any(
             len(vars(owner)) != count or any(vars(owner).get(key) is not value for key, value in values)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from deltawire._internal.identity import ANY, Identity, Wanted
 from deltawire.engines.host import local_identity
 from deltawire.engines.settings import Settings
 from deltawire.errors import Error
-from deltawire.identity import ANY, Identity, Wanted
 
 log = logging.getLogger("deltawire")
 
@@ -23,7 +23,7 @@ _MOST_SECONDS = 60.0  # between attempts to heal, each of which pauses the engin
 _STAGE_SECONDS = 0.02  # the same while they stage a version
 
 
-class Door(Protocol):
+class EngineCalls(Protocol):
     """How the follower speaks with an engine's workers. Answers are one for each worker, of all engines of the server."""
 
     @property
@@ -73,8 +73,8 @@ class Seen:
 class Follower:
     """Goes to each version that the host's replica has pulled, one after the other, for as long as the engine lives."""
 
-    def __init__(self, settings: Settings, door: Door, *, alive: Callable[[], bool] = lambda: True) -> None:
-        self._settings, self._door, self._alive = settings, door, alive
+    def __init__(self, settings: Settings, engine: EngineCalls, *, alive: Callable[[], bool] = lambda: True) -> None:
+        self._settings, self._engine, self._alive = settings, engine, alive
         self.busy = asyncio.Lock()  # one update at a time
         self._checked = float("-inf")  # when the store was looked at last
         self._num_checks = 0
@@ -138,14 +138,14 @@ class Follower:
             began = time.perf_counter()
             try:
                 try:
-                    await self._door.pause(
+                    await self._engine.pause(
                         self._settings.keep_cache and not suspect
                     )  # of what wrong weights computed nothing stays
                     reached = await self._write(goal)
                 finally:
                     await self._resume()
             finally:
-                known = getattr(self._door, "paused_seconds", None)
+                known = getattr(self._engine, "paused_seconds", None)
                 self.seen.pause_seconds = time.perf_counter() - began if known is None else known
                 self.seen.pause_seconds_total += self.seen.pause_seconds
                 self.seen.state = "serving"
@@ -161,14 +161,14 @@ class Follower:
             return reached
 
     async def _write(self, goal: Identity) -> Identity:
-        reached = await update_engines(self._door, wanted=list(Wanted.of(goal)), verify=self.settings.verify)
+        reached = await update_engines(self._engine, wanted=list(Wanted.of(goal)), verify=self.settings.verify)
         await self._label(reached)
         return reached
 
     async def _label(self, served: Identity) -> None:
         """What it says of its outputs is true, or it is not ready."""
         try:
-            await self._door.set_version(served)
+            await self._engine.set_version(served)
         except Exception as error:
             self._problem("label", f"outputs are not labelled as {served}: {error}")
         else:
@@ -176,7 +176,7 @@ class Follower:
 
     async def _resume(self) -> None:
         try:
-            await self._door.resume()
+            await self._engine.resume()
         except Exception as error:
             self.seen.problems["pause"] = f"the engine is paused, and could not be resumed: {error}"
             raise
@@ -185,7 +185,7 @@ class Follower:
     async def prove(self, mode: str) -> dict[str, Any]:
         """What all workers hold against what the version says."""
         async with self.busy:
-            answers = await self._door.call("prove", mode=mode)
+            answers = await self._engine.call("prove", mode=mode)
             await self._look_at_workers()
             return _added_up(answers)
 
@@ -211,7 +211,7 @@ class Follower:
         return told | named | known | {"held": None if held is None else held._asdict(), "ready": is_ready, "error": error}
 
     async def _attach(self) -> None:
-        served = Identity(*_first(await self._door.call("attach")))
+        served = Identity(*_first(await self._engine.call("attach")))
         await self._look_at_workers()
         self._serve(served)
         self.seen.state = "serving"
@@ -271,7 +271,7 @@ class Follower:
                     return held
                 if asked is None or is_failing:
                     asked = held
-                    await self._door.call("stage", goal=list(held))
+                    await self._engine.call("stage", goal=list(held))
             if time.monotonic() >= end:
                 there = "no version" if held is None else str(held)
                 raise RuntimeError(f"{wanted} was not staged in {self._settings.timeout:g} s; {self._settings.local}: {there}")
@@ -314,7 +314,7 @@ class Follower:
 
     async def _statuses(self) -> list[dict[str, Any]]:
         try:
-            return [answer.get("ok") or {"error": answer.get("error")} for answer in await self._door.call("status")]
+            return [answer.get("ok") or {"error": answer.get("error")} for answer in await self._engine.call("status")]
         except Exception as error:
             return [{"error": str(error)}]
 
@@ -326,15 +326,15 @@ class Follower:
         self.seen.failures += 1
 
 
-async def update_engines(door: Door, **options: Any) -> Identity:
+async def update_engines(engine: EngineCalls, **options: Any) -> Identity:
     """On all engines, or on none: one that failed has taken it back itself."""
-    several = door.num_engines > 1
-    answers = await door.call("update", keep=several, **options)
+    several = engine.num_engines > 1
+    answers = await engine.call("update", keep=several, **options)
     try:
         return Identity(*same(answers))
     except RuntimeError:
         if several:
-            back = Identity(*same(await door.call("revert")))
+            back = Identity(*same(await engine.call("revert")))
             log.error("deltawire: the update was taken back on all engines; %s is served on", back)
         raise
 
@@ -345,7 +345,7 @@ def _identity(words: dict[str, Any] | None) -> Identity | None:
 
 def _run_in(store: str) -> str | None:
     """The run that a store holds; None: none, or it cannot be asked now, which the host's replica tells."""
-    from deltawire.chain import Chain
+    from deltawire._internal.chain import Chain
 
     try:
         return Chain(store).run if store else None

@@ -14,7 +14,7 @@ class Group(Protocol):
     rank: int
     size: int
 
-    def tell(self, words: Any) -> list[Any]:
+    def gather(self, words: Any) -> list[Any]:
         """What all of them say, this one too, by rank."""
 
 
@@ -23,7 +23,7 @@ class Alone:
 
     rank, size = 0, 1
 
-    def tell(self, words: Any) -> list[Any]:
+    def gather(self, words: Any) -> list[Any]:
         """What this one says."""
         return [words]
 
@@ -37,11 +37,11 @@ class TorchGroup:
         self._dist, self._group = dist, group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
-    def tell(self, words: Any) -> list[Any]:
+    def gather(self, words: Any) -> list[Any]:
         """What all ranks say."""
-        heard: list[Any] = [None] * self.size
-        self._dist.all_gather_object(heard, words, group=self._group)
-        return heard
+        gathered: list[Any] = [None] * self.size
+        self._dist.all_gather_object(gathered, words, group=self._group)
+        return gathered
 
 
 def agree(group: Group, call: Callable[[], Any]) -> Any:
@@ -51,7 +51,7 @@ def agree(group: Group, call: Callable[[], Any]) -> Any:
         result = call()
     except Exception as error:  # the engine's own code may raise anything
         failure = as_error(error)
-    raise_for_all(group.tell(None if failure is None else str(failure)), failure)
+    raise_for_all(group.gather(None if failure is None else str(failure)), failure)
     return result
 
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deltawire import _core
+from deltawire._internal.identity import Identity, Wanted, identity_of
+from deltawire._internal.options import CopyOnWrite
+from deltawire._internal.replica import Replica, read_replica_state
+from deltawire._internal.stores import Store, StoreLike
 from deltawire.engines import transport
 from deltawire.engines.settings import Settings
 from deltawire.errors import BaseMismatch, Conflict, Error, NotFound, Unavailable
-from deltawire.identity import Identity, Wanted, identity_of
-from deltawire.options import CopyOnWrite
-from deltawire.replica import Replica, read_replica_state
-from deltawire.stores import Store, StoreLike
 
 log = logging.getLogger("deltawire")
 
@@ -115,7 +115,7 @@ class Host:
 
     def _in_store(self, wanted: Wanted) -> Wanted | None:
         """The same with the run that the store holds, or its newest version; None: that cannot be said now."""
-        from deltawire.chain import Chain
+        from deltawire._internal.chain import Chain
 
         store = self._joined or self._settings.store
         if not store:  # of a publisher that another process is connected to

@@ -32,7 +32,7 @@ class Copy:
     source: str
     source_offset: int
     source_strides: tuple[int, ...]
-    home: int  # number of the storage
+    param: int  # number of the storage
     offset: int
     strides: tuple[int, ...]
     shape: tuple[int, ...]
@@ -50,12 +50,12 @@ class LoadFailed(Exception):
 class Loads:
     """What `load_weights` did, or would have done."""
 
-    homes: list[torch.Tensor] = field(default_factory=list)  # a tensor in each storage of the model
+    params: list[torch.Tensor] = field(default_factory=list)  # a tensor in each storage of the model
     names: list[list[str]] = field(default_factory=list)  # of the parameters in each
     copies: list[Copy] = field(default_factory=list)
     # Checkpoint tensors and parameters that were written in another way: converted, computed, replaced.
-    odd_tensors: set[str] = field(default_factory=set)
-    odd_homes: set[int] = field(default_factory=set)
+    reloaded_tensors: set[str] = field(default_factory=set)
+    reloaded_params: set[int] = field(default_factory=set)
     # Of those that were written in another way: at least one from nobody knows which tensor.
     from_anywhere: bool = False
 
@@ -80,8 +80,8 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequ
             before.append((module, name, value.data))
             place = _place(value)
             if place not in places:
-                places[place] = len(loads.homes)
-                loads.homes.append(value.detach())
+                places[place] = len(loads.params)
+                loads.params.append(value.detach())
                 loads.names.append([])
             loads.names[places[place]].append(f"{module_name}.{name}" if module_name else name)
     sources = {name: torch.empty(form.shape, dtype=form.dtype) for name, form in forms.items()}
@@ -115,11 +115,11 @@ def _note_derived(model: torch.nn.Module, loads: Loads, places: dict[Place, int]
         weight = getattr(getattr(module, "kv_b_proj", None), "weight", None)
         own = _storage_of(weight)
         if own is not None and any(_storage_of(getattr(module, name, None)) not in (None, own) for name in _OF_KV_B_PROJ):
-            loads.odd_homes.update(home for (storage, _), home in places.items() if storage == own)
+            loads.reloaded_params.update(param for (storage, _), param in places.items() if storage == own)
         # vLLM on a CPU: the kernel of the head has a packed copy of its weight, of which only its closure knows.
         if getattr(vars(module).get("cpu_linear"), "__closure__", None) is not None:
             own = _storage_of(getattr(module, "weight", None))
-            loads.odd_homes.update(home for (storage, _), home in places.items() if storage == own)
+            loads.reloaded_params.update(param for (storage, _), param in places.items() if storage == own)
 
 
 def _storage_of(value: Any) -> int | None:
@@ -164,12 +164,12 @@ def _put_back(
         now = module._parameters.get(name, module._buffers.get(name))
         if now is None or now.data_ptr() == data.data_ptr():
             continue
-        loads.odd_homes.add(places[_place(data)])
+        loads.reloaded_params.add(places[_place(data)])
         origin = origins.get(now.untyped_storage().data_ptr()) if now.numel() else None
         if origin is None:
             loads.from_anywhere = True
         else:
-            loads.odd_tensors.add(origin)
+            loads.reloaded_tensors.add(origin)
         now.data = data
 
 
@@ -177,7 +177,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, loads: Loads, places: dict[Place, int], origins: dict[int, str]) -> None:
         super().__init__()
         self._loads, self._places, self._origins = loads, places, origins
-        self._storages = {storage: home for (storage, _), home in places.items()}
+        self._storages = {storage: param for (storage, _), param in places.items()}
         self.current = ""  # the tensor that is loaded, of those that are loaded one after the other
         self._looked_at: torch.Tensor | None = None  # as a number
 
@@ -192,13 +192,13 @@ class _Recorder(TorchDispatchMode):
             if name == "aten::_local_scalar_dense" and args[0].untyped_storage().data_ptr() in self._origins:
                 self._looked_at = args[0]
             return func(*args, **(kwargs or {}))
-        tensor, home = written
+        tensor, param = written
         if name in ("aten::copy_", "aten::fill_") and len(args) > 1 and isinstance(args[1], torch.Tensor):
-            self._note(tensor, args[1], home)
+            self._note(tensor, args[1], param)
         elif name == "aten::fill_" and self._looked_at is not None:  # `fill_(tensor.item())`: engines load scalars so
-            self._note(tensor, self._looked_at, home)
+            self._note(tensor, self._looked_at, param)
         elif name not in ("aten::fill_", "aten::zero_"):  # padding, which stays what it is
-            self._note_odd(home, None)
+            self._note_reloaded(param, None)
         return tensor
 
     def _written(self, func: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
@@ -210,31 +210,31 @@ class _Recorder(TorchDispatchMode):
             if isinstance(value, torch.Tensor) and value.device.type != "meta":
                 storage, _ = place = _place(value)
                 if storage in self._storages and place not in self._places:  # through a view of another dtype
-                    self._note_odd(self._storages[storage], None)
-                home = self._places.get(place, self._storages.get(storage))
-                if home is not None:
-                    return value, home
+                    self._note_reloaded(self._storages[storage], None)
+                param = self._places.get(place, self._storages.get(storage))
+                if param is not None:
+                    return value, param
         return None
 
-    def _note(self, target: torch.Tensor, source: torch.Tensor, home: int) -> None:
+    def _note(self, target: torch.Tensor, source: torch.Tensor, param: int) -> None:
         origin = self._origins.get(source.untyped_storage().data_ptr()) if source.numel() else None
         if target.numel() == 0:
             return
         is_plain = origin is not None and source.dtype == target.dtype and _place(target) in self._places
         if origin is None or not is_plain or source.numel() > target.numel():
-            self._note_odd(home, origin)
+            self._note_reloaded(param, origin)
             return
         if source.numel() == 1:  # a scalar has no dimensions, or some
             source = source.reshape(())
         source = source.expand(target.shape)
         self._loads.copies.append(
-            Copy(origin, source.storage_offset(), source.stride(), home, target.storage_offset(), target.stride(), target.shape)
+            Copy(origin, source.storage_offset(), source.stride(), param, target.storage_offset(), target.stride(), target.shape)
         )
 
-    def _note_odd(self, home: int, origin: str | None) -> None:
-        self._loads.odd_homes.add(home)
+    def _note_reloaded(self, param: int, origin: str | None) -> None:
+        self._loads.reloaded_params.add(param)
         tensor = origin or self.current
         if tensor:
-            self._loads.odd_tensors.add(tensor)
+            self._loads.reloaded_tensors.add(tensor)
         else:
             self._loads.from_anywhere = True

@@ -3,17 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
 from deltawire import _core
+from deltawire._internal.identity import Identity
 from deltawire.engines.atomic import atomic_group
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
-from deltawire.engines.loads import Loads
-from deltawire.engines.windows import BoxView, Window, boxes_of, window_of
-from deltawire.identity import Identity
+from deltawire.engines.loads import Copy, Loads
+
+_MAX_BOXES = 4096  # that one window is cut into
+
+
+@dataclass(frozen=True)
+class Window:
+    """Element (i, j, ...) is number `first + i * strides[0] + ...` of the tensor and `array_first + ...` of the array."""
+
+    extent: tuple[int, ...]
+    first: int
+    strides: tuple[int, ...]
+    array: int
+    array_first: int
+    array_strides: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.extent)
+
+    def of_array(self, array: torch.Tensor) -> torch.Tensor:
+        """The view of an array, which is flat."""
+        return torch.as_strided(array, self.extent, self.array_strides, self.array_first)
+
+    def of_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The view of the checkpoint's tensor, which is contiguous."""
+        return torch.as_strided(tensor, self.extent, self.strides, self.first)
+
+    def offset_of(self, position: int) -> int | None:
+        """Where an element of the tensor is in the array."""
+        rest, at = position - self.first, self.array_first
+        for extent, stride, array_stride in zip(self.extent, self.strides, self.array_strides, strict=True):
+            if rest < 0 or rest // stride >= extent:
+                return None
+            at, rest = at + rest // stride * array_stride, rest % stride
+        return at if rest == 0 else None
+
+
+def window_of(copy: Copy) -> Window | None:
+    """A copy as a window; None when it does not run through its tensor in order, or repeats elements of it."""
+    dims = [dim for dim in zip(copy.shape, copy.source_strides, copy.strides, strict=True) if dim[0] > 1]
+    dims.sort(key=lambda dim: -dim[1])
+    inner = 1
+    for extent, stride, _ in reversed(dims):
+        if stride < inner:
+            return None
+        inner += stride * (extent - 1)
+    extents, strides, array_strides = (tuple(dim[k] for dim in dims) for k in range(3))
+    return Window(extents, copy.source_offset, strides, copy.param, copy.offset, array_strides)
+
+
+@dataclass(frozen=True)
+class BoxView:
+    """A box of a tensor, and where its rows are in an array."""
+
+    offset: tuple[int, ...]
+    extent: tuple[int, ...]
+    array: int
+    array_first: int
+    array_strides: tuple[int, ...]
+
+    def of_array(self, array: torch.Tensor) -> torch.Tensor:
+        """Its contents, in the order of the tensor."""
+        return torch.as_strided(array, self.extent, self.array_strides, self.array_first)
+
+
+def boxes_of(window: Window, shape: tuple[int, ...]) -> list[BoxView] | None:
+    """A window as boxes of a tensor of that shape, most often one; None when they would be too many."""
+    boxes: list[BoxView] = []
+    for box in _boxes_of(window, shape):
+        if box is None or len(boxes) == _MAX_BOXES:
+            return None
+        boxes.append(box)
+    return boxes
+
+
+def _boxes_of(window: Window, shape: tuple[int, ...]) -> Iterator[BoxView | None]:
+    box = _box_of(window, shape)
+    if box is not None or not window.extent:
+        yield box
+        return
+    for i in range(window.extent[0]):
+        yield from _boxes_of(
+            Window(
+                window.extent[1:],
+                window.first + i * window.strides[0],
+                window.strides[1:],
+                window.array,
+                window.array_first + i * window.array_strides[0],
+                window.array_strides[1:],
+            ),
+            shape,
+        )
+
+
+def _box_of(window: Window, shape: tuple[int, ...]) -> BoxView | None:
+    strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    last = window.first + sum((n - 1) * stride for n, stride in zip(window.extent, window.strides, strict=True))
+    low, high = ([at // stride % n for stride, n in zip(strides, shape, strict=True)] for at in (window.first, last))
+    extent = [b - a + 1 for a, b in zip(low, high, strict=True)]
+    if any(n < 1 for n in extent) or prod(extent) != window.size:
+        return None
+    array_strides = []
+    for n, stride in zip(extent, strides, strict=True):
+        beside = window.offset_of(window.first + stride) if n > 1 else window.array_first
+        if beside is None:
+            return None
+        array_strides.append(beside - window.array_first)
+    end = window.array_first + sum((n - 1) * stride for n, stride in zip(extent, array_strides, strict=True))
+    if window.offset_of(last) != end:
+        return None
+    return BoxView(tuple(low), tuple(extent), window.array, window.array_first, tuple(array_strides))
+
 
 _MAX_ELEMENTS = 1 << 32  # of an array: offsets have 32 bits
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -34,49 +148,51 @@ class EngineMap:
         """`lost` are tensors of which nobody knows where the engine keeps them."""
         self.forms = forms
         self.names = loads.names
-        self.arrays = [_flat(home) for home in loads.homes]
+        self.arrays = [_flat(param) for param in loads.params]
         self.windows: dict[str, list[Window]] = {}
-        too_large = {home for home, array in enumerate(self.arrays) if array.numel() > _MAX_ELEMENTS}
-        odd = set(loads.odd_homes) | too_large
+        too_large = {param for param, array in enumerate(self.arrays) if array.numel() > _MAX_ELEMENTS}
+        reloaded = set(loads.reloaded_params) | too_large
         for copy in loads.copies:
             window = window_of(copy)
             if window is None:
-                odd.add(copy.home)
+                reloaded.add(copy.param)
             else:
                 self.windows.setdefault(copy.source, []).append(window)
-        self._homes: dict[str, set[int]] = {}  # of each tensor, window or not
+        self._params: dict[str, set[int]] = {}  # of each tensor, window or not
         for copy in loads.copies:
-            self._homes.setdefault(copy.source, set()).add(copy.home)
+            self._params.setdefault(copy.source, set()).add(copy.param)
         # Tensors that go through the engine's own loader.
-        self.odd: set[str] = set()
-        # All tensors of groups in which some have no home: they are lost, or converted on the way.
+        self.reloaded: set[str] = set()
+        # All tensors of groups in which some have no parameter: they are lost, or converted on the way.
         self._of_group: dict[str, set[str]] = {
-            atomic_group(name): set() for name in {*lost, *loads.odd_tensors} - set(self._homes)
+            atomic_group(name): set() for name in {*lost, *loads.reloaded_tensors} - set(self._params)
         }
         for name in forms:
             if (group := atomic_group(name)) in self._of_group:
                 self._of_group[group].add(name)
-        self.set_odd(odd, [*loads.odd_tensors, *lost])
+        self.set_reloaded(reloaded, [*loads.reloaded_tensors, *lost])
         if loads.from_anywhere:
-            self.odd |= set(self.unseen)
+            self.reloaded |= set(self.unseen)
 
-    def set_odd(self, homes: Iterable[int], tensors: Iterable[str] = ()) -> None:
+    def set_reloaded(self, params: Iterable[int], tensors: Iterable[str] = ()) -> None:
         """What is in these arrays is not a plain copy: their modules go through the engine's own loader."""
-        self.odd |= self.complete(tensors, homes)
+        self.reloaded |= self.complete(tensors, params)
 
-    def complete(self, tensors: Iterable[str], homes: Iterable[int] = ()) -> set[str]:
+    def complete(self, tensors: Iterable[str], params: Iterable[int] = ()) -> set[str]:
         """These tensors, those in these arrays, and all others of their modules: the engine's, or else their atomic groups.
 
         An engine that rebuilds a module from some of its weights would take for the others what lies in fresh memory.
         """
-        modules = {_module(name) for home in homes for name in self.names[home]}
+        modules = {_module(name) for param in params for name in self.names[param]}
         tensors = set(tensors)
         while True:
-            modules |= {_module(name) for tensor in tensors for home in self._homes.get(tensor, ()) for name in self.names[home]}
+            modules |= {
+                _module(name) for tensor in tensors for param in self._params.get(tensor, ()) for name in self.names[param]
+            }
             more = {
                 tensor
-                for tensor, homes_of in self._homes.items()
-                if any(_module(name) in modules for home in homes_of for name in self.names[home])
+                for tensor, homes_of in self._params.items()
+                if any(_module(name) in modules for param in homes_of for name in self.names[param])
             }
             more |= {other for tensor in tensors for other in self._of_group.get(atomic_group(tensor), ())}
             if more <= tensors:
@@ -87,17 +203,17 @@ class EngineMap:
     @property
     def plain(self) -> list[str]:
         """Tensors, of which this worker has something, that are copied as they are."""
-        return [name for name in self.windows if name not in self.odd]
+        return [name for name in self.windows if name not in self.reloaded]
 
     @property
     def reloaded_modules(self) -> set[str]:
         """Of the engine, that its own loader makes anew."""
-        return {_module(name) for tensor in self.odd for home in self._homes.get(tensor, ()) for name in self.names[home]}
+        return {_module(name) for tensor in self.reloaded for param in self._params.get(tensor, ()) for name in self.names[param]}
 
     @property
     def unseen(self) -> list[str]:
         """Tensors of the checkpoint that this worker's model does not load: another's layers, a tied head."""
-        return [name for name in self.forms if name not in self.windows and name not in self.odd]
+        return [name for name in self.forms if name not in self.windows and name not in self.reloaded]
 
     def moved(self, models: Iterable[torch.nn.Module]) -> set[int]:
         """Arrays of plain tensors that the models do not use any more: what is written there is not served."""
@@ -183,9 +299,9 @@ def _module(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _flat(home: torch.Tensor) -> torch.Tensor:
-    storage = home.untyped_storage()
-    return torch.as_strided(home, (storage.nbytes() // home.element_size(),), (1,), 0)
+def _flat(param: torch.Tensor) -> torch.Tensor:
+    storage = param.untyped_storage()
+    return torch.as_strided(param, (storage.nbytes() // param.element_size(),), (1,), 0)
 
 
 def as_bits(values: Any, width: int) -> Any:

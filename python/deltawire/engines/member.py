@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from deltawire._internal.identity import Identity, Wanted
 from deltawire.engines.group import Alone, Group, agree
 from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
@@ -19,7 +20,6 @@ from deltawire.engines.shard_link import ShardLink
 from deltawire.engines.shard_worker import ShardWorker
 from deltawire.engines.worker import Reload, Worker
 from deltawire.errors import Error, InvalidArgument, Unavailable
-from deltawire.identity import Identity, Wanted
 
 log = logging.getLogger("deltawire")
 
@@ -208,7 +208,7 @@ class Member:
             return self._host.wait_for(wanted, timeout)
 
         found: Identity = agree(self.group, held)
-        (first, *_) = self.group.tell(found)
+        (first, *_) = self.group.gather(found)
         return Wanted(first.version if wanted.version is None else wanted.version, first.run, wanted.manifest)
 
     def _stage_ahead(self) -> None:

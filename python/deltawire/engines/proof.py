@@ -9,12 +9,12 @@ from functools import partial
 from math import prod
 
 from deltawire import _core
+from deltawire._internal.identity import Identity
+from deltawire._internal.tensors import Tensor, readable
 from deltawire.engines.group import Group, as_error, raise_for_all
 from deltawire.engines.map import EngineMap
 from deltawire.errors import BaseMismatch
-from deltawire.identity import Identity
-from deltawire.proof import Proof
-from deltawire.tensors import Tensor, readable
+from deltawire.live import Proof
 
 _NUM_SAMPLES = 16  # that together have every tensor
 
@@ -60,7 +60,7 @@ def prove(
     mode: str,
     *,
     sample: int = 0,
-    odd: Collection[str],
+    reloaded: Collection[str],
     beside: Beside | None = None,
     threads: int = 0,
 ) -> Proven:
@@ -68,24 +68,24 @@ def prove(
 
     What fails on one of them is raised on all: none waits for ever.
 
-    Tensors in `odd`, which some worker has converted or repacked, cannot be proven by their bits. Copies of the same box, on one
+    Tensors in `reloaded`, converted or repacked by a worker, cannot be proven by their bits. Copies of the same box, on one
     worker or on several, must be equal.
     """
     known: Mapping[str, str] = {}
     own, differing, text, failure = Proof(), set[str](), None, None
-    unproven = set(odd) if beside is None else {*odd, *beside.unproven}
+    unproven = set(reloaded) if beside is None else {*reloaded, *beside.unproven}
     try:
         known = read_known()
-        differing |= _add(own, lambda: own._core.add(_chosen(pieces, known, sample, mode, odd), threads))
+        differing |= _add(own, lambda: own._core.add(_chosen(pieces, known, sample, mode, reloaded), threads))
         if beside is not None and mode != "off":
             differing |= beside.find_wrong()
         text = own.text if group.size > 1 else None
     except Exception as error:
         failure = as_error(error)
-    heard = group.tell((None if failure is None else str(failure), differing, unproven, text)) if group.size > 1 else []
-    raise_for_all([words for words, *_ in heard], failure)
+    gathered = group.gather((None if failure is None else str(failure), differing, unproven, text)) if group.size > 1 else []
+    raise_for_all([words for words, *_ in gathered], failure)
     whole = own if group.size == 1 else Proof()
-    for _, theirs, not_theirs, other in heard:
+    for _, theirs, not_theirs, other in gathered:
         unproven |= not_theirs
         differing |= theirs | _add(whole, partial(whole._core.merge, Proof.parse(other)._core))
     digests = whole.digests
@@ -118,11 +118,11 @@ def uncovered(workers: Iterable[Boxes], shapes: Mapping[str, tuple[int, ...]]) -
     return {name for name, own in held.items() if sum(prod(extent) for _, extent in own) != prod(shapes[name])}
 
 
-def _chosen(pieces: Pieces, known: Mapping[str, str], sample: int, mode: str, odd: Collection[str]) -> list[_core.Tensor]:
+def _chosen(pieces: Pieces, known: Mapping[str, str], sample: int, mode: str, reloaded: Collection[str]) -> list[_core.Tensor]:
     if mode == "off":
         return []
     chosen = sample_of(known, sample) if mode == "sample" else known
-    return [piece for name in pieces.names if name not in odd and name in chosen for piece in pieces.of(name)]
+    return [piece for name in pieces.names if name not in reloaded and name in chosen for piece in pieces.of(name)]
 
 
 class Pieces:

@@ -12,8 +12,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+from deltawire._internal.identity import Identity, Wanted
 from deltawire.errors import InvalidArgument, Unavailable
-from deltawire.identity import Identity, Wanted
 
 _LOOK_SECONDS = 0.02, 0.25  # between questions, first and at most: servers log each
 _ANSWER_SECONDS = 1.0, 5.0  # of all servers together, when the time is over, and of one, at most
@@ -24,7 +24,7 @@ def wait_until_served(
 ) -> list[Identity]:
     """What each server serves, as soon as that is `wanted`, or a later version of its run, for all of them; without it, anything.
 
-    `Version.identity` says which run is meant: a number alone may be one of another run that was served before.
+    `PublishReport.identity` says which run is meant: a number alone may be one of another run that was served before.
     `api_key`: of the servers; None: DELTAWIRE_ENGINE_API_KEY. `Unavailable` when one of them is not there in time, with its last
     words. `InvalidArgument` at once for a server that follows no chain, or does not take the key: it never will be.
     """

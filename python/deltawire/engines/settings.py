@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import unquote
 
+from deltawire._internal.options import Accept
 from deltawire.engines.transport import NO_COLOCATED_DELTA, Transport
 from deltawire.errors import InvalidArgument
-from deltawire.options import Accept
 
 Verify = Literal["all", "sample", "off"]
 

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from deltawire.carriers import Buffer, Carrier
-from deltawire.engines.shard_words import Words
 from deltawire.errors import Corruption, InvalidArgument, Unavailable
 from deltawire.shards import ShardLayout, ShardPlan, ShardRefusal, gather_texts, plan_shards
+
+Message = dict[str, Any]
+
+
+def packed(**words: Any) -> bytes:
+    """For the other end."""
+    return json.dumps(words).encode()
+
+
+def parsed(message: bytes) -> Message:
+    """What the other end said. `Corruption` when it is another program's."""
+    try:
+        words = json.loads(message)
+    except ValueError:
+        words = None
+    if not isinstance(words, dict):
+        raise Corruption(f"not a word about shards: {message[:80]!r}")
+    return words
+
+
+def answer_about(receive: Callable[[float], bytes], did: str, about: int | str, timeout: float) -> Message:
+    """That it was done, with what belongs to it, or that it failed. Words about what came before are of no use any more."""
+    end = time.monotonic() + timeout
+    while True:
+        words = parsed(receive(max(0.001, end - time.monotonic())))
+        if words.get("about") == about and ("error" in words or words.get("did") == did):
+            return words
+        if time.monotonic() >= end:
+            raise Unavailable(f'"{did}" of {about} was waited for in vain')
+
 
 _TRIES = 4  # to agree: each makes more tensors come whole
 
@@ -22,21 +53,7 @@ class PartOfGroup(Carrier):
     def __init__(self, inner: Carrier, ranks: Sequence[int], size: int) -> None:
         self._inner, self._ranks, self._size = inner, list(ranks), size
         self._places = {rank: place for place, rank in enumerate(ranks)}
-
-    @property
-    def name(self) -> str:
-        """Of what carries."""
-        return self._inner.name
-
-    @property
-    def rank(self) -> int:
-        """In all of the group."""
-        return self._ranks[self._inner.rank]
-
-    @property
-    def size(self) -> int:
-        """Of all of the group."""
-        return self._size
+        self.name, self.rank, self.size = inner.name, ranks[inner.rank], size
 
     def exchange(self, to: Sequence[tuple[int, Buffer]], from_: Sequence[tuple[int, Buffer]], timeout: float) -> None:
         """Among those that are there; then it says who is not."""
@@ -103,8 +120,8 @@ class Meeting:
     def _gather(self, own: ShardLayout, known: Mapping[int, str]) -> list[ShardLayout]:
         absent = {rank: known.get(rank, "") for rank in range(self._carrier.size) if rank not in self._ranks}
         said = json.dumps({"own": own.text, "absent": absent if self._carrier.rank == 0 else {}})
-        heard = gather_texts(self._carrier, said, self._ranks, self._timeout)
-        words = {rank: _parsed(rank, text) for rank, text in heard.items()}
+        answer_about = gather_texts(self._carrier, said, self._ranks, self._timeout)
+        words = {rank: _parsed(rank, text) for rank, text in answer_about.items()}
         self.texts = {rank: one["own"] for rank, one in words.items()}
         for rank, text in words[0]["absent"].items():
             self.texts[int(rank)] = text
@@ -117,9 +134,9 @@ class Meeting:
         return ShardLayout.parse(self.texts[rank]) if self.texts[rank] else ShardLayout.of_boxes([])
 
 
-def _parsed(rank: int, text: str) -> Words:
+def _parsed(rank: int, text: str) -> Message:
     try:
-        words: Words = json.loads(text)
+        words: Message = json.loads(text)
         if isinstance(words["own"], str) and all(int(key) >= 0 and isinstance(one, str) for key, one in words["absent"].items()):
             return words
     except (ValueError, KeyError, TypeError, AttributeError):

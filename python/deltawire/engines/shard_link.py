@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable
 
 from deltawire import _core
+from deltawire._internal.identity import Identity, Wanted
 from deltawire.carriers import Carrier, Member, enter_group
 from deltawire.engines.settings import Settings
-from deltawire.engines.shard_group import Meeting, part_of_group
-from deltawire.engines.shard_words import Words, packed, parsed
+from deltawire.engines.shard_group import Meeting, Message, packed, parsed, part_of_group
 from deltawire.engines.shard_worker import Outcome, ShardWorker
 from deltawire.engines.transport import secret_of
 from deltawire.errors import Error, InvalidArgument, Unavailable
-from deltawire.identity import Identity, Wanted
 
 log = logging.getLogger("deltawire")
 
@@ -35,7 +34,7 @@ class ShardLink:
         self._stop = threading.Event()
         self._carrier: Carrier | None = None
         self._plan_digest: str | None = None
-        self._told: Outcome | None = None
+        self._reported: Outcome | None = None
         self._is_refused = False  # by the trainer: it is asked again and again, and may say so again
         self.error: str | None = None
         self._thread = threading.Thread(target=self._run, name="deltawire-shards", daemon=True)
@@ -95,7 +94,7 @@ class ShardLink:
             while not self._stop.is_set() and not _core.is_ending():
                 self._tell_outcome(member, worker)
                 try:
-                    message = member.hear(_SLICE)
+                    message = member.receive(_SLICE)
                 except Unavailable:
                     if member.lost:
                         raise
@@ -112,9 +111,9 @@ class ShardLink:
                     self._say(failure)
                     worker.drop()
                     answer = {"error": str(failure)}
-                member.tell(packed(about=words.get("about"), **answer))
+                member.send(packed(about=words.get("about"), **answer))
 
-    def _do(self, words: Words, worker: ShardWorker) -> None:
+    def _do(self, words: Message, worker: ShardWorker) -> None:
         """What the trainer's rank 0 says."""
         if words.get("do") == "enter":
             self._enter(words, worker)
@@ -125,7 +124,7 @@ class ShardLink:
         else:  # the version came not to all
             worker.drop()
 
-    def _enter(self, words: Words, worker: ShardWorker) -> None:
+    def _enter(self, words: Message, worker: ShardWorker) -> None:
         self._leave()
         trainers, timeout = words["trainers"], words["timeout"]
         ranks, size = words["ranks"], words["size"]
@@ -150,11 +149,11 @@ class ShardLink:
 
     def _tell_outcome(self, member: Member, worker: ShardWorker) -> None:
         outcome = worker.outcome
-        if outcome is None or outcome is self._told:
+        if outcome is None or outcome is self._reported:
             return
         answer = {"error": outcome.error} if outcome.error else {"did": "update"}
-        member.tell(packed(about=outcome.version, **answer))
-        self._told = outcome
+        member.send(packed(about=outcome.version, **answer))
+        self._reported = outcome
 
     def _leave(self) -> None:
         carrier, self._carrier = self._carrier, None

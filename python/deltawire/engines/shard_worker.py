@@ -12,16 +12,15 @@ from pathlib import Path
 
 import torch
 
+from deltawire._internal.identity import Identity, Wanted
 from deltawire.carriers import Carrier
 from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.group import agree
 from deltawire.engines.proof import Boxes, Pieces, Proven, boxes_of_all, uncovered
-from deltawire.engines.shard_copies import HostCopies
-from deltawire.engines.shard_map import ShardMap
+from deltawire.engines.shard_map import HostCopies, ShardMap
 from deltawire.engines.worker import Staged, Worker
 from deltawire.errors import Error, InternalError, Unavailable
-from deltawire.exchange import Exchange
-from deltawire.identity import Identity, Wanted
+from deltawire.live import Exchange
 from deltawire.shards import ShardBox, ShardLayout, ShardPlan, ShardReceiver, ShardRefusal, ShardReport
 
 log = logging.getLogger("deltawire")
@@ -79,11 +78,11 @@ class ShardWorker(Worker):
         boxes = agree(self._group, self._compare_all)
         the_map = self._the_map
         scattered = {name for name, own in boxes.items() if not own}
-        self._come_whole(the_map.odd, "are not kept as they are in the checkpoint")
+        self._come_whole(the_map.reloaded, "are not kept as they are in the checkpoint")
         self._come_whole(scattered, "are kept in too many parts")
-        heard = self._group.tell((sorted(the_map.odd), uuid.uuid4().hex))
-        self._odd = {name for odd, _ in heard for name in odd}
-        self.server = heard[0][1]
+        gathered = self._group.gather((sorted(the_map.reloaded), uuid.uuid4().hex))
+        self._reloaded = {name for reloaded, _ in gathered for name in reloaded}
+        self.server = gathered[0][1]
         self._shards = ShardMap(the_map, self._copies)
         assert self._derived is not None
         self._derived.reloaded = the_map.reloaded_modules
@@ -102,7 +101,7 @@ class ShardWorker(Worker):
             "own loader loads them",
             len(tensors), why, ", ".join(sorted(tensors)[:8]), len(names),
         )  # fmt: skip
-        the_map.odd |= names
+        the_map.reloaded |= names
         checkpoint = LocalCheckpoint(Path(self.local))
         self._copies.put({name: checkpoint.read(name) for name in names if name not in self._copies})
 
@@ -202,7 +201,7 @@ class ShardWorker(Worker):
                 self._come_whole(names, f"have no boxes that fit ({why})")
                 for name in names:
                     self._copies.put_form(name, forms[name].dtype, forms[name].shape)
-            self._odd |= self._the_map.odd
+            self._reloaded |= self._the_map.reloaded
             self._shards = ShardMap(self._the_map, self._copies)
             self._receiver = None
 

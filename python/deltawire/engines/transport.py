@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from deltawire._internal.stores import Store, StoreLike
 from deltawire.errors import Conflict, InvalidArgument
-from deltawire.stores import Store, StoreLike
 
 if TYPE_CHECKING:
     from deltawire.engines.settings import Settings

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from deltawire import _core
+from deltawire._internal.identity import Identity, Wanted
 from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.copies import Copies
@@ -22,11 +23,9 @@ from deltawire.engines.host import local_identity, reading
 from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
 from deltawire.engines.map import EngineMap
 from deltawire.engines.proof import Beside, Boxes, Pieces, Proven, boxes_of_all, prove, uncovered
-from deltawire.engines.reach import address
-from deltawire.engines.undo import Undo
+from deltawire.engines.undo import Undo, address
 from deltawire.errors import BaseMismatch, Error, InternalError, NotFound, Unavailable
-from deltawire.exchange import Exchange
-from deltawire.identity import Identity, Wanted
+from deltawire.live import Exchange
 
 log = logging.getLogger("deltawire")
 
@@ -143,7 +142,7 @@ class Worker:
         self._error: str | None = None
         self._pause: Pause | None = None
         self._proven: Proven | None = None
-        self._odd: set[str] = set()  # on any worker
+        self._reloaded: set[str] = set()  # on any worker
         self._cut: set[str] = set()  # tensors that workers do not hold once and whole
         self._pieces: Pieces | None = None
         self._derived: Copies | None = None
@@ -166,20 +165,20 @@ class Worker:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
             agree(self._group, self._find_copies)
-            version, odd, cut = self._attach_all()
-            self._odd, self._cut = odd, cut
+            version, reloaded, cut = self._attach_all()
+            self._reloaded, self._cut = reloaded, cut
             if cut and self._group.rank == 0:
                 log.warning(
                     "deltawire: %d tensors cannot be proven, of which the workers together hold not all, or some of it twice: %s",
                     len(cut),
                     ", ".join(sorted(cut)[:8]),
                 )
-            if odd and self._group.rank == 0:
+            if reloaded and self._group.rank == 0:
                 log.warning(
                     "deltawire: %d tensors are not kept as they are in the checkpoint; with a version that changes them the "
                     "engine's own loader reloads their modules: %s",
-                    len(odd),
-                    ", ".join(sorted(odd)[:8]),
+                    len(reloaded),
+                    ", ".join(sorted(reloaded)[:8]),
                 )
             agree(self._group, lambda: self._begin(version))
             self._staged, self._kept, self._suspect, self.served = None, None, None, version
@@ -193,13 +192,13 @@ class Worker:
         """The one version of all workers: the local checkpoint may have gone on between two of them."""
         for _ in range(_TRIES):
             version, boxes = agree(self._group, self._attach)
-            heard = self._group.tell((version, sorted(self._the_map.odd), boxes))
-            if all(other == version for other, _, _ in heard):
-                odd = {name for _, names, _ in heard for name in names}
+            gathered = self._group.gather((version, sorted(self._the_map.reloaded), boxes))
+            if all(other == version for other, _, _ in gathered):
+                reloaded = {name for _, names, _ in gathered for name in names}
                 cut = uncovered(
-                    [boxes for _, _, boxes in heard], {name: form.shape for name, form in self._the_map.forms.items()}
+                    [boxes for _, _, boxes in gathered], {name: form.shape for name, form in self._the_map.forms.items()}
                 )
-                return version, odd, cut - odd
+                return version, reloaded, cut - reloaded
         raise Unavailable(f"{self.local}: changes faster than all workers can read it")
 
     def _begin(self, version: Identity) -> None:
@@ -249,21 +248,21 @@ class Worker:
         """Weights that differ are of another version, or not kept as they are: after a reload by the engine it shows which."""
         the_map = self._the_map
         differing = the_map.differing(checkpoint, the_map.plain)
-        if not differing and not the_map.odd:
+        if not differing and not the_map.reloaded:
             return
-        homes = {window.array for name in differing for window in the_map.windows[name]}
-        names = set(the_map.odd)
-        the_map.set_odd(homes)
+        params = {window.array for name in differing for window in the_map.windows[name]}
+        names = set(the_map.reloaded)
+        the_map.set_reloaded(params)
         undo = self._undo()
         try:
-            self._engine_reload(checkpoint.items(the_map.odd), undo)
+            self._engine_reload(checkpoint.items(the_map.reloaded), undo)
         except BaseException:
             undo.put_back()
             raise
-        the_map.odd = names
+        the_map.reloaded = names
         still = the_map.differing(checkpoint, differing)
-        the_map.set_odd({window.array for name in still for window in the_map.windows[name]})
-        the_map.set_odd(the_map.moved(self._models))
+        the_map.set_reloaded({window.array for name in still for window in the_map.windows[name]})
+        the_map.set_reloaded(the_map.moved(self._models))
 
     @property
     def _models(self) -> list[torch.nn.Module]:
@@ -311,7 +310,7 @@ class Worker:
 
     def _reading(self) -> AbstractContextManager[None]:
         """Where staging reads the checkpoint, and not the feed alone, it must still be there when it is read."""
-        needs_files = self._suspect is not None or (self._map is not None and bool(self._map.odd))
+        needs_files = self._suspect is not None or (self._map is not None and bool(self._map.reloaded))
         return reading(self.local) if needs_files else nullcontext()
 
     def _stage(self, goal: Identity) -> Staged:
@@ -320,16 +319,16 @@ class Worker:
         if not self._suspect:
             try:
                 lists, changed = the_map.from_feed(self.local, self.served, goal, self._threads)
-                reload = the_map.complete(changed & the_map.odd)
+                reload = the_map.complete(changed & the_map.reloaded)
             except NotFound as error:
                 log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
         from_feed = lists is not None
         if lists is None:
-            lists, reload, changed = self._compare(goal), the_map.odd, set(the_map.forms)
+            lists, reload, changed = self._compare(goal), the_map.reloaded, set(the_map.forms)
         self._check_scales(goal, changed)
         self._digests_of(goal)
         if self._derived is not None:
-            self._derived.look_again()
+            self._derived.rescan()
         from_local = bool(reload) and self._reads_local
         tensors = self._read(goal, () if from_local else reload) if reload else []
         exchange = Exchange(lists, device_bytes=self._device_bytes, threads=self._threads)
@@ -404,7 +403,7 @@ class Worker:
 
     def _update(self, wanted: Wanted, verify: str, began: float) -> Identity:
         # One of them decides, so that no two workers mean two versions.
-        words = self._group.tell((self._offered(wanted), self.served, self._suspect, self._num_samples))
+        words = self._group.gather((self._offered(wanted), self.served, self._suspect, self._num_samples))
         goal: Identity | None = words[0][0]
         if goal is None:
             raise Unavailable(self._nothing_to_offer(wanted))
@@ -455,7 +454,7 @@ class Worker:
         """
         with self._lock:
             kept, self._kept = self._kept, None
-            if all(self._group.tell(kept is not None)):
+            if all(self._group.gather(kept is not None)):
                 self.served, self._staged = None, None  # nobody knows, if it fails
                 agree(self._group, lambda: self._put_back(kept))
                 self.served, self._suspect = self._previous
@@ -479,7 +478,7 @@ class Worker:
         if staged.from_local:
             self._check_local(staged.version)
         if self._derived is not None:
-            self._derived.look_again()  # some may be new since it was staged
+            self._derived.rescan()  # some may be new since it was staged
         clock = time.perf_counter()
         staged.swapping = True
         staged.exchange.swap()
@@ -504,7 +503,7 @@ class Worker:
     def _take_back(self, staged: Staged | None, goal: Identity, error: Exception) -> None:
         """The old version is served on. Where it cannot be put back, there is only the way ahead."""
         held, self.served, self._staged = self.served, None, None
-        if not any(self._group.tell(staged is not None and staged.is_lost)):
+        if not any(self._group.gather(staged is not None and staged.is_lost)):
             agree(self._group, lambda: self._put_back(staged))
             self.served = held
             log.error("deltawire: %s: %s; %s is served on", goal, error, held)
@@ -525,8 +524,8 @@ class Worker:
         log.error("deltawire: %s: %s; all weights are loaded from %s", goal, error, self.local)
         checkpoint = LocalCheckpoint(Path(self.local))
         self._the_map.copy_in(checkpoint, self._the_map.plain)
-        if self._the_map.odd:
-            self._engine_reload(checkpoint.items(self._the_map.odd), self._undo())
+        if self._the_map.reloaded:
+            self._engine_reload(checkpoint.items(self._the_map.reloaded), self._undo())
         self._refresh_derived(None)
 
     # ---- looking
@@ -536,7 +535,7 @@ class Worker:
         with self._lock:
             if self.served is None:  # on all workers, or on none
                 raise Unavailable("no version is known to be served")
-            (sample, *_) = self._group.tell(self._num_samples)
+            (sample, *_) = self._group.gather(self._num_samples)
             proven = self._prove(self.served, mode, sample, None)
             if proven.wrong:
                 self._staged = None  # it leads on from weights that are not these
@@ -548,9 +547,17 @@ class Worker:
         known = lambda: self._digests_of(version)  # noqa: E731
         derived = self._derived
         beside = None if derived is None else Beside(derived.unknown, lambda: derived.wrong(written))
-        odd = self._odd | self._cut
+        reloaded = self._reloaded | self._cut
         proven = prove(
-            self._pieces, self._group, known, version, mode, sample=sample, odd=odd, beside=beside, threads=self._threads
+            self._pieces,
+            self._group,
+            known,
+            version,
+            mode,
+            sample=sample,
+            reloaded=reloaded,
+            beside=beside,
+            threads=self._threads,
         )
         self._num_samples = sample + (mode == "sample")
         if proven.wrong:
@@ -583,7 +590,7 @@ class Worker:
             proof=None if self._proven is None else asdict(self._proven),
             parameters=0 if the_map is None else len(the_map.arrays),
             tensors=0 if the_map is None else len(the_map.windows),
-            reloaded=[] if the_map is None else sorted(the_map.odd),
+            reloaded=[] if the_map is None else sorted(the_map.reloaded),
         )
 
     def close(self) -> None:

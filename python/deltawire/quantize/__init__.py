@@ -49,5 +49,5 @@ def quantize(
     """
     shards = (Shard.whole(name, tensor) for name, tensor in tensors.items())
     old = None if previous is None else Old(previous.get)
-    for made in quantizer_of(spec, rounded, hysteresis).quantised(shards, old=old):
-        yield made.shard.name, made.shard.tensor
+    for coded in quantizer_of(spec, rounded, hysteresis).quantised(shards, old=old):
+        yield coded.shard.name, coded.shard.tensor

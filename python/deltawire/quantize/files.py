@@ -52,10 +52,10 @@ def quantize_checkpoint(
         writer = _Writer(folder, file_bytes)
         tensors = _Tensors(source)
         quantised: set[str] = set()
-        for made in quantizer.quantised(tensors, old=old):
-            writer.put(made.shard.name, made.shard.tensor)
-            if made.sources and made.shard.name not in tensors.files:
-                quantised.update(made.sources)
+        for coded in quantizer.quantised(tensors, old=old):
+            writer.put(coded.shard.name, coded.shard.tensor)
+            if coded.sources and coded.shard.name not in tensors.files:
+                quantised.update(coded.sources)
         files = writer.finish()
         _copy_beside(source, folder, {**config, "quantization_config": quantizer.config_for(tensors.files)})
         folder.rename(target)

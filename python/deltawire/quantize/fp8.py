@@ -25,7 +25,7 @@ from deltawire.quantize.numbers import (
     power_of_two,
     to_e4m3,
 )
-from deltawire.quantize.scheme import Made, Scheme, empty, parts_of
+from deltawire.quantize.scheme import Coded, Scheme, empty, parts_of
 
 _LEAST_AMAX = 1e-4  # of a block: as in DeepGEMM, vLLM and SGLang
 
@@ -41,7 +41,7 @@ class Fp8Block(Scheme):
     power_of_two: bool = False
     """UE8M0: scales are rounded up to powers of two, and still stored as F32."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale_inv` in F32, one for each block."""
         blocks = in_blocks(weight.float(), self.block)
         largest = blocks.abs().amax(dim=(1, 3), keepdim=True).clamp(_LEAST_AMAX)
@@ -50,12 +50,12 @@ class Fp8Block(Scheme):
             scale = power_of_two(ceil_power_of_two(scale).clamp(1, 254))
         scale = keep("weight_scale_inv", scale, self.block)
         weight = out_of_blocks(to_e4m3(blocks * scale.reciprocal()), weight.shape)
-        return {"weight": Made(weight, (1, 1)), "weight_scale_inv": Made(scale[:, 0, :, 0].contiguous(), self.block)}
+        return {"weight": Coded(weight, (1, 1)), "weight_scale_inv": Coded(scale[:, 0, :, 0].contiguous(), self.block)}
 
-    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
         """Without a tile, which may be as large as a number can be."""
-        scales = Made(empty(parts_of(extent, self.block), torch.float32), self.block)
-        return {"weight": Made(empty(extent, E4M3), (1, 1)), "weight_scale_inv": scales}
+        scales = Coded(empty(parts_of(extent, self.block), torch.float32), self.block)
+        return {"weight": Coded(empty(extent, E4M3), (1, 1)), "weight_scale_inv": scales}
 
     def tile(self) -> tuple[int, int]:
         """A block."""
@@ -78,7 +78,7 @@ class Fp8Tensor(Scheme):
     scalar: bool = False
     """The scale's shape is [], as ModelOpt has it, and not [1]."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in F32."""
         return _by_amax(weight.float(), amax if self.scalar else amax.reshape(1), None, keep)
 
@@ -95,7 +95,7 @@ class Fp8Channel(Scheme):
     amax_of: ClassVar[str] = "row"
     headroom: ClassVar[float] = E4M3_HEADROOM
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in F32, [M, 1]."""
         return _by_amax(weight.float(), amax, (1, 0), keep)
 
@@ -120,7 +120,7 @@ class CompressedFp8(Scheme):
         """What a scale is of."""
         return {"tensor": "tensor", "channel": "row"}.get(self.strategy, "")
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in the weights' dtype."""
         if self.strategy == "channel":
             return _by_amax(weight, amax, (1, 0), keep)
@@ -130,21 +130,21 @@ class CompressedFp8(Scheme):
         blocks = in_blocks(weight, self.block)
         scale = or_eps(blocks.abs().amax(dim=(1, 3), keepdim=True) / constant(E4M3_MAX, weight))
         scale = keep("weight_scale", scale, self.block)
-        made = out_of_blocks(to_e4m3(blocks / scale), weight.shape)
-        return {"weight": Made(made, (1, 1)), "weight_scale": Made(scale[:, 0, :, 0].contiguous(), self.block)}
+        coded = out_of_blocks(to_e4m3(blocks / scale), weight.shape)
+        return {"weight": Coded(coded, (1, 1)), "weight_scale": Coded(scale[:, 0, :, 0].contiguous(), self.block)}
 
-    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
         """Of blocks without a tile."""
         if self.strategy != "block" or self.block is None:
             return super().forms(extent, dtype)
-        scales = Made(empty(parts_of(extent, self.block), dtype), self.block)
-        return {"weight": Made(empty(extent, E4M3), (1, 1)), "weight_scale": scales}
+        scales = Coded(empty(parts_of(extent, self.block), dtype), self.block)
+        return {"weight": Coded(empty(extent, E4M3), (1, 1)), "weight_scale": scales}
 
     def tile(self) -> tuple[int, int]:
         """A block, or any element."""
         return self.block or (1, 1)
 
 
-def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None, keep: Keep) -> Mapping[str, Made]:
+def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None, keep: Keep) -> Mapping[str, Coded]:
     scale = keep("weight_scale", or_eps(amax.to(weight.dtype) / constant(E4M3_MAX, weight)), per)
-    return {"weight": Made(to_e4m3(weight / scale), (1, 1)), "weight_scale": Made(scale, per)}
+    return {"weight": Coded(to_e4m3(weight / scale), (1, 1)), "weight_scale": Coded(scale, per)}

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from deltawire.quantize.groups import codes_on_gpu
 from deltawire.quantize.hysteresis import Keep
+from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import constant, or_eps, pack_nibbles
-from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
+from deltawire.quantize.scheme import Coded, Scheme, refuse_remainder
 
 _WORD_BITS = 32
 
@@ -28,7 +28,7 @@ class _Packed(Scheme):
     shape_dtype: str = "I64"
     """Of `weight_shape`: I64 as the library writes it, I32 in Kimi's checkpoints."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight_packed`, I32 [M, N / 8 or 4]; `weight_scale`, [M, N / group]; `weight_shape`; `weight_zero_point`, by rows."""
         format = "int4" if self.symmetric else "int4-asymmetric"
         fast = codes_on_gpu(format, weight, self.group, keep, weight.dtype) if self.bits == 4 else None
@@ -48,17 +48,17 @@ class _Packed(Scheme):
         codes = scaled.clamp(lowest, highest).round().to(torch.int8).flatten(1)
         return self._named(_words(codes, self.bits), scale, zero_point, shape)
 
-    def _named(self, words: Any, scale: Any, zero_point: Any, shape: tuple[int, ...]) -> Mapping[str, Made]:
+    def _named(self, words: Any, scale: Any, zero_point: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         dtype = torch.int32 if self.shape_dtype == "I32" else torch.int64
-        made = {
-            "weight_packed": Made(words, (1, self._in_word)),
-            "weight_scale": Made(scale, (1, self.group)),
-            "weight_shape": Made(torch.tensor(shape, dtype=dtype, device=words.device), None),
+        coded = {
+            "weight_packed": Coded(words, (1, self._in_word)),
+            "weight_scale": Coded(scale, (1, self.group)),
+            "weight_shape": Coded(torch.tensor(shape, dtype=dtype, device=words.device), None),
         }
         if zero_point is not None:
             packed = _words(zero_point.to(torch.int8).T, self.bits).T.contiguous()
-            made["weight_zero_point"] = Made(packed, (self._in_word, self.group))
-        return made
+            coded["weight_zero_point"] = Coded(packed, (self._in_word, self.group))
+        return coded
 
     def tile(self) -> tuple[int, int]:
         """A group, and a word of zero points."""
@@ -100,7 +100,7 @@ class Int8(Scheme):
     strategy: str = "channel"
     """"tensor" or "channel"."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight` in I8, `weight_scale` in the weights' dtype, [M, 1] or [1]."""
         lowest, highest = _range(8)
         by_rows = self.strategy == "channel"
@@ -108,7 +108,7 @@ class Int8(Scheme):
         largest = (amax if by_rows else amax.reshape(1)).to(weight.dtype)
         scale = keep("weight_scale", or_eps(largest / constant((highest - lowest) / 2, weight)), per)
         codes = (weight / scale).clamp(lowest, highest).round().to(torch.int8)
-        return {"weight": Made(codes, (1, 1)), "weight_scale": Made(scale, per)}
+        return {"weight": Coded(codes, (1, 1)), "weight_scale": Coded(scale, per)}
 
     def tile(self) -> tuple[int, int]:
         """Any element."""

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
-from deltawire.quantize.groups import codes_on_gpu
 from deltawire.quantize.hysteresis import Keep
+from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import (
     E2M1_MAX,
     E4M3,
@@ -26,7 +26,7 @@ from deltawire.quantize.numbers import (
     to_e2m1,
     to_e4m3,
 )
-from deltawire.quantize.scheme import Made, Scheme, empty, refuse_remainder
+from deltawire.quantize.scheme import Coded, Scheme, empty, refuse_remainder
 
 GROUP = 32
 
@@ -58,15 +58,15 @@ class MxFp8(_OfRows):
     scale_name: str = "weight_scale_inv"
     rounding: str = "ceil"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight` in E4M3, and U8 exponents, [M, N / 32]."""
         fast = codes_on_gpu(f"mxfp8-{self.rounding}", weight, GROUP, keep, torch.uint8, bits=8)
         if fast is not None:
-            return {"weight": Made(fast[0].view(E4M3), (1, 1)), self.scale_name: Made(fast[1], (1, GROUP))}
+            return {"weight": Coded(fast[0].view(E4M3), (1, 1)), self.scale_name: Coded(fast[1], (1, GROUP))}
         groups = weight.unflatten(1, (-1, GROUP)).float()
         exponents = _exponents(groups, self.rounding, E4M3_MAX, 8)
-        made = to_e4m3(groups / power_of_two(exponents)).flatten(1)
-        return {"weight": Made(made, (1, 1)), self.scale_name: _scale(exponents)}
+        coded = to_e4m3(groups / power_of_two(exponents)).flatten(1)
+        return {"weight": Coded(coded, (1, 1)), self.scale_name: _scale(exponents)}
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class MxFp4(_OfRows):
 
     format: ClassVar[str] = "mxfp4"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
         fast = codes_on_gpu("mxfp4-round", weight, GROUP, keep, torch.uint8)
         if fast is not None:
-            return {"weight_packed": Made(fast[0], (1, 2)), "weight_scale": Made(fast[1], (1, GROUP))}
+            return {"weight_packed": Coded(fast[0], (1, 2)), "weight_scale": Coded(fast[1], (1, GROUP))}
         packed, exponents = mxfp4(weight, "round")
-        return {"weight_packed": Made(packed, (1, 2)), "weight_scale": _scale(exponents)}
+        return {"weight_packed": Coded(packed, (1, 2)), "weight_scale": _scale(exponents)}
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,18 @@ class ExpertsMxFp4(Scheme):
 
     format: ClassVar[str] = "gpt-oss-mxfp4"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`_blocks` and `_scales`, whose names follow the parameter's without a dot."""
         packed, exponents = mxfp4(weight.transpose(1, 2).contiguous(), "ceil")
         blocks = packed.unflatten(-1, (-1, GROUP // 2))
-        return {"_blocks": Made(blocks, (0, 0)), "_scales": Made(exponents[..., 0].to(torch.uint8), (0, 0))}
+        return {"_blocks": Coded(blocks, (0, 0)), "_scales": Coded(exponents[..., 0].to(torch.uint8), (0, 0))}
 
-    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
         """Of any dtype the same."""
         experts, columns, rows = extent
         scales = (experts, rows, columns // GROUP)
         blocks = empty((*scales, GROUP // 2), torch.uint8)
-        return {"_blocks": Made(blocks, (0, 0)), "_scales": Made(empty(scales, torch.uint8), (0, 0))}
+        return {"_blocks": Coded(blocks, (0, 0)), "_scales": Coded(empty(scales, torch.uint8), (0, 0))}
 
     @property
     def keeps_scales(self) -> bool:
@@ -129,8 +129,8 @@ def mxfp4(weight: Any, rounding: str) -> tuple[Any, Any]:
     return pack_nibbles(to_e2m1(scaled, negative).flatten(-2)), exponents
 
 
-def _scale(exponents: Any) -> Made:
-    return Made(exponents[..., 0].to(torch.uint8), (1, GROUP))
+def _scale(exponents: Any) -> Coded:
+    return Coded(exponents[..., 0].to(torch.uint8), (1, GROUP))
 
 
 def _exponents(groups: Any, rounding: str, largest: float, largest_exponent: int) -> Any:

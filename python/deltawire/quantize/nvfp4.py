@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
-from deltawire.quantize.groups import codes_on_gpu
 from deltawire.quantize.hysteresis import Keep
+from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import E2M1_HEADROOM, E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
-from deltawire.quantize.scheme import Made, Scheme, refuse_remainder
+from deltawire.quantize.scheme import Coded, Scheme, refuse_remainder
 
 GROUP = 16
 _LEAST_SCALE = 2.0**-9  # E4M3's smallest
@@ -41,15 +41,15 @@ class Nvfp4(_OfTwoScales):
 
     format: ClassVar[str] = "nvfp4"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_scale_2`, F32 []."""
         scale_2 = keep("weight_scale_2", amax / constant(E2M1_MAX * E4M3_MAX, amax), None)
         fast = codes_on_gpu("nvfp4", weight, GROUP, keep, E4M3, scale_2)
         codes, scale, _ = fast or self._by_torch(weight, scale_2, keep)
         return {
-            "weight": Made(codes, (1, 2)),
-            "weight_scale": Made(scale, (1, GROUP)),
-            "weight_scale_2": Made(scale_2, None),
+            "weight": Coded(codes, (1, 2)),
+            "weight_scale": Coded(scale, (1, GROUP)),
+            "weight_scale_2": Coded(scale_2, None),
         }
 
     @staticmethod
@@ -72,7 +72,7 @@ class CompressedNvfp4(_OfTwoScales):
 
     format: ClassVar[str] = "compressed-nvfp4"
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """`weight_packed`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_global_scale`, F32 [1]."""
         largest = amax.to(weight.dtype).clamp(torch.finfo(weight.dtype).tiny)
         inverse = constant(E2M1_MAX * E4M3_MAX, largest) / largest
@@ -82,9 +82,9 @@ class CompressedNvfp4(_OfTwoScales):
         fast = codes_on_gpu("compressed-nvfp4", weight, GROUP, keep, E4M3, inverse)
         codes, scale, _ = fast or self._by_torch(weight, inverse, keep)
         return {
-            "weight_packed": Made(codes, (1, 2)),
-            "weight_scale": Made(scale, (1, GROUP)),
-            "weight_global_scale": Made(inverse, None),
+            "weight_packed": Coded(codes, (1, 2)),
+            "weight_scale": Coded(scale, (1, GROUP)),
+            "weight_global_scale": Coded(inverse, None),
         }
 
     @staticmethod

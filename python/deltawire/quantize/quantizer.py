@@ -13,17 +13,15 @@ from typing import Any
 import torch
 
 from deltawire.errors import InvalidArgument, Unsupported
-from deltawire.quantize.amax import Agreed, Amax
-from deltawire.quantize.blocks import Fp8Blocks, Fp8BlocksOnGpu
 from deltawire.quantize.config import Rules, rules_of
 from deltawire.quantize.formats import FORMATS
 from deltawire.quantize.fp8 import Fp8Block
-from deltawire.quantize.fused import siblings
 from deltawire.quantize.hysteresis import Keep, Keeping, Old, checked_band
 from deltawire.quantize.integers import Int4, PackedInt8
+from deltawire.quantize.kernels import Fp8Blocks, Fp8BlocksOnGpu
 from deltawire.quantize.like import Like
 from deltawire.quantize.mx import ExpertsMxFp4
-from deltawire.quantize.scheme import SCALES, Made, Scheme, parts_of, refuse_unbounded
+from deltawire.quantize.scheme import SCALES, Agreed, Amax, Coded, Scheme, parts_of, refuse_unbounded, siblings
 
 _DTYPES = {
     "F64": torch.float64,
@@ -262,7 +260,7 @@ class Quantizer:
         ours = {_module(name): name for name in context.known}
         theirs = {_module(name) for name in elsewhere}.union(elsewhere)
         for name in sorted(like.tensors):
-            if name in context.made or name in context.known or name in theirs:
+            if name in context.coded or name in context.known or name in theirs:
                 continue
             module = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
             if module in theirs:
@@ -296,15 +294,15 @@ class Quantizer:
         if blocks is not None:
             assert isinstance(scheme, Fp8Block)
             sharing: tuple[str, ...] = (shard.name,)
-            made: Mapping[str, Made] = {
-                "weight": Made(blocks.elements(), (1, 1)),
-                "weight_scale_inv": Made(blocks.scales(), scheme.block),
+            coded: Mapping[str, Coded] = {
+                "weight": Coded(blocks.elements(), (1, 1)),
+                "weight_scale_inv": Coded(blocks.scales(), scheme.block),
             }
         else:
             largest, sharing = self._largest(shard, scheme, context)
             keep = self._keep(shard, scheme, context.old)
-            made = scheme.made(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape, keep)
-        for one in self._placed(shard, made, context, sharing):
+            coded = scheme.coded(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape, keep)
+        for one in self._placed(shard, coded, context, sharing):
             _refuse_infinite(one.shard, shard.name)
             yield one
 
@@ -314,18 +312,20 @@ class Quantizer:
             return None
         return Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
 
-    def _placed(self, shard: Shard, made: Mapping[str, Made], context: _Context, sharing: tuple[str, ...]) -> Iterator[Quantised]:
+    def _placed(
+        self, shard: Shard, coded: Mapping[str, Coded], context: _Context, sharing: tuple[str, ...]
+    ) -> Iterator[Quantised]:
         """What was made of a shard, with names and places that are as they must be."""
-        for suffix, one in made.items():
+        for suffix, one in coded.items():
             placed, brings = _placed(shard, suffix, one)
-            context.made.add(placed.name)
+            context.coded.add(placed.name)
             if context.old is not None and suffix in SCALES:
                 context.old.use(placed.name, placed.tensor, placed.shape, placed.offset)
             if not brings:
                 continue
             if placed.name != shard.name and placed.name in context.known:
                 raise InvalidArgument(f'tensor "{placed.name}": is there before "{shard.name}" is quantised')
-            self._check_made(placed, shard.name)
+            self._check_coded(placed, shard.name)
             yield Quantised(placed, _NAMES[placed.tensor.dtype], sharing)
 
     def _checked(self, shard: Shard, context: _Context) -> Scheme | None:
@@ -363,7 +363,7 @@ class Quantizer:
         if scheme is not None and not plain:
             raise InvalidArgument(
                 f'tensor "{name}": holds all experts, and {scheme.format} quantises the matrix of each; publish what '
-                "deltawire.hf.checkpoint_tensors(model) gives, which splits them, or name it among the modules that stay plain"
+                "deltawire.trainers.hf.checkpoint_tensors(model) gives, which splits them, or let the module stay plain"
             )
 
     def _quantising(self, shard: Shard) -> Scheme | None:
@@ -386,12 +386,12 @@ class Quantizer:
                 f'tensor "{shard.name}": this rank holds a shard, and a scale of {scheme.format} is of {what}; '
                 "give all ranks the group that they agree on it in: dw.Publisher(..., group=...)"
             )
-        told = [amax for name in names for amax in (agreed or {}).get(name, ()) if self.scheme_of(name) == scheme]
+        given = [amax for name in names for amax in (agreed or {}).get(name, ()) if self.scheme_of(name) == scheme]
         largest = context.amaxes[shard.name].values
-        for other in [context.amaxes[name] for name in here] + told:
+        for other in [context.amaxes[name] for name in here] + given:
             largest = other.over(largest, context.amaxes[shard.name].first_row)
         scheme.check_amax(shard.name, largest)
-        return largest, () if told else tuple(here)
+        return largest, () if given else tuple(here)
 
     def _keep(self, shard: Shard, scheme: Scheme, old: Old | None) -> Keep:
         if old is None or not self.hysteresis or not scheme.keeps_scales:
@@ -438,7 +438,7 @@ class Quantizer:
             return replace(scheme, shape_dtype=shape.dtype)
         return scheme
 
-    def _check_made(self, shard: Shard, source: str) -> None:
+    def _check_coded(self, shard: Shard, source: str) -> None:
         """The checkpoint has such a tensor."""
         tensor = shard.tensor
         if self._like is None:
@@ -446,11 +446,11 @@ class Quantizer:
         spec = self._like.tensors.get(shard.name)
         if spec is None:
             raise InvalidArgument(f'tensor "{source}": {self._like.folder} has no "{shard.name}", which quantising it makes')
-        made = _NAMES[tensor.dtype], shard.shape
-        if (spec.dtype, spec.shape) != made:
+        coded = _NAMES[tensor.dtype], shard.shape
+        if (spec.dtype, spec.shape) != coded:
             raise InvalidArgument(
                 f'tensor "{shard.name}": is {spec.dtype} {list(spec.shape)} in {self._like.folder}, and quantising '
-                f'"{source}" makes {made[0]} {list(made[1])}'
+                f'"{source}" makes {coded[0]} {list(coded[1])}'
             )
 
 
@@ -463,7 +463,7 @@ class _Context:
     """Of those of them that were asked for."""
     agreed: Agreed | None
     old: Old | None
-    made: set[str] = field(default_factory=set)
+    coded: set[str] = field(default_factory=set)
     """Names of all that quantising makes of them."""
 
 
@@ -487,7 +487,7 @@ def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Q
 
 def _refuse_nothing(context: _Context, elsewhere: Collection[str]) -> None:
     """A model of which nothing is quantised; other ranks may have what is."""
-    if not context.made and not elsewhere:
+    if not context.coded and not elsewhere:
         raise InvalidArgument(f"quantize: none of the model's {len(context.known)} tensors would be quantised by what is said")
 
 
@@ -510,17 +510,17 @@ def _module(name: str) -> str:
     return name.removesuffix(".weight")
 
 
-def _placed(shard: Shard, suffix: str, made: Made) -> tuple[Shard, bool]:
+def _placed(shard: Shard, suffix: str, coded: Coded) -> tuple[Shard, bool]:
     """What was made of a shard, in its place, and whether this shard brings it: of several that know it, the first does."""
     name = _module(shard.name) + (suffix if suffix.startswith("_") else "." + suffix)
-    tensor = made.tensor
+    tensor = coded.tensor
     if shard.is_whole:
         return Shard.whole(name, tensor), True
-    if made.per is None:
+    if coded.per is None:
         return Shard.whole(name, tensor), not any(shard.offset)
-    offset = tuple(0 if per == 0 else begin // per for begin, per in zip(shard.offset, made.per, strict=True))
-    brings = not any(begin and per == 0 for begin, per in zip(shard.offset, made.per, strict=True))
-    return Shard(name, tensor, parts_of(shard.shape, made.per), offset), brings
+    offset = tuple(0 if per == 0 else begin // per for begin, per in zip(shard.offset, coded.per, strict=True))
+    brings = not any(begin and per == 0 for begin, per in zip(shard.offset, coded.per, strict=True))
+    return Shard(name, tensor, parts_of(shard.shape, coded.per), offset), brings
 
 
 def _is_cut(shard: Shard, scheme: Scheme) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ _WHOLE_SAMPLE = 128  # for a dimension of which a tile has all
 
 
 @dataclass(frozen=True)
-class Made:
+class Coded:
     """One tensor of a quantised module."""
 
     tensor: Any
@@ -41,7 +41,7 @@ class Scheme:
     headroom: ClassVar[float] = 0.0
     """By how much of a scale the needed one may be larger, so that nothing is off by more than half a step."""
 
-    def made(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Made]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
         """The tensors by what their names end with, in place of `weight`.
 
         `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest size of all that shares it, in
@@ -50,15 +50,15 @@ class Scheme:
         """
         raise NotImplementedError
 
-    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Made]:
+    def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
         """What `made` gives of a weight of this extent and dtype, without contents, on torch's device "meta".
 
         One tile is quantised, once, and tells the rest: torch's own way, to quantise on "meta", takes milliseconds for a weight,
         and many seconds for the first.
         """
         return {
-            suffix: Made(empty(shape if per is None else parts_of(extent, per), made), per)
-            for suffix, shape, made, per in _tile_of(self, dtype)
+            suffix: Coded(empty(shape if per is None else parts_of(extent, per), coded), per)
+            for suffix, shape, coded, per in _tile_of(self, dtype)
         }
 
     def tile(self) -> tuple[int, ...]:
@@ -103,8 +103,8 @@ def _tile_of(scheme: Scheme, dtype: Any) -> list[tuple[str, tuple[int, ...], Any
     # Whatever torch makes by default: a cache must not depend on that.
     weight = torch.ones(rows, columns, dtype=dtype, device="cpu")
     amax = torch.ones((rows, 1) if scheme.amax_of == "row" else (), dtype=torch.float32, device="cpu")
-    made = scheme.made(weight, amax, (rows, columns), Keep())
-    return [(suffix, tuple(one.tensor.shape), one.tensor.dtype, one.per) for suffix, one in made.items()]
+    coded = scheme.coded(weight, amax, (rows, columns), Keep())
+    return [(suffix, tuple(one.tensor.shape), one.tensor.dtype, one.per) for suffix, one in coded.items()]
 
 
 def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:
@@ -117,3 +117,62 @@ def refuse_unbounded(name: str, amax: Any) -> None:
     """NaN and infinities have no scale; reference libraries write garbage or NaN for them, each another."""
     if not bool(torch.isfinite(amax).all()):
         raise InvalidArgument(f'tensor "{name}": holds NaN or an infinity, and cannot be quantised')
+
+
+_FUSED = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate_proj", "up_proj"),
+    ("w1", "w3"),
+    ("q_a_proj", "kv_a_proj_with_mqa"),
+)
+_BY_NAME = {part: parts for parts in _FUSED for part in parts}
+
+
+def siblings(name: str) -> list[str]:
+    """The weights that share a scale with this one, itself among them.
+
+    >>> siblings("model.layers.0.mlp.up_proj.weight")
+    ['model.layers.0.mlp.gate_proj.weight', 'model.layers.0.mlp.up_proj.weight']
+    >>> siblings("model.layers.0.mlp.down_proj.weight")
+    ['model.layers.0.mlp.down_proj.weight']
+    """
+    around, _, last = name.removesuffix(".weight").rpartition(".")
+    prefix = f"{around}." if around else ""
+    return [f"{prefix}{part}.weight" for part in _BY_NAME.get(last, (last,))]
+
+
+@dataclass(frozen=True)
+class Amax:
+    """Of a shard."""
+
+    name: str
+    first_row: int
+    values: Any
+    """F32: [], or [rows, 1]."""
+
+    def over(self, values: Any, first_row: int) -> Any:
+        """The larger ones of `values`, which begin at `first_row`, and of these, in all rows that both have."""
+        mine = self.values.to(values.device)
+        if values.dim() == 0:
+            return torch.maximum(values, mine)
+        begin = max(first_row, self.first_row)
+        end = min(first_row + len(values), self.first_row + len(mine))
+        if begin >= end:
+            return values
+        merged = values.clone()
+        rows = merged[begin - first_row : end - first_row]
+        torch.maximum(rows, mine[begin - self.first_row : end - self.first_row], out=rows)
+        return merged
+
+
+Agreed = Mapping[str, list[Amax]]
+"""Of all ranks, by name."""
+
+
+def by_name(given: Iterable[list[Amax]]) -> Agreed:
+    """What ranks told each other."""
+    found: dict[str, list[Amax]] = {}
+    for amaxes in given:
+        for amax in amaxes:
+            found.setdefault(amax.name, []).append(amax)
+    return found

@@ -7,7 +7,7 @@ tensor parallelism included; docs/trainers.md shows how. What is here is for mor
 >>> model = torch.nn.Linear(8, 8)
 >>> with dw.Publisher("memory:torch", model, dtype=torch.bfloat16) as publisher:
 ...     publisher.publish()
-Version(number=0, full, ... "seed")
+PublishReport(number=0, full, ... "seed")
 >>> [(tensor.name, tensor.dtype) for tensor in dw.Chain("memory:torch").tensors(0)]
 [('bias', 'BF16'), ('weight', 'BF16')]
 """
@@ -20,7 +20,7 @@ except ImportError as error:
     raise missing_extra(error, "torch") from None
 
 from deltawire.torch.colocated import share, take
-from deltawire.torch.follow import follow
+from deltawire.torch.live import follow
 from deltawire.torch.moves import HeldShards
 from deltawire.torch.prove import prove
 from deltawire.torch.shard_publisher import PublishedShards, ShardPublisher

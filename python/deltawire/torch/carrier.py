@@ -45,50 +45,35 @@ class TorchCarrier(Carrier):
                 raise InvalidArgument("TorchCarrier: no group is given, and this process has no default one")
             group = dist.group.WORLD
         self._group = group
-        self._rank, self._size = int(group.rank()), int(group.size())
-        self._name = str(group.name()).lower()
-        self._device = torch.device(device or _device_of(self._name))
-        self._sent, self._received = [0] * self._size, [0] * self._size
+        self.rank, self.size = int(group.rank()), int(group.size())
+        self.name = str(group.name()).lower()
+        self._device = torch.device(device or _device_of(self.name))
+        self._sent, self._received = [0] * self.size, [0] * self.size
         self._lost: set[int] = set()
         self._ended: str | None = None  # why the group is of no use any more
         self._aborted = False
-
-    @property
-    def name(self) -> str:
-        """The backend's: "gloo", "nccl"."""
-        return self._name
-
-    @property
-    def rank(self) -> int:
-        """Of this process, in the group."""
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        """Ranks of the group."""
-        return self._size
 
     def exchange(self, to: Sequence[tuple[int, Buffer]], from_: Sequence[tuple[int, Buffer]], timeout: float) -> None:
         """All sends and receives at once."""
         sends = [(rank, _tensor(data)) for rank, data in to if memoryview(data).nbytes]
         receives = [(rank, _tensor(data)) for rank, data in from_ if memoryview(data).nbytes]
         for rank, _ in (*sends, *receives):
-            if rank == self._rank or not 0 <= rank < self._size:
-                raise InvalidArgument(f"{self._name}: rank {rank} is not another one of the {self._size} of this group")
+            if rank == self.rank or not 0 <= rank < self.size:
+                raise InvalidArgument(f"{self.name}: rank {rank} is not another one of the {self.size} of this group")
         self._begin()
         (self._exchange if self._device.type == "cpu" else self._exchange_on_device)(sends, receives, timeout)
 
     def broadcast(self, root: int, data: Buffer, timeout: float) -> None:
         """The bytes of `root` to all others."""
-        if not 0 <= root < self._size:
-            raise InvalidArgument(f"{self._name}: rank {root} is not one of the {self._size} of this group")
-        if self._size == 1 or not memoryview(data).nbytes:
+        if not 0 <= root < self.size:
+            raise InvalidArgument(f"{self.name}: rank {root} is not one of the {self.size} of this group")
+        if self.size == 1 or not memoryview(data).nbytes:
             return
         self._begin()
         tensor = _tensor(data)
         staged = tensor if self._device.type == "cpu" else tensor.to(self._device)
         self._poll(self._group.broadcast([staged], _broadcast_options(root, timeout)), timeout)
-        if staged is not tensor and root != self._rank:
+        if staged is not tensor and root != self.rank:
             tensor.copy_(staged)
 
     def lost(self) -> list[int]:
@@ -122,12 +107,12 @@ class TorchCarrier(Carrier):
 
     def _fail(self, failures: dict[int, str]) -> None:
         if self._aborted:
-            raise Cancelled(f"{self._name}: the group was aborted")
+            raise Cancelled(f"{self.name}: the group was aborted")
         late = {rank for rank, words in failures.items() if _LATE in words}
         gone = {rank for rank, words in failures.items() if _LATE not in words and _CONSEQUENCE not in words}
         self._lost |= late | gone
         words = "; ".join(f"rank {rank} is {'late' if rank in late else 'gone'}" for rank in sorted(late | gone))
-        told = f"{self._name}: {words or 'the group is of no use any more'}: {next(iter(failures.values()))}"
+        told = f"{self.name}: {words or 'the group is of no use any more'}: {next(iter(failures.values()))}"
         if late or not gone:
             self._end(told)
         raise Unavailable(told)
@@ -152,7 +137,7 @@ class TorchCarrier(Carrier):
         try:
             while not work.is_completed():
                 if time.monotonic() >= end:
-                    raise RuntimeError(f"{_LATE} {timeout:g} s; {self._name} does not say for which rank")
+                    raise RuntimeError(f"{_LATE} {timeout:g} s; {self.name} does not say for which rank")
                 time.sleep(pause)
                 pause = min(2 * pause, 1e-3)
             work.wait()
@@ -161,14 +146,14 @@ class TorchCarrier(Carrier):
             self._end(_first_line(error))
             self._wait_for_the_end_of(work)
             if not failures and not self._aborted:
-                raise Unavailable(f"{self._name}: rank {self._rank}: {_first_line(error)}") from None
+                raise Unavailable(f"{self.name}: rank {self.rank}: {_first_line(error)}") from None
             self._fail(failures)
 
     def _closed(self) -> dict[int, str]:
         """Whose connections are known to be closed. A collective of gloo does not say it, and NCCL never."""
         failures: dict[int, str] = {}
-        for rank in range(self._size if self._device.type == "cpu" else 0):
-            if rank != self._rank:
+        for rank in range(self.size if self._device.type == "cpu" else 0):
+            if rank != self.rank:
                 with _noting(failures, rank):
                     self._group.recv([torch.empty(1, dtype=torch.uint8)], rank, _ABORT_TAG)
         return {rank: words for rank, words in failures.items() if _CONSEQUENCE not in words}
@@ -184,9 +169,9 @@ class TorchCarrier(Carrier):
 
     def _begin(self) -> None:
         if self._aborted:
-            raise Cancelled(f"{self._name}: the group was aborted")
+            raise Cancelled(f"{self.name}: the group was aborted")
         if self._ended is not None:
-            raise Unavailable(f"{self._name}: the group is of no use any more: {self._ended}")
+            raise Unavailable(f"{self.name}: the group is of no use any more: {self._ended}")
 
     def _end(self, why: str) -> None:
         """Close all connections, so that nothing waits or is written any more."""
@@ -198,8 +183,8 @@ class TorchCarrier(Carrier):
                 self._group.abort()
             return
         # gloo's own abort() ends nothing. A receive that nobody answers does: when it is late, all connections are closed.
-        for rank in range(self._size):
-            if rank != self._rank:
+        for rank in range(self.size):
+            if rank != self.rank:
                 with suppress(RuntimeError):
                     self._group.recv([torch.empty(1, dtype=torch.uint8)], rank, _ABORT_TAG).wait(timedelta(milliseconds=1))
 

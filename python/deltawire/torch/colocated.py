@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 import torch
 
 from deltawire import _core
-from deltawire.choice import Choice
+from deltawire._internal.options import Select
+from deltawire._internal.reader import Choice
+from deltawire._internal.steps import Closing
+from deltawire._internal.tensors import Source
 from deltawire.errors import BaseMismatch, InvalidArgument, Unavailable, Unsupported
-from deltawire.options import Select
-from deltawire.proof import Proof
-from deltawire.tensors import Source
+from deltawire.live import Proof
 from deltawire.torch.gpu import count_write
 from deltawire.torch.shards import is_sharded
 from deltawire.torch.state import chosen_tensors
@@ -51,7 +51,7 @@ class Handles:
     """sum128 of each."""
 
 
-class Shared:
+class Shared(Closing):
     """Tensors that other processes may take, kept alive until `close`. Nobody may write to them before."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], gpu: str, digests: Mapping[str, str]) -> None:
@@ -74,12 +74,6 @@ class Shared:
         self._tensors = {}
         if torch.cuda.is_available():
             torch.cuda.ipc_collect()
-
-    def __enter__(self) -> Shared:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def share(tensors: Source | torch.nn.Module, *, mode: Literal["full", "delta"] = "full", select: Select | None = None) -> Shared:

@@ -1,6 +1,6 @@
 """Tensors on a GPU: left there where the library has CUDA, fetched where it has not.
 
-A publisher and a replica work on one GPU each, their home: that of the first tensor that is on one.
+A publisher and a replica work on one GPU each: that of the first tensor that is on one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from deltawire import _core
 from deltawire.errors import InvalidArgument
 
 
-def in_reach(tensor: Any, cast: str | None, on_host: bool, home: int | None) -> Any:
+def in_reach(tensor: Any, cast: str | None, on_host: bool, gpu: int | None) -> Any:
     """The tensor where the library can read it; on the host, or if it must be, a copy there."""
     if not tensor.is_cuda:
         return tensor
-    if not stays_there(tensor.device, on_host, home):
+    if not stays_there(tensor.device, on_host, gpu):
         return tensor.cpu()
     if cast is None or not tensor.is_floating_point() or _rounds_there(tensor, cast):
         return tensor
     return tensor.to({"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}[cast])
 
 
-def stays_there(device: Any, on_host: bool, home: int | None) -> bool:
+def stays_there(device: Any, on_host: bool, gpu: int | None) -> bool:
     """Whether tensors of this device are on a GPU that the library reads them from."""
-    return device.type == "cuda" and not on_host and _has_cuda() and device.index == home
+    return device.type == "cuda" and not on_host and _has_cuda() and device.index == gpu
 
 
 @cache
@@ -41,7 +41,7 @@ def _rounds_there(tensor: Any, cast: str) -> bool:
     return cast == "BF16" and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
-def home_of(values: Iterable[Any]) -> int | None:
+def gpu_of(values: Iterable[Any]) -> int | None:
     """The GPU of the first tensor that is on one, whatever GPU is current."""
     for value in values:
         if isinstance(value, torch.Tensor) and value.is_cuda:
@@ -57,9 +57,9 @@ def values_of(source: Any) -> Iterable[Any]:
     return source.values() if isinstance(source, Mapping) else ()
 
 
-def stream_of(home: int | None) -> int:
+def stream_of(gpu: int | None) -> int:
     """The stream that work on a GPU goes to now, as a number; 0 where there is none."""
-    return 0 if home is None else int(torch.cuda.current_stream(home).cuda_stream)
+    return 0 if gpu is None else int(torch.cuda.current_stream(gpu).cuda_stream)
 
 
 def count_write(values: Iterable[Any]) -> None:
@@ -68,11 +68,11 @@ def count_write(values: Iterable[Any]) -> None:
     torch.autograd.graph.increment_version(tensors)
 
 
-def wait_for_current_stream(home: int | None, stream: int) -> None:
+def wait_for_current_stream(gpu: int | None, stream: int) -> None:
     """Let what was asked for on another stream than the publisher's come to its end."""
-    if home is None:
+    if gpu is None:
         return
-    current = torch.cuda.current_stream(home)
+    current = torch.cuda.current_stream(gpu)
     if current.cuda_stream != stream:
         current.synchronize()
 

@@ -27,12 +27,7 @@ class TorchBackend(Backend):
     """Groups of torch's gloo, or of its NCCL."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """Either "gloo" or "nccl"."""
-        return self._name
+        self.name = name
 
     def open(self, size: int, host: str, timeout: float) -> Gathering:
         """On rank 0, which others reach as `host`."""
@@ -40,7 +35,7 @@ class TorchBackend(Backend):
         try:
             listening = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         except OSError as error:
-            raise Unavailable(f"{self._name}: {host} cannot be listened on: {error.strerror or error}") from error
+            raise Unavailable(f"{self.name}: {host} cannot be listened on: {error.strerror or error}") from error
         port = int(listening.getsockname()[1])
         store = dist.TCPStore(
             host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach(), use_libuv=False
@@ -52,14 +47,14 @@ class TorchBackend(Backend):
         self._check()
         host, port, told, epoch = _parsed(ticket)
         if told != size:
-            raise InvalidArgument(f"{self._name}: the group has {told} ranks, and rank {rank} was told of {size}")
+            raise InvalidArgument(f"{self.name}: the group has {told} ranks, and rank {rank} was told of {size}")
         if not 0 < rank < size:
-            raise InvalidArgument(f"{self._name}: rank {rank} is not one of 1 to {size - 1}")
+            raise InvalidArgument(f"{self.name}: rank {rank} is not one of 1 to {size - 1}")
         end = time.monotonic() + timeout
         try:
             store = dist.TCPStore(host, port, wait_for_workers=False, timeout=timedelta(seconds=timeout), use_libuv=False)
         except (RuntimeError, ValueError) as error:
-            raise Unavailable(f"{self._name}: rank 0 at {host}:{port} does not answer: {_first_line(error)}") from None
+            raise Unavailable(f"{self.name}: rank 0 at {host}:{port} does not answer: {_first_line(error)}") from None
         return self.form(store, epoch, host, port, rank, size, end - time.monotonic())
 
     def form(self, store: Any, epoch: str, host: str, port: int, rank: int, size: int, timeout: float) -> TorchCarrier:
@@ -71,10 +66,10 @@ class TorchBackend(Backend):
             own.set(f"here/{rank}", "")
             return TorchCarrier(self._group(own, host, port, rank, size, limit))
         except RuntimeError as error:
-            raise Unavailable(f"{self._name}: {_missing(own, size) or _first_line(error)}") from None
+            raise Unavailable(f"{self.name}: {_missing(own, size) or _first_line(error)}") from None
 
     def _group(self, store: Any, host: str, port: int, rank: int, size: int, limit: timedelta) -> Any:
-        if self._name != "gloo":
+        if self.name != "gloo":
             return dist.ProcessGroupNCCL(store, rank, size, limit)
         options = dist.ProcessGroupGloo._Options()  # torch has no public name for one with devices
         options._timeout = limit
@@ -82,11 +77,11 @@ class TorchBackend(Backend):
         return dist.ProcessGroupGloo(store, rank, size, options)
 
     def _check(self) -> None:
-        there = dist.is_available() and (dist.is_gloo_available() if self._name == "gloo" else dist.is_nccl_available())
+        there = dist.is_available() and (dist.is_gloo_available() if self.name == "gloo" else dist.is_nccl_available())
         if not there:
-            raise Unsupported(f"{self._name}: this torch was built without it")
-        if self._name != "gloo" and not torch.cuda.is_available():
-            raise Unsupported(f"{self._name}: there is no GPU; say gloo or tcp")
+            raise Unsupported(f"{self.name}: this torch was built without it")
+        if self.name != "gloo" and not torch.cuda.is_available():
+            raise Unsupported(f"{self.name}: there is no GPU; say gloo or tcp")
 
 
 BACKENDS = {name: TorchBackend(name) for name in ("gloo", "nccl")}
@@ -94,16 +89,11 @@ BACKENDS = {name: TorchBackend(name) for name in ("gloo", "nccl")}
 
 class _Gathering(Gathering):
     def __init__(self, backend: TorchBackend, ticket: str, size: int, store: Any) -> None:
-        self._backend, self._ticket, self._size, self._store = backend, ticket, size, store
-
-    @property
-    def ticket(self) -> str:
-        """What the other ranks need."""
-        return self._ticket
+        self._backend, self.ticket, self._size, self._store = backend, ticket, size, store
 
     def finish(self, timeout: float) -> TorchCarrier:
         """Wait for all of them."""
-        host, port, _, epoch = _parsed(self._ticket)
+        host, port, _, epoch = _parsed(self.ticket)
         return self._backend.form(self._store, epoch, host, port, 0, self._size, timeout)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from deltawire.choice import Choice
-from deltawire.live import Live
-from deltawire.torch.gpu import count_write, home_of, refuse_several_gpus, stream_of
+from deltawire._internal.reader import Choice
+from deltawire._internal.replica import Live, TensorReplica
+from deltawire._internal.stores import StoreLike
+from deltawire._internal.tensors import Source
+from deltawire.reports import PullReport
+from deltawire.torch.gpu import count_write, gpu_of, refuse_several_gpus, stream_of
 from deltawire.torch.shards import held_of, is_sharded, local_of
 from deltawire.torch.state import chosen_tensors
 
@@ -19,10 +23,10 @@ class LiveModel(Live):
     def __init__(self, source: Any, choice: Choice) -> None:
         self._source = source
         self._values = chosen_tensors(source, choice)
-        self.cuda_stream = stream_of(home_of(value for _, value in self._values))
-        self.look_again()
+        self.cuda_stream = stream_of(gpu_of(value for _, value in self._values))
+        self.rescan()
 
-    def look_again(self) -> None:
+    def rescan(self) -> None:
         """Let `pairs` be where the tensors are now."""
         refuse_several_gpus(self._values)
         self.pairs = [(name, held_of(name, value)) for name, value in self._values]
@@ -52,3 +56,27 @@ def _place_of(value: Any) -> Any:
         return None
     local = local_of(value) if is_sharded(value) else value
     return local.data_ptr(), local.dtype, local.shape, local.stride()
+
+
+def follow(
+    store: StoreLike,
+    model: Source | torch.nn.Module,
+    *,
+    interval: float = 5,
+    until: int | None = None,
+    timeout: float | None = None,
+    **options: Any,
+) -> Iterator[PullReport]:
+    """Keep a live model at the newest version: patched in place, proven by digest, one step for each version that was seen.
+
+    `interval`, `until` and `timeout` are those of `TensorReplica.follow`, `options` those of `TensorReplica`.
+
+    >>> import torch, deltawire as dw
+    >>> trainer, server = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    >>> version = dw.Publisher("memory:followed", trainer).publish()
+    >>> for pulled in dw.torch.follow("memory:followed", server, until=0):
+    ...     print(pulled.version, torch.equal(server.weight, trainer.weight))
+    0 True
+    """
+    with TensorReplica(store, model, **options) as replica:
+        yield from replica.follow(interval=interval, until=until, timeout=timeout)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from deltawire.choice import Choice
+from deltawire._internal.options import Select
+from deltawire._internal.reader import Choice
+from deltawire._internal.tensors import Source, Tensor, readable
 from deltawire.errors import InvalidArgument, Unsupported
-from deltawire.options import Select
 from deltawire.shards import ShardBox, ShardLayout, StagedShard
-from deltawire.tensors import Source, Tensor, readable
 from deltawire.torch.shards import Piece, local_of, piece_of
 from deltawire.torch.state import chosen_tensors
 

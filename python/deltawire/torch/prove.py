@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from deltawire import _core
-from deltawire.chain import Chain
-from deltawire.choice import Choice
-from deltawire.options import Select
-from deltawire.proof import Proof
-from deltawire.stores import StoreLike
-from deltawire.tensors import Source, Tensor
-from deltawire.torch.ranks import ranks_of
+from deltawire._internal.chain import Chain
+from deltawire._internal.options import Select
+from deltawire._internal.reader import Choice
+from deltawire._internal.stores import StoreLike
+from deltawire._internal.tensors import Source, Tensor
+from deltawire.live import Proof
+from deltawire.torch.reader import ranks_of
 from deltawire.torch.shards import Piece, piece_of
 from deltawire.torch.state import chosen_tensors
 
@@ -44,9 +44,9 @@ def prove(
     if ranks is None:
         return _proof(model, choice).check(chain, version)
     own = ranks.all_or_none(lambda: _proof(model, choice))
-    texts = ranks.tell("sums", own.text)
+    texts = ranks.gather("sums", own.text)
     # All look at the version that is the newest for one of them.
-    number = ranks.tell("versions", ranks.all_or_none(lambda: _newest(chain)))[0] if version is None else version
+    number = ranks.gather("versions", ranks.all_or_none(lambda: _newest(chain)))[0] if version is None else version
 
     def add_and_check() -> int:
         whole = Proof()

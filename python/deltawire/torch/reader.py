@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from deltawire import _core
-from deltawire.choice import Choice
+from deltawire._internal.ranks import Ranks
+from deltawire._internal.reader import Choice, Reader, cast
+from deltawire._internal.tensors import Source, Tensor, readable
 from deltawire.errors import InvalidArgument
-from deltawire.ranks import Ranks
-from deltawire.reader import Reader, cast
-from deltawire.tensors import Source, Tensor, readable
-from deltawire.torch.gpu import home_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
+from deltawire.torch.gpu import gpu_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
 from deltawire.torch.shards import Piece, is_sharded, piece_of
 from deltawire.torch.state import chosen_tensors
-from deltawire.torch.tracker import Tracker
-from deltawire.torch.untouched import Untouched
+from deltawire.torch.tracker import Tracker, Untouched
+
+
+class _ProcessGroup:
+    """A process group of torch, as a `Group`."""
+
+    def __init__(self, group: Any) -> None:
+        if group == dist.GroupMember.NON_GROUP_MEMBER:
+            raise InvalidArgument("group: this process is none of its ranks")
+        self._group = group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, data, group=self._group)
+        return gathered
+
+
+def ranks_of(source: Any, group: Any) -> Ranks | None:
+    """The ranks that hold a model; None: this process holds all of it. Without a `group`, shards are those of all processes."""
+    if group is None and (not dist.is_available() or not dist.is_initialized() or not _has_shards(source)):
+        return None
+    if group is None or (dist.is_available() and isinstance(group, (dist.ProcessGroup, int))):
+        group = _ProcessGroup(dist.group.WORLD if group is None else group)
+    ranks = Ranks(group)
+    return ranks if ranks.world > 1 else None
+
+
+def _has_shards(source: Any) -> bool:
+    if isinstance(source, torch.nn.Module):
+        return any(map(is_sharded, source.parameters()))
+    return isinstance(source, Mapping) and any(map(is_sharded, source.values()))
+
 
 if TYPE_CHECKING:
-    from deltawire.quantize.amax import Agreed
     from deltawire.quantize.quantizer import Quantised, Quantizer
-    from deltawire.torch.old_scales import OldScales
+    from deltawire.quantize.scheme import Agreed
+    from deltawire.torch.quantised import OldScales
 
 
 class TorchReader(Reader):
@@ -48,9 +79,9 @@ class TorchReader(Reader):
         self._untouched = Untouched(tracker)
         self._constants: set[str] = set()  # of the newest version, if that is known
         self._new_constants: dict[str, bool] = {}  # and whether the model lacks them
-        self._told: set[str] = set()
-        self._home = home_of(values_of(source))
-        self.cuda_stream = stream_of(self._home)
+        self._shared: set[str] = set()
+        self._gpu = gpu_of(values_of(source))
+        self.cuda_stream = stream_of(self._gpu)
 
     def read(self, source: Source) -> list[_core.Tensor]:
         """This rank's part of the model as it is now; a failure of one rank is raised by all."""
@@ -64,20 +95,20 @@ class TorchReader(Reader):
     def compare(self, source: Source, checkpoint: str) -> str:
         """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
         assert self._quantizer is not None
-        from deltawire.quantize.seed import differences, words_of
+        from deltawire.quantize.checks import differences, words_of
         from deltawire.torch.quantised import quantised
 
         pieces = self._pieces(source)
-        made = quantised(self._quantizer, pieces, pieces, False, None, self._old)
-        return words_of(differences(made, Path(checkpoint)), Path(checkpoint))
+        coded = quantised(self._quantizer, pieces, pieces, False, None, self._old)
+        return words_of(differences(coded, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> str:
         """What `read` gave last is the newest version. Gives what is to be said of it: what the quantiser carries along, once."""
         self._untouched.published()
         if self._old is not None:
             self._old.published()
-        carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._told)
-        self._told.update(carried)
+        carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._shared)
+        self._shared.update(carried)
         self._constants, self._new_constants = set(self._new_constants), {}
         return self._quantizer.words_of(carried) if self._quantizer is not None and carried else ""
 
@@ -104,17 +135,17 @@ class TorchReader(Reader):
     def _agreed(self, pieces: list[Piece], ranks: Ranks) -> Agreed | None:
         if self._quantizer is None:
             return None
-        from deltawire.torch.agreed import agreed_amaxes
+        from deltawire.torch.quantised import agreed_amaxes
 
         return agreed_amaxes(self._quantizer, pieces, ranks)
 
     def _tensors(self, pieces: list[Piece], held: list[Piece], agreed: Agreed | None) -> list[_core.Tensor]:
         """What is to be published of `pieces`; `held` is all that this rank has, `agreed` what all ranks know."""
-        if self._home is None:
-            self._home = home_of(piece.local for piece in pieces)
+        if self._gpu is None:
+            self._gpu = gpu_of(piece.local for piece in pieces)
         if self._quantizer is not None:
             return self._quantised(self._quantizer, pieces, held, agreed)
-        wait_for_current_stream(self._home, self.cuda_stream)
+        wait_for_current_stream(self._gpu, self.cuda_stream)
         tensors = readable((piece.name, self._tensor(piece)) for piece in pieces)
         untouched = self._untouched.find(pieces)
         for piece, tensor in zip(pieces, tensors, strict=True):
@@ -125,7 +156,7 @@ class TorchReader(Reader):
         self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece], agreed: Agreed | None
     ) -> list[_core.Tensor]:
         """The tensors of the quantised checkpoint, made as the library reads them; at once where old scales matter."""
-        from deltawire.quantize.blocks import Fp8BlocksOnGpu
+        from deltawire.quantize.kernels import Fp8BlocksOnGpu
         from deltawire.torch.quantised import Window, planned, publishable, quantised
 
         tensors: list[_core.Tensor] = []
@@ -142,10 +173,10 @@ class TorchReader(Reader):
                     tensors += self._there(plan.forms)
                 else:
                     tensors += publishable(plan, key, window, self._reachable, self._stays(plan.device))
-            if self._home is not None:
-                Fp8BlocksOnGpu.look_at(tensors, self._home)
-        if self._home is not None:  # they are made by other threads, and on other streams
-            torch.cuda.current_stream(self._home).synchronize()
+            if self._gpu is not None:
+                Fp8BlocksOnGpu.check(tensors, self._gpu)
+        if self._gpu is not None:  # they are made by other threads, and on other streams
+            torch.cuda.current_stream(self._gpu).synchronize()
         untouched = self._untouched.find(held)
         touched = {piece.name for piece in held if piece.form not in untouched}
         self._new_constants = {form.shard.name: form.carried for form in forms if form.constant}
@@ -158,23 +189,23 @@ class TorchReader(Reader):
         """Names that only other ranks have."""
         return set() if self.ranks is None else self.ranks.names - {piece.name for piece in held}
 
-    def _there(self, made: Iterable[Quantised]) -> list[_core.Tensor]:
+    def _there(self, coded: Iterable[Quantised]) -> list[_core.Tensor]:
         """For the library: what is made already."""
         from deltawire.torch.quantised import boxed
 
-        return readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in made)
+        return readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in coded)
 
     def _stays(self, device: Any) -> bool:
-        return stays_there(device, self._on_host, self._home)
+        return stays_there(device, self._on_host, self._gpu)
 
-    def _reachable(self, made: Quantised) -> Any:
-        dtype = self._choice.cast if made.dtype is None else None
-        return in_reach(made.shard.tensor, dtype, self._on_host, self._home)
+    def _reachable(self, coded: Quantised) -> Any:
+        dtype = self._choice.cast if coded.dtype is None else None
+        return in_reach(coded.shard.tensor, dtype, self._on_host, self._gpu)
 
     def _tensor(self, piece: Piece) -> Any:
         local, dtype = piece.local, self._choice.cast
         if isinstance(local, torch.Tensor):
-            local = in_reach(local.detach(), dtype, self._on_host, self._home)
+            local = in_reach(local.detach(), dtype, self._on_host, self._gpu)
         if is_sharded(piece.whole) and not piece.form.whole:
             local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
         return cast(local, dtype)
@@ -183,6 +214,6 @@ class TorchReader(Reader):
 def _old_scales(quantizer: Quantizer | None, store: Any) -> OldScales | None:
     if quantizer is None or not quantizer.hysteresis:
         return None
-    from deltawire.torch.old_scales import OldScales
+    from deltawire.torch.quantised import OldScales
 
     return OldScales(store)

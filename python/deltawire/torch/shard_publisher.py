@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
+from deltawire._internal.tensors import Source
 from deltawire.carriers import Carrier, Hub, Member, enter_group, open_group
-from deltawire.engines.shard_group import Meeting, part_of_group
-from deltawire.engines.shard_words import Words, heard, packed, parsed
+from deltawire.engines.shard_group import Meeting, Message, answer_about, packed, parsed, part_of_group
 from deltawire.errors import Error, InvalidArgument, Unavailable
-from deltawire.proof import Proof
+from deltawire.live import Proof
 from deltawire.shards import ShardReport, ShardSender
-from deltawire.tensors import Source
 from deltawire.torch.moves import HeldShards
 from deltawire.torch.shard_roll import Roll
 
@@ -111,9 +110,9 @@ class ShardPublisher:
             self._leave()
             self._the_roll.look()  # who has joined again is told too
             self._members = dict(self._the_roll.members)
-            self._tell(self._hub, range(1, self._ranks), do="end", error=str(error))
+            self._send_message(self._hub, range(1, self._ranks), do="end", error=str(error))
             raise
-        self._tell(self._hub, range(1, self._ranks), do="end", about=published.version, **_end(published, self._carrier))
+        self._send_message(self._hub, range(1, self._ranks), do="end", about=published.version, **_end(published, self._carrier))
         return published
 
     def settle(self, timeout: float | None = None) -> dict[int, str]:
@@ -123,7 +122,7 @@ class ShardPublisher:
         end = time.monotonic() + (self._timeout if timeout is None else timeout)
         errors: dict[int, str] = {}
         for rank in self._taking:
-            words = self._heard(self._hub, rank, "update", self._last, end - time.monotonic())
+            words = self._answer(self._hub, rank, "update", self._last, end - time.monotonic())
             if "error" in words:
                 errors[rank - self._ranks] = words["error"]
                 end = min(end, time.monotonic() + _AFTER_FAILURE_SECONDS)
@@ -151,20 +150,20 @@ class ShardPublisher:
         roll = self._the_roll
         version = self._last + 1
         self._last = version
-        self._tell(hub, self._members, do="receive", about=version)
+        self._send_message(hub, self._members, do="receive", about=version)
         report = self._sender.send(self._carrier, version)
         proof = self._sender.proof()
         for rank in range(1, self._ranks):
             proof += Proof.parse(self._checked(hub, rank, "receive", version)["proof"])
-        answers = {rank: self._heard(hub, rank, "receive", version, self._timeout) for rank in roll.engines}
+        answers = {rank: self._answer(hub, rank, "receive", version, self._timeout) for rank in roll.engines}
         errors = {rank: words["error"] for rank, words in answers.items() if "error" in words}
         if errors:  # no engine is given a version that came to half of its workers
             broken = roll.with_others(errors)
-            self._tell(hub, broken & self._members.keys(), do="drop", about=version)
+            self._send_message(hub, broken & self._members.keys(), do="drop", about=version)
             errors |= dict.fromkeys(broken - errors.keys(), "it came not to all workers of its engine")
             self._leave()
         self._taking = [rank for rank in roll.engines if rank not in errors]
-        self._tell(hub, self._taking, do="take", about=version, digests=proof.digests)
+        self._send_message(hub, self._taking, do="take", about=version, digests=proof.digests)
         errors |= dict.fromkeys(roll.missing, "is not there; it gets what it missed when it is back")
         by_worker = {rank - self._ranks: words for rank, words in sorted(errors.items())}
         return PublishedShards(version, report, by_worker, tuple(roll.refused.values()))
@@ -199,7 +198,7 @@ class ShardPublisher:
         ranks, host = roll.ranks, self._address.rpartition(":")[0].strip("[]")
         gathering = open_group(len(ranks), backend=self._backend, host=host, secret=self._secret, timeout=self._timeout)
         words = {"ticket": gathering.ticket, "backend": self._backend, "size": self._size, "trainers": self._ranks}
-        self._tell(hub, self._members, do="enter", about=self._meeting, timeout=self._timeout, ranks=ranks, **words)
+        self._send_message(hub, self._members, do="enter", about=self._meeting, timeout=self._timeout, ranks=ranks, **words)
         self._carrier = part_of_group(gathering.finish(self._timeout), ranks, self._size)
         self._plan(self._carrier, ranks)
         for rank in self._members:
@@ -207,9 +206,9 @@ class ShardPublisher:
             if "error" in words:
                 raise Unavailable(f"{roll.name(rank)}: {words['error']}")
 
-    def _said_of_group(self, hub: Hub, rank: int, timeout: float) -> Words:
+    def _said_of_group(self, hub: Hub, rank: int, timeout: float) -> Message:
         try:
-            words = heard(lambda most: hub.hear(self._members[rank], most), "enter", self._meeting, timeout)
+            words = answer_about(lambda most: hub.receive(self._members[rank], most), "enter", self._meeting, timeout)
         except Error as error:
             return {"error": str(error)}
         self._entered.add(rank)  # whatever it says
@@ -225,22 +224,22 @@ class ShardPublisher:
     def _meeting(self) -> str:
         return f"group {self._meetings}"
 
-    def _tell(self, hub: Hub, to: Iterable[int], **words: Any) -> None:
+    def _send_message(self, hub: Hub, to: Iterable[int], **words: Any) -> None:
         """Who cannot be told is noticed when it does not answer."""
         for rank in to:
             try:
-                hub.tell(self._members.get(rank, 0), packed(**words), self._timeout)
+                hub.send(self._members.get(rank, 0), packed(**words), self._timeout)
             except Error as error:
                 log.warning("deltawire: %s: %s", self._the_roll.name(rank), error)
 
-    def _heard(self, hub: Hub, rank: int, did: str, about: int | str, timeout: float) -> Words:
+    def _answer(self, hub: Hub, rank: int, did: str, about: int | str, timeout: float) -> Message:
         try:
-            return heard(lambda most: hub.hear(self._members.get(rank, 0), most), did, about, timeout)
+            return answer_about(lambda most: hub.receive(self._members.get(rank, 0), most), did, about, timeout)
         except Error as error:
             return {"error": str(error)}
 
-    def _checked(self, hub: Hub, rank: int, did: str, about: int | str) -> Words:
-        words = self._heard(hub, rank, did, about, self._timeout)
+    def _checked(self, hub: Hub, rank: int, did: str, about: int | str) -> Message:
+        words = self._answer(hub, rank, did, about, self._timeout)
         if "error" in words:
             raise Unavailable(f"{self._the_roll.name(rank)}: {words['error']}")
         return words
@@ -254,7 +253,7 @@ class ShardPublisher:
         report = None
         while True:
             try:
-                words = parsed(member.hear(2 * self._timeout))
+                words = parsed(member.receive(2 * self._timeout))
             except Unavailable as error:
                 member = self._joined_again(member, report, error)
                 continue
@@ -277,7 +276,7 @@ class ShardPublisher:
             except Error as error:
                 answer = {"error": str(error)}
             try:
-                member.tell(packed(about=words.get("about"), **answer))
+                member.send(packed(about=words.get("about"), **answer))
             except Unavailable as error:
                 member = self._joined_again(member, report, error)
 
@@ -293,7 +292,7 @@ class ShardPublisher:
         log.warning("deltawire: trainer rank %d: %s; it joins again", self.rank, error)
         return self._join(self._patience)
 
-    def _enter(self, words: Words) -> None:
+    def _enter(self, words: Message) -> None:
         self._leave()
         options = {"backend": words["backend"], "secret": self._secret, "timeout": words["timeout"]}
         ranks = words["ranks"]
@@ -341,5 +340,5 @@ def _own_rank(rank: int | None, ranks: int | None) -> tuple[int, int]:
     return rank, ranks
 
 
-def _end(published: PublishedShards, carrier: Carrier | None) -> Words:
+def _end(published: PublishedShards, carrier: Carrier | None) -> Message:
     return {"errors": published.errors, "leave": carrier is None}

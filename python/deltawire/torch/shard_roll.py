@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deltawire.carriers import Hub
-from deltawire.engines.shard_words import Words, packed, parsed
+from deltawire.engines.shard_group import Message, packed, parsed
 from deltawire.errors import Corruption, Error, Unavailable
 
 log = logging.getLogger("deltawire")
@@ -158,13 +158,13 @@ class Roll:
                 continue
             log.warning("deltawire: %s", why)
             try:
-                self._hub.tell(member, packed(do="refuse", error=why), 1)
+                self._hub.send(member, packed(do="refuse", error=why), 1)
             except Error as error:
                 log.warning("deltawire: %s", error)
         self.refused = refused
 
 
-def hello_of(message: bytes) -> Words:
+def hello_of(message: bytes) -> Message:
     """Nothing, of a member that is here for something else."""
     try:
         words = parsed(message)
@@ -174,7 +174,7 @@ def hello_of(message: bytes) -> Words:
     return words if all(type(number) is int for number in numbers) else {}
 
 
-def _caller(member: int, name: str, words: Words) -> _Caller | None:
+def _caller(member: int, name: str, words: Message) -> _Caller | None:
     if words.get("role") != "engine":
         return None
     first, workers, server = words.get("first"), words.get("workers"), words.get("server")

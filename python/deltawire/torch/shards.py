@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from deltawire._internal.tensors import Tensor
 from deltawire.errors import InternalError, Unsupported
-from deltawire.tensors import Tensor
 
 
 @dataclass(frozen=True)

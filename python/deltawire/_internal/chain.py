@@ -1,0 +1,199 @@
+"""A chain: its versions, what they changed, what is kept of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from deltawire import _core
+from deltawire._internal.options import Keys, explained
+from deltawire._internal.output import Progress, callback_of, plural
+from deltawire._internal.stores import StoreLike, store_handle
+from deltawire.reports import AnchorReport, CompactReport, FsckReport, GcReport, Manifest, Plan, ReplicaStatus, TensorSpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHOWN = 10  # versions in a repr
+
+
+class Chain:
+    """The versions of a run. `chain[12]` is the manifest of version 12, `chain[-1]` of the newest; iteration gives all.
+
+    >>> import numpy as np, deltawire as dw
+    >>> weights = {"w": np.zeros(100)}
+    >>> publisher = dw.Publisher("memory:chain", weights)
+    >>> for step in range(3):
+    ...     weights["w"][step] = 1
+    ...     version = publisher.publish()
+    >>> chain = dw.Chain("memory:chain")
+    >>> len(chain), chain.head, chain[2].base, chain[2].num_changed, chain.changes(2)
+    (3, 2, 1, 1, {'w': 0.01})
+    """
+
+    @explained
+    def __init__(self, store: StoreLike, *, keys: Keys | None = None, progress: Progress = False) -> None:
+        """Open the chain at `store`; `NotFound` when there is none.
+
+        `keys` checks the records that are read, and signs what `compact` and `anchor` add. `progress` is told of what takes
+        long: `compact`, `anchor` and `fsck`.
+        """
+        self._store = store_handle(store)
+        self._core = _core.Chain(self._store, keys or Keys(), callback_of(progress, "chain"))
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self._core.run
+
+    @property
+    def head(self) -> int | None:
+        """The newest version; None: nothing was published yet."""
+        return self._core.head()
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions that are there, oldest first: those that were pruned are not."""
+        return self._core.versions()
+
+    def tensors(self, version: int) -> list[TensorSpec]:
+        """Names, dtypes and shapes of a version's tensors."""
+        return [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in self._core.tensors(version)]
+
+    def changes(self, version: int) -> dict[str, float]:
+        """The share of elements that changed, by tensor; empty for a version that is stored whole. Reads its parts."""
+        return {name: changed / elements for name, (changed, elements) in self._core.changes(version).items()}
+
+    def num_changed(self, version: int) -> dict[str, int]:
+        """How many elements changed, by tensor: as `changes`."""
+        return {name: changed for name, (changed, _) in self._core.changes(version).items()}
+
+    def plot(self, last: int | None = None) -> Figure:
+        """Draw density and bytes per version, and a heat map of changes per layer (matplotlib). `last`: only so many versions."""
+        from deltawire._internal.plot import plot_chain
+
+        return plot_chain(self, last)
+
+    def plan(self, from_version: int | None = None, to: int | None = None) -> Plan:
+        """The cheapest way to version `to` (None: the newest) for a replica that holds `from_version` (None: nothing).
+
+        >>> import numpy as np, deltawire as dw
+        >>> weights = {"w": np.zeros(1000)}
+        >>> publisher = dw.Publisher("memory:plan", weights)
+        >>> for step in range(3):
+        ...     weights["w"][step] = 1
+        ...     version = publisher.publish()
+        >>> plan = dw.Chain("memory:plan").plan(from_version=1)
+        >>> [(hop.kind, hop.from_version, hop.version) for hop in plan.hops]
+        [('delta', 1, 2)]
+        """
+        return Plan.of(self._core.plan(from_version, to))
+
+    @property
+    def replicas(self) -> list[ReplicaStatus]:
+        """What replicas have left in the store about themselves: what each holds, serves and is on its way to."""
+        return [ReplicaStatus.of(report) for report in self._core.replicas()]
+
+    def forget(self, name: str, *, force: bool = False) -> int:
+        """Remove what a replica that is gone has left in the store, and give the number of its heartbeats.
+
+        `name` is its name, or that of its object under replicas/. `Conflict` when it is alive, unless `force`: it comes back when
+        it next writes.
+        """
+        return self._core.forget(name, force)
+
+    @property
+    def pins(self) -> list[int]:
+        """The versions that are pinned."""
+        return self._core.pins()
+
+    def pin(self, version: int) -> None:
+        """Keep a version, and what leads to it, whatever `gc` removes. `Conflict` when a gc is about to remove it."""
+        self._core.pin(version)
+
+    def unpin(self, version: int) -> None:
+        """Leave a pinned version to retention again; `NotFound` when it is not pinned."""
+        self._core.unpin(version)
+
+    def gc(self, keep: int, *, grace_seconds: int = 3600, dry_run: bool = False, signed_too: bool = False) -> GcReport:
+        """Remove all but the newest `keep` versions, what is pinned, what is being read, and what leads to them.
+
+        Records go now, their objects at a later call, `grace_seconds` afterwards: call it now and then. It may run beside
+        publishers and replicas. In a signed chain it needs keys to trust, unless `signed_too` says that it is no longer signed.
+        """
+        return GcReport.of(self._core.gc(keep, grace_seconds, dry_run, signed_too))
+
+    def compact(
+        self,
+        *,
+        spans: Sequence[int] = (4, 16, 64),
+        first: int = 0,
+        upto: int | None = None,
+        codec: str = "auto",
+        part_bytes: int = 64 << 20,
+        memory_limit: int = 2 << 30,
+        work: str | os.PathLike[str] = "",
+        threads: int = 0,
+    ) -> CompactReport:
+        """Add merged deltas, so that a late replica fetches one instead of many.
+
+        They begin and end at multiples of `spans`, from version `first` up to `upto` (None: the newest). States of the model
+        are kept in the folder `work` meanwhile (the system's for temporary files).
+        """
+        report = self._core.compact(
+            spans=list(spans),
+            first=first,
+            upto=upto,
+            codec=codec,
+            part_bytes=part_bytes,
+            memory_limit=memory_limit,
+            work=os.fspath(work),
+            threads=threads,
+        )
+        return CompactReport.of(report)
+
+    def anchor(
+        self, version: int | None = None, *, plain_files: bool = False, work: str | os.PathLike[str] = "", threads: int = 0
+    ) -> AnchorReport:
+        """Store a version (None: the newest) whole, so that new replicas begin there. `work` as in `compact`.
+
+        It is packed: with `plain_files` it is a checkpoint, larger, which engines can load from the store.
+        """
+        return AnchorReport.of(self._core.anchor(version, plain_files, os.fspath(work), threads))
+
+    def fsck(self, *, quick: bool = False, work: str | os.PathLike[str] = "", threads: int = 0) -> FsckReport:
+        """Check the whole chain: records, links, objects, and that every version decodes to what its manifest says.
+
+        With `quick` parts are only looked for. What is wrong is in the answer; it raises only when the store fails. One state
+        of the model is held meanwhile: in the folder `work`, or in memory.
+
+        >>> import numpy as np, deltawire as dw
+        >>> publisher = dw.Publisher("memory:fsck", {"w": np.zeros(1000)})
+        >>> version = publisher.publish()
+        >>> dw.Chain("memory:fsck").fsck()
+        FsckReport(sound: 1 version, 1 decoded)
+        """
+        return FsckReport.of(self._core.fsck(quick, os.fspath(work), threads))
+
+    def __getitem__(self, version: int) -> Manifest:
+        if version < 0:
+            versions = self.versions
+            if -version > len(versions):
+                raise IndexError(f"the chain has {plural(len(versions), 'version')}")
+            version = versions[version]
+        return Manifest.of(self._core.manifest(version))
+
+    def __iter__(self) -> Iterator[Manifest]:
+        return (self[version] for version in self.versions)
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+    def __repr__(self) -> str:
+        versions = self.versions
+        lines = [f'Chain("{self._store.url}", run {self.run[:8]}, {plural(len(versions), "version")})']
+        if len(versions) > _SHOWN:
+            lines.append(f"   ...  {len(versions) - _SHOWN:,} more")
+        lines += [self[version].line for version in versions[-_SHOWN:]]
+        return "\n".join(lines)

@@ -1,0 +1,389 @@
+"""The trainer's side."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from deltawire import _core
+from deltawire._internal.options import Anchors, Keys, Path, PublishOptions, Select, explained
+from deltawire._internal.output import Progress, callback_of
+from deltawire._internal.reader import Choice, cast_name, reader_for
+from deltawire._internal.steps import Closing
+from deltawire._internal.stores import Store, StoreLike, store_handle
+from deltawire._internal.tensors import Source, check_pair, kind_of
+from deltawire.errors import InvalidArgument
+from deltawire.reports import PublishReport, SnapshotMemory
+
+log = logging.getLogger("deltawire")
+
+Files = Sequence[Path] | None
+"""Beside the weights; None: those of the version before."""
+
+
+class _Outcome(Future[PublishReport]):
+    """A future that knows whether it was asked."""
+
+    asked = False
+
+    def result(self, timeout: float | None = None) -> PublishReport:
+        try:
+            return super().result(timeout)
+        finally:
+            self.asked = self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        try:
+            return super().exception(timeout)
+        finally:
+            self.asked = self.done()
+
+
+class Background:
+    """At most one call in a thread. The thread is no daemon: the interpreter waits for it before it exits."""
+
+    def __init__(self) -> None:
+        self._outcome: _Outcome | None = None
+        self._threads: list[threading.Thread] = []
+
+    def start(self, call: Callable[[], PublishReport]) -> Future[PublishReport]:
+        """Run `call` in a thread; the one before must have landed."""
+        outcome = self._outcome = _Outcome()
+        outcome.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                outcome.set_result(call())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        thread = threading.Thread(target=run, name="deltawire-publish")
+        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+        thread.start()
+        return outcome
+
+    def wait(self) -> None:
+        """Wait for what is on its way; raise what went wrong, unless somebody has heard of it."""
+        outcome, asked = self._outcome, self._outcome is not None and self._outcome.asked
+        if outcome is None:
+            return
+        error = outcome.exception()
+        self._outcome = None
+        if error is not None and not asked:
+            raise error
+
+    def join(self) -> None:
+        """Until what has landed has done its last steps and callbacks too: who has closed leaves no thread behind."""
+        if self._outcome is not None:  # it has not: the wait was interrupted
+            return
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # a callback closes
+                thread.join()
+
+    def report(self) -> None:
+        """When nobody is left to raise it to, a failure is logged."""
+        if self._outcome is not None:
+            self._outcome.add_done_callback(_log_failure)
+
+
+def _log_failure(outcome: Future[PublishReport]) -> None:
+    if not getattr(outcome, "asked", False) and (error := outcome.exception()) is not None:
+        log.error("the last version was not published: %s", error)
+
+
+_DENSE_FLOAT32 = (
+    "most weights are float32, and most of their elements changed; if engines serve bfloat16, publish that, "
+    'of which far fewer change: dw.Publisher(store, model, dtype="bfloat16")'
+)
+
+if TYPE_CHECKING:
+    from deltawire.quantize import Quantizer
+    from deltawire.torch import Tracker
+    from deltawire.trainers.peft import Adapter
+
+
+class Publisher(Closing):
+    """Turns successive states of a model into versions of a chain.
+
+    It holds a snapshot, the last committed state: in memory, or in the folder `snapshot`, where a restarted trainer finds it.
+    What differs from it is what a version carries; after any failure the next one carries everything. Elements are compared as
+    bits. Arrays are read where they lie; only those whose elements are apart (transposed, expanded) are copied.
+
+    >>> import numpy as np, deltawire as dw
+    >>> weights = {"w": np.ones((4, 4), np.float16)}
+    >>> with dw.Publisher("memory:publisher", weights) as publisher:
+    ...     first = publisher.publish()
+    ...     weights["w"][0, 0] = 2
+    ...     second = publisher.publish()
+    >>> first.number, first.full, second.number, second.num_changed, second.density
+    (0, True, 1, 1, 0.0625)
+    """
+
+    @explained
+    def __init__(
+        self,
+        store: StoreLike,
+        tensors: Source | None = None,
+        *,
+        dtype: Any = None,
+        select: Select | None = None,
+        quantize: Any = None,
+        adapter: bool | str = False,
+        tracker: Tracker | None = None,
+        snapshot: Path | None = None,
+        anchors: Anchors | Literal["only"] | None = None,
+        keys: Keys | None = None,
+        group: Any = None,
+        codec: str = "auto",
+        progress: Progress = False,
+        options: PublishOptions | None = None,
+    ) -> None:
+        """Open the chain at `store`, or make a run there at the first publish.
+
+        `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, a torch module, or a callable that
+        gives one (an iterable of pairs will do); `select` chooses among them and renames them. `dtype` is what floating point
+        weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
+        With `quantize` versions are quantised checkpoints, as a folder of one says, a `quantization_config`, or a name
+        of `deltawire.quantize.FORMATS` (docs/quantised.md). Weights are rounded to `dtype`, or else to bfloat16, before they are
+        quantised. The settings are part of the run: a publisher with others is refused.
+        With `adapter` versions are LoRA adapters alone, of a PEFT model: True is the one that is active, else say its name. They
+        have the names that PEFT saves, and `adapter_config.json` (docs/lora.md).
+
+        With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
+
+        `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
+        that are there); where the tensors are if it is not given. `memory()` says what it takes.
+
+        `anchors` says which versions are stored whole beside their deltas. With "only", all are: there are no deltas, and no
+        snapshot (a folder then holds a note of the store). `keys` signs versions. `codec` is "auto", which makes the smallest
+        versions, or the name of a codec: "gaps" is the quickest where the link is fast.
+
+        Ranks of a sharded trainer each publish boxes, see `Tensor`. `group` is the process group of torch whose processes hold
+        the model, or a `Group`; None: all processes where a torch model holds `DTensor`s, else this one alone. All ranks publish,
+        and rank 0 commits when all have reported.
+
+        What could be a mistake is refused unless `options` allow it: other tensors than before (`InvalidArgument`), a store that
+        has lost versions that this publisher knows (`Corruption`), one that holds no run any more (`NotFound`).
+        """
+        _check_arguments(store, tensors)
+        anchors, rare = anchors or Anchors(), options or PublishOptions()
+        folder = _snapshot_folder(snapshot)
+        if anchors == "only" and snapshot in ("pinned", "device"):
+            raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
+        self._adapter = _adapter_of(adapter, tensors, quantize)
+        tensors = tensors if self._adapter is None else self._adapter.tensors
+        self._tensors = tensors
+        self._store = store_handle(store)
+        choice = Choice(select or Select(), cast_name(dtype))
+        self._quantizer = _quantizer_of(quantize, rare.hysteresis, choice)
+        self._reader = reader_for(
+            tensors, choice, group, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
+        )
+        self._turn = RLock()  # the reader knows of one version at a time; a callback that publishes is told so
+        self._background = Background()
+        weakref.finalize(self, self._background.report)
+        self._core = _core.Publisher(
+            self._store,
+            folder=folder,
+            pinned=snapshot == "pinned",
+            anchors=anchors,
+            keys=keys or Keys(),
+            ranks=self._reader.ranks,
+            codec=codec,
+            quantization="" if self._quantizer is None else self._quantizer.settings,
+            options=replace(rare, cuda=replace(rare.cuda, stream=rare.cuda.stream or self._reader.cuda_stream)),
+            progress=callback_of(progress, "publish"),
+        )
+
+    @property
+    def run(self) -> str:
+        """The run's id; empty until there is one."""
+        return self._core.run
+
+    def memory(self) -> SnapshotMemory:
+        """What the snapshot takes, and where.
+
+        >>> import numpy as np, deltawire as dw
+        >>> publisher = dw.Publisher("memory:snapshot", {"w": np.zeros(1000)})
+        >>> version = publisher.publish()
+        >>> publisher.memory()
+        SnapshotMemory(host=8000, pinned=0, device=0, disk=0)
+        """
+        return SnapshotMemory.of(self._core.memory())
+
+    @overload
+    def publish(
+        self, tensors: Source | None = None, extra_files: Files = None, *, wait: Literal[True] = True, step: int | None = None
+    ) -> PublishReport: ...
+
+    @overload
+    def publish(
+        self, tensors: Source | None = None, extra_files: Files = None, *, wait: Literal[False], step: int | None = None
+    ) -> Future[PublishReport]: ...
+
+    def publish(
+        self, tensors: Source | None = None, extra_files: Files = None, *, wait: bool = True, step: int | None = None
+    ) -> PublishReport | Future[PublishReport]:
+        """Publish a state, all tensors of the model: those given here, or those given to the constructor.
+
+        `extra_files` (config.json, tokenizer, ...) are the version's files beside the weights, all of them: replicas have
+        these and no others. None keeps those of the version before; of ranks, rank 0's are taken. `Conflict` when another
+        publisher was first: the next call goes on from its version.
+
+        With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
+        future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and
+        raises what went wrong with it unless its future was asked.
+
+        All ranks of a group call it, and all get the version or none does: where one fails, all raise an error that names it, and
+        nothing is committed. A rank that ended is `Unavailable` on the others, at the latest after the group's time-out; publish
+        again when all are there. `step`, if ranks give it, must be the same on all of them.
+
+        >>> import numpy as np, deltawire as dw
+        >>> weights = {"w": np.zeros(100)}
+        >>> with dw.Publisher("memory:in-background", weights) as publisher:
+        ...     seed = publisher.publish()
+        ...     weights["w"] += 1
+        ...     future = publisher.publish(wait=False)
+        ...     weights["w"] += 1                              # the next step: not part of version 1
+        ...     future.result().number
+        1
+        """
+        source = self._tensors if tensors is None else tensors
+        self._core.check_process()  # a forked child would wait for its turn forever
+        with self._turn:
+            return self._publish(source, extra_files, wait, step)
+
+    def _publish(
+        self, source: Source | None, extra_files: Files, wait: bool, step: int | None
+    ) -> PublishReport | Future[PublishReport]:
+        self._wait_for_last()
+        core, reader = self._core, self._reader
+
+        def checked() -> tuple[Source, list[str] | None]:
+            if source is None:
+                raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
+            files = extra_files if self._adapter is None else self._adapter.files(extra_files)
+            return source, None if files is None else [os.fspath(file) for file in files]
+
+        with reader.failing():
+            given, files = reader.together(checked)
+            wanted = reader.read(given)
+            commit = partial(core.publish, wanted, files, step) if wait else core.finish
+            if not wait:
+                core.capture(wanted, files, step)
+
+        def finish() -> PublishReport:  # not with the tensors: the trace of a failure would keep them
+            with reader.failing():
+                version = _reported(commit())
+            said = reader.published()
+            return replace(version, warnings=(*version.warnings, said)) if said else version
+
+        return finish() if wait else self._background.start(finish)
+
+    def publish_checkpoint(self, checkpoint: Path) -> PublishReport:
+        """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before.
+
+        It is published as it is. With `quantize` it is a quantised one: the engine's own bytes, for a seed. If the trainer's
+        weights are known, `PublishReport.warnings` says where quantising them does not give these bytes, with counts. One
+        that has codes without their scales is refused.
+        """
+        self._core.check_process()
+        with self._turn:
+            return self._publish_checkpoint(os.fspath(checkpoint))
+
+    def _publish_checkpoint(self, checkpoint: str) -> PublishReport:
+        self._wait_for_last()
+        if self._quantizer is not None:
+            from deltawire.quantize.checks import check_whole
+
+            check_whole(pathlib.Path(checkpoint), self._quantizer.scheme_of)
+        self._reader.failed()  # the last version is not the model's
+        version = _reported(self._core.publish_checkpoint(checkpoint))
+        if self._quantizer is None or self._tensors is None:
+            return version
+        try:
+            unlike = self._reader.compare(self._tensors, checkpoint)
+        except Exception as error:  # the version is committed all the same
+            unlike = f"{checkpoint} could not be compared with what the trainer's weights are quantised to: {error}"
+        return replace(version, warnings=(*version.warnings, unlike)) if unlike else version
+
+    def close(self) -> None:
+        """Wait for the version that is on its way, then let go of snapshot and store. A second time does nothing."""
+        try:
+            self._wait_for_last()
+        finally:
+            self._background.join()
+            self._core.close()
+
+    def _wait_for_last(self) -> None:
+        self._core.check_process()  # a forked child has no thread to wait for
+        self._background.wait()
+
+    def __repr__(self) -> str:
+        return f'Publisher("{self._store.url}")'
+
+
+def _reported(report: Mapping[str, Any]) -> PublishReport:
+    version = PublishReport.of(report)
+    if version.dense_float32:
+        log.warning(_DENSE_FLOAT32)
+    return version
+
+
+def _check_arguments(store: Any, tensors: Any) -> None:
+    """Says what is wrong with arguments that were swapped, and with models that have no names."""
+    if not isinstance(store, (str, os.PathLike, Store)):
+        swapped = isinstance(tensors, (str, os.PathLike, Store))
+        hint = "the store comes first: dw.Publisher(store, model)" if swapped else "a store is a path, a URL or a dw.Store"
+        raise InvalidArgument(f"Publisher: the store is of type {kind_of(store)}; {hint}")
+    if isinstance(tensors, (str, bytes, os.PathLike)):
+        raise InvalidArgument(
+            f"Publisher: the tensors are of type {kind_of(tensors)}; give a model or a dict of arrays, "
+            "or publish a checkpoint on disk: dw.Publisher(store).publish_checkpoint(path)"
+        )
+    if isinstance(tensors, Iterator):
+        raise InvalidArgument(
+            f"Publisher: a {kind_of(tensors)} can be read only once; give the model itself, or dict(model.named_parameters())"
+        )
+    if isinstance(tensors, (list, tuple)):
+        for item in tensors:
+            check_pair(item)
+
+
+def _quantizer_of(spec: Any, hysteresis: float, choice: Choice) -> Quantizer | None:
+    if spec is None:
+        if hysteresis:
+            raise InvalidArgument("hysteresis: is of scales; say quantize= too")
+        return None
+    from deltawire.quantize import quantizer_of  # needs torch
+
+    return quantizer_of(spec, choice.cast or "BF16", hysteresis)
+
+
+def _adapter_of(spec: bool | str, model: Any, quantize: Any) -> Adapter | None:
+    if spec is False:
+        return None
+    if quantize is not None:
+        raise InvalidArgument("adapter and quantize: engines load LoRA in floating point alone; leave one of them out")
+    from deltawire.trainers.peft import Adapter  # needs torch and peft
+
+    return Adapter(model, None if spec is True else spec)
+
+
+def _snapshot_folder(snapshot: Path | None) -> str | None:
+    """None: in memory."""
+    if snapshot is None or snapshot in ("memory", "pinned", "device"):
+        return None
+    folder = os.fspath(snapshot)
+    if not folder:
+        raise InvalidArgument('snapshot: is empty; leave it out, or say "memory"')
+    return folder

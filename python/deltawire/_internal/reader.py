@@ -1,0 +1,137 @@
+"""From what a trainer hands over to the tensors of one publish: which of them, under which names, and as what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from deltawire import _core
+from deltawire._internal.options import Names, Select
+from deltawire._internal.ranks import Ranks
+from deltawire._internal.tensors import Source, Tensor, named_tensors, readable
+from deltawire.errors import InvalidArgument
+
+# What weights may be published as; the names that numpy and torch have for it.
+_DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the caller said of a model's tensors. Names are the model's own; renaming comes last."""
+
+    select: Select
+    cast: str | None = None
+
+    def has(self, name: str) -> bool:
+        """Whether a tensor of the model is meant."""
+        include, exclude = self.select.include, self.select.exclude
+        wanted = include is None or _named(include, name)
+        return wanted and not (exclude is not None and _named(exclude, name))
+
+    def renamed(self, pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """The pairs under their names in the chain. One may come several times, for boxes of a tensor, but not by accident."""
+        origin: dict[str, str] = {}
+        rename = self.select.rename
+        for name, value in pairs:
+            if not isinstance(name, str):
+                raise InvalidArgument(f"names of tensors are str, and {name!r} is {type(name).__name__}")
+            new = name if rename is None else rename(name)
+            if not isinstance(new, str):
+                raise InvalidArgument(f'tensor "{name}": rename gave {new!r}, no name')
+            if origin.setdefault(new, name) != name:
+                raise InvalidArgument(f'tensor "{new}": both "{origin[new]}" and "{name}" are renamed to it')
+            yield new, value
+
+
+def cast_name(dtype: Any) -> str | None:
+    """What a dtype of torch or numpy, or its name, is called in the safetensors format.
+
+    >>> cast_name("bfloat16"), cast_name("BF16"), cast_name(None)
+    ('BF16', 'BF16', None)
+    """
+    if dtype is None:
+        return None
+    name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+    if name in _DTYPES.values():
+        return name
+    if name not in _DTYPES:
+        raise InvalidArgument(f"dtype: weights are published as {', '.join(_DTYPES)} or as they are, not as {name}")
+    return _DTYPES[name]
+
+
+def _named(names: Names, name: str) -> bool:
+    if callable(names):
+        return bool(names(name))
+    patterns = [names] if isinstance(names, str) else names
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+Result = TypeVar("Result")
+
+
+class Reader:
+    """For arrays of any kind; `deltawire.torch` has one that knows modules, shards and what was not touched."""
+
+    cuda_stream = 0
+
+    def __init__(self, choice: Choice, ranks: Ranks | None) -> None:
+        if choice.select.trainable_only:
+            raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
+        self._choice = choice
+        self.ranks = ranks
+
+    def together(self, call: Callable[[], Result]) -> Result:
+        """What `call` gives; where there are ranks, a failure of one is raised by all."""
+        return call() if self.ranks is None else self.ranks.all_or_none(call)
+
+    def read(self, source: Source) -> list[_core.Tensor]:
+        """This rank's tensors as they are now; a failure of one rank is raised by all."""
+        return self.together(lambda: readable(self._choice.renamed(self._chosen(source))))
+
+    def compare(self, source: Source, checkpoint: str) -> str:
+        """Of a reader that quantises: where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
+        return ""
+
+    def published(self) -> str:
+        """What `read` gave last is the newest version. Gives what is to be said of it; empty: nothing."""
+        return ""
+
+    def failed(self) -> None:
+        """It is not, or nobody knows."""
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Around what may fail between `read` and `published`."""
+        try:
+            yield
+        except BaseException:
+            self.failed()
+            raise
+
+    def _chosen(self, source: Source) -> Iterator[tuple[str, Any]]:
+        for name, value in named_tensors(source):
+            if self._choice.has(name):
+                yield name, cast(value, self._choice.cast)
+
+
+def cast(value: Any, dtype: str | None) -> Any:
+    """The array as one of that dtype if it holds floats; integers stay what they are."""
+    tensor = value if isinstance(value, Tensor) else Tensor(value)
+    if dtype is None or tensor.cast is not None or tensor.dtype is not None:
+        return value
+    name = str(getattr(tensor.array, "dtype", "")).removeprefix("torch.")
+    return replace(tensor, cast=dtype) if name in ("float64", "float32", "float16", "bfloat16") else value
+
+
+def reader_for(source: Source | None, choice: Choice, group: Any, **options: Any) -> Reader:
+    """One for torch where torch is in use, or is needed to quantise; it is not imported to find out."""
+    if "torch" not in sys.modules and options.get("quantizer") is None:
+        ranks = None if group is None else Ranks(group)
+        return Reader(choice, ranks if ranks is not None and ranks.world > 1 else None)
+    from deltawire.torch.reader import TorchReader, ranks_of
+
+    return TorchReader(choice, ranks_of(source, group), source, **options)

@@ -1,0 +1,68 @@
+"""What is closed at the end of a `with`, and what goes on version by version."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from deltawire import _core
+
+Step = TypeVar("Step")
+
+
+class Closing(ABC):
+    """Closed at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything. A second time does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Steps(Closing, Generic[Step]):
+    """Moves versions one by one, in order, from one place to another."""
+
+    _core: Any
+
+    @abstractmethod
+    def next(self) -> Step | None:
+        """Move the next version; None: there is none yet, or `last` was moved."""
+
+    def __iter__(self) -> Iterator[Step]:
+        """All that are there now."""
+        return iter(self.next, None)
+
+    def follow(self, *, interval: float = 1.0, timeout: float | None = None) -> Iterator[Step]:
+        """Move whatever is new, for ever. Ends after `last`, or after `timeout` seconds without anything new."""
+        last_new = time.monotonic()
+        while not _core.is_ending():
+            moved = self.next()
+            if moved is not None:
+                yield moved
+                last_new = time.monotonic()
+            elif self.done or (timeout is not None and time.monotonic() - last_new >= timeout):
+                return
+            else:
+                time.sleep(interval if timeout is None else min(interval, timeout))
+
+    @property
+    def done(self) -> bool:
+        """Whether `last` was moved."""
+        return bool(self._core.done)
+
+    @property
+    def run(self) -> str:
+        """The id of the chain's run."""
+        return str(self._core.run)
+
+    def close(self) -> None:
+        """Let go of the stores and the work folder."""
+        self._core.close()

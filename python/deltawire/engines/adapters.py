@@ -1,0 +1,377 @@
+"""An engine that follows a chain of adapters: a LoRA under one name, whose newest version answers (docs/lora.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from deltawire._internal.chain import Chain
+from deltawire._internal.identity import ANY, Identity, Wanted
+from deltawire._internal.options import CopyOnWrite, Keys
+from deltawire._internal.stores import StoreLike
+from deltawire.engines.follower import Follower
+from deltawire.engines.host import Host, local_identity
+from deltawire.engines.settings import Settings
+from deltawire.errors import BaseMismatch, Corruption, InvalidArgument, IoError, Unavailable
+from deltawire.live import Proof
+
+log = logging.getLogger("deltawire")
+
+_GRACE_SECONDS = 60.0
+"""A version is kept that long after it was replaced: a request may have been given it, and not have reached the engine yet."""
+_SWEEP_SECONDS = 5.0
+
+
+@dataclass
+class Loaded:
+    """A version that the engine's workers hold."""
+
+    version: Identity
+    folder: Path
+    label: str
+    """The engine's name for it: `NAME@VERSION`."""
+    handle: Any
+    """What the engine calls it by."""
+    replaced: float = 0.0  # time.monotonic()
+
+
+class AdapterCalls(Protocol):
+    """How the follower speaks with an engine about adapters."""
+
+    async def load(self, label: str, folder: Path) -> Any:
+        """On all workers, or on none: then it says why. The version that is served is not touched. Gives a handle."""
+
+    async def unload(self, handle: Any) -> None:
+        """On all workers."""
+
+    def serve(self, name: str, handle: Any) -> None:
+        """From now on requests for `name` begin with that one."""
+
+    def is_served(self, name: str, handle: Any) -> bool:
+        """Whether they still do: somebody else may have removed it."""
+
+    def running(self) -> dict[str, int]:
+        """How many requests run with which label."""
+
+
+class AdapterFollower(Follower):
+    """Loads each version beside the one that is served, and switches the name when all workers hold it."""
+
+    def __init__(self, settings: Settings, engine: AdapterCalls, *, alive: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(settings, engine, alive=alive)  # type: ignore[arg-type]  # nothing here pauses the engine
+        self._adapters = engine
+        self._served: Loaded | None = None
+        self._leaving: list[Loaded] = []  # still on the workers
+        self._staged: Identity | None = None
+        self._suspect: str | None = None  # a proof that failed
+        self._swept = 0.0
+        self._stage = Stage(settings.local)
+        self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2), serving=lambda: self.seen.served)
+
+    async def update(self, wanted: Wanted = ANY) -> Identity:
+        """To the local version: stage, prove, load on all workers, switch. One at a time."""
+        async with self.busy:
+            held = await self.held()
+            if held is None:
+                raise Unavailable(self._host.error or f"{self._settings.local}: holds no version yet")
+            if not wanted.is_met_by(held):
+                raise Unavailable(f"{self._settings.local}: holds {held}, and {wanted} was asked for")
+            if self._is_current(held) and not self._suspect:
+                return held
+            self.seen.state = "updating"
+            began = time.perf_counter()
+            try:
+                loaded = await self._load(held)
+                try:
+                    self._adapters.serve(self._settings.adapter, loaded.handle)
+                except Exception:
+                    self._leave(loaded)
+                    await self._unload(loaded)
+                    raise
+            finally:
+                self.seen.state = "starting" if self.seen.served is None else "serving"
+            if self._served is not None:
+                self._leave(self._served)
+            self._served, suspect, self._suspect = loaded, self._suspect, None
+            self._serve(held)
+            await self._look_at_workers()
+            self.seen.updates += 1
+            self.seen.heals += suspect is not None
+            self._host.look()
+            log.info("deltawire: %s is served, loaded in %.1f ms", loaded.label, 1e3 * (time.perf_counter() - began))
+            return held
+
+    async def prove(self, mode: str) -> dict[str, Any]:
+        """What the workers have loaded from, against what the version says."""
+        async with self.busy:
+            served = self._served
+            if served is None:
+                raise RuntimeError("no version is served yet")
+            store, wrong, count = self._settings.store, [], 0
+            try:
+                if store:
+                    count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, self._settings.trust)
+            except (BaseMismatch, Corruption) as error:
+                wrong.append(str(error))
+                self._suspect = str(error)
+                await self._look_at_workers()
+            unproven = [] if store else [f"{served.label}: no store is named"]
+            return served.version._asdict() | {"mode": mode, "num_tensors": count, "wrong": wrong, "unproven": unproven}
+
+    def close(self) -> None:
+        """Let go of the folders."""
+        self._host.close()
+        self._stage.close()
+
+    async def _attach(self) -> None:
+        await self.update()
+        await self.check()
+
+    async def _is_behind(self) -> bool:
+        await self._sweep()
+        self.seen.held = await self.held()
+        return self.seen.held is not None and not self._is_current(self.seen.held)
+
+    def _is_current(self, version: Identity) -> bool:
+        last = self._served
+        return last is not None and last.version == version and self._adapters.is_served(self._settings.adapter, last.handle)
+
+    async def _load(self, version: Identity) -> Loaded:
+        label = f"{self._settings.adapter}@{version.version}"
+        folder = await asyncio.to_thread(self._take, version)
+        self._staged = version
+        try:
+            return Loaded(version, folder, label, await self._adapters.load(label, folder))
+        except Exception:
+            await asyncio.to_thread(self._drop, folder)
+            raise
+
+    def _take(self, version: Identity) -> Path:
+        source = Path(self._settings.local, f"v{version.version:010d}")
+        if not source.is_dir():
+            raise Unavailable(self._host.error or f"{source}: is gone; a newer version may have come")
+        again = f"-{self.seen.heals + 1}" if self._suspect else ""  # the same version, from files that are right
+        folder = self._stage.take(source, f"{version.run[:8]}-v{version.version}{again}")
+        try:
+            base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
+            if wanted and base != wanted:
+                raise InvalidArgument(f"{version} is an adapter for {base}, and this server takes those for {wanted}")
+            if self._settings.store and (self._settings.verify != "off" or self._suspect):
+                prove_adapter(folder, self._settings.store, version, self._settings.trust)
+        except Exception:
+            self._drop(folder)
+            raise
+        return folder
+
+    def _drop(self, folder: Path) -> None:
+        """Unless a version that is loaded is in it: it may have been loaded twice."""
+        if all(folder != known.folder for known in self._known):
+            self._stage.drop(folder)
+
+    async def _sweep(self) -> None:
+        """Unload what no request runs with any more."""
+        now = time.monotonic()
+        if now - self._swept < _SWEEP_SECONDS or not self._leaving:
+            return
+        self._swept = now
+        running = self._adapters.running()
+        for old in list(self._leaving):
+            if now - old.replaced >= _GRACE_SECONDS and not running.get(old.label):
+                await self._unload(old)
+
+    @property
+    def _known(self) -> list[Loaded]:
+        """What the workers hold, the one that is served at the end."""
+        return self._leaving if self._served is None else [*self._leaving, self._served]
+
+    def _leave(self, old: Loaded) -> None:
+        old.replaced = time.monotonic()
+        self._leaving.append(old)
+
+    async def _unload(self, old: Loaded) -> None:
+        """What an engine does not let go of is tried again; newer versions do not wait for it."""
+        try:
+            await self._adapters.unload(old.handle)
+        except Exception as error:
+            log.warning("deltawire: %s is not unloaded yet: %s", old.label, error)
+            return
+        self._leaving.remove(old)
+        await asyncio.to_thread(self._drop, old.folder)
+
+    async def _held(self, workers: list[dict[str, Any]]) -> Identity | None:
+        return await asyncio.to_thread(local_identity, self._settings.local)
+
+    async def _statuses(self) -> list[dict[str, Any]]:
+        running = self._adapters.running()
+        return [
+            {
+                "served": None if self._served is None else self._served.version._asdict(),
+                "staged": None if self._staged is None else self._staged._asdict(),
+                "suspect": self._suspect,
+                "host_error": self._host.error,
+                "is_blocked": self._host.is_blocked,
+                "loaded": {loaded.label: running.get(loaded.label, 0) for loaded in self._known},
+            }
+        ]
+
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_DTYPES = ("F32", "F16", "BF16")
+
+
+class Stage:
+    """Where one server keeps the versions that it serves, or served a moment ago: requests that run may need them again.
+
+    The replica's own folders go when newer ones come. What a server that was killed has left is removed by the next one.
+    """
+
+    def __init__(self, local: str | os.PathLike[str]) -> None:
+        root = Path(local, ".deltawire", "adapters")
+        root.mkdir(parents=True, exist_ok=True)
+        _sweep(root)
+        name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.folder, unfinished = root / name, root / f".{name}"  # another server sweeps only what has its name
+        unfinished.mkdir()
+        self._lock = _locked(unfinished)
+        unfinished.rename(self.folder)
+
+    def take(self, source: Path, name: str) -> Path:
+        """A copy of an adapter, checked as far as files can say; `name` is new with each version."""
+        target, unfinished = self.folder / name, self.folder / f"{name}.new"
+        if target.exists():
+            return target
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        try:
+            if not (source / CONFIG).is_file():
+                raise InvalidArgument(f"{source}: has no {CONFIG}: the chain is not one of an adapter, as PEFT saves it")
+            shutil.copyfile(source / CONFIG, unfinished / CONFIG)
+            shutil.copyfile(_weights_of(source), unfinished / WEIGHTS)
+            check_adapter(unfinished, source)
+            unfinished.rename(target)
+        except OSError as error:
+            raise IoError(f"{source}: {error}") from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return target
+
+    def drop(self, folder: Path) -> None:
+        """Nobody needs it any more."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Everything."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def check_adapter(folder: Path, source: Path | None = None) -> dict[str, Any]:
+    """The configuration of an adapter whose files go together: pairs of matrices, of the rank that it says.
+
+    `source`: where it was copied from. Errors name that, as the copy goes.
+    """
+    source = source or folder
+    config = _config_of(folder, source)
+    pairs: dict[str, dict[str, list[int]]] = {}
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                module, half = half_of(name)
+                if half is not None:
+                    found = file.get_slice(name)
+                    if found.get_dtype() not in _DTYPES:
+                        raise InvalidArgument(f"{name}: is {found.get_dtype()}, and engines load LoRA in {', '.join(_DTYPES)}")
+                    pairs.setdefault(module, {})[half] = list(found.get_shape())
+    except (SafetensorError, OSError) as error:
+        raise Corruption(f"{source / WEIGHTS}: {error}") from error
+    if not pairs:
+        raise InvalidArgument(f"{source / WEIGHTS}: has no tensor of LoRA: its names are not those that PEFT saves")
+    for module, halves in pairs.items():
+        _check_pair(module, halves, config)
+    return config
+
+
+def half_of(name: str) -> tuple[str, str | None]:
+    """The module that a tensor of an adapter is for, and which half it is: A or B; None: neither."""
+    for half in "AB":
+        module, found, rest = name.rpartition(f".lora_{half}.")
+        if found and rest == "weight":
+            return module, half
+    return name, None
+
+
+def prove_adapter(folder: Path, store: StoreLike, version: Identity, trust: str | None) -> int:
+    """Its tensors must be the version's, by digest. Gives their number."""
+    tensors = load_file(folder / WEIGHTS)
+    chain = Chain(store, keys=Keys(trust=trust) if trust else None)
+    if (there := chain[version.version].identity) != version:
+        raise BaseMismatch(f"{version} is served, and the store has {there} under that number")
+    Proof(tensors).check(chain, version.version)
+    return len(tensors)
+
+
+def _weights_of(folder: Path) -> Path:
+    """A replica keeps the name that its file had first: a chain that began with a model has another than PEFT's."""
+    found = sorted(folder.glob("*.safetensors"))
+    if len(found) != 1:
+        raise InvalidArgument(f"{folder}: has {len(found)} files of weights, and an adapter has one: {WEIGHTS}")
+    return found[0]
+
+
+def _config_of(folder: Path, source: Path) -> dict[str, Any]:
+    path = source / CONFIG
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise Corruption(f"{path}: {error}") from error
+    if not isinstance(config, dict) or config.get("peft_type", "LORA") != "LORA":
+        kind = config.get("peft_type") if isinstance(config, dict) else type(config).__name__
+        raise InvalidArgument(f"{path}: peft_type is {kind}; engines load LORA")
+    rank = config.get("r")
+    if not isinstance(rank, int) or rank < 1:
+        raise InvalidArgument(f"{path}: r is {rank!r}, and must be a rank")
+    return config
+
+
+def _check_pair(module: str, halves: dict[str, list[int]], config: dict[str, Any]) -> None:
+    if len(halves) < 2:
+        missing = "B" if "A" in halves else "A"
+        raise InvalidArgument(f"{module}: has no lora_{missing}")
+    a, b = halves["A"], halves["B"]
+    if len(a) < 2 or len(b) < 2 or a[0] != b[1]:
+        raise InvalidArgument(f"{module}: lora_A is {a} and lora_B {b}: their ranks differ")
+    if not config.get("rank_pattern") and a[0] != config["r"] and ".experts" not in module:
+        raise InvalidArgument(f"{module}: has rank {a[0]}, and {CONFIG} says r = {config['r']}")
+
+
+def _locked(folder: Path) -> IO[bytes]:
+    """Held for as long as the process lives."""
+    lock = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
+def _sweep(root: Path) -> None:
+    for folder in root.iterdir():
+        with suppress(OSError):
+            if not folder.name.startswith(".") and (folder / "lock").exists():
+                _locked(folder).close()
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,134 @@
+"""The custom weight loader: `--custom-weight-loader deltawire.engines.sglang.load`. It never raises: SGLang would end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from deltawire._internal.identity import Wanted
+from deltawire.engines.group import Alone, Group, TorchGroup
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.errors import Error, InvalidArgument, Unsupported
+
+log = logging.getLogger("deltawire")
+
+VERSION = "deltawire.version"
+"""A tensor of this name and one element asks for that version of the store's run, or a later one.
+
+Without it: the newest that the host holds."""
+
+# Of SGLang's ways to keep weights those that leave them as they were loaded.
+_PLAIN_METHODS = ("UnquantizedLinearMethod", "UnquantizedEmbeddingMethod")
+
+_member: Member | None = None  # of this process
+_places: dict[str, int] = {}  # where its parameters were when they were mapped
+_outcome: dict[str, Any] | None = None  # of the last `load`
+_MAX_WAIT = 60.0  # seconds for a version that was asked for: SGLang ends a server whose scheduler does not go on for long
+
+on_version: Callable[[], None] | None = None
+"""What the scheduler wants to do when the version has changed."""
+
+
+def load(model: torch.nn.Module, named_tensors: Any) -> None:
+    """Go to the newest version that this host holds. What came of it is in the answer of `/update_weights_from_tensor`."""
+    global _outcome
+    try:
+        _outcome = _load(model, named_tensors)
+    except Exception as error:  # it would end the server
+        known = isinstance(error, Error)
+        if not known:
+            log.exception("deltawire: load")
+        _outcome = {"error": str(error) if known else f"{type(error).__name__}: {error}"}
+    if "error" in _outcome:
+        log.error("deltawire: %s", _outcome["error"])
+
+
+def tell_outcome(result: Any, *_: Any, load_format: str | None = None, **__: Any) -> tuple[bool, str] | None:
+    """After SGLang's call of a loader: what ours did is the answer, instead of "Success" whatever happened."""
+    global _outcome
+    outcome, _outcome = _outcome, None
+    if load_format != "deltawire.engines.sglang.load" or outcome is None:
+        return None
+    if "error" in outcome:
+        return False, f"deltawire: {outcome['error']}"
+    return True, f"deltawire: {outcome['ok']}"
+
+
+def member_of(model: torch.nn.Module) -> Member:
+    """Of this process, which has one model that is served; made the first time."""
+    global _member, _places
+    if _member is not None and _member.model is not model:
+        raise Unsupported("a draft model is not updated; it goes on with the weights it has")
+    if _member is None:
+        settings = Settings.from_environment()
+        if settings is None:
+            raise InvalidArgument("DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set in the server's environment")
+        _member = Member(
+            settings,
+            model,
+            engine="sglang",
+            group=_group(),
+            reload=lambda tensors: reload(model, tensors),
+            reloads_all=not _is_plain(model),
+        )
+        _places = _places_of(model)
+    return _member
+
+
+def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
+    member = member_of(model)
+    if _places_of(model) != _places:
+        raise Unsupported(
+            "SGLang has unpacked this model's weights for the update, so that they are not where they are served "
+            "from; let the server follow by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
+        )
+    wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
+    before = member.served
+    outcome = member.call("update", wanted=Wanted(next(iter(wanted), None)), timeout=min(_MAX_WAIT, member.settings.timeout))
+    if member.served != before and on_version is not None:
+        on_version()
+    return outcome
+
+
+def _places_of(model: torch.nn.Module) -> dict[str, int]:
+    return {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
+
+
+def reload(model: torch.nn.Module, tensors: Any) -> None:
+    """SGLang's own way to load tensors into a model that is served.
+
+    Where something is packed or quantised after loading, `tensors` are all weights, as `/update_weights_from_disk` has them:
+    what SGLang does after loading is done to all modules, and not all of them bear it twice.
+    """
+    from sglang.srt.model_loader.loader import DefaultModelLoader
+
+    if _is_plain(model):
+        model.load_weights(tensors)
+        return
+    device = next(model.parameters()).device
+    DefaultModelLoader.restore_weights_before_loading(model, device)
+    model.load_weights(tensors)
+    DefaultModelLoader.postprocess_weights(model, device)
+
+
+def _is_plain(model: torch.nn.Module) -> bool:
+    """Whether nothing is packed or quantised after loading."""
+    return all(type(method).__name__ in _PLAIN_METHODS for method in _methods(model))
+
+
+def _methods(model: torch.nn.Module) -> list[Any]:
+    return [method for module in model.modules() if (method := getattr(module, "quant_method", None)) is not None]
+
+
+def _group() -> Group:
+    from sglang.srt.distributed.parallel_state import get_tp_group
+    from sglang.srt.runtime_context import get_parallel
+
+    if get_parallel().pp_size > 1:
+        raise Unsupported("pipeline-parallel servers are reloaded from disk: deltawire follow --notify sglang=URL")
+    group = get_tp_group()
+    return TorchGroup(group.cpu_group) if group.world_size > 1 else Alone()

@@ -1,0 +1,139 @@
+"""The half in SGLang's scheduler processes, which hold the weights: calls of the server, between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from deltawire.engines.group import agree
+from deltawire.engines.member import Member
+from deltawire.engines.sglang import loader
+from deltawire.engines.sglang.messages import DeltawireReqInput, DeltawireReqOutput
+from deltawire.errors import Error
+
+log = logging.getLogger("deltawire")
+
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+_NAMESPACE = "_maybe_namespace_elastic_radix_cache"  # where SGLang itself tells cached prefixes apart
+
+
+def register() -> None:
+    """Hooks of a scheduler process."""
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(f"{_SCHEDULER}.init_request_dispatcher", _take_calls, HookType.AFTER)
+    HookRegistry.register(f"{_SCHEDULER}.__init__", _attach, HookType.AFTER)
+    if hasattr(Scheduler, _NAMESPACE):
+        HookRegistry.register(f"{_SCHEDULER}.{_NAMESPACE}", _salt, HookType.AFTER)
+
+
+def _take_calls(_: Any, scheduler: Any) -> None:
+    from sglang.utils import TypeBasedDispatcher
+
+    scheduler._request_dispatcher += TypeBasedDispatcher([(DeltawireReqInput, lambda request: _answer(scheduler, request))])
+
+
+def _attach(_: Any, scheduler: Any, *__: Any, **___: Any) -> None:
+    """The model is loaded and everything that changes it afterwards is done; no request is served yet."""
+    if getattr(scheduler, "draft_worker", None) is not None:
+        log.warning("deltawire: the draft model is not updated with the chain: fewer of its tokens will be accepted")
+    loader.on_version = lambda: _note_version(scheduler)
+    answer = _call(scheduler, "attach", {})
+    if "error" in answer:  # the server's half tries again, and says so to those who ask
+        log.warning("deltawire: %s", answer["error"])
+
+
+def _answer(scheduler: Any, request: DeltawireReqInput) -> DeltawireReqOutput:
+    answer = _call(scheduler, request.call, request.options)
+    return DeltawireReqOutput(answers=_all_answers(answer))
+
+
+def _all_answers(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Only the first worker of a server can speak with it."""
+    try:
+        return loader._group().gather(answer)
+    except Exception as error:
+        return [answer if "error" in answer else {"error": str(error)}]
+
+
+def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Nothing is raised: it would end the server."""
+    try:
+        member = loader.member_of(scheduler.tp_worker.model_runner.model)
+        is_write = call in ("update", "revert") or (call == "attach" and member.settings.shards)  # of the first version
+        if not is_write:
+            return member.call(call, **options)
+        began = time.perf_counter()
+        with _stopped(scheduler, member):
+            answer = member.call(call, **options)
+        return answer | {"seconds": time.perf_counter() - began}
+    except Error as error:
+        return {"error": str(error)}
+    except Exception as error:
+        log.exception("deltawire: %s", call)
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+@contextlib.contextmanager
+def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
+    """A call is handled between two steps. A step may still run on the GPU; and caches may have to go."""
+    from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
+
+    before, was_paused = member.served, scheduler._engine_paused
+    # All workers do the same, though one may see a new version a little later. Of what wrong weights computed nothing stays.
+    gathered = member.group.gather((member.newest != before, member.is_suspect))
+    is_suspect = any(suspect for _, suspect in gathered)
+    keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE) and not is_suspect
+    retracted = not keep and (is_suspect or any(is_new for is_new, _ in gathered))
+    if retracted:
+        agree(member.group, lambda: scheduler.pause_generation(PauseGenerationReqInput(mode="retract")))
+    try:
+        _wait_for_device(member)
+        yield
+        if member.served != before or is_suspect:
+            _note_version(scheduler)
+            if not keep and not retracted:  # it came while it was waited for
+                scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
+                retracted = True
+            if not keep and not scheduler.flush_cache(empty_cache=False):
+                log.warning("deltawire: cached prefixes of %s are still there", before)
+    finally:
+        if retracted and not was_paused:
+            scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))
+
+
+def _wait_for_device(member: Member) -> None:
+    import torch
+
+    device = next(member.model.parameters()).device
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
+
+
+def _salted(key: str | None) -> str | None:
+    """Requests find prefixes of those alone that came with the same version."""
+    member = loader._member
+    served = None if member is None else member.served
+    if served is None:
+        return key
+    own = (key or "").split("|deltawire=")[0]
+    return f"{own}|deltawire={served.run}/{served.version}/{served.manifest}"
+
+
+def _salt(_: Any, scheduler: Any, request: Any) -> None:
+    request.extra_key = _salted(request.extra_key)
+
+
+def _note_version(scheduler: Any) -> None:
+    """Tokens from now on are the new version's. Requests that have not begun must not find the old one's prefixes."""
+    served = None if loader._member is None else loader._member.served
+    if served is None:
+        return
+    scheduler.record_weight_version_change(new_version=str(served.version))
+    for request in scheduler.waiting_queue:
+        if not request.output_ids and not request.kv.holds_kv:
+            request.extra_key = _salted(request.extra_key)

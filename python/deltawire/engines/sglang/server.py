@@ -1,0 +1,91 @@
+"""The half in SGLang's HTTP server: follows the chain by itself, and answers what operators ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sglang.srt.utils.auth import AuthLevel
+
+from deltawire._internal.identity import Identity
+from deltawire.engines.follower import Follower
+from deltawire.engines.routes import add_routes
+from deltawire.engines.settings import Settings
+from deltawire.engines.sglang.messages import DeltawireReqInput, DeltawireReqOutput
+
+log = logging.getLogger("deltawire")
+
+
+def follow(http_server: Any) -> None:
+    """Add the routes, and a task that lives as long as the server does."""
+    app, state, settings = http_server.app, http_server.get_global_state(), Settings.from_environment()
+    add_routes(app, "docs/sglang.md")
+    for route in app.routes:
+        if getattr(route, "path", None) in ("/deltawire/prove", "/deltawire/update"):
+            route.endpoint._auth_level = AuthLevel.ADMIN_OPTIONAL  # as /update_weights_from_tensor has it
+    app.state.deltawire = None
+    if state is None or settings is None or not getattr(app, "is_single_tokenizer_mode", False):
+        log.warning("deltawire: a server with --tokenizer-worker-num over 1 does not follow by itself")
+        return
+    begun = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with begun(app) as values:
+            follower = Follower(settings, SglangDoor(state.tokenizer_manager))
+            app.state.deltawire = follower
+            task = asyncio.create_task(follower.run(), name="deltawire")
+            try:
+                yield values
+            finally:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    app.router.lifespan_context = lifespan
+
+
+class SglangDoor:
+    """The schedulers, from inside the HTTP server's process, in SGLang's own channel.
+
+    There is no pause to end: a scheduler handles a call between two steps, all of it, and retracts requests and drops caches
+    there where the settings want it. A server that was paused by somebody else stays so.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        from sglang.srt.managers.communicator import FanOutCommunicator
+        from sglang.srt.runtime_context import get_parallel
+        from sglang.utils import TypeBasedDispatcher
+
+        self._manager = manager
+        # Of the last update. A call waits until the step that runs is done: that is no pause.
+        self.paused_seconds: float | None = None
+        self.num_engines: int = get_parallel().num_dp_ranks
+        self._ask = FanOutCommunicator(manager._dispatch_to_scheduler, self.num_engines)
+        manager._result_dispatcher += TypeBasedDispatcher([(DeltawireReqOutput, self._ask.handle_recv)])
+
+    async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
+        """On all workers, between two steps."""
+        self._manager.auto_create_handle_loop()
+        # Shielded: the answer of a call that nobody waits for any more would be taken for the next one's.
+        outputs = await asyncio.shield(self._ask(DeltawireReqInput(call=call, options=options)))
+        answers = [answer for output in outputs for answer in output.answers]
+        if call == "update":
+            self.paused_seconds = max(answer.get("seconds", 0.0) for answer in answers)
+        return answers
+
+    async def pause(self, keep_cache: bool) -> None:
+        """Part of the update."""
+
+    async def resume(self) -> None:
+        """Part of the update."""
+
+    async def set_version(self, served: Identity) -> None:
+        """In SGLang's own field, which it gives with every output."""
+        from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput
+
+        words = UpdateWeightVersionReqInput(new_version=str(served.version), abort_all_requests=False)
+        await self._manager.update_weight_version(words)

@@ -1,0 +1,98 @@
+"""Adapters from inside vLLM's API server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from vllm.lora.request import LoRARequest
+
+from deltawire.engines.follower import same
+from deltawire.engines.vllm.server import call_workers
+from deltawire.errors import InvalidArgument
+
+
+class VllmAdapters:
+    """Each version is an adapter of its own for vLLM, with a number, a name and a path that no other has.
+
+    So requests that run keep theirs, and cached prefixes, which vLLM finds by name and path, are never another version's.
+    Clients ask for the name, which leads to the newest; answers say `NAME@VERSION`.
+    """
+
+    def __init__(self, client: Any, state: Any) -> None:
+        self._client, self._state = client, state
+        self._gone: set[int] = set()
+        self._guard_requests()
+
+    async def load(self, label: str, folder: Path) -> LoRARequest:
+        """On all workers, between two steps; where one cannot, on none."""
+        number = self._models.lora_id_counter.inc(1)
+        answers = await self._call("load", label=label, number=number, folder=str(folder))
+        try:
+            same(answers)
+        except RuntimeError:
+            await self._call("unload", number=number)
+            raise
+        return LoRARequest(lora_name=label, lora_int_id=number, lora_path=str(folder))
+
+    async def unload(self, handle: LoRARequest) -> None:
+        """On all workers."""
+        self._gone.add(handle.lora_int_id)
+        same(await self._call("unload", number=handle.lora_int_id))
+
+    def serve(self, name: str, handle: LoRARequest) -> None:
+        """One assignment: a request has the old one or the new one."""
+        models = self._models
+        known = models.lora_requests.get(name)
+        if models.is_base_model(name) or (known is not None and not known.lora_name.startswith(f"{name}@")):
+            raise InvalidArgument(f"the server has a model {name} of its own: give the adapter another name")
+        models.lora_requests[name] = handle
+        _list_by_name(models)
+
+    def is_served(self, name: str, handle: LoRARequest) -> bool:
+        """Somebody may have called /v1/unload_lora_adapter."""
+        known = self._models.lora_requests.get(name)
+        return known is not None and known.lora_int_id == handle.lora_int_id
+
+    def running(self) -> dict[str, int]:
+        """By vLLM's own book of requests."""
+        states = self._client.output_processor.request_states.values()
+        return Counter(state.lora_name for state in states if state.lora_name is not None)
+
+    @property
+    def _models(self) -> Any:
+        return self._state.openai_serving_models
+
+    async def _call(self, call: str, **options: Any) -> list[dict[str, Any]]:
+        return await call_workers(self._client, "deltawire_adapter", call, **options)
+
+    def _guard_requests(self) -> None:
+        """A request whose version is unloaded must not reach the engine, which would end with it."""
+        core = self._client.engine_core
+        add = core.add_request_async
+
+        async def add_request_async(request: Any) -> None:
+            wanted = request.lora_request
+            if wanted is not None and wanted.lora_int_id in self._gone:
+                raise ValueError(f"{wanted.lora_name} was replaced while the request was read: ask again")
+            await add(request)
+
+        core.add_request_async = add_request_async
+
+
+def _list_by_name(models: Any) -> None:
+    """/v1/models shows the names that clients ask for, and vLLM would show those of the versions."""
+    known = models.show_available_models
+    if getattr(known, "has_deltawire", False):
+        return
+
+    async def show_available_models() -> Any:
+        listed = await known()
+        names = {request.lora_name: name for name, request in models.lora_requests.items()}
+        for card in listed.data:
+            card.id = names.get(card.id, card.id)
+        return listed
+
+    show_available_models.has_deltawire = True  # type: ignore[attr-defined]
+    models.show_available_models = show_available_models

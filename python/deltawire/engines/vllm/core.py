@@ -1,0 +1,82 @@
+"""In vLLM's engine core: its outputs and its prefix cache know which version computed them, whoever asked for an update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltawire._internal.identity import Identity
+
+_CALLS = ("attach", "update", "revert")  # of a worker, that may change what is served
+_MARK = "|deltawire="
+
+
+def install() -> None:
+    """Hook into the class, once. It runs between two steps, so no output is of another version than its label says."""
+    from vllm.v1.engine.core import EngineCore
+
+    if hasattr(EngineCore, "deltawire_served"):
+        return
+    EngineCore.deltawire_served = None
+    rpc, preprocess, add = EngineCore.collective_rpc, EngineCore.preprocess_add_request, EngineCore.add_request
+    label = EngineCore.deltawire_label = EngineCore.set_weight_version
+
+    def collective_rpc(self: Any, method: Any, timeout: float | None = None, args: Any = (), kwargs: Any = None) -> Any:
+        answers = rpc(self, method, timeout, args, kwargs)
+        if method == "deltawire" and args and args[0] in _CALLS:
+            _note(self, answers)
+        elif method == "update_weights" and _is_ours(self):
+            _note(self, rpc(self, "deltawire", None, ("served",), None))
+        return answers
+
+    def set_weight_version(self: Any, weight_version: str) -> None:
+        """What a caller says is not what it is; with another word for it, it would not be known any more what was served."""
+        if self.deltawire_served is None:
+            label(self, weight_version)
+
+    def preprocess_add_request(self: Any, request: Any) -> Any:
+        request.cache_salt = _salted(request.cache_salt, self.deltawire_served)
+        return preprocess(self, request)
+
+    def add_request(self: Any, request: Any, *args: Any, **options: Any) -> Any:
+        _salt(request, self.deltawire_served)  # a version may have come since it was prepared
+        return add(self, request, *args, **options)
+
+    EngineCore.collective_rpc = collective_rpc
+    EngineCore.set_weight_version = set_weight_version
+    EngineCore.preprocess_add_request = preprocess_add_request
+    EngineCore.add_request = add_request
+
+
+def _is_ours(core: Any) -> bool:
+    config = core.vllm_config.weight_transfer_config
+    return config is not None and config.backend == "deltawire"
+
+
+def _note(core: Any, answers: list[dict[str, Any]]) -> None:
+    """Where workers serve different versions there is no label that is true; the one before stays until they agree."""
+    served = {tuple(answer["ok"]) for answer in answers if answer.get("ok")}
+    if len(served) != 1 or any("error" in answer for answer in answers):
+        return
+    (identity,) = (Identity(*one) for one in served)
+    if identity == core.deltawire_served:
+        return
+    core.deltawire_served = identity
+    core.deltawire_label(str(identity.version))
+    for request in core.scheduler.waiting:
+        if request.num_computed_tokens == 0 and not request.output_token_ids:
+            _salt(request, identity)
+
+
+def _salted(salt: str | None, served: Identity | None) -> str | None:
+    """Cached prefixes are found by those requests alone that were begun with the same version."""
+    if served is None:
+        return salt
+    own = (salt or "").partition(_MARK)[0]
+    return f"{own}{_MARK}{served.run}/{served.version}/{served.manifest}"
+
+
+def _salt(request: Any, served: Identity | None) -> None:
+    salt = _salted(request.cache_salt, served)
+    if salt != request.cache_salt:
+        request.cache_salt, request.block_hashes = salt, []
+        request.update_block_hashes()

@@ -1,0 +1,185 @@
+"""vLLM's weight-transfer engine `deltawire`: one in each worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.distributed.parallel_state import get_world_group
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
+
+from deltawire._internal.identity import Wanted
+from deltawire.engines.group import Alone, Group, TorchGroup
+from deltawire.engines.member import Member
+from deltawire.engines.settings import Settings
+from deltawire.engines.vllm.plugin import allowed_by, settings_of
+from deltawire.errors import InvalidArgument
+
+log = logging.getLogger("deltawire")
+
+
+@dataclass
+class InitInfo(WeightTransferInitInfo):
+    """`init_weight_transfer_engine {"init_info": {...}}`: the names of `deltawire.engines.Settings`."""
+
+    settings: dict[str, Any]
+
+
+@dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """`update_weights {"update_info": {...}}`: at least that version, or the newest. Without `run`: of the store's."""
+
+    version: int | None = None
+    run: str | None = None
+    manifest: str | None = None
+    verify: str | None = None
+    timeout: float | None = None
+
+
+class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """Live weights at a version of a chain. Nothing comes from the trainer but the number of a version, if that."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+    supports_draft_weight_update = False
+
+    def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
+        super().__init__(config, vllm_config, device, model)
+        self._member: Member | None = None
+        self.draft: torch.nn.Module | None = None  # of the same checkpoint
+        settings = settings_of(vllm_config)
+        if settings is not None and not settings.adapter:  # which leave the weights of the model alone
+            self._begin(settings)
+
+    # ---- what vLLM calls
+
+    def parse_init_info(self, init_dict: dict[str, Any]) -> InitInfo:
+        """What is wrong with it is said by init_transfer_engine()."""
+        return InitInfo(init_dict)
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        """Name the chain. Again with the same words: nothing happens."""
+        self._said_once(lambda: self._init(init_info.settings))
+
+    def start_weight_update(self) -> None:
+        """Nothing is prepared here: that was done while the engine served."""
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Go to a version; the caller has paused the engine."""
+        self._said_once(lambda: self.receive_weights(self.parse_update_info(update_info)))
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        """The same, from typed words."""
+        wanted = Wanted(update_info.version, update_info.run, update_info.manifest)
+        self._the_member.update(wanted, update_info.verify, update_info.timeout)
+
+    def finish_weight_update(self) -> None:
+        """Everything is done."""
+
+    def shutdown(self) -> None:
+        """Let go of the local folder."""
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+
+    # ---- what the server's half calls
+
+    def call(self, call: str, **options: Any) -> Any:
+        """What `Member.call` takes, with an answer instead of an exception."""
+        if self._member is None:
+            return {"error": _NO_STORE}
+        return self._member.call(call, **options)
+
+    def _init(self, values: dict[str, Any]) -> None:
+        settings = Settings.of({"follow": False} | values)
+        if settings.adapter:
+            raise InvalidArgument("deltawire: `adapter` is said when the server is started: --additional-config")
+        if self._member is None:
+            allowed_by(self.vllm_config).check(settings)
+            self._begin(settings)
+        known = self._the_member.settings
+        if (settings.source, settings.local) != (known.source, known.local):
+            raise InvalidArgument(f"deltawire: this server follows {known.source} in {known.local} already")
+        self._the_member.begin(settings.timeout)
+
+    @property
+    def _the_member(self) -> Member:
+        if self._member is None:
+            raise InvalidArgument(_NO_STORE)
+        return self._member
+
+    def _begin(self, settings: Settings) -> None:
+        self._member = Member(
+            settings, self.model, engine="vllm", group=_group(), reload=self._reload, drafts=lambda: self._models[1:]
+        )
+
+    @property
+    def _models(self) -> list[torch.nn.Module]:
+        return [self.model] if self.draft is None else [self.model, self.draft]
+
+    def _said_once(self, call: Callable[[], None]) -> None:
+        """A failure of all workers is raised by the last of them.
+
+        vLLM stops to read answers at the first failure: those of workers behind it would be taken for answers to the next call.
+        """
+        try:
+            call()
+        except Exception as error:
+            world = get_world_group()
+            if world.rank_in_group == world.world_size - 1:
+                raise
+            log.warning("deltawire: %s", error)
+
+    def _reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
+        from vllm.model_executor.model_loader.reload import layerwise
+
+        known = list(tensors)
+        for model in self._models:
+            with _packed_anew(model, self.device), _without_warnings(layerwise.logger):
+                try:
+                    layerwise.initialize_layerwise_reload(model)
+                    model.load_weights(iter(known))
+                    layerwise.finalize_layerwise_reload(model, self.model_config)
+                except BaseException:  # what is loaded so far is no module; the worker puts back what there was
+                    for module in model.modules():
+                        layerwise.get_layerwise_info(module).reset()
+                    raise
+
+
+@contextmanager
+def _without_warnings(logger: logging.Logger) -> Iterator[None]:
+    """Of each module that a version does not change vLLM says that it failed to load."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _packed_anew(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """Let experts on a CPU be packed for their kernel again: vLLM 0.32 does it when the kernel is made, and not in a reload."""
+    methods: list[Any] = [getattr(module, "quant_method", None) for module in model.modules()] if device.type == "cpu" else []
+    kernels = [(method, method.moe_kernel) for method in methods if getattr(method, "moe_kernel", None) is not None]
+    for method, _ in kernels:
+        method.moe_kernel = None
+    try:
+        yield
+    finally:
+        for method, kernel in kernels:
+            if method.moe_kernel is None:  # its experts were not reloaded
+                method.moe_kernel = kernel
+
+
+_NO_STORE = "deltawire: no store was named; see /init_weight_transfer_engine"
+
+
+def _group() -> Group:
+    world = get_world_group()
+    return TorchGroup(world.cpu_group) if world.world_size > 1 else Alone()

@@ -1,0 +1,103 @@
+"""What vLLM calls in each of its processes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from deltawire.engines.settings import Allowed, Settings
+
+
+def settings_of(vllm_config: Any) -> Settings | None:
+    """`--additional-config '{"deltawire": {"store": ..., "local": ...}}'`, or DELTAWIRE_STORE and DELTAWIRE_LOCAL."""
+    values = Allowed.without(_values(vllm_config))
+    return Settings.of(values) if values else Settings.from_environment()
+
+
+def allowed_by(vllm_config: Any) -> Allowed:
+    """The same place says what callers of `/init_weight_transfer_engine` may name."""
+    return Allowed.of(_values(vllm_config))
+
+
+def _values(vllm_config: Any) -> dict[str, Any]:
+    extra = getattr(vllm_config, "additional_config", None)
+    return (extra.get("deltawire") if isinstance(extra, dict) else None) or {}
+
+
+BACKEND = "deltawire"
+
+
+def register() -> None:
+    """Make the backend `deltawire` known; called any number of times."""
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
+
+    _register(WeightTransferEngineFactory, "deltawire.engines.vllm.engine", "DeltawireEngine")
+    _register(WeightTransferTrainerFactory, "deltawire.engines.vllm.trainer", "DeltawireTrainer")
+    _give_workers_a_call()
+    _show_the_draft()
+    _add_routes()
+    if "vllm.v1.engine.core" in sys.modules:
+        from deltawire.engines.vllm import core
+
+        core.install()
+
+
+def _register(factory: Any, module: str, name: str) -> None:
+    if BACKEND not in factory._registry:
+        factory.register_engine(BACKEND, module, name)
+
+
+def _give_workers_a_call() -> None:
+    """`collective_rpc("deltawire", ...)` reaches the engine of each worker, and brings back an answer. Adapters need none."""
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    def deltawire(self: Any, call: str, **options: Any) -> Any:
+        engine = getattr(self, "weight_transfer_engine", None)
+        if engine is None or not hasattr(engine, "call"):
+            raise RuntimeError('the server was not started with --weight-transfer-config \'{"backend": "deltawire"}\'')
+        return engine.call(call, **options)
+
+    def deltawire_adapter(self: Any, call: str, **options: Any) -> Any:
+        from deltawire.engines.vllm import adapter_worker
+
+        return adapter_worker.call(self, call, **options)
+
+    WorkerBase.deltawire, WorkerBase.deltawire_adapter = deltawire, deltawire_adapter
+
+
+def _show_the_draft() -> None:
+    """Engines are given the model alone. A draft model of the same checkpoint (multi-token prediction) follows the chain too."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    known = Worker.load_model
+    if getattr(known, "has_deltawire", False):
+        return
+
+    def load_model(self: Any, *args: Any, **options: Any) -> Any:
+        result = known(self, *args, **options)
+        engine, speculation = self.weight_transfer_engine, self.vllm_config.speculative_config
+        config = None if speculation is None else speculation.draft_model_config
+        if hasattr(engine, "draft") and config is not None and config.model == self.vllm_config.model_config.model:
+            engine.draft = self.get_draft_model()
+        return result
+
+    load_model.has_deltawire = True  # type: ignore[attr-defined]
+    Worker.load_model = load_model
+
+
+def _add_routes() -> None:
+    """Routes of endpoint plugins are added for those that VLLM_PLUGINS names; this backend is asked for by its own flag."""
+    import vllm.plugins as plugins
+
+    known = getattr(plugins, "load_endpoint_plugins", None)
+    if known is None or getattr(known, "has_deltawire", False):
+        return
+
+    def load_endpoint_plugins(*args: Any, **options: Any) -> list[Any]:
+        from deltawire.engines.vllm.server import ServerPlugin
+
+        found = known(*args, **options)
+        return found if any(isinstance(plugin, ServerPlugin) for plugin in found) else [*found, ServerPlugin()]
+
+    load_endpoint_plugins.has_deltawire = True  # type: ignore[attr-defined]
+    plugins.load_endpoint_plugins = load_endpoint_plugins

@@ -1,0 +1,123 @@
+"""vLLM's API server: follows the chain by itself, and answers what operators ask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+
+from deltawire._internal.identity import Identity
+from deltawire.engines.adapters import AdapterFollower
+from deltawire.engines.follower import Follower, update_engines
+from deltawire.engines.routes import add_routes
+from deltawire.engines.settings import Settings
+from deltawire.engines.vllm.pauses import Pauses
+from deltawire.engines.vllm.plugin import BACKEND, settings_of
+from deltawire.errors import InvalidArgument
+
+log = logging.getLogger("deltawire")
+
+
+class ServerPlugin:
+    """An endpoint plugin of vLLM. Without the backend `deltawire` its routes say so."""
+
+    name = "deltawire"
+    required_tasks = None
+
+    def attach_router(self, app: FastAPI) -> None:
+        """/deltawire/status, /deltawire/ready, /deltawire/metrics, /deltawire/prove, /deltawire/update."""
+        add_routes(app, "docs/vllm.md")
+
+    async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
+        """Begin to follow, where a store is named."""
+        state.deltawire = None
+        state.deltawire_is_allowed = _key_check(args)
+        config = getattr(engine_client, "vllm_config", None)
+        transfer = getattr(config, "weight_transfer_config", None)
+        is_ours = transfer is not None and transfer.backend == BACKEND
+        if is_ours:
+            engine_client.update_weights = partial(update_weights, engine_client, asyncio.Lock())
+        settings = settings_of(config) if config is not None else None
+        if settings is None or not (settings.adapter or is_ours):
+            return
+        if (getattr(args, "api_server_count", None) or 1) > 1:  # each would have to know of the others' updates
+            raise InvalidArgument("deltawire: a server that follows a chain has one API server: --api-server-count 1")
+        follower = _follower(settings, engine_client, state)
+        if is_ours:
+            engine_client.update_weights = partial(update_weights, engine_client, follower.busy)
+        state.deltawire = follower
+        state.deltawire_task = asyncio.create_task(follower.run(), name="deltawire")
+
+
+def _key_check(args: Any) -> Callable[[Any], bool] | None:
+    """By the API keys of vLLM, which guards its own paths by them, and no others."""
+    from vllm import envs
+    from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
+
+    keys = [key for key in (getattr(args, "api_key", None) or [envs.VLLM_API_KEY]) if key]
+    return AuthenticationMiddleware(None, keys).verify_token if keys else None
+
+
+def _follower(settings: Settings, client: Any, state: Any) -> Follower:
+    def alive() -> bool:
+        return not client.errored
+
+    if not settings.adapter:
+        return Follower(settings, VllmDoor(client), alive=alive)
+    if client.vllm_config.lora_config is None:
+        raise InvalidArgument("deltawire: `adapter` needs a server that was started with --enable-lora")
+    from deltawire.engines.vllm.adapter_server import VllmAdapters
+
+    return AdapterFollower(settings, VllmAdapters(client, state), alive=alive)
+
+
+class VllmDoor:
+    """The engine, from inside the API server: what vLLM's own routes do, without their waits."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._pauses = Pauses.of(client)
+
+    @property
+    def num_engines(self) -> int:
+        """Data parallel."""
+        return len(self._client.engine_core.core_engines)
+
+    async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
+        """On all workers, between two steps."""
+        return await call_workers(self._client, "deltawire", call, **options)
+
+    async def pause(self, keep_cache: bool) -> None:
+        """Requests wait. Without their caches they are computed anew, by the new version."""
+        await self._pauses.begin(keep_cache)
+
+    async def resume(self) -> None:
+        """Requests go on, unless somebody else has paused the engine too."""
+        await self._pauses.end()
+
+    async def set_version(self, served: Identity) -> None:
+        """Done in the engine core, with the update: deltawire.engines.vllm.core."""
+
+
+async def update_weights(client: Any, busy: asyncio.Lock, request: Any) -> None:
+    """In place of vLLM's own, which raises on some engines and goes on on others. Pauses the engine if its caller has not."""
+    info = dict(request.update_info)
+    wanted = [info.pop("version", None), info.pop("run", None), info.pop("manifest", None)]
+    engine = VllmDoor(client)
+    async with busy:
+        await engine.pause(keep_cache=True)
+        try:
+            await update_engines(engine, wanted=wanted, **info)
+            await engine.call("status")  # all have it: nothing is to be taken back any more
+        finally:
+            await engine.resume()
+
+
+async def call_workers(client: Any, method: str, call: str, **options: Any) -> list[dict[str, Any]]:
+    """The answers of all workers of all engines: vLLM's own `collective_rpc` gives those of the first engine."""
+    per_engine = await client.engine_core.call_utility_all_async("collective_rpc", method, None, (call,), options)
+    return [answer for answers in per_engine for answer in answers]

@@ -1,0 +1,1 @@
+"""Trainers of other projects: Hugging Face, TRL, verl, PEFT."""

@@ -1,0 +1,265 @@
+"""Hugging Face trainers: a callback that publishes what `save_pretrained` would save.
+
+    from deltawire.trainers.hf import PublishCallback
+
+    Trainer(model, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")]).train()
+
+It goes with `transformers.Trainer` and everything made of it, TRL's trainers too. Replicas hold a folder that
+`from_pretrained` loads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal
+
+from deltawire._internal.options import check_options
+from deltawire._internal.publisher import Publisher
+from deltawire._internal.reader import cast_name
+from deltawire._internal.stores import StoreLike
+from deltawire._internal.tensors import Named
+from deltawire.errors import Cancelled, InvalidArgument, IoError, MissingExtra, Unavailable, Unsupported, missing_extra
+from deltawire.reports import PublishReport
+
+try:
+    import torch
+    from transformers import PreTrainedModel, TrainerCallback
+    from transformers.utils import logging as transformers_logging
+except ImportError as error:
+    raise missing_extra(error, "hf") from None
+
+from deltawire.torch.shards import is_sharded
+from deltawire.torch.state import without_ties
+
+try:
+    from transformers.core_model_loading import revert_weight_conversion
+    from transformers.modeling_utils import _get_tied_weight_keys, remove_tied_weights_from_state_dict, unwrap_model
+except ImportError as error:
+    raise MissingExtra(f"transformers is too old, version 5 is needed: pip install 'deltawire[hf]' ({error})") from None
+
+log = logging.getLogger("deltawire")
+
+_MAY_PASS = (Unavailable, IoError, Cancelled)
+"""What the next attempt may not meet again: an outage, a full disk, a hook that said no."""
+
+
+_OPTIONS = [name for name in signature(Publisher).parameters if name not in ("store", "tensors", "dtype", "group")]
+"""Those of `Publisher` that a callback hands on."""
+
+
+class PublishCallback(TrainerCallback):
+    """Publishes a trainer's model: the seed when training begins, a version after every `every` optimizer steps, and the end.
+
+        trainer = GRPOTrainer(model, reward, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")])
+
+    An outage of the store does not end the training: it is logged, `error` holds it, and the next version carries everything;
+    see `on_error`. Training that goes on from one of its checkpoints goes on with the chain too. Of several processes that hold
+    the whole model (DDP) the first one publishes; of a model that is sharded (FSDP2, tensor parallel) each publishes its shards,
+    and nothing is gathered.
+    """
+
+    def __init__(
+        self,
+        store: StoreLike,
+        every: int = 1,
+        *,
+        wait: bool = False,
+        dtype: torch.dtype | None = None,
+        tensors: Callable[[Any], Named] | None = None,
+        extra_files: Sequence[str | os.PathLike[str]] = (),
+        on_version: Callable[[int, PublishReport], object] | None = None,
+        on_error: Literal["raise", "warn"] = "warn",
+        **options: Any,
+    ) -> None:
+        """Publish to `store`; `options` are those of `Publisher`.
+
+        Without `wait` a step goes on as soon as its changes are captured, and what went wrong with its version is heard of at
+        the next one. With `on_error="warn"` what may pass by itself (`Unavailable`, `IoError`, a hook that says no) is logged,
+        as a warning each time, and as an error when the end of the training could not be published either; `train()` goes on.
+        Until a first version is committed, and for all other errors (a second publisher, a chain that is damaged, a mistake), it
+        is as with `"raise"`: `train()` raises it. `dtype` is what floating point weights are published as: `torch.bfloat16` for
+        master weights in float32. `tensors(model)` gives names and tensors of one's own choice. With `adapter=True` versions are
+        the model's LoRA adapter alone, with its configuration (docs/lora.md).
+        Configuration and tokenizer are files of every version of a model, and `extra_files` too; where there are none at all, the
+        chain's stay. `on_version(step, version)` is told what is committed, in the training's
+        thread: without `wait` that is one publish later.
+        """
+        if every < 1:
+            raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
+        if on_error not in ("raise", "warn"):
+            raise InvalidArgument(f'PublishCallback: on_error is {on_error!r}, and must be "raise" or "warn"')
+        cast_name(dtype)  # says what it may be
+        check_options("PublishCallback", _OPTIONS, options)
+        if options.get("adapter") and tensors is not None:
+            raise InvalidArgument("PublishCallback: `adapter` or `tensors`, not both")
+        self._store, self._every, self._wait, self._dtype = store, every, wait, dtype
+        self._tensors, self._extra_files, self._on_version = tensors or checkpoint_tensors, extra_files, on_version
+        self._options, self._patient = options, on_error == "warn"
+        self._is_adapter = bool(options.get("adapter"))
+        self._publisher: Publisher | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files: list[str | os.PathLike[str]] = []
+        self._pending: tuple[int, Future[PublishReport]] | None = None
+        self._step = -1
+        self.version: PublishReport | None = None
+        """The newest that is known to be committed."""
+        self.error: Exception | None = None
+        """Why the last state that was to be published is not; None: it is, or is on its way."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model, first = kwargs["model"], state.is_world_process_zero
+        sharded = any(map(is_sharded, model.parameters()))
+        if not first and not sharded:
+            return
+        self.close()
+        group = torch.distributed.group.WORLD if sharded else None
+        source = model if self._is_adapter else None
+        self._publisher = Publisher(self._store, source, dtype=self._dtype, group=group, **self._options)
+        self._folder = tempfile.TemporaryDirectory(prefix="deltawire-")
+        has_files = first and not self._is_adapter
+        saved = save_files(model, self._folder.name, kwargs.get("processing_class"), dtype=self._dtype) if has_files else []
+        self._files = [*saved, *self._extra_files]
+        self._publish(state.global_step, model)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0:
+            self._publish(state.global_step, kwargs["model"])
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        try:
+            self._publish(state.global_step, kwargs["model"])
+            self._finish_pending()
+            self._publish(state.global_step, kwargs["model"])  # what could not be done before, once more
+        finally:
+            self.close()
+            if self.error is not None and self._patient:
+                newest = "no version" if self.version is None else f"version {self.version.number}"
+                log.error("the end of the training was not published, replicas stay at %s: %s", newest, self.error)
+
+    def close(self) -> None:
+        """Wait for the version that is on its way, then let go of everything: for training that ended early."""
+        publisher, self._publisher = self._publisher, None
+        folder, self._folder = self._folder, None
+        self._step = -1
+        try:
+            self._finish_pending()
+        finally:
+            if publisher is not None:
+                publisher.close()
+            if folder is not None:
+                folder.cleanup()
+
+    def _publish(self, step: int, model: Any) -> None:
+        publisher = self._publisher
+        if publisher is None or step == self._step:
+            return
+        try:
+            self._finish_pending()
+            self._step = step
+            with self._patience(step):
+                wanted = None if self._is_adapter else partial(self._tensors, model)  # its failure is that of all ranks
+                if self._wait:
+                    self._committed(step, publisher.publish(wanted, self._files or None))
+                else:
+                    self._pending = step, publisher.publish(wanted, self._files or None, wait=False)
+        except BaseException:
+            self.close()  # nobody else would: trainers do not end what failed
+            raise
+
+    def _finish_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            step, future = pending
+            with self._patience(step):
+                self._committed(step, future.result())
+
+    @contextmanager
+    def _patience(self, step: int) -> Iterator[None]:
+        """What may pass is told and not raised; this step is then still to be published."""
+        try:
+            yield
+        except _MAY_PASS as error:
+            if not self._patient or self.version is None:
+                raise
+            self.error, self._step = error, -1
+            log.warning("step %d was not published, the next version carries everything: %s", step, error)
+
+    def _committed(self, step: int, version: PublishReport) -> None:
+        self.version, self.error = version, None
+        log.info("step %d: %r", step, version)
+        if self._on_version is not None:
+            self._on_version(step, version)
+
+
+def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """What `save_pretrained` would save, under the names that it would have, tied weights once. Nothing is copied.
+
+    For training loops of one's own: `dw.Publisher(store, lambda: checkpoint_tensors(model))`. Models that transformers keeps
+    in another form than their checkpoints (experts in one tensor) are given in that of the checkpoints.
+    """
+    model = unwrap_model(model)
+    if getattr(model, "hf_quantizer", None) is not None or getattr(model, "peft_config", None) is not None:
+        raise Unsupported("models that are quantized or have adapters need `tensors`, or `adapter=True` for the adapter alone")
+    if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
+        raise Unsupported("models that DeepSpeed has sharded (ZeRO-3) need `tensors`, or FSDP2 in its place")
+    state: dict[str, torch.Tensor] = model.state_dict()
+    if not isinstance(model, PreTrainedModel):
+        return state  # which is what trainers save of it
+    for name in model._keys_to_ignore_on_save or ():
+        state.pop(name, None)
+    if any(map(is_sharded, state.values())):
+        state = dict(without_ties(state.items(), _get_tied_weight_keys(model)))
+    else:
+        state = remove_tied_weights_from_state_dict(state, model)
+    saved: dict[str, torch.Tensor] = revert_weight_conversion(model, state)
+    return saved
+
+
+def save_files(
+    model: Any, folder: str | os.PathLike[str], processing_class: Any = None, *, dtype: torch.dtype | None = None
+) -> list[Path]:
+    """Write what `save_pretrained` puts beside the weights: configurations, the tokenizer, code. Gives their paths.
+
+    `dtype` is what the configuration shall say of the weights.
+    """
+    model, folder = unwrap_model(model), Path(folder)
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT has one
+    if isinstance(base, PreTrainedModel):
+        with _no_bar():
+            base.save_pretrained(folder, state_dict={})
+    if processing_class is not None:
+        processing_class.save_pretrained(folder)
+    for weights in folder.glob("*.safetensors*"):
+        weights.unlink()
+    config = folder / "config.json"
+    if dtype is not None and config.exists():
+        config.write_text(json.dumps(_with_dtype(json.loads(config.read_text()), dtype), indent=2) + "\n")
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
+def _with_dtype(config: Any, dtype: torch.dtype) -> Any:
+    """A configuration and those inside it."""
+    if not isinstance(config, dict):
+        return config
+    name = str(dtype).removeprefix("torch.")
+    return {key: name if key == "dtype" and value is not None else _with_dtype(value, dtype) for key, value in config.items()}
+
+
+@contextmanager
+def _no_bar() -> Iterator[None]:
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

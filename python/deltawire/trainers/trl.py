@@ -1,0 +1,261 @@
+"""TRL: a weight transfer for `AsyncGRPOTrainer` that publishes versions; inference servers follow the store by themselves.
+
+    from deltawire.trainers.trl import WeightTransfer
+
+    transfer = WeightTransfer("s3://bucket/run-7", base_url="http://engine:8000", dtype="bfloat16")
+    AsyncGRPOTrainer(model, reward, args, train_dataset=data, weight_transfer=transfer).train()
+
+Trainer and servers share the store alone. docs/trl.md has the whole way, from the install to a served version.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from deltawire._internal.chain import Chain
+from deltawire._internal.identity import Identity
+from deltawire._internal.options import Select, check_options
+from deltawire._internal.publisher import Publisher
+from deltawire._internal.reader import Choice, cast_name
+from deltawire._internal.stores import StoreLike, store_handle
+from deltawire.errors import BaseMismatch, InvalidArgument, NotFound, Unavailable, missing_extra
+from deltawire.reports import PublishReport, TensorSpec
+
+try:
+    import torch
+except ImportError as error:
+    raise missing_extra(error, "trl") from None
+
+from deltawire.engines.checkpoint import DTYPE_NAMES, LocalCheckpoint
+from deltawire.engines.ready import wait_until_served
+
+log = logging.getLogger("deltawire")
+
+Wait = Literal["captured", "published", "applied"]
+Pairs = Iterable[tuple[str, torch.Tensor]]
+
+_OWN = ("store", "tensors", "dtype", "select", "adapter", "tracker")
+_OPTIONS = [name for name in signature(Publisher).parameters if name not in _OWN]
+"""Those of `Publisher` that are handed on."""
+
+
+class WeightTransfer:
+    """`AsyncGRPOTrainer(weight_transfer=...)`: each sync is a version of a chain. It is TRL's `WeightTransferProtocol`.
+
+    Nothing is paused from here: servers fetch and stage a version while they generate, and pause for the write alone. Numbers of
+    versions are the chain's and only grow, also when training goes on from a checkpoint. Rank 0 alone calls this, as TRL has it.
+    """
+
+    def __init__(
+        self,
+        store: StoreLike,
+        *,
+        base_url: str | Sequence[str] | None = None,
+        wait: Wait | None = None,
+        timeout: float = 600.0,
+        dtype: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        tensors: Callable[[Pairs], Pairs] | None = None,
+        select: Select | None = None,
+        run: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Publish to `store`; `options` are those of `Publisher`.
+
+        `wait` says when a sync is done. "captured": as soon as the weights may change again; upload and commit go on behind the
+        next step, and what went wrong is raised by the next sync; versions that are whole or very dense are uploaded before.
+        "published": when the version is committed. "applied": when the servers at `base_url` (one, or several) serve it: the
+        samples that TRL asks for from then on are of this policy. Without `wait` it is "applied" where there is a `base_url`,
+        else "published". Nothing waits longer than `timeout` seconds.
+
+        `dtype` is what floating point weights are published as: "bfloat16" for masters in float32, the dtype that servers hold.
+
+        `checkpoint` is the folder that the trainer loads: it becomes the first version of an empty store, with all its files, and
+        gives the tensors that TRL does not send because they are frozen. `tensors` and `select` turn what TRL sends into what
+        checkpoints have, for models whose parameters have other names there. `run` is an id: a store of any other is refused.
+
+        With `snapshot="memory"` tensors on a GPU go to the host one by one as they come; else all that FSDP gathers is on the
+        GPU until it is captured.
+        """
+        urls = [] if base_url is None else [base_url] if isinstance(base_url, str) else list(base_url)
+        wait = wait or ("applied" if urls else "published")
+        if wait not in get_args(Wait):
+            raise InvalidArgument(f"WeightTransfer: wait is {wait!r}, and must be one of {', '.join(get_args(Wait))}")
+        if wait == "applied" and not urls:
+            raise InvalidArgument('WeightTransfer: wait="applied" needs the base_url of the server that applies it')
+        if not timeout > 0:
+            raise InvalidArgument(f"WeightTransfer: timeout is {timeout}, and must be seconds, more than 0")
+        check_options("WeightTransfer", _OPTIONS, options)
+        self._store, self._url = store, store_handle(store).url
+        self._servers = [url.rstrip("/") for url in urls]
+        self._wait, self._timeout, self._run = wait, timeout, run
+        self._choice = Choice(select or Select(), cast_name(dtype))
+        self._tensors, self._checkpoint, self._options = tensors, checkpoint, options
+        self._publisher: Publisher | None = None
+        self._pending: Future[PublishReport] | None = None
+        self._wanted: dict[str, TensorSpec] = {}
+        self._frozen: dict[str, torch.Tensor] | None = None
+        self.version: PublishReport | None = None
+        """The newest that is known to be committed."""
+        self.served: list[Identity] | None = None
+        """With wait="applied": what each server served when the last sync was done."""
+
+    @property
+    def run(self) -> str:
+        """The id of the chain's run; empty before the store is opened."""
+        return "" if self._publisher is None else self._publisher.run
+
+    def init_weight_transfer(self) -> None:
+        """Open the store, and see that the servers follow one."""
+        self._open()
+        if self._wait == "applied":
+            self.served = wait_until_served(self._servers, None, self._timeout)
+
+    def pause(self) -> None:
+        """Nothing: servers generate until a version is staged, and pause themselves."""
+
+    def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Publish what changed. The weights may change again when it returns, whatever `wait` says."""
+        began = time.perf_counter()
+        pairs = self._read(iterator)  # all of it, before anything can fail: other ranks take part in each
+        publisher = self._open()
+        self._finish_pending()
+        tensors = self._complete(pairs)
+        self._pending = publisher.publish(tensors, wait=False)
+        captured = time.perf_counter() - began
+        if self._wait == "captured":
+            log.info("deltawire: captured in %.3f s", captured)
+            return
+        version = self._finish_pending()
+        assert version is not None
+        if self._wait == "applied":
+            self.served = wait_until_served(self._servers, version.identity, self._timeout)
+        log.info("deltawire: %r, captured in %.3f s, %s in %.3f s", version, captured, self._wait, time.perf_counter() - began)
+
+    def resume(self) -> None:
+        """Nothing: see `pause`."""
+
+    def destroy(self) -> None:
+        """Wait for the version that is on its way, and let go of the store. A second time does nothing."""
+        publisher, self._publisher = self._publisher, None
+        if publisher is None:
+            return
+        try:
+            self._finish_pending()
+        finally:
+            publisher.close()
+
+    # ---- the chain
+
+    def _open(self) -> Publisher:
+        """The publisher; the chain that it adds to must be the one that is meant."""
+        if self._publisher is not None:
+            return self._publisher
+        chain = self._chain()
+        if self._run is not None and chain is not None and chain.run != self._run:
+            raise BaseMismatch(f"{self._url}: holds run {chain.run}, and run {self._run} was asked for")
+        if self._run is not None and chain is None:
+            raise NotFound(f"{self._url}: holds no run, and run {self._run} was asked for: is the store mounted?")
+        publisher = Publisher(self._store, dtype=self._choice.cast, **self._options)
+        try:
+            if chain is None and self._checkpoint is not None:
+                self.version = self._seed(publisher, Path(self._checkpoint))
+                chain = self._chain()
+            head = None if chain is None else chain.head
+            self._wanted = {} if chain is None or head is None else {spec.name: spec for spec in chain.tensors(head)}
+        except BaseException:
+            publisher.close()
+            raise
+        self._publisher = publisher
+        return publisher
+
+    def _seed(self, publisher: Publisher, folder: Path) -> PublishReport:
+        if self._choice.cast is None:
+            return publisher.publish_checkpoint(folder)
+        files = [path for path in sorted(folder.iterdir()) if path.is_file() and ".safetensors" not in path.name]
+        return publisher.publish(list(LocalCheckpoint(folder).items()), files)
+
+    def _chain(self) -> Chain | None:
+        try:
+            chain = Chain(self._store, keys=self._options.get("keys"))
+        except NotFound:
+            return None
+        return None if chain.head is None else chain
+
+    def _finish_pending(self) -> PublishReport | None:
+        """The version that was on its way; what went wrong with it is raised here."""
+        if self._pending is None:
+            return None
+        try:
+            self.version = self._pending.result(self._timeout)
+        except FutureTimeoutError:
+            if self._pending.done():  # a failure of this kind, of its own
+                self._pending = None
+                raise
+            late = f"{self._url}: a version is not committed after {self._timeout:g} s; it is still tried"
+            raise Unavailable(late) from None
+        except BaseException:
+            self._pending = None
+            raise
+        self._pending = None
+        return self.version
+
+    # ---- the weights
+
+    def _read(self, iterator: Pairs) -> list[tuple[str, torch.Tensor]]:
+        pairs = iterator if self._options.get("snapshot") != "memory" else ((name, tensor.cpu()) for name, tensor in iterator)
+        if self._tensors is not None:
+            pairs = self._tensors(pairs)
+        return list(self._choice.renamed((name, tensor) for name, tensor in pairs if self._choice.has(name)))
+
+    def _complete(self, pairs: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+        """All tensors of the chain's checkpoints: an engine can serve no version that has others."""
+        if not self._wanted:
+            self._wanted = {name: TensorSpec(name, self._dtype(tensor), tuple(tensor.shape)) for name, tensor in pairs}
+            return pairs
+        for name, tensor in pairs:
+            self._check(name, tensor)
+        missing = sorted(self._wanted.keys() - {name for name, _ in pairs})
+        if not missing:
+            return pairs
+        if self._checkpoint is None:
+            raise InvalidArgument(
+                f"the trainer does not send {_some(missing)}, which the chain has: if they are frozen, say "
+                "checkpoint=..., the folder that the trainer loads"
+            )
+        if self._frozen is None or self._frozen.keys() != set(missing):
+            self._frozen = dict(LocalCheckpoint(Path(self._checkpoint)).items(missing))
+            for name in missing:
+                if name not in self._frozen:
+                    raise InvalidArgument(f'tensor "{name}": the chain has it; neither the trainer nor {self._checkpoint} does')
+                self._check(name, self._frozen[name])
+        return [*pairs, *self._frozen.items()]
+
+    def _check(self, name: str, tensor: torch.Tensor) -> None:
+        spec = self._wanted.get(name)
+        if spec is None:
+            raise InvalidArgument(
+                f'tensor "{name}": the chain has no such name; `tensors` or `select` may turn what TRL sends into what it has'
+            )
+        if spec.shape != tuple(tensor.shape):
+            raise InvalidArgument(f'tensor "{name}": has shape {list(tensor.shape)}, and {list(spec.shape)} in the chain')
+        if spec.dtype != self._dtype(tensor):
+            raise InvalidArgument(
+                f'tensor "{name}": would be published as {self._dtype(tensor)}, and is {spec.dtype} in the chain; see `dtype`'
+            )
+
+    def _dtype(self, tensor: torch.Tensor) -> str:
+        own = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
+        return self._choice.cast or own if tensor.is_floating_point() else own
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
