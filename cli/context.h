@@ -1,6 +1,8 @@
 // What every verb shares: the global flags, and the only ways it may speak.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -19,11 +21,16 @@ class Context {
 
   // Lines for people, on stdout; nothing with --json or --quiet.
   void say(std::string_view line) const;
+  template <class... Args>
+  void print(fmt::format_string<Args...> line, Args&&... args) const {
+    say(fmt::format(line, std::forward<Args>(args)...));
+  }
   // The result for machines, on stdout; only with --json.
   void emit(const nlohmann::ordered_json& object) const;
 
   // A verb ends by returning one of these to main().
   int succeed() const { return 0; }
+  int finish(const Status& status) const { return status.ok() ? succeed() : fail(status); }
   // The message and what to do next on stderr (and as JSON); returns the code's number.
   int fail(const Status& status) const;
 

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <thread>
+
 #include "base/log.h"
-#include "cli/metrics/record.h"
-#include "cli/metrics_options.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
+#include "cli/shared_options.h"
 #include "cli/step_loop.h"
 #include "cli/verbs.h"
 #include "replica/follow_watch.h"
@@ -197,18 +199,15 @@ void add_follow(Command& app, Context& context, Call* call) {
                 "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
                 "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
                 "of the store it waits.");
-  auto options = std::make_shared<FollowArguments>();
+  auto* const options = set_call(verb, context, call, follow);
   add_seconds(verb, "--interval", &options->interval,
               "time between two looks at the store, varied by up to a fifth (default 5); in a "
               "local folder, or from ship://, a new version is seen at once",
               0.01, 86400);
   add_version(verb, "--until", &options->until, "stop at this version and end");
   verb->add_flag("--once", options->once, "end after one look");
-  add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
+  add_replica_options(verb, context, &options->replica, LogLevel::kInfo)->required();
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return follow(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

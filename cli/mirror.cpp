@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
-#include "cli/cache_folder.h"
-#include "cli/log_options.h"
-#include "cli/metrics/record.h"
-#include "cli/metrics_options.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/step_loop.h"
-#include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/mirror.h"
@@ -162,9 +159,8 @@ class MirrorCall {
                    {"objects", found.num_objects},
                    {"repaired_objects", found.num_repaired},
                    {"repaired_bytes", found.repaired_bytes}});
-    context_.say(fmt::format("verified  {} of {}; {} copied again",
-                             plural(found.num_objects, "object"),
-                             plural(found.num_versions, "version"), found.num_repaired));
+    context_.print("verified  {} of {}; {} copied again", plural(found.num_objects, "object"),
+                   plural(found.num_versions, "version"), found.num_repaired);
     flush_out();
     return {};
   }
@@ -198,7 +194,7 @@ int mirror(const Context& context, const MirrorArguments& arguments) {
   const auto metrics_server = start_metrics(arguments.metrics);
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
   const Status status = MirrorCall(context, arguments).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(status);
 }
 
 }  // namespace
@@ -206,15 +202,14 @@ int mirror(const Context& context, const MirrorArguments& arguments) {
 void add_mirror(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "mirror", "Copy a chain to another store, byte for byte, once or for ever",
-      "  deltawire mirror s3://bucket/run7 /mnt/local/run7               what is there, once\n"
-      "  deltawire mirror s3://us/run7 s3://eu/run7 --dest-region eu-west-1 --follow --keep 100\n"
-      "  deltawire mirror s3://eu/run7 /mnt/rack4/run7 --follow          a mirror of a mirror\n"
+      "  deltawire mirror s3://bucket/run7 /mnt/local/run7        what is there, once\n"
+      "  deltawire mirror s3://us/run7 s3://eu/run7 --dest-region eu-west-1 --follow\n"
+      "  deltawire mirror s3://eu/run7 /mnt/rack4/run7 --follow   a mirror of a mirror\n"
       "Replicas pull from DEST as from SOURCE. With --json, one object per version, merged delta "
-      "and anchor. May be\n"
-      "killed at any time; the next call goes on. With --follow it ends on SIGINT or SIGTERM, and "
-      "waits during an\n"
-      "outage of either store.");
-  auto options = std::make_shared<MirrorArguments>();
+      "and anchor. May be killed at any time; the next call goes on. With --follow it ends on "
+      "SIGINT or SIGTERM, and waits during an outage of either store. Store options of DEST begin "
+      "with --dest-.");
+  auto* const options = set_call(verb, context, call, mirror);
   verb->add_option("SOURCE", options->source, "the chain: a folder, s3://BUCKET/PREFIX")
       ->required();
   verb->add_option("DEST", options->mirror, "where it is copied to: the same kinds")->required();
@@ -250,13 +245,10 @@ void add_mirror(Command& app, Context& context, Call* call) {
                    "what this mirror is called in `status SOURCE` (default: host and DEST)");
   verb->add_flag("--no-heartbeat", options->no_heartbeat,
                  "leave no note in SOURCE about how far this mirror is");
-  add_store_options(verb, &options->source_options, "", "Store SOURCE");
-  add_store_options(verb, &options->mirror_options, "dest-", "Store DEST");
+  add_store_options(verb, &options->source_options);
+  add_store_options(verb, &options->mirror_options, "dest-");
   add_log_options(verb, &options->log, LogLevel::kInfo);
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return mirror(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

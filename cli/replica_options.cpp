@@ -2,12 +2,90 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "cli/options.h"
-#include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
+
+void add_notify_options(Command* verb, NotifyOptions* options) {
+  verb->add_option("--notify", options->notify,
+                   "pause, reload and resume an engine: sglang=URL or vllm=URL; may be repeated. "
+                   "A key comes from DELTAWIRE_ENGINE_API_KEY")
+      ->type_name("KIND=URL")
+      ->repeatable();
+  verb->add_option("--exec", options->exec,
+                   "call a shell command at each new version; it finds DELTAWIRE_VERSION, "
+                   "_RUN, _PATH and _PHASE in its environment; may be repeated")
+      ->type_name("COMMAND")
+      ->repeatable();
+  add_call_limits(verb, "--notify", "an engine or of one command", &options->limits);
+}
+
+void add_call_limits(Command* verb, const std::string& prefix, const std::string& what,
+                     CallLimits* limits) {
+  add_seconds(verb, prefix + "-timeout", &limits->timeout_seconds,
+              fmt::format("limit of one call of {} (default {:g})", what, limits->timeout_seconds),
+              0.001, 86400);
+  add_whole_number(verb, prefix + "-retries", &limits->retries,
+                   fmt::format("further attempts after no connection, no answer or a 5xx (default "
+                               "{})",
+                               limits->retries),
+                   0, 100);
+}
+
+EngineOptions engine_options(const CallLimits& limits) {
+  EngineOptions options;
+  options.limits = limits;
+  options.cancelled = was_interrupted;
+  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) options.api_key = Secret(key);
+  return options;
+}
+
+Result<Notifier> make_notifier(const NotifyOptions& options) {
+  const EngineOptions calls = engine_options(options.limits);
+  std::vector<std::string> specs = options.notify;
+  for (const std::string& command : options.exec) specs.push_back("exec=" + command);
+  Notifier notifier(was_interrupted);
+  for (const std::string& spec : specs) {
+    DW_ASSIGN_OR_RETURN(auto engine, make_engine(spec, calls));
+    notifier.add(std::move(engine));
+  }
+  return notifier;
+}
+
+nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines) {
+  auto list = nlohmann::ordered_json::array();
+  for (const EngineOutcome& engine : engines) {
+    nlohmann::ordered_json one = {{"engine", engine.engine}, {"serving", nullptr}};
+    if (engine.serving) one["serving"] = engine.serving->version;
+    one["paused"] = engine.paused;
+    one["reloaded"] = engine.reloaded;
+    one["resumed"] = engine.resumed;
+    one["reload_seconds"] = engine.reload_seconds;
+    one["warnings"] = engine.warnings;
+    if (!engine.status.ok()) {
+      one["error"] = {{"code", code_name(engine.status.code())},
+                      {"message", engine.status.message()}};
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+void say_engines(const Context& context, const std::vector<EngineOutcome>& engines) {
+  for (const EngineOutcome& engine : engines) {
+    const std::string serves = engine.serving
+                                   ? fmt::format("serves version {}", engine.serving->version)
+                                   : "which version it serves is not known";
+    context.print("engine    {}: {}{}", engine.engine, serves,
+                  engine.resumed ? "" : "; it may still be paused");
+    for (const std::string& warning : engine.warnings) context.say("          " + warning);
+  }
+}
+
 namespace {
 
 std::string from_to(const PullReport& report) {
@@ -17,13 +95,13 @@ std::string from_to(const PullReport& report) {
 
 }  // namespace
 
-void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
-                         LogLevel usual) {
+Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
+                            LogLevel usual) {
   verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, ship://HOST:PORT, or a folder")
       ->required();
-  verb->add_option("LOCAL", options->local,
-                   "the folder of the local checkpoint; it is made if it does not exist")
-      ->required();
+  Option* const local =
+      verb->add_option("LOCAL", options->local,
+                       "the folder of the local checkpoint; it is made if it does not exist");
   verb->add_flag("--copy-on-write", options->copy_on_write,
                  "a folder per version, LOCAL/v0000000012, and a link LOCAL/current, for engines "
                  "that map their files");
@@ -47,6 +125,7 @@ void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* op
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
   add_log_options(verb, &options->log, usual);
+  return local;
 }
 
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
@@ -132,24 +211,23 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
               const PullOutcome& outcome) {
   const PullReport& report = *outcome.report;
   if (report.recovered) context.say("recovered a step that an earlier process had begun");
-  if (report.repaired) context.say(fmt::format("repaired  {}", report.repair_reason));
+  if (report.repaired) context.print("repaired  {}", report.repair_reason);
   if (!report.changed) {
-    context.say(fmt::format("{}: is at version {}", options.local, report.version));
+    context.print("{}: is at version {}", options.local, report.version);
   } else {
-    context.say(fmt::format("version   {}", from_to(report)));
-    context.say(fmt::format("fetched   {} in {}", human_bytes(double(report.bytes)),
-                            plural(report.num_hops, "hop")));
+    context.print("version   {}", from_to(report));
+    context.print("fetched   {} in {}", human_bytes(double(report.bytes)),
+                  plural(report.num_hops, "hop"));
     const bool whole = report.whole && report.num_changed == 0;
-    context.say(fmt::format(
+    context.print(
         "patched   {}; weights {}",
         whole ? "nothing: the version is stored whole" : plural(report.num_changed, "element"),
-        human_bytes(double(report.weights_bytes))));
+        human_bytes(double(report.weights_bytes)));
     if (report.num_side_files != 0) {
-      context.say(fmt::format("beside    {} came anew or went",
-                              plural(report.num_side_files, "side file")));
+      context.print("beside    {} came anew or went", plural(report.num_side_files, "side file"));
     }
-    context.say(fmt::format("time      {}, of which files changed for {}", seconds(report.seconds),
-                            seconds(report.patch_seconds)));
+    context.print("time      {}, of which files changed for {}", seconds(report.seconds),
+                  seconds(report.patch_seconds));
   }
   for (const std::string& path : report.set_aside) context.say("set aside " + shown_path(path));
   say_engines(context, outcome.engines.engines);

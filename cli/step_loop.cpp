@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "cli/context.h"
-#include "cli/metrics/record.h"
+#include "cli/metrics.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {

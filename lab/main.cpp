@@ -1,5 +1,5 @@
 // The program with every verb: build/deltawire, and what the Debian package brings.
-#include "cli/program.h"
+#include "cli/verbs.h"
 #include "lab/verbs.h"
 
 int main(int argc, char** argv) {

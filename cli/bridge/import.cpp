@@ -5,13 +5,12 @@
 #include "base/log.h"
 #include "cli/bridge/options.h"
 #include "cli/bridge/pull_calls.h"
-#include "cli/metrics/record.h"
-#include "cli/metrics_options.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
-#include "cli/publish/report.h"
+#include "cli/publish/publish.h"
+#include "cli/shared_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "cli/work_options.h"
 
 namespace deltawire::cli {
 namespace {
@@ -46,15 +45,14 @@ nlohmann::ordered_json import_json(const ImportedVersion& imported) {
 
 void say_import(const Context& context, const ImportedVersion& imported) {
   if (!imported.source) {
-    context.say(
-        fmt::format("{}  {}", imported.base ? "base" : "no file", one_line(imported.published)));
+    context.print("{}  {}", imported.base ? "base" : "no file", one_line(imported.published));
     return;
   }
   const ForeignSummary& source = *imported.source;
-  context.say(fmt::format("{} {}{}, {} in {}  {}", source.dialect, source.encoding,
-                          source.checksum.empty() ? "" : " " + source.checksum,
-                          human_bytes(double(source.file_bytes)), plural(source.num_files, "file"),
-                          one_line(imported.published)));
+  context.print("{} {}{}, {} in {}  {}", source.dialect, source.encoding,
+                source.checksum.empty() ? "" : " " + source.checksum,
+                human_bytes(double(source.file_bytes)), plural(source.num_files, "file"),
+                one_line(imported.published));
 }
 
 class ImportCall {
@@ -185,7 +183,7 @@ class ImportCall {
           fmt::format("{}: holds no complete version {}", arguments_.source, *range.from));
     }
     context_.emit({{"version", *importer_->head()}, {"committed", false}});
-    context_.say(fmt::format("nothing new: version {} is imported already", *importer_->head()));
+    context_.print("nothing new: version {} is imported already", *importer_->head());
     return {};
   }
 
@@ -205,7 +203,7 @@ int import_versions(const Context& context, const ImportArguments& arguments) {
   const auto metrics_server = start_metrics(arguments.metrics);
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
   const Status status = ImportCall(context, arguments).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(status);
 }
 
 }  // namespace
@@ -213,14 +211,13 @@ int import_versions(const Context& context, const ImportArguments& arguments) {
 void add_import(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "import", "Make versions of a chain from another project's files",
-      "  deltawire import slime /shared/deltas /mnt/run7 --base ckpt/   all that is there\n"
-      "  deltawire import slime /shared/deltas /mnt/run7 --follow       and what comes\n"
-      "  deltawire import trl /shared/bucket s3://bucket/run7 --endpoint https://s3.example\n"
-      "  deltawire import slime /shared/deltas /mnt/run7 --follow --listen 0.0.0.0:30500\n"
+      "  deltawire import slime /shared/deltas /mnt/run7 --base ckpt/   all there is\n"
+      "  deltawire import slime /shared/deltas /mnt/run7 --follow        and what comes\n"
+      "  deltawire import trl /shared/bucket s3://bucket/run7\n"
+      "  deltawire import slime /shared/deltas run7 --follow --listen 0.0.0.0:30500\n"
       "Their version 12 becomes version 12; CKPT becomes the one before the first. A chain is "
-      "continued where it\n"
-      "ends. With --json, one object per version.");
-  auto options = std::make_shared<ImportArguments>();
+      "continued where it ends. With --json, one object per version.");
+  auto* const options = set_call(verb, context, call, import_versions);
   add_dialect(verb, &options->bridge);
   verb->add_option("SRC", options->source, "the folder or bucket of their versions")->required();
   verb->add_option("STORE", options->store,
@@ -252,9 +249,6 @@ void add_import(Command& app, Context& context, Call* call) {
   add_key_options(verb, &publish.keys);
   add_listen_options(verb, follow, &options->listen);
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return import_versions(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -6,9 +6,8 @@
 
 #include "base/folder.h"
 #include "base/log.h"
-#include "cli/metrics/record.h"
-#include "cli/publish/options.h"
-#include "cli/publish/report.h"
+#include "cli/metrics.h"
+#include "cli/publish/publish.h"
 #include "publish/folder_watch.h"
 
 namespace deltawire::cli {
@@ -142,15 +141,14 @@ int watch(const Context& context, PublishVerbOptions& options) {
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
   Result<FolderWatch> folder = FolderWatch::open(options.checkpoint, {options.settle});
   if (!folder.ok()) return context.fail(folder.status());
-  context.say(fmt::format("watching  {} for checkpoints, to publish to {}", options.checkpoint,
-                          options.store));
+  context.print("watching  {} for checkpoints, to publish to {}", options.checkpoint,
+                options.store);
   if (*metrics_server) {
-    context.say(
-        fmt::format("metrics   on {} port {}", options.metrics.address, (*metrics_server)->port()));
+    context.print("metrics   on {} port {}", options.metrics.address, (*metrics_server)->port());
   }
   flush_out();
   const Status status = Watcher(context, options, std::move(*folder)).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(status);
 }
 
 }  // namespace deltawire::cli

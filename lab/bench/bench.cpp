@@ -186,15 +186,15 @@ int bench(const Context& context, const BenchArguments& options) {
 }  // namespace
 
 void add_bench(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(
-      app, context, "bench", "Measure every codec, and what peers do, on this machine",
-      "  deltawire bench                                       1 GB of simulated weights\n"
-      "  deltawire bench --quick                               40 MB: a look, not a result\n"
-      "  deltawire bench step1.safetensors step2.safetensors   your own weights\n"
-      "  deltawire bench --codec tight slime deltawire -j 8    three rows only\n"
-      "  deltawire bench --params 2B --density 0.005 --json\n"
-      "  deltawire bench --device cuda --model 1.7b            the GPU path\n"
-      "  deltawire bench --device cuda OLD NEW --copies 100    the same with weights of your own");
+  Command* verb =
+      make_verb(app, context, "bench", "Measure every codec, and what peers do, on this machine",
+                "  deltawire bench                                     1 GB, simulated\n"
+                "  deltawire bench --quick                             40 MB: a quick look\n"
+                "  deltawire bench step1.safetensors step2.safetensors your own weights\n"
+                "  deltawire bench --codec tight slime deltawire -j 8  three rows only\n"
+                "  deltawire bench --params 2B --density 0.005 --json\n"
+                "  deltawire bench --device cuda --model 1.7b          the GPU path\n"
+                "  deltawire bench --device cuda OLD NEW --copies 100  the same, your weights");
   auto options = std::make_shared<BenchArguments>();
   auto* old_path = verb->add_option("OLD", options->old_path,
                                     "the checkpoint before; without it, weights are simulated");

@@ -4,9 +4,8 @@
 #include <sstream>
 
 #include "base/log.h"
-#include "cli/log_options.h"
-#include "cli/metrics_options.h"
-#include "cli/notify_options.h"
+#include "cli/replica_options.h"
+#include "cli/shared_options.h"
 #include "deltawire/metrics.h"
 #include "servers/http_script.h"
 #include "test_files.h"
