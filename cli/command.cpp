@@ -38,8 +38,13 @@ class Help : public CLI::Formatter {
     column_width(kOptionColumn);
     label("SUBCOMMAND", "VERB");
   }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    // "--no-x{false}" of a flag that clears.
+    return CLI::detail::find_and_replace(Formatter::make_option_name(option, is_positional),
+                                         "{false}", "");
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_positional() || option->get_type_size() == 0) return {};
+    if (option->get_positional() || option->get_type_name().empty()) return {};
     return " " + option->get_type_name() + (option->get_required() ? " REQUIRED" : "");
   }
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -129,11 +134,6 @@ Option* Option::needs(Option* other) {
 
 Option* Option::excludes(Option* other) {
   option_->excludes(other->option_);
-  return this;
-}
-
-Option* Option::check(std::function<std::string(const std::string&)> complaint) {
-  option_->check(std::move(complaint));
   return this;
 }
 

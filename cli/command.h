@@ -27,8 +27,6 @@ class Option {
   Option* needs(Option* other);
   Option* excludes(Option* other);
 
-  // What is wrong with a value; empty: nothing.
-  Option* check(std::function<std::string(const std::string&)> complaint);
   template <class T>  // int, unsigned, uint64_t, double
   Option* between(T least, T most);
   Option* positive();

@@ -10,8 +10,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct CompactArguments {
   std::string store;
   StoreOptions store_options;

@@ -10,8 +10,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct DiffArguments {
   std::string old_path, new_path, out;
   Option* part_size = nullptr;
@@ -68,7 +66,7 @@ int diff(const Context& context, DiffArguments& options) {
                 {"changed", report.num_changed},
                 {"density", density},
                 {"bytes", report.delta_bytes},
-                {"bytes_per_changed", per_changed ? Json(*per_changed) : Json()},
+                {"bytes_per_changed", or_null(per_changed)},
                 {"codec", options.diff.codec},
                 {"seconds", took},
                 {"tensors", report.num_tensors},

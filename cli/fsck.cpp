@@ -9,8 +9,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kMostFindings = 50;
 
 struct FsckArguments {

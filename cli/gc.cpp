@@ -10,8 +10,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct GcArguments {
   ChainArgs chain;
   uint64_t keep = 0;

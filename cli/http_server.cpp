@@ -28,6 +28,7 @@ constexpr size_t kMaxHeadBytes = 64 << 10;
 // What a client may still send after its answer: closing before would reset the connection, and the
 // client might lose the answer.
 constexpr size_t kMaxDrainedBytes = 1 << 20;
+constexpr int kBacklog = 128;
 
 bool is_address(const std::string& text) {
   in6_addr any{};
@@ -171,7 +172,9 @@ class HttpServer::Listener final : public httplib::Server {
     const int bound = port == 0                     ? bind_to_any_port(address)
                       : bind_to_port(address, port) ? port
                                                     : -1;
-    return bound > 0 ? bound : -(errno != 0 ? errno : EADDRNOTAVAIL);
+    // cpp-httplib's backlog is 5: who does not fit in is served seconds later.
+    if (bound > 0 && ::listen(svr_sock_, kBacklog) == 0) return bound;
+    return -(errno != 0 ? errno : EADDRNOTAVAIL);
   }
 
   void run() {

@@ -16,8 +16,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr unsigned kRequests = 8;  // at once: a store has latency
 constexpr size_t kWave = 64;       // versions that are read before they are shown
 
@@ -236,11 +234,6 @@ void say_version(const Context& context, const Shown& shown_version, bool tensor
   }
   context.say("");
   table.say(context);
-}
-
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
 }
 
 Json version_json(const Shown& shown_version) {

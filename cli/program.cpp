@@ -164,7 +164,7 @@ int show_version(const Context& context) {
   context.emit({{"version", version()},
                 {"available", names},
                 {"chosen", kernels().name},
-                {"cuda", gpu.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(gpu)}});
+                {"cuda", gpu.empty() ? Json() : Json(gpu)}});
   return context.succeed();
 }
 

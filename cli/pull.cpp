@@ -11,8 +11,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct PullArguments {
   ReplicaVerbOptions replica;
   std::optional<uint64_t> version, from;
@@ -56,12 +54,12 @@ Json plan_json(std::optional<uint64_t> held, const Plan& plan) {
   Json hops = Json::array();
   for (const Hop& hop : plan.hops) {
     hops.push_back({{"kind", hop_kind_name(hop.kind)},
-                    {"from", hop.base ? Json(*hop.base) : Json()},
+                    {"from", or_null(hop.base)},
                     {"to", hop.version},
                     {"bytes", hop.bytes},
                     {"parts", parts_json(hop.parts)}});
   }
-  return {{"from", held ? Json(*held) : Json()},
+  return {{"from", or_null(held)},
           {"to", plan.target.manifest.version},
           {"bytes", plan.bytes},
           {"all_deltas_bytes", plan.all_deltas_bytes},
@@ -73,7 +71,7 @@ Json plan_json(std::optional<uint64_t> held, const Plan& plan) {
 Status show_plan(const Context& context, const PullArguments& options) {
   const ReplicaVerbOptions& replica = options.replica;
   DW_ASSIGN_OR_RETURN(const Chain chain,
-                      open_chain({replica.store, replica.trust, replica.store_options}));
+                      open_chain({replica.store, replica.how.accept.trust, replica.store_options}));
   DW_ASSIGN_OR_RETURN(const auto held, held_version(options, chain));
   DW_ASSIGN_OR_RETURN(const Plan plan, chain.plan(held, options.version));
   say_plan(context, held, plan);

@@ -56,10 +56,10 @@ Result<Notifier> make_notifier(const NotifyOptions& options) {
   return notifier;
 }
 
-nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines) {
-  auto list = nlohmann::ordered_json::array();
+Json to_json(const std::vector<EngineOutcome>& engines) {
+  auto list = Json::array();
   for (const EngineOutcome& engine : engines) {
-    nlohmann::ordered_json one = {{"engine", engine.engine}, {"serving", nullptr}};
+    Json one = {{"engine", engine.engine}, {"serving", nullptr}};
     if (engine.serving) one["serving"] = engine.serving->version;
     one["paused"] = engine.paused;
     one["reloaded"] = engine.reloaded;
@@ -107,19 +107,20 @@ Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions*
                  "that map their files");
   add_whole_number(verb, "--keep-versions", &options->keep_versions,
                    "older versions that --copy-on-write keeps (default 2)", 0, 1000);
-  verb->add_flag("--no-repair", options->no_repair,
+  verb->add_flag("!--no-repair", options->how.repair,
                  "fail if local files were changed or damaged; default: fetch them again");
-  verb->add_flag("--verify", options->verify, "hash all tensors first, not only those that change");
-  verb->add_option("--trust", options->trust,
+  verb->add_flag("--verify", options->how.verify_all,
+                 "hash all tensors first, not only those that change");
+  verb->add_option("--trust", options->how.accept.trust,
                    "public keys; refuse versions that none of them has signed");
-  verb->add_option("--run", options->run,
+  verb->add_option("--run", options->how.accept.run,
                    "the run's id; refuse a store that holds another run (default: any)");
-  add_version(verb, "--at-least", &options->at_least,
+  add_version(verb, "--at-least", &options->how.accept.at_least,
               "refuse versions below this one; follow waits for it");
   verb->add_option(
-      "--name", options->name,
+      "--name", options->how.name,
       "what this replica is called in `status STORE` (default: host, path and an id of LOCAL)");
-  verb->add_flag("--no-heartbeat", options->no_heartbeat,
+  verb->add_flag("!--no-heartbeat", options->how.heartbeat,
                  "leave no note in the store about which version this replica holds");
   add_notify_options(verb, &options->notify);
   add_threads(verb, context);
@@ -130,14 +131,9 @@ Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions*
 
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
                              std::shared_ptr<Store> store, Progress progress) {
-  ReplicaOptions how;
+  ReplicaOptions how = options.how;
   how.limits.threads = context.threads;
-  how.repair = !options.no_repair;
   if (options.copy_on_write) how.copy_on_write = CopyOnWrite{options.keep_versions};
-  how.verify_all = options.verify;
-  how.heartbeat = !options.no_heartbeat;
-  how.name = options.name;
-  how.accept = {options.trust, options.run, options.at_least.value_or(0)};
   how.progress = std::move(progress);
   return Replica::open(std::move(store), options.local, std::move(how));
 }
@@ -233,9 +229,9 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
   say_engines(context, outcome.engines.engines);
 }
 
-nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
+Json pull_json(const PullOutcome& outcome) {
   const PullReport& report = *outcome.report;
-  nlohmann::ordered_json json = {
+  Json json = {
       {"run", report.run},         {"version", report.version},     {"from", nullptr},
       {"changed", report.changed}, {"recovered", report.recovered}, {"repaired", report.repaired}};
   if (report.from) json["from"] = *report.from;
@@ -251,11 +247,7 @@ nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
   json["seconds"] = report.seconds;
   json["patch_seconds"] = report.patch_seconds;
   json["path"] = report.path.string();
-  auto phases = nlohmann::ordered_json::array();
-  for (const Phase& phase : report.phases) {
-    phases.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
-  }
-  json["phases"] = std::move(phases);
+  json["phases"] = phases_json(report.phases);
   if (outcome.told) {
     json["engines"] = to_json(outcome.engines.engines);
     json["pause_seconds"] = outcome.engines.pause_seconds;

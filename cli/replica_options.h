@@ -32,17 +32,16 @@ EngineOptions engine_options(const CallLimits& limits);
 Result<Notifier> make_notifier(const NotifyOptions& options);
 
 // [{"engine":"sglang=http://...","serving":12,"reloaded":true,"resumed":true, ...}, ...]
-nlohmann::ordered_json to_json(const std::vector<EngineOutcome>& engines);
+Json to_json(const std::vector<EngineOutcome>& engines);
 // One line per engine: "engine    sglang=http://...: serves version 12"
 void say_engines(const Context& context, const std::vector<EngineOutcome>& engines);
 
 struct ReplicaVerbOptions {
   std::string store, local;
   StoreOptions store_options;
-  bool copy_on_write = false, no_repair = false, verify = false, no_heartbeat = false;
+  bool copy_on_write = false;
   unsigned keep_versions = CopyOnWrite().keep;
-  std::string trust, run, name;
-  std::optional<uint64_t> at_least;
+  ReplicaOptions how;
   NotifyOptions notify;
   LogOptions log;
 };
@@ -70,6 +69,6 @@ PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_w
 // Both print the report; `say` for people, the JSON for machines.
 void say_pull(const Context& context, const ReplicaVerbOptions& options,
               const PullOutcome& outcome);
-nlohmann::ordered_json pull_json(const PullOutcome& outcome);
+Json pull_json(const PullOutcome& outcome);
 
 }  // namespace deltawire::cli

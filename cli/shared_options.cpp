@@ -87,32 +87,24 @@ void write_line(std::string line) {
 }  // namespace
 
 void add_log_options(Command* verb, LogOptions* options, LogLevel usual) {
-  options->level = usual;
-  verb->add_parsed(
-          "--log-level",
-          [options](const std::string& name) { options->level = *parse_log_level(name); },
-          "events on stderr from this level up: debug, info, warning, error or off (default "
-          "info of follow and mirror, else warning)")
+  options->level = log_level_name(usual);
+  add_choice(verb, "--log-level", &options->level,
+             "events on stderr from this level up: debug, info, warning, error or off (default "
+             "info of follow and mirror, else warning)",
+             {"debug", "info", "warning", "error", "off"})
       ->type_name("LEVEL")
-      ->group("Log")
-      ->check([](const std::string& name) {
-        return parse_log_level(name) ? "" : "\"" + name + "\" is not a level";
-      });
-  verb->add_parsed(
-          "--log-format", [options](const std::string& name) { options->json = name == "json"; },
-          "text (default) or json: one object per line")
+      ->group("Log");
+  add_choice(verb, "--log-format", &options->format, "text (default) or json: one object per line",
+             {"text", "json"})
       ->type_name("FORMAT")
-      ->group("Log")
-      ->check([](const std::string& name) {
-        return name == "text" || name == "json" ? "" : "\"" + name + "\" is not text or json";
-      });
+      ->group("Log");
 }
 
 void start_log(const LogOptions& options) {
   const bool clear_bar = ::isatty(STDERR_FILENO) != 0;
-  set_log_sink(options.level, [json = options.json, clear_bar](const LogRecord& record) {
-    write_line((clear_bar ? "\r\033[K" : "") +
-               (json ? format_log_json(record) : format_log_text(record)));
+  const auto format = options.format == "json" ? format_log_json : format_log_text;
+  set_log_sink(*parse_log_level(options.level), [format, clear_bar](const LogRecord& record) {
+    write_line((clear_bar ? "\r\033[K" : "") + format(record));
   });
 }
 
@@ -183,8 +175,8 @@ Result<uint64_t> head_of(const Chain& chain) {
   return *head;
 }
 
-nlohmann::ordered_json parts_json(const std::vector<PartRef>& parts) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+Json parts_json(const std::vector<PartRef>& parts) {
+  Json list = Json::array();
   for (const PartRef& part : parts) {
     list.push_back(
         {{"name", part.name}, {"bytes", part.size_bytes}, {"sha_256", part.sha256.hex()}});

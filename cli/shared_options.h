@@ -22,8 +22,7 @@ namespace deltawire::cli {
 void add_store_options(Command* verb, StoreOptions* options, const std::string& prefix = "");
 
 struct LogOptions {
-  LogLevel level = LogLevel::kWarning;
-  bool json = false;
+  std::string level = "warning", format = "text";
 };
 
 // `usual` is the level without --log-level: info for verbs that run on, warning for others.
@@ -63,7 +62,7 @@ Result<Chain> open_chain(const ChainArgs& args);
 Result<uint64_t> head_of(const Chain& chain);
 
 // A part of a version, a hop record: {"name", "bytes", "sha_256"}.
-nlohmann::ordered_json parts_json(const std::vector<PartRef>& parts);
+Json parts_json(const std::vector<PartRef>& parts);
 
 // Where a work folder lies unless `option` gives it a place: ~/.cache/deltawire/NAME.
 Result<std::filesystem::path> cache_folder(const std::string& name, const char* option = "--work");

@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <map>
-#include <thread>
 
 #include "cli/options.h"
 #include "cli/shared_options.h"
@@ -25,8 +23,6 @@
 
 namespace deltawire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct StatusArguments {
   std::vector<std::string> places;
@@ -61,10 +57,6 @@ int64_t parse_utc(const std::string& text) {
   return end == nullptr ? 0 : int64_t(::timegm(&parts));
 }
 
-Json optional_json(const std::optional<uint64_t>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json identity_json(const std::optional<Identity>& identity) {
   if (!identity) return nullptr;
   return {{"run", identity->run}, {"version", identity->version}, {"manifest", identity->manifest}};
@@ -89,7 +81,7 @@ Json show_local(Page* page, const std::string& place, const ReplicaState& state)
   return {{"local", place},
           {"run", state.run},
           {"version", state.version},
-          {"patching_to", optional_json(state.patching_to)},
+          {"patching_to", or_null(state.patching_to)},
           {"serving", identity_json(state.serving)},
           {"manifest", state.manifest},
           {"state", state.state},
@@ -194,7 +186,7 @@ Json to_json(const ListedHeartbeat& listed, const Standing& standing) {
                {"pid", beat.pid},
                {"held", identity_json(beat.held)},
                {"standing", standing.word},
-               {"lag", optional_json(standing.lag)},
+               {"lag", or_null(standing.lag)},
                {"serving", identity_json(beat.serving)},
                {"seen", beat.seen},
                {"age_seconds", listed.age_seconds},
@@ -247,7 +239,7 @@ Result<Json> show_store(Page* page, const std::shared_ptr<Store>& store) {
   DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store));
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
   DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> beats, chain.replicas());
-  Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", optional_json(head)}};
+  Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", or_null(head)}};
   std::string line = fmt::format("{}: head {}, run {}", store->url(),
                                  head ? std::to_string(*head) : "none", chain.run());
   std::optional<Identity> newest;
@@ -336,10 +328,7 @@ int watch(const Context& context, const StatusArguments& options) {
     context.emit(json);
     flush_out();
     if (!can_print()) return context.succeed();  // whoever read it has gone away
-    const double end = now_seconds() + options.interval;
-    while (!was_interrupted() && now_seconds() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+    sleep_seconds(options.interval);
   }
   return context.succeed();
 }

@@ -15,8 +15,8 @@ struct VerifyArguments {
   std::string a, b;
 };
 
-nlohmann::ordered_json to_json(const TensorDifference& difference) {
-  nlohmann::ordered_json json = {{"tensor", difference.tensor}};
+Json to_json(const TensorDifference& difference) {
+  Json json = {{"tensor", difference.tensor}};
   if (!difference.what.empty()) json["what"] = difference.what;
   json["different"] = difference.num_different;
   json["elements"] = difference.num_elements;
@@ -53,7 +53,7 @@ int verify(const Context& context, const VerifyArguments& options) {
   if (!result.ok()) return context.fail(result.status());
   const VerifyReport& report = *result;
   const bool identical = report.differences.empty();
-  nlohmann::ordered_json differences = nlohmann::ordered_json::array();
+  Json differences = Json::array();
   for (const TensorDifference& difference : report.differences)
     differences.push_back(to_json(difference));
   context.emit({{"identical", identical},

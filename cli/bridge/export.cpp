@@ -103,13 +103,13 @@ struct ExportArguments {
   SlimeEngineOptions engines;
 };
 
-nlohmann::ordered_json export_json(const ExportedVersion& exported) {
+Json export_json(const ExportedVersion& exported) {
   const ForeignSummary& target = exported.target;
-  nlohmann::ordered_json json = {{"dialect", target.dialect},   {"version", target.version},
-                                 {"full", target.full},         {"encoding", target.encoding},
-                                 {"checksum", target.checksum}, {"tensors", target.num_tensors},
-                                 {"files", target.num_files},   {"bytes", target.file_bytes}};
-  json["base"] = target.base ? nlohmann::ordered_json(*target.base) : nullptr;
+  Json json = {{"dialect", target.dialect},   {"version", target.version},
+               {"full", target.full},         {"encoding", target.encoding},
+               {"checksum", target.checksum}, {"tensors", target.num_tensors},
+               {"files", target.num_files},   {"bytes", target.file_bytes}};
+  json["base"] = target.base ? Json(*target.base) : nullptr;
   json["seconds"] = exported.seconds;
   json["note"] = exported.note;
   return json;

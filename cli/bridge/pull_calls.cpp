@@ -19,8 +19,6 @@ namespace deltawire::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 // More than an engine has ranks, and fewer than the server's connections: calls that wait must not
 // keep /health from being answered.
 constexpr size_t kMaxWaiting = 24;

@@ -16,7 +16,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Tensors = std::vector<const CheckpointTensor*>;
 
 // All tensors of one dtype together.

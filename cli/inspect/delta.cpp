@@ -14,7 +14,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Entries = std::vector<const Delta::Entry*>;
 
 struct Totals {

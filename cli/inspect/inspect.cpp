@@ -15,11 +15,9 @@ namespace deltawire::cli {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json foreign_json(const ForeignSummary& summary) {
   Json json = {{"version", summary.version}, {"full", summary.full}};
-  json["base"] = summary.base ? Json(*summary.base) : Json(nullptr);
+  json["base"] = or_null(summary.base);
   json["encoding"] = summary.encoding;
   json["checksum"] = summary.checksum;
   json["tensors"] = summary.num_tensors;

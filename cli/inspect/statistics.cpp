@@ -58,7 +58,7 @@ std::string exponent_name(DType dtype, size_t field) {
   return special != nullptr ? special : std::to_string(int(field) - form.bias);
 }
 
-nlohmann::ordered_json exponent_json(DType dtype, size_t field) {
+Json exponent_json(DType dtype, size_t field) {
   const FloatForm form = float_form(dtype).value();
   const char* special = special_name(dtype, form, field);
   if (special != nullptr) return special;
@@ -230,7 +230,6 @@ Result<std::vector<ChangeStatistics>> change_statistics(const Delta& delta, cons
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 constexpr int kLargest = ChangeStatistics::kLargestStep;
 constexpr size_t kBarWidth = 30;
 

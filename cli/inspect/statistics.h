@@ -32,7 +32,7 @@ std::optional<FloatForm> float_form(DType dtype) noexcept;
 // "-7": the power of two; "0, subnormal" and "inf, nan" for the fields that mean those.
 std::string exponent_name(DType dtype, size_t field);
 // For JSON: a number, or one of those two.
-nlohmann::ordered_json exponent_json(DType dtype, size_t field);
+Json exponent_json(DType dtype, size_t field);
 
 // By field: mask + 1 of them.
 using ExponentCounts = std::vector<uint64_t>;
@@ -64,6 +64,6 @@ Result<std::vector<ChangeStatistics>> change_statistics(const Delta& delta, cons
                                                         const Progress& progress);
 
 void say_movement(const Context& context, const ChangeStatistics& statistics);
-nlohmann::ordered_json movement_json(const ChangeStatistics& statistics);
+Json movement_json(const ChangeStatistics& statistics);
 
 }  // namespace deltawire::cli

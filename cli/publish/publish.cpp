@@ -89,24 +89,18 @@ ShipReport settle_ship(Shipper& shipper, PublishReport* report) {
   return shipped;
 }
 
-nlohmann::ordered_json to_json(const ShipReport& report) {
-  nlohmann::ordered_json json = {{"version", nullptr},
-                                 {"carrier", report.carrier},
-                                 {"epoch", report.epoch},
-                                 {"bytes", report.bytes},
-                                 {"replicas", nlohmann::ordered_json::array()},
-                                 {"phases", nlohmann::ordered_json::array()}};
+Json to_json(const ShipReport& report) {
+  Json json = {{"version", nullptr},        {"carrier", report.carrier},
+               {"epoch", report.epoch},     {"bytes", report.bytes},
+               {"replicas", Json::array()}, {"phases", phases_json(report.phases)}};
   if (report.version) json["version"] = *report.version;
   for (const Shipped& one : report.replicas) {
-    nlohmann::ordered_json entry = {
-        {"name", one.name},   {"from", one.from},       {"rank", nullptr},   {"version", nullptr},
-        {"bytes", one.bytes}, {"seconds", one.seconds}, {"error", one.error}};
+    Json entry = {{"name", one.name},   {"from", one.from},   {"rank", nullptr},
+                  {"version", nullptr}, {"bytes", one.bytes}, {"seconds", one.seconds},
+                  {"error", one.error}};
     if (one.rank) entry["rank"] = *one.rank;
     if (one.version) entry["version"] = *one.version;
     json["replicas"].push_back(std::move(entry));
-  }
-  for (const Phase& phase : report.phases) {
-    json["phases"].push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
   }
   return json;
 }
@@ -214,7 +208,7 @@ int publish(const Context& context, PublishVerbOptions& options) {
     return made;
   }();
   if (!report.ok()) return context.fail(explain(report.status()));
-  nlohmann::ordered_json json = to_json(*report);
+  Json json = to_json(*report);
   if (shipped) json["ship"] = to_json(*shipped);
   context.emit(json);
   say_report(context, *report);

@@ -28,7 +28,7 @@ Result<std::shared_ptr<Shipper>> open_shipper(const Context& context, std::share
                                               const ShipVerbOptions& options, const Keys& keys);
 // What became of the newest version; its warnings are added to the publisher's.
 ShipReport settle_ship(Shipper& shipper, PublishReport* report);
-nlohmann::ordered_json to_json(const ShipReport& report);
+Json to_json(const ShipReport& report);
 std::string one_line(const ShipReport& report);
 
 struct PublishVerbOptions {
@@ -63,7 +63,7 @@ inline constexpr std::string_view kFloat32Hint =
     "most weights are float32, and most of them changed; if engines serve bfloat16, save the "
     "checkpoints in bfloat16: far fewer change";
 
-nlohmann::ordered_json to_json(const PublishReport& report);
+Json to_json(const PublishReport& report);
 void say_report(const Context& context, const PublishReport& report);
 // One line, for those who publish many.
 std::string one_line(const PublishReport& report);

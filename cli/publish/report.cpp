@@ -41,11 +41,7 @@ std::string changed_text(const PublishReport& report) {
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const PublishReport& report) {
-  nlohmann::ordered_json phases = nlohmann::ordered_json::array();
-  for (const Phase& phase : report.phases) {
-    phases.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
-  }
+Json to_json(const PublishReport& report) {
   return {{"run", report.run},
           {"version", report.version},
           {"committed", report.committed},
@@ -68,7 +64,7 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
           {"tensors_removed", report.num_removed},
           {"tensors_reshaped", report.num_reshaped},
           {"seconds", report.seconds},
-          {"phases", phases},
+          {"phases", phases_json(report.phases)},
           {"dense_float32", report.dense_float32},
           {"warnings", report.warnings},
           {"note", report.note}};

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "base/folder.h"
 #include "base/log.h"
@@ -53,7 +51,7 @@ class Watcher {
       publisher_.reset();
       log_event(LogLevel::kError, "publish.failed",
                 {{"error", status}, {"retry_in_seconds", pause}});
-      sleep(pause);
+      sleep_seconds(pause);
       pause = std::min(pause * 2, kLongestPause);
     }
     return {};
@@ -80,7 +78,7 @@ class Watcher {
       options_.publish.accept_loss = false;  // what is lost from now on is another loss
       record_publish(report);
       if (shipped) record_ship(*shipped);
-      nlohmann::ordered_json json = with_path(report, checkpoint);
+      Json json = with_path(report, checkpoint);
       if (shipped) json["ship"] = to_json(*shipped);
       context_.emit(json);
       context_.say(checkpoint.filename().string() + "  " + one_line(report) +
@@ -112,18 +110,10 @@ class Watcher {
     return folder_.remember_in(folder / "watched.json");
   }
 
-  static nlohmann::ordered_json with_path(const PublishReport& report,
-                                          const std::filesystem::path& checkpoint) {
-    nlohmann::ordered_json json = to_json(report);
+  static Json with_path(const PublishReport& report, const std::filesystem::path& checkpoint) {
+    Json json = to_json(report);
     json["checkpoint"] = checkpoint.string();
     return json;
-  }
-
-  static void sleep(double seconds) {
-    const double end = now_seconds() + seconds;
-    while (!was_interrupted() && now_seconds() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
   }
 
   const Context& context_;
