@@ -29,9 +29,11 @@ constexpr char kHaveQuantize[] =
 
 void add_quantize(Command& app, Context& context, Call*) {
   make_verb(app, context, kQuantize, "Write a checkpoint as a quantised one: fp8, nvfp4, int4, ...",
-            std::string("  deltawire quantize ckpt out --like quantised-ckpt\n"
-                        "  deltawire quantize ckpt out --format fp8-block\n") +
-                kHaveQuantize);
+            "  deltawire quantize ckpt out --like quantised-ckpt\n"
+            "  deltawire quantize ckpt out --format fp8-block\n\n"
+            "It is a verb of the Python package, which needs torch for it:\n"
+            "  pip install 'deltawire[quantize]'\n"
+            "  python -m deltawire quantize --help");
 }
 
 struct VerbGroup {
