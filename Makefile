@@ -77,7 +77,7 @@ asan tsan:  ## tests under AddressSanitizer + UBSan, or the threaded ones under 
 sysroot:
 	@scripts/setup build test emulated
 	@scripts/sysroot $(OTHER_ARCH) build-emulated/sysroot libhwy-dev libzstd-dev libxxhash-dev libssl-dev \
-	  nlohmann-json3-dev libcli11-dev libfmt-dev libgtest-dev
+	  nlohmann-json3-dev libcli11-dev libfmt-dev libcpp-httplib-dev libgtest-dev
 
 emulated: sysroot  ## tests of kernels, codecs and digests for the other architecture, under emulation
 	@cmake --preset $@ >/dev/null

@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "cli/store_options.h"
+#include "cli/shared_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "cli/work_options.h"
 #include "deltawire/maintain.h"
 
 namespace deltawire::cli {
@@ -18,17 +17,16 @@ struct AnchorArguments {
   WorkOptions work;
 };
 
-int anchor(const Context& context, AnchorArguments& options) {
-  const Result<AnchorReport> result = [&]() -> Result<AnchorReport> {
+Status anchor(const Context& context, AnchorArguments& options) {
+  const auto make = [&]() -> Result<AnchorReport> {
     ProgressBar bar(context, "anchor");
     options.work.progress = bar.callback();
     options.work.threads = context.threads;
     DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
     DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(std::move(store), options.keys));
     return make_anchor(chain, options.version, options.work);
-  }();
-  if (!result.ok()) return context.fail(result.status());
-  const AnchorReport& report = *result;
+  };
+  DW_ASSIGN_OR_RETURN(const AnchorReport report, make());
   context.emit({{"run", report.run},
                 {"version", report.version},
                 {"made", report.made},
@@ -36,13 +34,13 @@ int anchor(const Context& context, AnchorArguments& options) {
                 {"files", report.num_files},
                 {"seconds", report.seconds}});
   if (report.made) {
-    context.say(fmt::format("anchor    version {}, {} in {}", report.version,
-                            human_bytes(double(report.bytes)), plural(report.num_files, "file")));
-    context.say(fmt::format("time      {}", seconds(report.seconds)));
+    context.print("anchor    version {}, {} in {}", report.version,
+                  human_bytes(double(report.bytes)), plural(report.num_files, "file"));
+    context.print("time      {}", seconds(report.seconds));
   } else {
-    context.say(fmt::format("anchor    version {} is stored whole already", report.version));
+    context.print("anchor    version {} is stored whole already", report.version);
   }
-  return context.succeed();
+  return {};
 }
 
 }  // namespace
@@ -52,7 +50,7 @@ void add_anchor(Command& app, Context& context, Call* call) {
                             "Store a version of a chain whole: late replicas begin there",
                             "  deltawire anchor /mnt/shared/run7          the newest version\n"
                             "  deltawire anchor s3://bucket/run7 400 --work /scratch");
-  auto options = std::make_shared<AnchorArguments>();
+  auto* const options = set_call(verb, context, call, anchor);
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
   add_version(verb, "VERSION", &options->version, "which one (default: the newest)");
@@ -61,9 +59,6 @@ void add_anchor(Command& app, Context& context, Call* call) {
                  "as a plain checkpoint, larger, which engines can load from the store");
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return anchor(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -22,10 +22,10 @@ int report_foreign(const Context& context, const ForeignPath& foreign, const App
                 {"tensors_patched", report.num_patched},
                 {"full_bytes", report.weights_bytes},
                 {"seconds", took}});
-  context.say(fmt::format("dialect   {}, version {}", foreign.dialect, *foreign.version));
-  context.say(fmt::format("patched   {} of {} tensors", report.num_patched, report.num_tensors));
-  context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
-                          human_bytes(double(report.weights_bytes) / took)));
+  context.print("dialect   {}, version {}", foreign.dialect, *foreign.version);
+  context.print("patched   {} of {} tensors", report.num_patched, report.num_tensors);
+  context.print("time      {}, {}/s of weights", seconds(took),
+                human_bytes(double(report.weights_bytes) / took));
   return context.succeed();
 }
 
@@ -54,19 +54,19 @@ int apply(const Context& context, const ApplyArguments& options) {
                 {"target", report.target.hex()},
                 {"target_known", report.target_known},
                 {"seconds", took}});
-  context.say(fmt::format("patched   {} of {} tensors, {}", report.num_patched, report.num_tensors,
-                          plural(report.num_changed, "element")));
+  context.print("patched   {} of {} tensors, {}", report.num_patched, report.num_tensors,
+                plural(report.num_changed, "element"));
   if (report.num_added != 0) {
-    context.say(fmt::format("whole     {}", plural(report.num_added, "tensor")));
+    context.print("whole     {}", plural(report.num_added, "tensor"));
   }
   if (report.num_removed != 0) {
-    context.say(fmt::format("removed   {}", plural(report.num_removed, "tensor")));
+    context.print("removed   {}", plural(report.num_removed, "tensor"));
   }
-  context.say(fmt::format("checked   base and {}, by digest; state {}",
-                          report.target_known ? "result" : "patched tensors (a part of a chain)",
-                          report.target.hex()));
-  context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
-                          human_bytes(double(report.weights_bytes) / took)));
+  context.print("checked   base and {}, by digest; state {}",
+                report.target_known ? "result" : "patched tensors (a part of a chain)",
+                report.target.hex());
+  context.print("time      {}, {}/s of weights", seconds(took),
+                human_bytes(double(report.weights_bytes) / took));
   return context.succeed();
 }
 
@@ -77,9 +77,9 @@ void add_apply(Command& app, Context& context, Call* call) {
       app, context, "apply", "Make the new checkpoint from the old one and a delta",
       "  deltawire apply delta.safetensors step1.safetensors -o step2.safetensors\n"
       "  deltawire apply delta/ ckpt-1/ -o ckpt-2/\n\n"
-      "Tensors are those of the new checkpoint; `__metadata__`, permission bits and the files\n"
+      "Tensors are those of the new checkpoint; `__metadata__`, permission bits and the files "
       "beside the weights (not subfolders) are those of CKPT.");
-  auto options = std::make_shared<ApplyArguments>();
+  auto* const options = set_call(verb, context, call, apply);
   verb->add_option("DELTA", options->delta,
                    "a delta that `diff` wrote, or a version of slime, miles or TRL")
       ->required();
@@ -91,9 +91,6 @@ void add_apply(Command& app, Context& context, Call* call) {
           "be new or empty")
       ->required();
   add_threads(verb, context);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return apply(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

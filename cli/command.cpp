@@ -7,6 +7,100 @@
 #include <sstream>
 
 namespace deltawire::cli {
+namespace {
+
+constexpr size_t kWidth = 80;
+constexpr size_t kVerbColumn = 14, kOptionColumn = 26;  // where descriptions begin
+
+// Options under these headings belong to many verbs, whose --help does not list them.
+constexpr std::string_view kShared[] = {"Store", "Log", "Metrics"};
+
+// Lines of at most kWidth, when they are indented by `column`.
+std::string wrapped(const std::string& text, size_t column) {
+  std::istringstream words(text);
+  std::string lines, word;
+  for (size_t length = 0; words >> word; length += word.size()) {
+    if (length != 0 && column + length + 1 + word.size() > kWidth) {
+      lines += '\n';
+      length = 0;
+    } else if (length != 0) {
+      lines += ' ';
+      ++length;
+    }
+    lines += word;
+  }
+  return lines;
+}
+
+class Help : public CLI::Formatter {
+ public:
+  Help() {
+    column_width(kOptionColumn);
+    label("SUBCOMMAND", "VERB");
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    // "--no-x{false}" of a flag that clears.
+    return CLI::detail::find_and_replace(Formatter::make_option_name(option, is_positional),
+                                         "{false}", "");
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_positional() || option->get_type_name().empty()) return {};
+    return " " + option->get_type_name() + (option->get_required() ? " REQUIRED" : "");
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description(), kOptionColumn);
+  }
+  // Indented lines as they are, paragraphs between them wrapped.
+  std::string make_footer(const CLI::App* app) const override {
+    std::istringstream lines(app->get_footer());
+    std::string out, paragraph;
+    const auto end_paragraph = [&] {
+      if (paragraph.empty()) return;
+      if (!out.empty() && !out.ends_with("\n\n")) out += "\n";
+      out += wrapped(paragraph, 0) + "\n";
+      paragraph.clear();
+    };
+    for (std::string line; std::getline(lines, line);) {
+      const bool prose = !line.empty() && line[0] != ' ' && !line.ends_with(':');
+      if (prose) {
+        paragraph += line + " ";
+        continue;
+      }
+      end_paragraph();
+      out += line + "\n";
+    }
+    end_paragraph();
+    return out;
+  }
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
+    std::string out = make_description(app) + make_usage(app, name) + make_positionals(app);
+    std::string elsewhere;  // headings
+    for (const std::string& group : app->get_groups()) {
+      const auto options = app->get_options([&](const CLI::Option* option) {
+        return option->get_group() == group && option->nonpositional();
+      });
+      if (group.empty() || options.empty()) continue;
+      const bool shared =
+          std::find(std::begin(kShared), std::end(kShared), group) != std::end(kShared);
+      if (shared && app->get_parent() != nullptr) {
+        elsewhere += (elsewhere.empty() ? "" : ", ") + group;
+      } else {
+        out += make_group(group, false, options);
+      }
+    }
+    out += make_subcommands(app, CLI::AppFormatMode::Normal);
+    if (!elsewhere.empty()) out += "\n" + elsewhere + " options: deltawire --help options\n";
+    return out + "\n" + make_footer(app);
+  }
+  std::string make_subcommand(const CLI::App* verb) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, verb->get_name(), wrapped(verb->get_description(), kVerbColumn),
+                             kVerbColumn);
+    return out.str();
+  }
+};
+
+}  // namespace
 
 Option* Option::required() {
   option_->required();
@@ -40,11 +134,6 @@ Option* Option::needs(Option* other) {
 
 Option* Option::excludes(Option* other) {
   option_->excludes(other->option_);
-  return this;
-}
-
-Option* Option::check(std::function<std::string(const std::string&)> complaint) {
-  option_->check(std::move(complaint));
   return this;
 }
 
@@ -86,6 +175,8 @@ const std::string& Option::description() const { return option_->get_description
 
 Command::Command(const std::string& description, const std::string& name)
     : owned_(std::make_unique<CLI::App>(description, name)), app_(owned_.get()) {
+  app_->formatter(std::make_shared<Help>());
+  app_->set_help_flag("-h,--help", "print this help and exit");
   keep(app_->get_help_ptr());
 }
 
@@ -98,14 +189,7 @@ Command* Command::add_verb(const std::string& name, const std::string& descripti
   return verbs_.back().get();
 }
 
-void Command::require_verb() {
-  app_->require_subcommand(1);
-  app_->get_formatter()->label("SUBCOMMAND", "VERB");
-}
-
-void Command::set_version(const std::string& text) {
-  keep(app_->set_version_flag("--version", text));
-}
+void Command::require_verb() { app_->require_subcommand(1); }
 
 void Command::set_footer(const std::string& text) { app_->footer(text); }
 

@@ -18,15 +18,15 @@ namespace deltawire::cli {
 class Option {
  public:
   Option* required();
-  Option* group(const std::string& heading);   // in --help; none: not shown there
+  // In --help; none: not shown. --help of a verb names Store, Log and Metrics, and lists none of
+  // theirs.
+  Option* group(const std::string& heading);
   Option* type_name(const std::string& name);  // what --help calls its value
   Option* delimiter(char between);             // several values in one word
   Option* repeatable();                        // one value each time, all are kept
   Option* needs(Option* other);
   Option* excludes(Option* other);
 
-  // What is wrong with a value; empty: nothing.
-  Option* check(std::function<std::string(const std::string&)> complaint);
   template <class T>  // int, unsigned, uint64_t, double
   Option* between(T least, T most);
   Option* positive();
@@ -53,7 +53,7 @@ class Option {
 struct Parsed {
   enum class Kind {
     kDone,     // values are stored, the callback of the chosen verb was called
-    kText,     // --help or --version: `text` is what to print
+    kText,     // --help: `text` is what to print
     kMistake,  // `text` says what is wrong
     kTooMany,  // a mistake: there are words left that nothing takes
   };
@@ -70,8 +70,7 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   Command* add_verb(const std::string& name, const std::string& description);
-  void require_verb();                        // one, and no more
-  void set_version(const std::string& text);  // what --version prints
+  void require_verb();  // one, and no more
   void set_footer(const std::string& text);
   void set_group(const std::string& heading);  // of a verb: where --help lists it
 

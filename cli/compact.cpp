@@ -1,17 +1,14 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "cli/store_options.h"
+#include "cli/shared_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "cli/work_options.h"
 #include "deltawire/maintain.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct CompactArguments {
   std::string store;
@@ -43,33 +40,33 @@ void say_report(const Context& context, const CompactReport& report) {
   for (const MergedDelta& one : report.merged) {
     const std::string span = fmt::format("{} to {}", one.base, one.version);
     if (!one.made) {
-      context.say(fmt::format("skipped   {}: {}", span, escape_controls(one.skipped)));
+      context.print("skipped   {}: {}", span, escape_controls(one.skipped));
       continue;
     }
     ++made;
     bytes += one.bytes;
-    context.say(fmt::format("merged    {}: {} instead of {}{}", span,
-                            human_bytes(double(one.bytes)), human_bytes(double(one.separate_bytes)),
-                            one.alone ? ", from the deltas alone" : ""));
+    context.print("merged    {}: {} instead of {}{}", span, human_bytes(double(one.bytes)),
+                  human_bytes(double(one.separate_bytes)),
+                  one.alone ? ", from the deltas alone" : "");
   }
-  context.say(fmt::format("made      {}, {}; {} there before", plural(made, "merged delta"),
-                          human_bytes(double(bytes)), report.num_there));
-  context.say(fmt::format("time      {}", seconds(report.seconds)));
+  context.print("made      {}, {}; {} there before", plural(made, "merged delta"),
+                human_bytes(double(bytes)), report.num_there);
+  context.print("time      {}", seconds(report.seconds));
 }
 
-int compact(const Context& context, CompactArguments& options) {
-  const Result<CompactReport> report = [&]() -> Result<CompactReport> {
+Status compact(const Context& context, CompactArguments& options) {
+  const auto run = [&]() -> Result<CompactReport> {
     ProgressBar bar(context, "compact");
     options.compact.work.progress = bar.callback();
     options.compact.work.threads = context.threads;
     DW_ASSIGN_OR_RETURN(auto store, open_store(options.store, options.store_options));
     DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(std::move(store), options.keys));
     return compact_chain(chain, options.compact);
-  }();
-  if (!report.ok()) return context.fail(report.status());
-  context.emit(to_json(*report));
-  say_report(context, *report);
-  return context.succeed();
+  };
+  DW_ASSIGN_OR_RETURN(const CompactReport report, run());
+  context.emit(to_json(report));
+  say_report(context, report);
+  return {};
 }
 
 }  // namespace
@@ -77,9 +74,9 @@ int compact(const Context& context, CompactArguments& options) {
 void add_compact(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "compact", "Add merged deltas: late replicas fetch one instead of many",
-      "  deltawire compact /mnt/shared/run7                 spans of 4, 16 and 64 versions\n"
+      "  deltawire compact /mnt/shared/run7          spans of 4, 16 and 64 versions\n"
       "  deltawire compact s3://bucket/run7 --span 8,64 --upto 512 --work /scratch");
-  auto options = std::make_shared<CompactArguments>();
+  auto* const options = set_call(verb, context, call, compact);
   CompactOptions& compact_options = options->compact;
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
@@ -97,9 +94,6 @@ void add_compact(Command& app, Context& context, Call* call) {
   add_work_options(verb, &compact_options.work, &options->keys);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return compact(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

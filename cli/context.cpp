@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/stop.h"
 #include "cli/next_step.h"
@@ -47,6 +48,14 @@ bool plain_terminal() {
 
 }  // namespace
 
+Json phases_json(const std::vector<Phase>& phases) {
+  Json list = Json::array();
+  for (const Phase& phase : phases) {
+    list.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
+  }
+  return list;
+}
+
 void listen_for_interrupts() {
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
@@ -58,6 +67,12 @@ bool was_interrupted() { return interrupted.load(); }
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void sleep_seconds(double seconds) {
+  for (const double end = now_seconds() + seconds; !was_interrupted() && now_seconds() < end;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 Status check_interrupted() {
@@ -104,7 +119,7 @@ void Context::say(std::string_view line) const {
   if (!json && !quiet) print_out(fmt::format("{}\n", line));
 }
 
-void Context::emit(const nlohmann::ordered_json& object) const {
+void Context::emit(const Json& object) const {
   if (!json) return;
   print_out(json_text(object, {.replace_bytes = true}) + "\n");
 }
@@ -117,7 +132,7 @@ int Context::fail(const Status& status) const {
   const std::string name(code_name(said.code()));
   const std::string next = next_step(said, verb);
   if (json) {
-    nlohmann::ordered_json error = {{"code", name}, {"message", said.message()}};
+    Json error = {{"code", name}, {"message", said.message()}};
     if (!next.empty()) error["next"] = next;
     emit({{"error", std::move(error)}});
   }

@@ -1,14 +1,26 @@
 // What every verb shares: the global flags, and the only ways it may speak.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "deltawire/delta.h"
 #include "deltawire/status.h"
 
 namespace deltawire::cli {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+Json phases_json(const std::vector<Phase>& phases);
 
 class Context {
  public:
@@ -19,11 +31,16 @@ class Context {
 
   // Lines for people, on stdout; nothing with --json or --quiet.
   void say(std::string_view line) const;
+  template <class... Args>
+  void print(fmt::format_string<Args...> line, Args&&... args) const {
+    say(fmt::format(line, std::forward<Args>(args)...));
+  }
   // The result for machines, on stdout; only with --json.
-  void emit(const nlohmann::ordered_json& object) const;
+  void emit(const Json& object) const;
 
   // A verb ends by returning one of these to main().
   int succeed() const { return 0; }
+  int finish(const Status& status) const { return status.ok() ? succeed() : fail(status); }
   // The message and what to do next on stderr (and as JSON); returns the code's number.
   int fail(const Status& status) const;
 
@@ -53,6 +70,8 @@ bool was_interrupted();
 Status check_interrupted();
 
 double now_seconds();
+// Less when Ctrl-C is heard.
+void sleep_seconds(double seconds);
 
 // A path or name as it can be shown: control characters, which could steer a terminal, and bytes
 // that are not UTF-8 come as \xNN.

@@ -10,11 +10,9 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct DiffArguments {
   std::string old_path, new_path, out;
-  bool sized_parts = false;
+  Option* part_size = nullptr;
   DiffOptions diff;
 };
 
@@ -43,7 +41,7 @@ std::string metadata_line(const DiffReport& report) {
 }
 
 int diff(const Context& context, DiffArguments& options) {
-  if (options.sized_parts && is_single_part(options.out)) {
+  if (options.part_size->given() && is_single_part(options.out)) {
     return context.fail(invalid_argument(
         "--part-size is for a folder of parts, and -o " + options.out +
         " is a single file; leave it out, or choose a name that does not end in .safetensors"));
@@ -68,7 +66,7 @@ int diff(const Context& context, DiffArguments& options) {
                 {"changed", report.num_changed},
                 {"density", density},
                 {"bytes", report.delta_bytes},
-                {"bytes_per_changed", per_changed ? Json(*per_changed) : Json()},
+                {"bytes_per_changed", or_null(per_changed)},
                 {"codec", options.diff.codec},
                 {"seconds", took},
                 {"tensors", report.num_tensors},
@@ -84,9 +82,8 @@ int diff(const Context& context, DiffArguments& options) {
   if (report.num_elements == 0 && report.num_added != 0) {
     context.say("changed   all: no tensor is in both");
   } else {
-    context.say(fmt::format("elements  {}", human_count(report.num_elements)));
-    context.say(
-        fmt::format("changed   {} ({})", human_count(report.num_changed), percent(density)));
+    context.print("elements  {}", human_count(report.num_elements));
+    context.print("changed   {} ({})", human_count(report.num_changed), percent(density));
   }
   std::string tensors =
       fmt::format("tensors   {} of {} changed", report.num_changed_tensors, report.num_tensors);
@@ -96,8 +93,8 @@ int diff(const Context& context, DiffArguments& options) {
   context.say(delta_line(report, per_changed));
   context.say(full_line(report));
   if (!report.metadata_changed.empty()) context.say(metadata_line(report));
-  context.say(fmt::format("time      {}, {}/s of weights", seconds(took),
-                          human_bytes(double(report.weights_bytes) / took)));
+  context.print("time      {}, {}/s of weights", seconds(took),
+                human_bytes(double(report.weights_bytes) / took));
   return context.succeed();
 }
 
@@ -108,9 +105,9 @@ void add_diff(Command& app, Context& context, Call* call) {
       app, context, "diff", "Write what changed between two checkpoints",
       "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
       "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
-      "  deltawire diff a.safetensors b.safetensors -o d.safetensors --codec gaps --json\n\n"
+      "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --codec gaps --json\n\n"
       "A delta carries tensors only: `__metadata__` and the files beside the weights stay behind.");
-  auto options = std::make_shared<DiffArguments>();
+  auto* const options = set_call(verb, context, call, diff);
   verb->add_option("OLD", options->old_path,
                    "the checkpoint before: a .safetensors file or a folder")
       ->required();
@@ -120,14 +117,10 @@ void add_diff(Command& app, Context& context, Call* call) {
                    "any other name a folder of parts, which must be new or empty")
       ->required();
   add_codec(verb, &options->diff.codec, "auto (default): the smallest of each tensor", {"auto"});
-  Option* part_size =
+  options->part_size =
       add_bytes(verb, "--part-size", &options->diff.part_bytes,
                 "start a new part of a folder at this size, e.g. 256MiB or 1GB (default 1GiB)");
   add_threads(verb, context);
-  verb->callback([&context, call, options, part_size] {
-    options->sized_parts = part_size->given();
-    *call = [&context, options] { return diff(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

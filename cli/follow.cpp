@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "cli/metrics/record.h"
-#include "cli/metrics_options.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
+#include "cli/shared_options.h"
 #include "cli/step_loop.h"
 #include "cli/verbs.h"
 #include "replica/follow_watch.h"
@@ -40,9 +40,10 @@ bool is_final(const Status& status, bool mends) {
 std::string awaited(const Status& status, const FollowArguments& options) {
   if (options.once) return {};
   if (is_not_begun(status)) return "the first version";
-  const bool behind = status.code() == Code::kNotFound && options.replica.at_least &&
+  const bool behind = status.code() == Code::kNotFound &&
+                      options.replica.how.accept.at_least != 0 &&
                       status.message().find("none below version") != std::string::npos;
-  return behind ? fmt::format("version {}", *options.replica.at_least) : "";
+  return behind ? fmt::format("version {}", options.replica.how.accept.at_least) : "";
 }
 
 class Follower {
@@ -74,7 +75,7 @@ class Follower {
       }
       record_failure("pull", status);
       // An engine that says no may say yes later; it is told again.
-      const bool mends = replica_ && !options_.replica.no_repair;
+      const bool mends = replica_ && options_.replica.how.repair;
       // With the version that was wanted there, nothing is left to wait for but engines.
       if (((is_final(status, mends) || done()) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
@@ -82,21 +83,13 @@ class Follower {
       if (status.code() == Code::kNotFound) {
         watch_.wait(wait, was_interrupted);  // for what is not there yet
       } else {
-        sleep_for(wait);
+        sleep_seconds(wait);  // only time helps, not the next manifest
       }
     }
     return {};
   }
 
  private:
-  // After a failure only time helps, not the next manifest.
-  static void sleep_for(double seconds) {
-    const double end = now_seconds() + seconds;
-    while (!was_interrupted() && now_seconds() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-  }
-
   void say_waiting(const std::string& what) {
     if (what == waits_for_) return;
     log_event(LogLevel::kInfo, "follow.waiting",
@@ -181,9 +174,7 @@ int follow(const Context& context, const FollowArguments& options) {
   Result<std::shared_ptr<Store>> store = open_when_there(options);
   if (!store.ok() && was_interrupted()) return context.succeed();
   if (!store.ok()) return context.fail(store.status());
-  const Status status = Follower(context, options, &*notifier, std::move(*store)).run();
-  if (!status.ok()) return context.fail(status);
-  return context.succeed();
+  return context.finish(Follower(context, options, &*notifier, std::move(*store)).run());
 }
 
 }  // namespace
@@ -197,18 +188,15 @@ void add_follow(Command& app, Context& context, Call* call) {
                 "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
                 "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
                 "of the store it waits.");
-  auto options = std::make_shared<FollowArguments>();
+  auto* const options = set_call(verb, context, call, follow);
   add_seconds(verb, "--interval", &options->interval,
               "time between two looks at the store, varied by up to a fifth (default 5); in a "
               "local folder, or from ship://, a new version is seen at once",
               0.01, 86400);
   add_version(verb, "--until", &options->until, "stop at this version and end");
   verb->add_flag("--once", options->once, "end after one look");
-  add_replica_options(verb, context, &options->replica, LogLevel::kInfo);
+  add_replica_options(verb, context, &options->replica, LogLevel::kInfo)->required();
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return follow(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "cli/chain_args.h"
+#include "cli/shared_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/maintain.h"
@@ -8,8 +8,6 @@
 
 namespace deltawire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostFindings = 50;
 
@@ -20,10 +18,10 @@ struct FsckArguments {
 
 void say_some(const Context& context, const char* what, const std::vector<std::string>& lines) {
   for (size_t i = 0; i < std::min(kMostFindings, lines.size()); ++i) {
-    context.say(fmt::format("{}: {}", what, escape_controls(lines[i])));
+    context.print("{}: {}", what, escape_controls(lines[i]));
   }
   if (lines.size() > kMostFindings) {
-    context.say(fmt::format("and {} more (--json lists all)", lines.size() - kMostFindings));
+    context.print("and {} more (--json lists all)", lines.size() - kMostFindings);
   }
 }
 
@@ -43,11 +41,10 @@ int fsck(const Context& context, FsckArguments& options) {
   say_some(context, "warning", report.warnings);
   const std::string beside =
       report.num_files == 0 ? "" : fmt::format("{}, ", plural(report.num_files, "side file"));
-  context.say(fmt::format("{}: {}, {}, {}, {}{} in {}", report.sound() ? "sound" : "DAMAGED",
-                          plural(report.num_versions, "version"),
-                          plural(report.num_hops, "hop record"), plural(report.num_parts, "part"),
-                          beside, human_bytes(double(report.bytes)),
-                          seconds(now_seconds() - start)));
+  context.print("{}: {}, {}, {}, {}{} in {}", report.sound() ? "sound" : "DAMAGED",
+                plural(report.num_versions, "version"), plural(report.num_hops, "hop record"),
+                plural(report.num_parts, "part"), beside, human_bytes(double(report.bytes)),
+                seconds(now_seconds() - start));
   context.emit({{"sound", report.sound()},
                 {"head", report.head},
                 {"versions", report.num_versions},
@@ -70,23 +67,18 @@ int fsck(const Context& context, FsckArguments& options) {
 }  // namespace
 
 void add_fsck(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(
-      app, context, "fsck",
-      "Check a whole chain: records, links, parts, digests; exit 6 if it is "
-      "damaged",
-      "  deltawire fsck s3://bucket/run\n"
-      "  deltawire fsck store --quick       only whether parts are there, not their contents\n"
-      "  deltawire fsck store --work /scratch\n"
-      "  deltawire fsck store --trust trainer.pub");
-  auto options = std::make_shared<FsckArguments>();
+  Command* verb =
+      make_verb(app, context, "fsck", "Check a whole chain, every byte; exit 6 if it is damaged",
+                "  deltawire fsck s3://bucket/run\n"
+                "  deltawire fsck store --quick    whether parts are there, not their bytes\n"
+                "  deltawire fsck store --work /scratch\n"
+                "  deltawire fsck store --trust trainer.pub");
+  auto* const options = set_call(verb, context, call, fsck);
   add_chain_args(verb, &options->chain);
   verb->add_flag("--quick", options->fsck.quick, "do not read parts");
   verb->add_option("--work", options->fsck.work.folder,
                    "folder for the decoded model (default: in memory)");
   add_threads(verb, context);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return fsck(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "cli/chain_args.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
@@ -9,8 +9,6 @@
 
 namespace deltawire::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct GcArguments {
   ChainArgs chain;
@@ -62,24 +60,23 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
     context.say("kept: versions " + kept);
     say_reasons(context, report);
   }
-  context.say(fmt::format("{}removed: {}, {}", would, plural(report.num_versions, "version"),
-                          plural(report.num_hops, "hop record")));
-  context.say(fmt::format(
-      "{}noted, to be deleted by a later run: {}, {}{}", would, plural(report.num_noted, "object"),
-      human_bytes(double(report.noted_bytes)),
-      report.num_orphans == 0
-          ? ""
-          : fmt::format(", {} of them of no version", human_count(report.num_orphans))));
-  context.say(fmt::format("{}deleted: {}, {}", would, plural(report.num_deleted, "object"),
-                          human_bytes(double(report.deleted_bytes))));
+  context.print("{}removed: {}, {}", would, plural(report.num_versions, "version"),
+                plural(report.num_hops, "hop record"));
+  context.print("{}noted, to be deleted by a later run: {}, {}{}", would,
+                plural(report.num_noted, "object"), human_bytes(double(report.noted_bytes)),
+                report.num_orphans == 0
+                    ? ""
+                    : fmt::format(", {} of them of no version", human_count(report.num_orphans)));
+  context.print("{}deleted: {}, {}", would, plural(report.num_deleted, "object"),
+                human_bytes(double(report.deleted_bytes)));
   for (const KeptObjects& waiting : report.waiting) say_waiting(context, waiting);
   if (report.num_forgotten != 0) {
-    context.say(fmt::format("{}forgotten: {}, not seen for a month", would,
-                            plural(report.num_forgotten, "replica")));
+    context.print("{}forgotten: {}, not seen for a month", would,
+                  plural(report.num_forgotten, "replica"));
   }
   if (report.num_temporaries != 0) {
-    context.say(fmt::format("{}removed: {} that killed writers left", would,
-                            plural(report.num_temporaries, "temporary file")));
+    context.print("{}removed: {} that killed writers left", would,
+                  plural(report.num_temporaries, "temporary file"));
   }
   for (const std::string& note : report.notes) context.say("note: " + escape_controls(note));
 }
@@ -124,31 +121,29 @@ Json to_json(const GcReport& report, bool dry_run) {
           {"notes", report.notes}};
 }
 
-int gc(const Context& context, const GcArguments& options) {
+Status gc(const Context& context, const GcArguments& options) {
   const Result<uint64_t> grace = parse_duration(options.grace);
-  if (!grace.ok()) return context.fail(Status(grace.status()).at("--grace"));
-  const Result<Chain> chain = open_chain(options.chain);
-  if (!chain.ok()) return context.fail(chain.status());
+  if (!grace.ok()) return Status(grace.status()).at("--grace");
+  DW_ASSIGN_OR_RETURN(const Chain chain, open_chain(options.chain));
   GcOptions gc_options;
   gc_options.keep = options.keep;
   gc_options.grace_seconds = int64_t(*grace);
   gc_options.dry_run = options.dry_run;
   gc_options.signed_too = options.is_unsigned;
-  const Result<GcReport> report = chain->collect_garbage(gc_options);
-  if (!report.ok()) return context.fail(report.status());
-  say(context, *report, options.dry_run);
-  context.emit(to_json(*report, options.dry_run));
-  return context.succeed();
+  DW_ASSIGN_OR_RETURN(const GcReport report, chain.collect_garbage(gc_options));
+  say(context, report, options.dry_run);
+  context.emit(to_json(report, options.dry_run));
+  return {};
 }
 
 }  // namespace
 
 void add_gc(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(
-      app, context, "gc", "Remove old versions; keep what pins and replicas need",
-      "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
-      "  deltawire gc s3://bucket/run --keep 200 --grace 6h      call it regularly, say hourly");
-  auto options = std::make_shared<GcArguments>();
+  Command* verb =
+      make_verb(app, context, "gc", "Remove old versions; keep what pins and replicas need",
+                "  deltawire gc s3://bucket/run --keep 200 --dry-run\n"
+                "  deltawire gc s3://bucket/run --keep 200 --grace 6h   call it regularly");
+  auto* const options = set_call(verb, context, call, gc);
   add_chain_args(verb, &options->chain);
   add_whole_number(verb, "--keep", &options->keep, "the newest versions to keep, at least 1", 1,
                    9'999'999'999)
@@ -159,8 +154,6 @@ void add_gc(Command& app, Context& context, Call* call) {
   verb->add_flag("--dry-run", options->dry_run, "only say what would be done");
   verb->add_flag("--unsigned", options->is_unsigned,
                  "the chain is no longer signed: remove signed versions without --trust");
-  verb->callback(
-      [&context, call, options] { *call = [&context, options] { return gc(context, *options); }; });
 }
 
 }  // namespace deltawire::cli

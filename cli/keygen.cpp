@@ -6,13 +6,12 @@
 namespace deltawire::cli {
 namespace {
 
-int keygen(const Context& context, const std::string& out) {
-  const Result<std::string> key = make_key_files(out);
-  if (!key.ok()) return context.fail(key.status());
-  context.say(fmt::format("{}: private key, for publish --sign-key; keep it secret", out));
-  context.say(fmt::format("{}.pub: public key, for --trust on readers", out));
-  context.emit({{"private_key", out}, {"public_key", out + ".pub"}, {"key", *key}});
-  return context.succeed();
+Status keygen(const Context& context, const std::string& out) {
+  DW_ASSIGN_OR_RETURN(const std::string key, make_key_files(out));
+  context.print("{}: private key, for publish --sign-key; keep it secret", out);
+  context.print("{}.pub: public key, for --trust on readers", out);
+  context.emit({{"private_key", out}, {"public_key", out + ".pub"}, {"key", key}});
+  return {};
 }
 
 }  // namespace
@@ -23,10 +22,8 @@ void add_keygen(Command& app, Context& context, Call* call) {
                 "  deltawire keygen -o trainer\n"
                 "  deltawire publish ckpt s3://bucket/run --sign-key trainer\n"
                 "  deltawire follow s3://bucket/run local --trust trainer.pub");
-  auto out = std::make_shared<std::string>();
+  auto* const out = set_call(verb, context, call, keygen);
   verb->add_option("-o,--out", *out, "the private key; the public one is OUT.pub")->required();
-  verb->callback(
-      [&context, call, out] { *call = [&context, out] { return keygen(context, *out); }; });
 }
 
 }  // namespace deltawire::cli

@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
-#include "cli/cache_folder.h"
-#include "cli/log_options.h"
-#include "cli/metrics/record.h"
-#include "cli/metrics_options.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/step_loop.h"
-#include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/mirror.h"
@@ -15,15 +12,13 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct MirrorArguments {
-  std::string source, mirror, trust, grace = "1h", name, work;
+  std::string source, mirror, trust, grace = "1h";
   StoreOptions source_options, mirror_options;
-  std::optional<uint64_t> since, keep;
-  bool all = false, verify = false, single_writer = false, no_heartbeat = false, follow = false;
+  MirrorOptions how;
+  std::optional<uint64_t> keep;
+  bool follow = false;
   double interval = 5;
-  unsigned transfers = MirrorOptions().transfers;
   LogOptions log;
   MetricsOptions metrics;
 };
@@ -93,15 +88,7 @@ class MirrorCall {
 
  private:
   Result<MirrorOptions> options() const {
-    MirrorOptions options;
-    options.since = arguments_.since;
-    options.all = arguments_.all;
-    options.verify = arguments_.verify;
-    options.single_writer = arguments_.single_writer;
-    options.transfers = arguments_.transfers;
-    options.heartbeat = !arguments_.no_heartbeat;
-    options.name = arguments_.name;
-    options.work = arguments_.work;
+    MirrorOptions options = arguments_.how;
     if (options.work.empty()) {
       DW_ASSIGN_OR_RETURN(options.work, cache_folder("mirrors"));
     }
@@ -137,7 +124,7 @@ class MirrorCall {
 
   Result<bool> copy_one() {
     DW_RETURN_IF_ERROR(open());
-    if (arguments_.verify && !repaired_) DW_RETURN_IF_ERROR(repair());
+    if (arguments_.how.verify && !repaired_) DW_RETURN_IF_ERROR(repair());
     Result<std::optional<Mirrored>> copied = mirror_->next();
     record_lag(mirror_->head(), mirror_->version());
     DW_RETURN_IF_ERROR(Status(copied.status()));
@@ -162,9 +149,8 @@ class MirrorCall {
                    {"objects", found.num_objects},
                    {"repaired_objects", found.num_repaired},
                    {"repaired_bytes", found.repaired_bytes}});
-    context_.say(fmt::format("verified  {} of {}; {} copied again",
-                             plural(found.num_objects, "object"),
-                             plural(found.num_versions, "version"), found.num_repaired));
+    context_.print("verified  {} of {}; {} copied again", plural(found.num_objects, "object"),
+                   plural(found.num_versions, "version"), found.num_repaired);
     flush_out();
     return {};
   }
@@ -197,8 +183,7 @@ int mirror(const Context& context, const MirrorArguments& arguments) {
   start_log(arguments.log);
   const auto metrics_server = start_metrics(arguments.metrics);
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
-  const Status status = MirrorCall(context, arguments).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(MirrorCall(context, arguments).run());
 }
 
 }  // namespace
@@ -206,22 +191,21 @@ int mirror(const Context& context, const MirrorArguments& arguments) {
 void add_mirror(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "mirror", "Copy a chain to another store, byte for byte, once or for ever",
-      "  deltawire mirror s3://bucket/run7 /mnt/local/run7               what is there, once\n"
-      "  deltawire mirror s3://us/run7 s3://eu/run7 --dest-region eu-west-1 --follow --keep 100\n"
-      "  deltawire mirror s3://eu/run7 /mnt/rack4/run7 --follow          a mirror of a mirror\n"
+      "  deltawire mirror s3://bucket/run7 /mnt/local/run7        what is there, once\n"
+      "  deltawire mirror s3://us/run7 s3://eu/run7 --dest-region eu-west-1 --follow\n"
+      "  deltawire mirror s3://eu/run7 /mnt/rack4/run7 --follow   a mirror of a mirror\n"
       "Replicas pull from DEST as from SOURCE. With --json, one object per version, merged delta "
-      "and anchor. May be\n"
-      "killed at any time; the next call goes on. With --follow it ends on SIGINT or SIGTERM, and "
-      "waits during an\n"
-      "outage of either store.");
-  auto options = std::make_shared<MirrorArguments>();
+      "and anchor. May be killed at any time; the next call goes on. With --follow it ends on "
+      "SIGINT or SIGTERM, and waits during an outage of either store. Store options of DEST begin "
+      "with --dest-.");
+  auto* const options = set_call(verb, context, call, mirror);
   verb->add_option("SOURCE", options->source, "the chain: a folder, s3://BUCKET/PREFIX")
       ->required();
   verb->add_option("DEST", options->mirror, "where it is copied to: the same kinds")->required();
   Option* const since = add_version(
-      verb, "--since", &options->since,
+      verb, "--since", &options->how.since,
       "begin at the newest anchor at or below this version (default: at the newest anchor)");
-  verb->add_flag("--all", options->all, "begin at the oldest version")->excludes(since);
+  verb->add_flag("--all", options->how.all, "begin at the oldest version")->excludes(since);
   Option* const keep =
       add_whole_number(verb, "--keep", &options->keep,
                        "after each version remove what DEST does not need for its newest so many; "
@@ -230,7 +214,7 @@ void add_mirror(Command& app, Context& context, Call* call) {
   verb->add_option("--grace", options->grace,
                    "with --keep: how long objects stay after their version (default 1h)")
       ->needs(keep);
-  verb->add_flag("--verify", options->verify,
+  verb->add_flag("--verify", options->how.verify,
                  "first read everything in DEST, and copy again what is damaged or gone");
   verb->add_option("--trust", options->trust,
                    "public keys; refuse versions that none of them has signed");
@@ -241,22 +225,20 @@ void add_mirror(Command& app, Context& context, Call* call) {
               "local folder a new version is seen at once",
               0.01, 86400)
       ->needs(follow);
-  verb->add_flag("--single-writer", options->single_writer,
+  verb->add_flag("--single-writer", options->how.single_writer,
                  "there is no other mirror into DEST: allow a store without conditional put");
-  add_whole_number(verb, "--transfers", &options->transfers, "objects at once (default 8)", 1, 256);
-  verb->add_option("--work", options->work,
+  add_whole_number(verb, "--transfers", &options->how.transfers, "objects at once (default 8)", 1,
+                   256);
+  verb->add_option("--work", options->how.work,
                    "folder for objects on their way (default: ~/.cache/deltawire/mirrors)");
-  verb->add_option("--name", options->name,
+  verb->add_option("--name", options->how.name,
                    "what this mirror is called in `status SOURCE` (default: host and DEST)");
-  verb->add_flag("--no-heartbeat", options->no_heartbeat,
+  verb->add_flag("!--no-heartbeat", options->how.heartbeat,
                  "leave no note in SOURCE about how far this mirror is");
-  add_store_options(verb, &options->source_options, "", "Store SOURCE");
-  add_store_options(verb, &options->mirror_options, "dest-", "Store DEST");
+  add_store_options(verb, &options->source_options);
+  add_store_options(verb, &options->mirror_options, "dest-");
   add_log_options(verb, &options->log, LogLevel::kInfo);
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return mirror(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -1,8 +1,8 @@
-// pin and unpin: what retention keeps beside the newest versions.
+// What retention keeps beside the newest versions.
 #include <fmt/format.h>
 
-#include "cli/chain_args.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
@@ -11,41 +11,29 @@ namespace {
 struct PinArguments {
   ChainArgs chain;
   uint64_t version = 0;
+  bool remove = false;
 };
 
-int change_pin(const Context& context, const PinArguments& options, bool pinned) {
-  const Result<Chain> chain = open_chain(options.chain);
-  if (!chain.ok()) return context.fail(chain.status());
-  const Status status = pinned ? chain->pin(options.version) : chain->unpin(options.version);
-  if (!status.ok()) return context.fail(status);
-  context.say(
-      fmt::format("version {} {}", options.version,
-                  pinned ? "is pinned: gc keeps it and what leads to it" : "is no longer pinned"));
-  context.emit({{"version", options.version}, {"pinned", pinned}});
-  return context.succeed();
-}
-
-void add(Command* verb, Context& context, Call* call, bool pinned) {
-  auto options = std::make_shared<PinArguments>();
-  add_chain_args(verb, &options->chain);
-  add_version(verb, "VERSION", &options->version, "its number")->required();
-  verb->callback([&context, call, options, pinned] {
-    *call = [&context, options, pinned] { return change_pin(context, *options, pinned); };
-  });
+Status change_pin(const Context& context, const PinArguments& options) {
+  DW_ASSIGN_OR_RETURN(const Chain chain, open_chain(options.chain));
+  DW_RETURN_IF_ERROR(options.remove ? chain.unpin(options.version) : chain.pin(options.version));
+  context.print(
+      "version {} {}", options.version,
+      options.remove ? "is no longer pinned" : "is pinned: gc keeps it and what leads to it");
+  context.emit({{"version", options.version}, {"pinned", !options.remove}});
+  return {};
 }
 
 }  // namespace
 
 void add_pin(Command& app, Context& context, Call* call) {
-  add(make_verb(app, context, "pin", "Protect a version, and what leads to it, from gc",
-                "  deltawire pin s3://bucket/run 400"),
-      context, call, true);
-}
-
-void add_unpin(Command& app, Context& context, Call* call) {
-  add(make_verb(app, context, "unpin", "Remove the pins of a version: gc may remove it again",
-                "  deltawire unpin s3://bucket/run 400"),
-      context, call, false);
+  Command* verb = make_verb(app, context, "pin", "Protect a version, and what leads to it, from gc",
+                            "  deltawire pin s3://bucket/run 400\n"
+                            "  deltawire pin s3://bucket/run 400 --remove");
+  auto* const options = set_call(verb, context, call, change_pin);
+  add_chain_args(verb, &options->chain);
+  add_version(verb, "VERSION", &options->version, "its number")->required();
+  verb->add_flag("--remove", options->remove, "remove its pins: gc may remove it again");
 }
 
 }  // namespace deltawire::cli

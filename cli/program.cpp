@@ -1,4 +1,4 @@
-#include "cli/program.h"
+#include "cli/verbs.h"
 
 #include <fmt/format.h>
 
@@ -6,12 +6,16 @@
 #include <exception>
 #include <new>
 
+#include "cli/next_step.h"
 #include "cli/options.h"
-#include "cli/suggest.h"
+#include "cli/shared_options.h"
 #include "deltawire/version.h"
 #include "kernels/kernels.h"
 #include "ship/ship.h"
 #include "tensor/text.h"
+#ifdef DELTAWIRE_HAVE_CUDA
+#include "kernels/cuda/memory.h"
+#endif
 
 namespace deltawire::cli {
 
@@ -25,9 +29,11 @@ constexpr char kHaveQuantize[] =
 
 void add_quantize(Command& app, Context& context, Call*) {
   make_verb(app, context, kQuantize, "Write a checkpoint as a quantised one: fp8, nvfp4, int4, ...",
-            std::string("  deltawire quantize ckpt out --like quantised-ckpt\n"
-                        "  deltawire quantize ckpt out --format fp8-block\n") +
-                kHaveQuantize);
+            "  deltawire quantize ckpt out --like quantised-ckpt\n"
+            "  deltawire quantize ckpt out --format fp8-block\n\n"
+            "It is a verb of the Python package, which needs torch for it:\n"
+            "  pip install 'deltawire[quantize]'\n"
+            "  python -m deltawire quantize --help");
 }
 
 struct VerbGroup {
@@ -38,16 +44,26 @@ struct VerbGroup {
 
 // In the order of --help.
 const VerbGroup kGroups[] = {
-    {"You run engines", {add_follow, add_pull, add_status, add_plan, add_plan_shards}},
+    {"You run engines", {add_follow, add_pull, add_status}},
     {"You train", {add_publish, add_quantize, add_keygen}},
     {"You maintain a chain",
-     {add_log, add_show, add_compact, add_anchor, add_mirror, add_pin, add_unpin, add_gc,
-      add_forget, add_fsck}},
+     {add_log, add_compact, add_anchor, add_mirror, add_pin, add_gc, add_fsck}},
     {"You use slime, miles or TRL on one side", {add_import, add_export}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
-    {"You try it out and measure", {add_kernels}, true},
-    {"Help", {add_help, add_completion}},
+    {"You try it out and measure", {}, true},
+    {"Your shell", {add_completion}},
 };
+
+std::string shared_options_help() {
+  Command shared("Options that many verbs share.", "deltawire VERB");
+  StoreOptions store;
+  LogOptions log;
+  MetricsOptions metrics;
+  add_store_options(&shared, &store);
+  add_log_options(&shared, &log);
+  add_metrics_options(&shared, &metrics);
+  return shared.help("deltawire VERB");
+}
 
 void add_verbs(Command& app, Context& context, Call* call, const std::vector<AddVerb>& lab) {
   for (const VerbGroup& group : kGroups) {
@@ -71,7 +87,7 @@ Status no_such_verb(const Command& app, const std::string& typed) {
   if (std::find(std::begin(kLabVerbs), std::end(kLabVerbs), typed) != std::end(kLabVerbs)) {
     return unsupported(
         fmt::format("{0} is not in the program of the Python package; the Debian package has it, "
-                    "and a clone: make build && build-program/deltawire {0}",
+                    "and a clone: make build && build/deltawire {0}",
                     typed));
   }
   std::vector<std::string> verbs;
@@ -112,37 +128,71 @@ Status bad_command_line(const Command& app, const Parsed& mistake) {
                                       chosen == nullptr ? "" : verb.name() + " "));
 }
 
-// Those that look at weights run on kernels; the rest must work to find out what went wrong.
+// Verbs that look at weights run on kernels.
 Status check_kernels(const Command& verb) {
-  const std::string& name = verb.name();
-  if (unknown_kernels().empty() || name == "kernels" || name == "help" || name == "completion") {
-    return {};
+  if (unknown_kernels().empty() || verb.name() == "completion") return {};
+  return invalid_argument(fmt::format(
+      "DELTAWIRE_KERNELS={} cannot run here; see deltawire --version", unknown_kernels()));
+}
+
+// The GPU in use; empty, with the reason in `why`: none.
+std::string gpu_name(std::string* why) {
+#ifdef DELTAWIRE_HAVE_CUDA
+  const Result<cuda::DeviceInfo> info = cuda::device_info();
+  if (info.ok()) return info->name;
+  *why = "compiled in, no GPU here";
+#else
+  *why = "not compiled in";
+#endif
+  return {};
+}
+
+// --version: of the program, and what it runs on.
+int show_version(const Context& context) {
+  std::vector<std::string> names;
+  for (const Kernels* target : available_kernels()) names.emplace_back(target->name);
+  const bool known = unknown_kernels().empty();
+  std::string why;
+  const std::string gpu = gpu_name(&why);
+  context.say("deltawire " + std::string(version()));
+  context.print("kernels  {}{}", fmt::join(names, ", "),
+                known ? fmt::format("; in use: {}", kernels().name) : "");
+  context.say("cuda     " + (gpu.empty() ? why : gpu));
+  if (!known) {
+    return context.fail(
+        invalid_argument(fmt::format("DELTAWIRE_KERNELS={} names none of those that run here: {}",
+                                     unknown_kernels(), fmt::join(names, ", "))));
   }
-  return invalid_argument(fmt::format("DELTAWIRE_KERNELS={} cannot run here; see deltawire kernels",
-                                      unknown_kernels()));
+  context.emit({{"version", version()},
+                {"available", names},
+                {"chosen", kernels().name},
+                {"cuda", gpu.empty() ? Json() : Json(gpu)}});
+  return context.succeed();
 }
 
 // For whoever types the name alone: what it is, {} where to see it work, and the first verbs.
 constexpr std::string_view kFirstWords =
-    R"(deltawire keeps inference engines bit-identical to a trainer. It ships only changed weights.
+    R"(deltawire keeps inference engines bit-identical to a trainer.
+It ships only changed weights.
 
 {}You run engines:
-  deltawire follow STORE LOCAL --notify sglang=http://HOST:PORT  fetch, patch, reload; for ever
-  deltawire status STORE                                         which engine serves which version
+  deltawire follow STORE LOCAL --notify sglang=http://HOST:PORT
+                                          fetch, patch, reload; for ever
+  deltawire status STORE                  which engine serves which version
 You train:
-  deltawire publish CHECKPOINT STORE                             after each save
-  deltawire publish --watch FOLDER STORE                         all that a trainer saves there
+  deltawire publish CHECKPOINT STORE      after each save
+  deltawire publish --watch FOLDER STORE  all that a trainer saves there
 You maintain a chain:
-  deltawire compact STORE                                        merge deltas for late replicas
-  deltawire gc STORE --keep 200                                  remove old versions
-  deltawire fsck STORE                                           check every byte
+  deltawire compact STORE                 merge deltas for late replicas
+  deltawire gc STORE --keep 200           remove old versions
+  deltawire fsck STORE                    check every byte
 
 STORE is a folder or s3://BUCKET/PREFIX. LOCAL is a folder for one replica.
 All commands: deltawire --help
 )";
 constexpr std::string_view kSeeItWork =
     R"(See it work:
-  deltawire demo                                                 a trainer, three replicas, a crash
+  deltawire demo                          a trainer, three replicas, a crash
 
 )";
 
@@ -151,14 +201,16 @@ int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
   Context context;
   Call call;
   Command app("deltawire keeps inference engines bit-identical to a trainer.", "deltawire");
-  app.set_version("deltawire " + std::string(version()));
+  bool ignored = false;  // --version is answered before words are parsed
+  app.add_flag("--version", ignored, "print the version, instruction sets and GPU, and exit");
   app.require_verb();
   app.set_footer(
-      "`deltawire VERB --help` explains a verb, with examples.\n"
+      "More:\n"
+      "  deltawire VERB --help     explains a verb, with examples\n"
+      "  deltawire --help options  options that many verbs share: store, log, metrics\n\n"
       "Exit status: 0 done; 1 verify found a difference; 2 bad arguments; 3 unsupported; 4 not "
-      "found;\n"
-      "5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a retry);\n"
-      "10 out of memory; 11 device; 12 cancelled; 13 internal error.");
+      "found; 5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a "
+      "retry); 10 out of memory; 11 device; 12 cancelled; 13 internal error.");
   add_verbs(app, context, &call, lab);
   // Mistakes are told in the form that was asked for, wherever they are.
   context.json = std::any_of(argv, argv + argc,
@@ -174,6 +226,12 @@ int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
   if (argv[1][0] != '-' && !is_verb(argv[1])) {
     return context.fail(no_such_verb(app, argv[1]));
   }
+  const std::string_view first = argv[1], second = argc > 2 ? argv[2] : "";
+  if (first == "--version") return show_version(context);
+  if ((first == "--help" || first == "-h") && second == "options") {
+    print_out(shared_options_help());
+    return context.succeed();
+  }
   if (is_verb(argv[1])) context.verb = argv[1];
   if (context.verb == kQuantize && std::none_of(argv + 2, argv + argc, [](std::string_view word) {
         return word == "--help" || word == "-h";
@@ -185,7 +243,8 @@ int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
     case Parsed::Kind::kDone:
       break;
     case Parsed::Kind::kText:
-      print_out(parsed.text);
+      context.emit({{"verb", context.verb}, {"help", parsed.text}});
+      if (!context.json) print_out(parsed.text);
       return context.succeed();
     case Parsed::Kind::kMistake:
     case Parsed::Kind::kTooMany:

@@ -2,12 +2,90 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "cli/options.h"
-#include "cli/store_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {
+
+void add_notify_options(Command* verb, NotifyOptions* options) {
+  verb->add_option("--notify", options->notify,
+                   "pause, reload and resume an engine: sglang=URL or vllm=URL; may be repeated. "
+                   "A key comes from DELTAWIRE_ENGINE_API_KEY")
+      ->type_name("KIND=URL")
+      ->repeatable();
+  verb->add_option("--exec", options->exec,
+                   "call a shell command at each new version; it finds DELTAWIRE_VERSION, "
+                   "_RUN, _PATH and _PHASE in its environment; may be repeated")
+      ->type_name("COMMAND")
+      ->repeatable();
+  add_call_limits(verb, "--notify", "an engine or of one command", &options->limits);
+}
+
+void add_call_limits(Command* verb, const std::string& prefix, const std::string& what,
+                     CallLimits* limits) {
+  add_seconds(verb, prefix + "-timeout", &limits->timeout_seconds,
+              fmt::format("limit of one call of {} (default {:g})", what, limits->timeout_seconds),
+              0.001, 86400);
+  add_whole_number(verb, prefix + "-retries", &limits->retries,
+                   fmt::format("further attempts after no connection, no answer or a 5xx (default "
+                               "{})",
+                               limits->retries),
+                   0, 100);
+}
+
+EngineOptions engine_options(const CallLimits& limits) {
+  EngineOptions options;
+  options.limits = limits;
+  options.cancelled = was_interrupted;
+  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) options.api_key = Secret(key);
+  return options;
+}
+
+Result<Notifier> make_notifier(const NotifyOptions& options) {
+  const EngineOptions calls = engine_options(options.limits);
+  std::vector<std::string> specs = options.notify;
+  for (const std::string& command : options.exec) specs.push_back("exec=" + command);
+  Notifier notifier(was_interrupted);
+  for (const std::string& spec : specs) {
+    DW_ASSIGN_OR_RETURN(auto engine, make_engine(spec, calls));
+    notifier.add(std::move(engine));
+  }
+  return notifier;
+}
+
+Json to_json(const std::vector<EngineOutcome>& engines) {
+  auto list = Json::array();
+  for (const EngineOutcome& engine : engines) {
+    Json one = {{"engine", engine.engine}, {"serving", nullptr}};
+    if (engine.serving) one["serving"] = engine.serving->version;
+    one["paused"] = engine.paused;
+    one["reloaded"] = engine.reloaded;
+    one["resumed"] = engine.resumed;
+    one["reload_seconds"] = engine.reload_seconds;
+    one["warnings"] = engine.warnings;
+    if (!engine.status.ok()) {
+      one["error"] = {{"code", code_name(engine.status.code())},
+                      {"message", engine.status.message()}};
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+void say_engines(const Context& context, const std::vector<EngineOutcome>& engines) {
+  for (const EngineOutcome& engine : engines) {
+    const std::string serves = engine.serving
+                                   ? fmt::format("serves version {}", engine.serving->version)
+                                   : "which version it serves is not known";
+    context.print("engine    {}: {}{}", engine.engine, serves,
+                  engine.resumed ? "" : "; it may still be paused");
+    for (const std::string& warning : engine.warnings) context.say("          " + warning);
+  }
+}
+
 namespace {
 
 std::string from_to(const PullReport& report) {
@@ -17,48 +95,45 @@ std::string from_to(const PullReport& report) {
 
 }  // namespace
 
-void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
-                         LogLevel usual) {
+Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
+                            LogLevel usual) {
   verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, ship://HOST:PORT, or a folder")
       ->required();
-  verb->add_option("LOCAL", options->local,
-                   "the folder of the local checkpoint; it is made if it does not exist")
-      ->required();
+  Option* const local =
+      verb->add_option("LOCAL", options->local,
+                       "the folder of the local checkpoint; it is made if it does not exist");
   verb->add_flag("--copy-on-write", options->copy_on_write,
                  "a folder per version, LOCAL/v0000000012, and a link LOCAL/current, for engines "
                  "that map their files");
   add_whole_number(verb, "--keep-versions", &options->keep_versions,
                    "older versions that --copy-on-write keeps (default 2)", 0, 1000);
-  verb->add_flag("--no-repair", options->no_repair,
+  verb->add_flag("!--no-repair", options->how.repair,
                  "fail if local files were changed or damaged; default: fetch them again");
-  verb->add_flag("--verify", options->verify, "hash all tensors first, not only those that change");
-  verb->add_option("--trust", options->trust,
+  verb->add_flag("--verify", options->how.verify_all,
+                 "hash all tensors first, not only those that change");
+  verb->add_option("--trust", options->how.accept.trust,
                    "public keys; refuse versions that none of them has signed");
-  verb->add_option("--run", options->run,
+  verb->add_option("--run", options->how.accept.run,
                    "the run's id; refuse a store that holds another run (default: any)");
-  add_version(verb, "--at-least", &options->at_least,
+  add_version(verb, "--at-least", &options->how.accept.at_least,
               "refuse versions below this one; follow waits for it");
   verb->add_option(
-      "--name", options->name,
+      "--name", options->how.name,
       "what this replica is called in `status STORE` (default: host, path and an id of LOCAL)");
-  verb->add_flag("--no-heartbeat", options->no_heartbeat,
+  verb->add_flag("!--no-heartbeat", options->how.heartbeat,
                  "leave no note in the store about which version this replica holds");
   add_notify_options(verb, &options->notify);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
   add_log_options(verb, &options->log, usual);
+  return local;
 }
 
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
                              std::shared_ptr<Store> store, Progress progress) {
-  ReplicaOptions how;
+  ReplicaOptions how = options.how;
   how.limits.threads = context.threads;
-  how.repair = !options.no_repair;
   if (options.copy_on_write) how.copy_on_write = CopyOnWrite{options.keep_versions};
-  how.verify_all = options.verify;
-  how.heartbeat = !options.no_heartbeat;
-  how.name = options.name;
-  how.accept = {options.trust, options.run, options.at_least.value_or(0)};
   how.progress = std::move(progress);
   return Replica::open(std::move(store), options.local, std::move(how));
 }
@@ -132,32 +207,31 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
               const PullOutcome& outcome) {
   const PullReport& report = *outcome.report;
   if (report.recovered) context.say("recovered a step that an earlier process had begun");
-  if (report.repaired) context.say(fmt::format("repaired  {}", report.repair_reason));
+  if (report.repaired) context.print("repaired  {}", report.repair_reason);
   if (!report.changed) {
-    context.say(fmt::format("{}: is at version {}", options.local, report.version));
+    context.print("{}: is at version {}", options.local, report.version);
   } else {
-    context.say(fmt::format("version   {}", from_to(report)));
-    context.say(fmt::format("fetched   {} in {}", human_bytes(double(report.bytes)),
-                            plural(report.num_hops, "hop")));
+    context.print("version   {}", from_to(report));
+    context.print("fetched   {} in {}", human_bytes(double(report.bytes)),
+                  plural(report.num_hops, "hop"));
     const bool whole = report.whole && report.num_changed == 0;
-    context.say(fmt::format(
+    context.print(
         "patched   {}; weights {}",
         whole ? "nothing: the version is stored whole" : plural(report.num_changed, "element"),
-        human_bytes(double(report.weights_bytes))));
+        human_bytes(double(report.weights_bytes)));
     if (report.num_side_files != 0) {
-      context.say(fmt::format("beside    {} came anew or went",
-                              plural(report.num_side_files, "side file")));
+      context.print("beside    {} came anew or went", plural(report.num_side_files, "side file"));
     }
-    context.say(fmt::format("time      {}, of which files changed for {}", seconds(report.seconds),
-                            seconds(report.patch_seconds)));
+    context.print("time      {}, of which files changed for {}", seconds(report.seconds),
+                  seconds(report.patch_seconds));
   }
   for (const std::string& path : report.set_aside) context.say("set aside " + shown_path(path));
   say_engines(context, outcome.engines.engines);
 }
 
-nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
+Json pull_json(const PullOutcome& outcome) {
   const PullReport& report = *outcome.report;
-  nlohmann::ordered_json json = {
+  Json json = {
       {"run", report.run},         {"version", report.version},     {"from", nullptr},
       {"changed", report.changed}, {"recovered", report.recovered}, {"repaired", report.repaired}};
   if (report.from) json["from"] = *report.from;
@@ -173,11 +247,7 @@ nlohmann::ordered_json pull_json(const PullOutcome& outcome) {
   json["seconds"] = report.seconds;
   json["patch_seconds"] = report.patch_seconds;
   json["path"] = report.path.string();
-  auto phases = nlohmann::ordered_json::array();
-  for (const Phase& phase : report.phases) {
-    phases.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
-  }
-  json["phases"] = std::move(phases);
+  json["phases"] = phases_json(report.phases);
   if (outcome.told) {
     json["engines"] = to_json(outcome.engines.engines);
     json["pause_seconds"] = outcome.engines.pause_seconds;

@@ -1,32 +1,54 @@
-// What `pull` and `follow` share: their options, and one step from a version to the next with the
-// engines told about it.
+// What `pull` and `follow` share: their options, which engines are told about new weights, and one
+// step from a version to the next.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/context.h"
-#include "cli/log_options.h"
-#include "cli/notify_options.h"
+#include "cli/shared_options.h"
 #include "deltawire/replica.h"
+#include "deltawire/status.h"
 #include "deltawire/store.h"
+#include "notify/notifier.h"
 
 namespace deltawire::cli {
+
+struct NotifyOptions {
+  std::vector<std::string> notify, exec;
+  CallLimits limits;
+};
+
+void add_notify_options(Command* verb, NotifyOptions* options);
+// PREFIX-timeout and PREFIX-retries of calls of `what`; defaults are what `limits` has.
+void add_call_limits(Command* verb, const std::string& prefix, const std::string& what,
+                     CallLimits* limits);
+
+// With the engines' key from DELTAWIRE_ENGINE_API_KEY; an interrupt ends their calls.
+EngineOptions engine_options(const CallLimits& limits);
+// Without options: a notifier without engines.
+Result<Notifier> make_notifier(const NotifyOptions& options);
+
+// [{"engine":"sglang=http://...","serving":12,"reloaded":true,"resumed":true, ...}, ...]
+Json to_json(const std::vector<EngineOutcome>& engines);
+// One line per engine: "engine    sglang=http://...: serves version 12"
+void say_engines(const Context& context, const std::vector<EngineOutcome>& engines);
 
 struct ReplicaVerbOptions {
   std::string store, local;
   StoreOptions store_options;
-  bool copy_on_write = false, no_repair = false, verify = false, no_heartbeat = false;
+  bool copy_on_write = false;
   unsigned keep_versions = CopyOnWrite().keep;
-  std::string trust, run, name;
-  std::optional<uint64_t> at_least;
+  ReplicaOptions how;
   NotifyOptions notify;
   LogOptions log;
 };
 
-void add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
-                         LogLevel usual);
+// Returns LOCAL, which is not required.
+Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
+                            LogLevel usual);
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
                              std::shared_ptr<Store> store, Progress progress);
 
@@ -47,6 +69,6 @@ PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_w
 // Both print the report; `say` for people, the JSON for machines.
 void say_pull(const Context& context, const ReplicaVerbOptions& options,
               const PullOutcome& outcome);
-nlohmann::ordered_json pull_json(const PullOutcome& outcome);
+Json pull_json(const PullOutcome& outcome);
 
 }  // namespace deltawire::cli

@@ -4,15 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <map>
-#include <thread>
 
 #include "cli/options.h"
-#include "cli/store_options.h"
+#include "cli/shared_options.h"
 #include "cli/table.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
@@ -26,13 +24,12 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct StatusArguments {
   std::vector<std::string> places;
   StoreOptions store_options;
-  bool watch = false;
+  bool watch = false, force = false;
   double interval = 3;
+  std::string forget;  // a replica's name
 };
 
 // What one look has found.
@@ -60,10 +57,6 @@ int64_t parse_utc(const std::string& text) {
   return end == nullptr ? 0 : int64_t(::timegm(&parts));
 }
 
-Json optional_json(const std::optional<uint64_t>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json identity_json(const std::optional<Identity>& identity) {
   if (!identity) return nullptr;
   return {{"run", identity->run}, {"version", identity->version}, {"manifest", identity->manifest}};
@@ -86,7 +79,7 @@ Json show_local(Page* page, const std::string& place, const ReplicaState& state)
   return {{"local", place},
           {"run", state.run},
           {"version", state.version},
-          {"patching_to", optional_json(state.patching_to)},
+          {"patching_to", or_null(state.patching_to)},
           {"serving", identity_json(state.serving)},
           {"manifest", state.manifest},
           {"state", state.state},
@@ -191,7 +184,7 @@ Json to_json(const ListedHeartbeat& listed, const Standing& standing) {
                {"pid", beat.pid},
                {"held", identity_json(beat.held)},
                {"standing", standing.word},
-               {"lag", optional_json(standing.lag)},
+               {"lag", or_null(standing.lag)},
                {"serving", identity_json(beat.serving)},
                {"seen", beat.seen},
                {"age_seconds", listed.age_seconds},
@@ -244,7 +237,7 @@ Result<Json> show_store(Page* page, const std::shared_ptr<Store>& store) {
   DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store));
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
   DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> beats, chain.replicas());
-  Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", optional_json(head)}};
+  Json json = {{"store", store->url()}, {"run", chain.run()}, {"head", or_null(head)}};
   std::string line = fmt::format("{}: head {}, run {}", store->url(),
                                  head ? std::to_string(*head) : "none", chain.run());
   std::optional<Identity> newest;
@@ -323,7 +316,7 @@ int watch(const Context& context, const StatusArguments& options) {
     if (was_interrupted()) break;
     if (first && !page.failure.ok()) return context.fail(page.failure);
     if (redraw) print_out("\033[H\033[2J");
-    context.say(fmt::format("{}{}", utc_text(unix_now()), redraw ? ", Ctrl-C ends" : ""));
+    context.print("{}{}", utc_text(unix_now()), redraw ? ", Ctrl-C ends" : "");
     for (const std::string& line : page.lines) context.say(line);
     Json json = {{"time", unix_now()}, {"status", page.all}};
     if (!page.failure.ok()) {
@@ -333,16 +326,38 @@ int watch(const Context& context, const StatusArguments& options) {
     context.emit(json);
     flush_out();
     if (!can_print()) return context.succeed();  // whoever read it has gone away
-    const double end = now_seconds() + options.interval;
-    while (!was_interrupted() && now_seconds() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+    sleep_seconds(options.interval);
   }
   return context.succeed();
 }
 
+// The replica's name as it is, of the name that is shown: one that would harm a terminal cannot be
+// typed.
+Result<std::string> typed_name(const Chain& chain, const std::string& typed) {
+  DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> all, chain.replicas());
+  for (const ListedHeartbeat& listed : all) {
+    if (listed.heartbeat.ok() && shown_replica(listed.heartbeat->name) == typed) {
+      return listed.heartbeat->name;
+    }
+  }
+  return typed;
+}
+
+Status forget(const Context& context, const StatusArguments& options) {
+  if (options.places.size() != 1) return invalid_argument("--forget takes one store");
+  DW_ASSIGN_OR_RETURN(const auto store, open_store(options.places[0], options.store_options));
+  DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(store));
+  DW_ASSIGN_OR_RETURN(const std::string name, typed_name(chain, options.forget));
+  DW_ASSIGN_OR_RETURN(const uint64_t removed, chain.forget(name, options.force));
+  context.print("forgotten: replica {}, {}", shown_replica(options.forget),
+                plural(removed, "heartbeat"));
+  context.emit({{"name", options.forget}, {"removed", removed}});
+  return {};
+}
+
 int status(const Context& context, const StatusArguments& options) {
   if (options.watch) return watch(context, options);
+  if (!options.forget.empty()) return context.finish(forget(context, options));
   const Page page = Looker(options).look();
   for (const std::string& line : page.lines) context.say(line);
   if (!page.failure.ok()) return context.fail(page.failure);
@@ -356,20 +371,25 @@ void add_status(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "status", "Show which version each replica and engine has",
       "  deltawire status ckpt/\n"
-      "  deltawire status s3://bucket/run           head, and every replica with its lag\n"
+      "  deltawire status s3://bucket/run           head, replicas, their lag\n"
       "  deltawire status s3://bucket/run --watch   again every few seconds\n"
       "  deltawire status ckpt-1/ ckpt-2/ --json\n"
+      "  deltawire status s3://bucket/run --forget rollout-3\n"
       "Exit status 7: a live replica holds another run than its store, or another history.");
-  auto options = std::make_shared<StatusArguments>();
+  auto* const options = set_call(verb, context, call, status);
   verb->add_option("PLACE", options->places, "folders of replicas, and stores")->required();
-  verb->add_flag("--watch", options->watch,
-                 "look again and again until Ctrl-C; with --json, one object per look");
+  Option* const watch =
+      verb->add_flag("--watch", options->watch,
+                     "look again and again until Ctrl-C; with --json, one object per look");
   add_seconds(verb, "--interval", &options->interval, "time between two looks (default 3)", 0.1,
               86400);
+  Option* const forget = verb->add_option("--forget", options->forget,
+                                          "remove the heartbeat of this replica, which is gone")
+                             ->type_name("NAME")
+                             ->excludes(watch);
+  verb->add_flag("--force", options->force, "with --forget: even if the replica is alive")
+      ->needs(forget);
   add_store_options(verb, &options->store_options);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return status(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

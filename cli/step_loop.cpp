@@ -1,11 +1,8 @@
 #include "cli/step_loop.h"
 
-#include <chrono>
-#include <thread>
-
 #include "base/log.h"
 #include "cli/context.h"
-#include "cli/metrics/record.h"
+#include "cli/metrics.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {
@@ -25,13 +22,6 @@ bool ends_loop(const Status& status) {
   }
 }
 
-void sleep_in_loop(double seconds) {
-  const double end = now_seconds() + seconds;
-  while (!was_interrupted() && now_seconds() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
 }  // namespace
 
 bool is_not_begun(const Status& status) {
@@ -44,7 +34,7 @@ bool is_not_begun(const Status& status) {
 Status StepLoop::run() const {
   unsigned failures = 0;
   bool waiting = false;
-  const auto rest = [this](double seconds) { wait ? wait(seconds) : sleep_in_loop(seconds); };
+  const auto rest = [this](double seconds) { wait ? wait(seconds) : sleep_seconds(seconds); };
   while (!was_interrupted()) {
     const Result<bool> moved = round();
     if (moved.ok()) {

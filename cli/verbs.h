@@ -3,6 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <type_traits>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/context.h"
@@ -24,25 +27,41 @@ void add_mirror(Command& app, Context& context, Call* call);
 void add_anchor(Command& app, Context& context, Call* call);
 void add_compact(Command& app, Context& context, Call* call);
 void add_log(Command& app, Context& context, Call* call);
-void add_show(Command& app, Context& context, Call* call);
-void add_plan(Command& app, Context& context, Call* call);
-void add_plan_shards(Command& app, Context& context, Call* call);
 void add_pin(Command& app, Context& context, Call* call);
-void add_unpin(Command& app, Context& context, Call* call);
-void add_forget(Command& app, Context& context, Call* call);
 void add_gc(Command& app, Context& context, Call* call);
 void add_fsck(Command& app, Context& context, Call* call);
 void add_pull(Command& app, Context& context, Call* call);
 void add_follow(Command& app, Context& context, Call* call);
 void add_status(Command& app, Context& context, Call* call);
 void add_keygen(Command& app, Context& context, Call* call);
-void add_kernels(Command& app, Context& context, Call* call);
 void add_completion(Command& app, Context& context, Call* call);
-void add_help(Command& app, Context& context, Call* call);
+
+// What main() does, from arguments to the exit status. `lab` are the verbs to try it out and
+// measure, which not every build has: the program knows their names, and says where they are to be
+// had.
+int run_program(int argc, char** argv, const std::vector<AddVerb>& lab);
 
 // A subcommand with its examples and the flags that all verbs take.
 Command* make_verb(Command& app, Context& context, const std::string& name,
                    const std::string& description, const std::string& examples);
 void add_threads(Command* verb, Context& context);
+
+// The arguments of a verb, which live as long as it does: `run` gets them when it is chosen, and
+// returns an exit status, or a Status that becomes one.
+template <class Arguments, class Outcome>
+std::remove_const_t<Arguments>* set_call(Command* verb, const Context& context, Call* call,
+                                         Outcome (*run)(const Context&, Arguments&)) {
+  auto arguments = std::make_shared<std::remove_const_t<Arguments>>();
+  verb->callback([&context, call, run, arguments] {
+    *call = [&context, run, arguments]() -> int {
+      if constexpr (std::is_same_v<Outcome, Status>) {
+        return context.finish(run(context, *arguments));
+      } else {
+        return run(context, *arguments);
+      }
+    };
+  });
+  return arguments.get();
+}
 
 }  // namespace deltawire::cli

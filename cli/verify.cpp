@@ -15,8 +15,8 @@ struct VerifyArguments {
   std::string a, b;
 };
 
-nlohmann::ordered_json to_json(const TensorDifference& difference) {
-  nlohmann::ordered_json json = {{"tensor", difference.tensor}};
+Json to_json(const TensorDifference& difference) {
+  Json json = {{"tensor", difference.tensor}};
   if (!difference.what.empty()) json["what"] = difference.what;
   json["different"] = difference.num_different;
   json["elements"] = difference.num_elements;
@@ -53,7 +53,7 @@ int verify(const Context& context, const VerifyArguments& options) {
   if (!result.ok()) return context.fail(result.status());
   const VerifyReport& report = *result;
   const bool identical = report.differences.empty();
-  nlohmann::ordered_json differences = nlohmann::ordered_json::array();
+  Json differences = Json::array();
   for (const TensorDifference& difference : report.differences)
     differences.push_back(to_json(difference));
   context.emit({{"identical", identical},
@@ -63,18 +63,16 @@ int verify(const Context& context, const VerifyArguments& options) {
                 {"differences", differences},
                 {"seconds", now_seconds() - start}});
   if (identical) {
-    context.say(fmt::format("bit-identical: {}, {}", plural(report.num_tensors, "tensor"),
-                            plural(report.num_elements, "element")));
+    context.print("bit-identical: {}, {}", plural(report.num_tensors, "tensor"),
+                  plural(report.num_elements, "element"));
     return context.succeed();
   }
-  context.say(fmt::format("different: {} of {}, {}", report.differences.size(),
-                          plural(report.num_tensors, "tensor"),
-                          plural(report.num_different, "element")));
+  context.print("different: {} of {}, {}", report.differences.size(),
+                plural(report.num_tensors, "tensor"), plural(report.num_different, "element"));
   for (size_t i = 0; i < std::min(kMostDifferences, report.differences.size()); ++i)
     context.say(to_line(report.differences[i]));
   if (report.differences.size() > kMostDifferences) {
-    context.say(fmt::format("  and {} more (--json lists all)",
-                            report.differences.size() - kMostDifferences));
+    context.print("  and {} more (--json lists all)", report.differences.size() - kMostDifferences);
   }
   return kDifferent;
 }
@@ -86,15 +84,11 @@ void add_verify(Command& app, Context& context, Call* call) {
       app, context, "verify", "Compare two checkpoints bit by bit; exit 0 if identical, 1 if not",
       "  deltawire verify trainer/ckpt-2 replica/ckpt-2\n"
       "  deltawire verify a.safetensors b.safetensors --json\n"
-      "  deltawire verify deltas/weight_v000012 ckpt/    is CKPT what slime's "
-      "version 12 leads to?");
-  auto options = std::make_shared<VerifyArguments>();
+      "  deltawire verify deltas/weight_v000012 ckpt/   is it slime's version 12?");
+  auto* const options = set_call(verb, context, call, verify);
   verb->add_option("A", options->a, "a checkpoint: a .safetensors file or a folder")->required();
   verb->add_option("B", options->b, "another")->required();
   add_threads(verb, context);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return verify(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -26,7 +26,7 @@ if(DELTAWIRE_FUZZ)
   target_compile_options(deltawire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# deltawire_glue(TARGET SCOPE): code around the loops. It is compiled in two thirds of the time, and runs as fast.
+# deltawire_glue(TARGET SCOPE): verbs, bindings and tests. They are compiled in two thirds of the time, and run as fast.
 function(deltawire_glue target scope)
   target_compile_options(${target} ${scope} $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # its flow analysis errs on strings at -O1

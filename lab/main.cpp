@@ -1,5 +1,5 @@
-// The program with every verb: what `make build` and the Debian package brings.
-#include "cli/program.h"
+// The program with every verb: what `make build` and the Debian package bring.
+#include "cli/verbs.h"
 #include "lab/verbs.h"
 
 int main(int argc, char** argv) {

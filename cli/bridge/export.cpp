@@ -1,17 +1,97 @@
 #include <fmt/format.h>
 
+#include <thread>
+
 #include "base/log.h"
 #include "cli/bridge/options.h"
-#include "cli/bridge/slime_engines.h"
-#include "cli/notify_options.h"
+#include "cli/context.h"
 #include "cli/options.h"
+#include "cli/replica_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
+#include "dialect/slime/slime_index.h"
 #include "notify/engine.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {
+
 namespace {
+
+namespace fs = std::filesystem;
+
+// ---- slime's engines are told of a version that was exported: pull, pause, reload, continue
+
+struct SlimeEngineOptions {
+  std::vector<std::string> urls;
+  // The folder that engines pull into and load; empty: they load the version's own folder.
+  std::string checkpoint;
+  CallLimits limits = {.timeout_seconds = 600};  // a pull of many versions is one call
+};
+
+// All engines at once, while they go on with the version that they have.
+std::vector<Status> pull_all(const std::vector<std::string>& urls, const EngineOptions& options,
+                             const PullWeights& request) {
+  std::vector<Status> outcomes(urls.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < urls.size(); ++i) {
+    threads.emplace_back([&, i] { outcomes[i] = call_pull_weights(urls[i], options, request); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+void add_slime_engine_options(Command* verb, SlimeEngineOptions* options) {
+  Option* const notify =
+      verb->add_option("--notify", options->urls,
+                       "tell this engine of slime (its SGLang): pull, pause, reload, continue; may "
+                       "be repeated. A key comes from DELTAWIRE_ENGINE_API_KEY")
+          ->type_name("URL")
+          ->repeatable();
+  verb->add_option("--notify-checkpoint", options->checkpoint,
+                   "with --notify: slime's --update-weight-local-checkpoint-dir, the folder that "
+                   "engines pull into; not needed with --full")
+      ->type_name("DIR")
+      ->needs(notify);
+  add_call_limits(verb, "--notify", "an engine", &options->limits);
+}
+
+// One outcome for each URL. An engine that cannot be reached or fails is resumed, and holds up no
+// other one. Being told again is harmless: a pull takes an engine through all versions it missed.
+std::vector<EngineOutcome> tell_slime_engines(const SlimeEngineOptions& options,
+                                              const std::vector<std::string>& urls,
+                                              const fs::path& source, uint64_t version) {
+  const EngineOptions calls = engine_options(options.limits);
+  std::vector<Status> pulled(urls.size());
+  if (!options.checkpoint.empty()) {
+    pulled = pull_all(urls, calls, {options.checkpoint, source.string(), version});
+  }
+  const fs::path checkpoint = options.checkpoint.empty() ? source / slime::folder_name(version)
+                                                         : fs::path(options.checkpoint);
+  std::vector<EngineOutcome> outcomes(urls.size());
+  Notifier notifier(was_interrupted);
+  std::vector<size_t> told;
+  for (size_t i = 0; i < urls.size(); ++i) {
+    outcomes[i].engine = "sglang=" + urls[i];
+    outcomes[i].resumed = true;  // it was not paused yet
+    auto engine = make_engine(outcomes[i].engine, calls);
+    outcomes[i].status = pulled[i].ok() ? engine.status() : pulled[i];
+    if (!outcomes[i].status.ok()) continue;
+    notifier.add(std::move(*engine));
+    told.push_back(i);
+  }
+  Change change;
+  change.version = version;
+  change.in_place = false;
+  NotifyOutcome all = notifier.around(change, [&]() -> Result<fs::path> { return checkpoint; });
+  for (size_t k = 0; k < told.size(); ++k) {
+    outcomes[told[k]] = std::move(all.engines[k]);
+    EngineOutcome& one = outcomes[told[k]];
+    if (one.status.ok() && !all.patch.ok()) one.status = all.patch;
+  }
+  return outcomes;
+}
+
+// ---- the export
 
 struct ExportArguments {
   BridgeVerbOptions bridge;
@@ -22,13 +102,13 @@ struct ExportArguments {
   SlimeEngineOptions engines;
 };
 
-nlohmann::ordered_json export_json(const ExportedVersion& exported) {
+Json export_json(const ExportedVersion& exported) {
   const ForeignSummary& target = exported.target;
-  nlohmann::ordered_json json = {{"dialect", target.dialect},   {"version", target.version},
-                                 {"full", target.full},         {"encoding", target.encoding},
-                                 {"checksum", target.checksum}, {"tensors", target.num_tensors},
-                                 {"files", target.num_files},   {"bytes", target.file_bytes}};
-  json["base"] = target.base ? nlohmann::ordered_json(*target.base) : nullptr;
+  Json json = {{"dialect", target.dialect},   {"version", target.version},
+               {"full", target.full},         {"encoding", target.encoding},
+               {"checksum", target.checksum}, {"tensors", target.num_tensors},
+               {"files", target.num_files},   {"bytes", target.file_bytes}};
+  json["base"] = target.base ? Json(*target.base) : nullptr;
   json["seconds"] = exported.seconds;
   json["note"] = exported.note;
   return json;
@@ -36,14 +116,13 @@ nlohmann::ordered_json export_json(const ExportedVersion& exported) {
 
 void say_export(const Context& context, const ExportedVersion& exported) {
   const ForeignSummary& target = exported.target;
-  context.say(fmt::format("version {}: {} {}{}, {}, {} in {}, {}", target.version, target.dialect,
-                          target.encoding, target.checksum.empty() ? "" : " " + target.checksum,
-                          plural(target.num_tensors, "tensor"),
-                          human_bytes(double(target.file_bytes)), plural(target.num_files, "file"),
-                          seconds(exported.seconds)));
+  context.print("version {}: {} {}{}, {}, {} in {}, {}", target.version, target.dialect,
+                target.encoding, target.checksum.empty() ? "" : " " + target.checksum,
+                plural(target.num_tensors, "tensor"), human_bytes(double(target.file_bytes)),
+                plural(target.num_files, "file"), seconds(exported.seconds));
   if (!exported.note.empty()) {
-    context.say(fmt::format("note      {}: deltawire pull STORE CKPT --version {}", exported.note,
-                            target.base.value_or(0)));
+    context.print("note      {}: deltawire pull STORE CKPT --version {}", exported.note,
+                  target.base.value_or(0));
   }
 }
 
@@ -177,8 +256,7 @@ class ExportCall {
   Status nothing() const {
     if (exporter_ && exporter_->num_skipped() != 0) {
       context_.emit({{"exported", 0}, {"there", exporter_->num_skipped()}});
-      context_.say(fmt::format("nothing new: {} there already",
-                               plural(exporter_->num_skipped(), "version")));
+      context_.print("nothing new: {} there already", plural(exporter_->num_skipped(), "version"));
       return {};
     }
     const BridgeRange range = arguments_.bridge.range();
@@ -204,7 +282,7 @@ class ExportCall {
 int export_versions(const Context& context, const ExportArguments& arguments) {
   start_log(arguments.bridge.log);
   const Status status = ExportCall(context, arguments).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(status);
 }
 
 }  // namespace
@@ -212,18 +290,15 @@ int export_versions(const Context& context, const ExportArguments& arguments) {
 void add_export(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "export", "Write versions of a chain as another project's files",
-      "  deltawire export slime /mnt/run7 /shared/deltas                all versions from 1 on\n"
-      "  deltawire export slime /mnt/run7 /shared/deltas --follow       and what comes\n"
-      "  deltawire export slime /mnt/run7 out/ --encoding overwrite --checksum adler32 --version "
-      "7\n"
-      "  deltawire export slime /mnt/run7 /shared/deltas --follow --notify http://10.0.0.7:30000 "
-      "\\\n"
-      "    --notify-checkpoint /nvme/ckpt\n"
+      "  deltawire export slime /mnt/run7 /shared/deltas           from version 1 on\n"
+      "  deltawire export slime /mnt/run7 /shared/deltas --follow  and what comes\n"
+      "  deltawire export slime run7 out/ --encoding overwrite --version 7\n"
+      "  deltawire export slime /mnt/run7 /shared/deltas --follow \\\n"
+      "    --notify http://10.0.0.7:30000 --notify-checkpoint /nvme/ckpt\n"
       "  deltawire export trl s3://bucket/run7 s3://bucket/trl --anchor-every 20\n"
       "Version 12 becomes their version 12. What is there already is not written again. With "
-      "--json, one object\n"
-      "per version.");
-  auto options = std::make_shared<ExportArguments>();
+      "--json, one object per version.");
+  auto* const options = set_call(verb, context, call, export_versions);
   add_dialect(verb, &options->bridge);
   verb->add_option("STORE", options->store,
                    "the chain: a folder, s3://BUCKET/PREFIX or file:///PATH")
@@ -247,9 +322,6 @@ void add_export(Command& app, Context& context, Call* call) {
   add_bridge_options(verb, context, &options->bridge);
   add_slime_engine_options(verb, &options->engines);
   verb->add_option("--trust", options->trust, "refuse a chain that no key in this file has signed");
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return export_versions(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

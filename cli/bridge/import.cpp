@@ -5,30 +5,26 @@
 #include "base/log.h"
 #include "cli/bridge/options.h"
 #include "cli/bridge/pull_calls.h"
-#include "cli/metrics/record.h"
-#include "cli/metrics_options.h"
+#include "cli/metrics.h"
 #include "cli/options.h"
-#include "cli/publish/report.h"
+#include "cli/publish/publish.h"
+#include "cli/shared_options.h"
 #include "cli/units.h"
 #include "cli/verbs.h"
-#include "cli/work_options.h"
 
 namespace deltawire::cli {
 namespace {
 
 struct ImportArguments {
   BridgeVerbOptions bridge;
-  std::string source, store, base;
-  bool source_moved = false, missing_is_unchanged = false;
-  // Quiet proves nothing: a slow rank is quiet, too.
-  double settle = std::numeric_limits<double>::infinity();
-  PublishOptions publish;
+  std::string source, store;
+  ImportOptions how;
   ListenOptions listen;
   MetricsOptions metrics;
 };
 
-nlohmann::ordered_json import_json(const ImportedVersion& imported) {
-  nlohmann::ordered_json json = to_json(imported.published);
+Json import_json(const ImportedVersion& imported) {
+  Json json = to_json(imported.published);
   json["read_seconds"] = imported.read_seconds;
   json["seconds"] = imported.seconds;
   json["base"] = imported.base;
@@ -46,15 +42,14 @@ nlohmann::ordered_json import_json(const ImportedVersion& imported) {
 
 void say_import(const Context& context, const ImportedVersion& imported) {
   if (!imported.source) {
-    context.say(
-        fmt::format("{}  {}", imported.base ? "base" : "no file", one_line(imported.published)));
+    context.print("{}  {}", imported.base ? "base" : "no file", one_line(imported.published));
     return;
   }
   const ForeignSummary& source = *imported.source;
-  context.say(fmt::format("{} {}{}, {} in {}  {}", source.dialect, source.encoding,
-                          source.checksum.empty() ? "" : " " + source.checksum,
-                          human_bytes(double(source.file_bytes)), plural(source.num_files, "file"),
-                          one_line(imported.published)));
+  context.print("{} {}{}, {} in {}  {}", source.dialect, source.encoding,
+                source.checksum.empty() ? "" : " " + source.checksum,
+                human_bytes(double(source.file_bytes)), plural(source.num_files, "file"),
+                one_line(imported.published));
 }
 
 class ImportCall {
@@ -83,19 +78,15 @@ class ImportCall {
 
  private:
   Result<ImportOptions> options() const {
-    ImportOptions options;
+    ImportOptions options = arguments_.how;
     options.dialect = arguments_.bridge.dialect;
-    options.base = arguments_.base;
     options.range = arguments_.bridge.range();
     options.source_may_be_empty = arguments_.bridge.follow;
-    options.source_moved = arguments_.source_moved;
-    options.missing_is_unchanged = arguments_.missing_is_unchanged;
-    options.settle_seconds = arguments_.bridge.follow ? arguments_.settle : 0;
+    if (!arguments_.bridge.follow) options.settle_seconds = 0;
     options.memory_bytes = arguments_.bridge.memory_bytes;
-    options.publish = arguments_.publish;
     // Who names a base, and waits for the end of it, means a new run where the store holds none.
     options.publish.new_run =
-        options.publish.new_run || (!arguments_.bridge.follow && !arguments_.base.empty());
+        options.publish.new_run || (!arguments_.bridge.follow && !options.base.empty());
     options.publish.limits.threads = context_.threads;
     SnapshotInFolder place{arguments_.bridge.work, arguments_.bridge.work.empty()};
     if (place.per_run) {
@@ -114,7 +105,7 @@ class ImportCall {
     const auto open_chain = [this]() -> Result<Chain> {
       DW_ASSIGN_OR_RETURN(auto store,
                           open_store(arguments_.store, arguments_.bridge.store_options));
-      return Chain::open(std::move(store), arguments_.publish.keys);
+      return Chain::open(std::move(store), arguments_.how.publish.keys);
     };
     DW_ASSIGN_OR_RETURN(calls_, PullCalls::start(arguments_.listen, arguments_.source, open_chain));
     context_.emit({{"url", calls_->url()}, {"port", calls_->port()}});
@@ -163,7 +154,7 @@ class ImportCall {
   // Once for each reason.
   void say_waiting(const std::string& reason) {
     if (!reason.empty() && reason != waits_for_) {
-      const bool never = std::isinf(arguments_.settle);
+      const bool never = std::isinf(arguments_.how.settle_seconds);
       log_event(
           LogLevel::kWarning, "bridge.waiting",
           {{"reason",
@@ -185,7 +176,7 @@ class ImportCall {
           fmt::format("{}: holds no complete version {}", arguments_.source, *range.from));
     }
     context_.emit({{"version", *importer_->head()}, {"committed", false}});
-    context_.say(fmt::format("nothing new: version {} is imported already", *importer_->head()));
+    context_.print("nothing new: version {} is imported already", *importer_->head());
     return {};
   }
 
@@ -204,8 +195,7 @@ int import_versions(const Context& context, const ImportArguments& arguments) {
   start_log(arguments.bridge.log);
   const auto metrics_server = start_metrics(arguments.metrics);
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
-  const Status status = ImportCall(context, arguments).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(ImportCall(context, arguments).run());
 }
 
 }  // namespace
@@ -213,36 +203,37 @@ int import_versions(const Context& context, const ImportArguments& arguments) {
 void add_import(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "import", "Make versions of a chain from another project's files",
-      "  deltawire import slime /shared/deltas /mnt/run7 --base ckpt/   all that is there\n"
-      "  deltawire import slime /shared/deltas /mnt/run7 --follow       and what comes\n"
-      "  deltawire import trl /shared/bucket s3://bucket/run7 --endpoint https://s3.example\n"
-      "  deltawire import slime /shared/deltas /mnt/run7 --follow --listen 0.0.0.0:30500\n"
+      "  deltawire import slime /shared/deltas /mnt/run7 --base ckpt/   all there is\n"
+      "  deltawire import slime /shared/deltas /mnt/run7 --follow        and what comes\n"
+      "  deltawire import trl /shared/bucket s3://bucket/run7\n"
+      "  deltawire import slime /shared/deltas run7 --follow --listen 0.0.0.0:30500\n"
       "Their version 12 becomes version 12; CKPT becomes the one before the first. A chain is "
-      "continued where it\n"
-      "ends. With --json, one object per version.");
-  auto options = std::make_shared<ImportArguments>();
+      "continued where it ends. With --json, one object per version.");
+  auto* const options = set_call(verb, context, call, import_versions);
+  // Quiet proves nothing: a slow rank is quiet, too.
+  options->how.settle_seconds = std::numeric_limits<double>::infinity();
   add_dialect(verb, &options->bridge);
   verb->add_option("SRC", options->source, "the folder or bucket of their versions")->required();
   verb->add_option("STORE", options->store,
                    "the chain: a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
-  verb->add_option("--base", options->base,
+  verb->add_option("--base", options->how.base,
                    "the checkpoint that the run began with; for a new chain, unless their first "
                    "version is whole");
   verb->add_option("--work", options->bridge.work,
                    "folder that keeps the model as the chain's head has it (default: "
                    "~/.cache/deltawire/imports/RUN)");
-  verb->add_flag("--source-moved", options->source_moved,
+  verb->add_flag("--source-moved", options->how.source_moved,
                  "SRC is the source of this chain, at another place than before");
-  verb->add_flag("--missing-is-unchanged", options->missing_is_unchanged,
+  verb->add_flag("--missing-is-unchanged", options->how.missing_is_unchanged,
                  "a version that SRC does not have, though it has later ones, changed nothing (TRL "
                  "writes no file then)");
   Option* const follow = add_bridge_options(verb, context, &options->bridge);
-  add_seconds(verb, "--settle", &options->settle,
+  add_seconds(verb, "--settle", &options->how.settle_seconds,
               "with --follow: a version that nothing marks as complete is taken after so long "
               "without a change (default: never; it waits for DONE or the next version)",
               0, 86400);
-  PublishOptions& publish = options->publish;
+  PublishOptions& publish = options->how.publish;
   add_codec(verb, &publish.codec, "auto (default): the smallest of each tensor", {"auto"});
   verb->add_flag(
       "--new-run", publish.new_run,
@@ -252,9 +243,6 @@ void add_import(Command& app, Context& context, Call* call) {
   add_key_options(verb, &publish.keys);
   add_listen_options(verb, follow, &options->listen);
   add_metrics_options(verb, &options->metrics);
-  verb->callback([&context, call, options] {
-    *call = [&context, options] { return import_versions(context, *options); };
-  });
 }
 
 }  // namespace deltawire::cli

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "bridge/bridge.h"
-#include "cli/cache_folder.h"
 #include "cli/command.h"
 #include "cli/context.h"
-#include "cli/log_options.h"
+#include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/step_loop.h"
+#include "cli/verbs.h"
 
 namespace deltawire::cli {
 
@@ -24,12 +25,42 @@ struct BridgeVerbOptions {
   StoreOptions store_options;
 
   // --version is a range of one.
-  BridgeRange range() const;
+  BridgeRange range() const {
+    return version ? BridgeRange{version, version} : BridgeRange{from, to};
+  }
 };
 
 // DIALECT comes first: call it before the other arguments are added.
-void add_dialect(Command* verb, BridgeVerbOptions* options);
+inline void add_dialect(Command* verb, BridgeVerbOptions* options) {
+  std::string known;
+  std::vector<std::string> words;
+  for (const DialectName& dialect : dialect_names()) {
+    known += (known.empty() ? "" : ", ") + dialect.name + " (" + dialect.title + ")";
+    words.push_back(dialect.name);
+  }
+  verb->add_option("DIALECT", options->dialect, known)->required()->offer(words);
+}
+
 // Returns --follow.
-Option* add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options);
+inline Option* add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options) {
+  Option* const one = add_version(verb, "--version", &options->version, "this version only");
+  add_version(verb, "--from", &options->from, "from this version on")->excludes(one);
+  add_version(verb, "--to", &options->to, "up to this version (default: the newest)")
+      ->excludes(one);
+  Option* const follow = verb->add_flag("--follow", options->follow,
+                                        "go on with every version that appears, until interrupted");
+  follow->excludes(one);
+  add_seconds(verb, "--interval", &options->interval,
+              "with --follow: time between two looks, varied by up to a fifth (default 5)", 0.01,
+              86400)
+      ->needs(follow);
+  add_bytes(verb, "--memory", &options->memory_bytes,
+            "tensors beside the model are kept in memory up to this, else in a file of the work "
+            "folder (default: a quarter of the machine's memory)");
+  add_log_options(verb, &options->log);
+  add_threads(verb, context);
+  add_store_options(verb, &options->store_options);
+  return follow;
+}
 
 }  // namespace deltawire::cli

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "carrier/net/socket.h"
 #include "cli/context.h"
-#include "cli/notify_options.h"
 #include "cli/options.h"
+#include "cli/replica_options.h"
 #include "deltawire/replica.h"
 #include "notify/http.h"
 #include "tensor/text.h"
@@ -19,8 +19,6 @@ namespace deltawire::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 // More than an engine has ranks, and fewer than the server's connections: calls that wait must not
 // keep /health from being answered.
 constexpr size_t kMaxWaiting = 24;
@@ -36,11 +34,11 @@ struct PullBody {
   uint64_t version = 0;
 };
 
-HttpAnswer json_answer(std::string_view status, const Json& json) {
-  return {std::string(status), "application/json", json_text(json, {.replace_bytes = true}) + "\n"};
+HttpAnswer json_answer(int status, const Json& json) {
+  return {status, "application/json", json_text(json, {.replace_bytes = true}) + "\n"};
 }
 
-HttpAnswer refuse(std::string_view status, std::string_view why) {
+HttpAnswer refuse(int status, const std::string& why) {
   return json_answer(status, {{"success", false}, {"message", why}});
 }
 
@@ -209,26 +207,25 @@ void PullCalls::wait(double seconds) {
 HttpAnswer PullCalls::answer(const HttpMessage& message) {
   if (message.path == "/health") {
     const bool reads = message.method == "GET" || message.method == "HEAD";
-    if (!reads) return refuse("405 Method Not Allowed", "only GET");
-    return json_answer("200 OK", {{"status", "ok"}});
+    if (!reads) return refuse(405, "only GET");
+    return json_answer(200, {{"status", "ok"}});
   }
   if (message.path != "/pull_weights") {
-    return refuse("404 Not Found", "there are POST /pull_weights and GET /health");
+    return refuse(404, "there are POST /pull_weights and GET /health");
   }
-  if (message.method != "POST") return refuse("405 Method Not Allowed", "only POST");
+  if (message.method != "POST") return refuse(405, "only POST");
   const bool room = num_waiting_.fetch_add(1) < kMaxWaiting;
   const Result<uint64_t> version =
       room ? pull(message) : Result<uint64_t>(unavailable("too many calls are waiting"));
   num_waiting_.fetch_sub(1);
   if (version.ok()) {
     log_event(LogLevel::kInfo, "pull_weights.done", {{"version", *version}});
-    return json_answer("200 OK",
-                       {{"success", true}, {"message", "Success."}, {"version", *version}});
+    return json_answer(200, {{"success", true}, {"message", "Success."}, {"version", *version}});
   }
   const Status& status = version.status();
   log_event(LogLevel::kError, "pull_weights.failed", {{"error", status}});
   return json_answer(
-      room ? "400 Bad Request" : "503 Service Unavailable",
+      room ? 400 : 503,
       {{"success", false}, {"message", status.to_string()}, {"code", code_name(status.code())}});
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/http/server.h"
+#include "cli/http_server.h"
 #include "deltawire/chain.h"
 #include "deltawire/manifest.h"
 #include "deltawire/status.h"

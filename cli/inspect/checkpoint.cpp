@@ -5,8 +5,8 @@
 
 #include "base/guard.h"
 #include "base/thread_pool.h"
-#include "cli/inspect/exponents.h"
 #include "cli/inspect/inspect.h"
+#include "cli/inspect/statistics.h"
 #include "cli/table.h"
 #include "cli/units.h"
 #include "delta/output.h"
@@ -16,7 +16,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Tensors = std::vector<const CheckpointTensor*>;
 
 // All tensors of one dtype together.
@@ -151,25 +150,23 @@ void say_summary(const Context& context, const Checkpoint& checkpoint, const Ten
     elements += total.num_elements;
     bytes += total.size_bytes;
   }
-  context.say(fmt::format("checkpoint  {}", shown_path(checkpoint.path().string())));
-  context.say(fmt::format("tensors     {}, {}, {}", human_count(tensors.size()),
-                          plural(elements, "element"), human_bytes(double(bytes))));
+  context.print("checkpoint  {}", shown_path(checkpoint.path().string()));
+  context.print("tensors     {}, {}, {}", human_count(tensors.size()), plural(elements, "element"),
+                human_bytes(double(bytes)));
   for (const auto& [dtype, total] : totals) {
     if (totals.size() == 1) {
-      context.say(fmt::format("dtype       {}", dtype_name(dtype)));
+      context.print("dtype       {}", dtype_name(dtype));
     } else {
-      context.say(fmt::format(
-          "  {:<8}  {}, {}, {}", dtype_name(dtype), plural(total.num_tensors, "tensor"),
-          plural(total.num_elements, "element"), human_bytes(double(total.size_bytes))));
+      context.print("  {:<8}  {}, {}, {}", dtype_name(dtype), plural(total.num_tensors, "tensor"),
+                    plural(total.num_elements, "element"), human_bytes(double(total.size_bytes)));
     }
   }
   uint64_t file_bytes = 0;
   for (const CheckpointFile& file : checkpoint.files()) file_bytes += file.bytes.size();
-  context.say(fmt::format("files       {}{}, {}", checkpoint.files().size(),
-                          checkpoint.has_index() ? " with an index" : "",
-                          human_bytes(double(file_bytes))));
+  context.print("files       {}{}, {}", checkpoint.files().size(),
+                checkpoint.has_index() ? " with an index" : "", human_bytes(double(file_bytes)));
   for (const auto& [key, value] : checkpoint.files().front().metadata) {
-    context.say(fmt::format("metadata    {} = {}", shown(key), shown(value)));
+    context.print("metadata    {} = {}", shown(key), shown(value));
   }
 }
 

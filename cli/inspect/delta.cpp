@@ -4,7 +4,7 @@
 #include <map>
 
 #include "cli/inspect/inspect.h"
-#include "cli/inspect/movement.h"
+#include "cli/inspect/statistics.h"
 #include "cli/table.h"
 #include "cli/units.h"
 #include "delta/delta_reader.h"
@@ -14,7 +14,6 @@
 namespace deltawire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Entries = std::vector<const Delta::Entry*>;
 
 struct Totals {
@@ -64,15 +63,13 @@ void say_changed(const Context& context, const Entries& entries) {
   const Totals patched = add_up(entries, false), whole = add_up(entries, true);
   if (entries.empty()) context.say("changed   nothing");
   if (patched.num_tensors != 0) {
-    context.say(fmt::format("changed   {} of the {} elements of {} ({})",
-                            human_count(patched.num_changed), human_count(patched.num_elements),
-                            plural(patched.num_tensors, "changed tensor"),
-                            percent(ratio(patched.num_changed, patched.num_elements))));
+    context.print("changed   {} of the {} elements of {} ({})", human_count(patched.num_changed),
+                  human_count(patched.num_elements), plural(patched.num_tensors, "changed tensor"),
+                  percent(ratio(patched.num_changed, patched.num_elements)));
   }
   if (whole.num_tensors != 0) {
-    context.say(fmt::format("whole     {}, new or of another dtype or shape, {}",
-                            plural(whole.num_tensors, "tensor"),
-                            human_bytes(double(whole.payload_bytes))));
+    context.print("whole     {}, new or of another dtype or shape, {}",
+                  plural(whole.num_tensors, "tensor"), human_bytes(double(whole.payload_bytes)));
   }
 }
 
@@ -85,20 +82,18 @@ uint64_t payload_bytes(const Delta& delta) {
 void say_summary(const Context& context, const InspectOptions& options, const Delta& delta,
                  const Entries& entries) {
   const uint64_t payloads = payload_bytes(delta);
-  context.say(fmt::format("delta     {}, format {}", shown_path(options.path), kDeltaFormat));
+  context.print("delta     {}, format {}", shown_path(options.path), kDeltaFormat);
   if (delta.num_siblings != 0) {
-    context.say(
-        fmt::format("part      one of {}; give the folder to see them all", delta.num_siblings));
+    context.print("part      one of {}; give the folder to see them all", delta.num_siblings);
   }
-  context.say(fmt::format("base      {}", delta.info.base.hex()));
-  context.say(fmt::format("target    {}", delta.info.has_target() ? delta.info.target.hex() : "-"));
-  context.say(fmt::format("size      {} in {}: {} of payloads, {} of headers",
-                          human_bytes(double(delta.size_bytes)), plural(delta.files.size(), "part"),
-                          human_bytes(double(payloads)),
-                          human_bytes(double(delta.size_bytes - payloads))));
+  context.print("base      {}", delta.info.base.hex());
+  context.print("target    {}", delta.info.has_target() ? delta.info.target.hex() : "-");
+  context.print("size      {} in {}: {} of payloads, {} of headers",
+                human_bytes(double(delta.size_bytes)), plural(delta.files.size(), "part"),
+                human_bytes(double(payloads)), human_bytes(double(delta.size_bytes - payloads)));
   say_changed(context, entries);
   for (const std::string& name : delta.info.removed) {
-    context.say(fmt::format("removed   {}", shown(name)));
+    context.print("removed   {}", shown(name));
   }
 }
 

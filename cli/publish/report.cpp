@@ -1,4 +1,4 @@
-#include "cli/publish/report.h"
+#include "cli/publish/publish.h"
 
 #include <fmt/format.h>
 
@@ -41,11 +41,7 @@ std::string changed_text(const PublishReport& report) {
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const PublishReport& report) {
-  nlohmann::ordered_json phases = nlohmann::ordered_json::array();
-  for (const Phase& phase : report.phases) {
-    phases.push_back({{"name", phase.name}, {"begin", phase.begin}, {"end", phase.end}});
-  }
+Json to_json(const PublishReport& report) {
   return {{"run", report.run},
           {"version", report.version},
           {"committed", report.committed},
@@ -68,7 +64,7 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
           {"tensors_removed", report.num_removed},
           {"tensors_reshaped", report.num_reshaped},
           {"seconds", report.seconds},
-          {"phases", phases},
+          {"phases", phases_json(report.phases)},
           {"dense_float32", report.dense_float32},
           {"warnings", report.warnings},
           {"note", report.note}};
@@ -76,20 +72,19 @@ nlohmann::ordered_json to_json(const PublishReport& report) {
 
 void say_report(const Context& context, const PublishReport& report) {
   if (!report.committed) {
-    context.say(
-        fmt::format("nothing   changed since version {} of run {}", report.version, report.run));
+    context.print("nothing   changed since version {} of run {}", report.version, report.run);
   } else {
-    context.say(fmt::format("version   {} of run {}", report.version, report.run));
+    context.print("version   {} of run {}", report.version, report.run);
     if (const std::string schema = schema_text(report); !schema.empty()) {
       context.say("schema    " + schema);
     }
     if (report.full) {
-      context.say(fmt::format("whole     {}", report.reason));
-      context.say(fmt::format("bytes     {} in {}", human_bytes(double(report.bytes)),
-                              plural(report.num_parts, "file")));
+      context.print("whole     {}", report.reason);
+      context.print("bytes     {} in {}", human_bytes(double(report.bytes)),
+                    plural(report.num_parts, "file"));
     } else {
-      context.say(fmt::format("changed   {}, {} of {} tensors", changed_text(report),
-                              report.num_changed_tensors, report.num_tensors));
+      context.print("changed   {}, {} of {} tensors", changed_text(report),
+                    report.num_changed_tensors, report.num_tensors);
       std::string bytes = fmt::format("bytes     {} in {}", human_bytes(double(report.bytes)),
                                       plural(report.num_parts, "part"));
       if (report.num_changed != 0) {
@@ -97,9 +92,9 @@ void say_report(const Context& context, const PublishReport& report) {
                              ratio(report.bytes, report.num_changed));
       }
       context.say(bytes);
-      context.say(fmt::format("full      {}: {:.1f} times the delta",
-                              human_bytes(double(report.weights_bytes)),
-                              ratio(report.weights_bytes, report.bytes)));
+      context.print("full      {}: {:.1f} times the delta",
+                    human_bytes(double(report.weights_bytes)),
+                    ratio(report.weights_bytes, report.bytes));
     }
     if (report.anchored) context.say("anchor    stored whole too: late replicas begin here");
     context.say("phases    " + phases_text(report));
@@ -107,8 +102,8 @@ void say_report(const Context& context, const PublishReport& report) {
   for (const std::string& warning : report.warnings) context.say("warning   " + warning);
   if (!report.note.empty()) context.say("note      " + report.note);
   if (report.dense_float32) context.say("hint      " + std::string(kFloat32Hint));
-  context.say(fmt::format("time      {}, {}/s of weights", seconds(report.seconds),
-                          human_bytes(double(report.weights_bytes) / report.seconds)));
+  context.print("time      {}, {}/s of weights", seconds(report.seconds),
+                human_bytes(double(report.weights_bytes) / report.seconds));
 }
 
 std::string one_line(const PublishReport& report) {

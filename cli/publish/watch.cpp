@@ -1,14 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "base/folder.h"
 #include "base/log.h"
-#include "cli/metrics/record.h"
-#include "cli/publish/options.h"
-#include "cli/publish/report.h"
+#include "cli/metrics.h"
+#include "cli/publish/publish.h"
 #include "publish/folder_watch.h"
 
 namespace deltawire::cli {
@@ -54,7 +51,7 @@ class Watcher {
       publisher_.reset();
       log_event(LogLevel::kError, "publish.failed",
                 {{"error", status}, {"retry_in_seconds", pause}});
-      sleep(pause);
+      sleep_seconds(pause);
       pause = std::min(pause * 2, kLongestPause);
     }
     return {};
@@ -81,7 +78,7 @@ class Watcher {
       options_.publish.accept_loss = false;  // what is lost from now on is another loss
       record_publish(report);
       if (shipped) record_ship(*shipped);
-      nlohmann::ordered_json json = with_path(report, checkpoint);
+      Json json = with_path(report, checkpoint);
       if (shipped) json["ship"] = to_json(*shipped);
       context_.emit(json);
       context_.say(checkpoint.filename().string() + "  " + one_line(report) +
@@ -113,18 +110,10 @@ class Watcher {
     return folder_.remember_in(folder / "watched.json");
   }
 
-  static nlohmann::ordered_json with_path(const PublishReport& report,
-                                          const std::filesystem::path& checkpoint) {
-    nlohmann::ordered_json json = to_json(report);
+  static Json with_path(const PublishReport& report, const std::filesystem::path& checkpoint) {
+    Json json = to_json(report);
     json["checkpoint"] = checkpoint.string();
     return json;
-  }
-
-  static void sleep(double seconds) {
-    const double end = now_seconds() + seconds;
-    while (!was_interrupted() && now_seconds() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
   }
 
   const Context& context_;
@@ -142,15 +131,14 @@ int watch(const Context& context, PublishVerbOptions& options) {
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
   Result<FolderWatch> folder = FolderWatch::open(options.checkpoint, {options.settle});
   if (!folder.ok()) return context.fail(folder.status());
-  context.say(fmt::format("watching  {} for checkpoints, to publish to {}", options.checkpoint,
-                          options.store));
+  context.print("watching  {} for checkpoints, to publish to {}", options.checkpoint,
+                options.store);
   if (*metrics_server) {
-    context.say(
-        fmt::format("metrics   on {} port {}", options.metrics.address, (*metrics_server)->port()));
+    context.print("metrics   on {} port {}", options.metrics.address, (*metrics_server)->port());
   }
   flush_out();
   const Status status = Watcher(context, options, std::move(*folder)).run();
-  return status.ok() ? context.succeed() : context.fail(status);
+  return context.finish(status);
 }
 
 }  // namespace deltawire::cli

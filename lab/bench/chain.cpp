@@ -17,7 +17,7 @@
 #include "lab/bench/pipeline.h"
 #include "lab/bench/report.h"
 #include "lab/demo/gateway.h"
-#include "store/inject.h"
+#include "store/open_store.h"
 
 namespace deltawire::cli {
 namespace {

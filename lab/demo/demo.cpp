@@ -319,10 +319,9 @@ int demo(const Context& context, const DemoArguments& options) {
 
 void add_demo(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
-      app, context, "demo",
-      "The main job in under a minute: a trainer, three replicas, a crash, and the proof",
+      app, context, "demo", "The main job in a minute: a trainer, three replicas, a crash",
       "  deltawire demo                    a store in a folder\n"
-      "  deltawire demo --s3               a bucket of a Ceph RADOS Gateway that it starts itself\n"
+      "  deltawire demo --s3               a Ceph RADOS Gateway that it starts\n"
       "  deltawire demo --keep demo/       leave everything there to look at");
   auto options = std::make_shared<DemoArguments>();
   verb->add_option("--params", options->params, "parameters of the simulated model (default 50M)");

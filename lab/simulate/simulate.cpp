@@ -104,9 +104,9 @@ int simulate(const Context& context, const SimulateArguments& options) {
 void add_simulate(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "simulate", "Write checkpoints that change the way RL training changes them",
-      "  deltawire simulate -o run/                            100M parameters, v0 and v1\n"
+      "  deltawire simulate -o run/                          100M parameters, v0 and v1\n"
       "  deltawire simulate --params 1.7B --steps 4 --density 0.012 --seed 7 -o run/\n"
-      "  deltawire simulate --params 8B --shards 4 -o run/     folders v0/ and v1/ with an index");
+      "  deltawire simulate --params 8B --shards 4 -o run/   folders with an index");
   auto options = std::make_shared<SimulateArguments>();
   verb->add_option("--params", options->params,
                    "parameters, about: 500M, 1.7B, ..., 1000 to 1000B (default 100M)")

@@ -74,7 +74,7 @@ def test_it_brings_every_library(bare: Path, tmp_path: Path) -> None:
 def test_it_brings_the_command_line(bare: Path, tmp_path: Path) -> None:
     run(bare / "bin/python", "-c", SCRIPT, folder=tmp_path)
     for command in [bare / "bin/deltawire"], [bare / "bin/python", "-m", "deltawire"]:
-        assert run(*command, "--version", folder=tmp_path).split()[-1] == dw.__version__
+        assert run(*command, "--version", folder=tmp_path).split()[1] == dw.__version__
         assert json.loads(run(*command, "log", "store", "--json", folder=tmp_path))["head"] == 1
 
 

@@ -35,7 +35,8 @@ constexpr NextStep kSteps[] = {
     {"nothing of it was committed", "copy the version again from where it came, then repeat"},
     {"name one of them", "deltawire inspect FOLDER lists its versions"},
     {"signing needs the private one", ""},
-    {"DELTAWIRE_KERNELS", "set DELTAWIRE_KERNELS to what deltawire kernels lists, or unset it"},
+    {"DELTAWIRE_KERNELS",
+     "set DELTAWIRE_KERNELS to a name that deltawire --version lists, or unset it"},
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
     {"set accept_loss", "restore the store, or publish to an empty one; or give up what is lost"},
@@ -53,8 +54,6 @@ constexpr NextStep kSteps[] = {
     {"no carrier ", "name one of these"},
 
     // Shards.
-    {"would be broadcast instead", ""},
-    {"plan-shards shows who", ""},
     {"shard layout: ", "make the layout again: docs/carriers.md says what is in one"},
 
     // Versions in the layouts of other projects.

@@ -1,21 +1,53 @@
-#include "cli/metrics/server.h"
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "cli/metrics/record.h"
-#include "cli_metrics/connections.h"
+#include <atomic>
+#include <thread>
+
+#include "cli/metrics.h"
 #include "cli_metrics/exposition.h"
 #include "test_files.h"
 
 namespace deltawire::cli {
 namespace {
 
-using testing::ask;
-using testing::connect_to;
 using testing::is_failure;
 using testing::parse_exposition;
-using testing::read_all;
 
-std::unique_ptr<MetricsServer> serve(const std::string& text) {
-  auto server = MetricsServer::start("127.0.0.1", 0, [text] { return text; });
+// ---- a client without a library: what it sends is exactly what a test says
+
+int connect_to(uint16_t port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return fd;
+}
+
+std::string read_all(int fd) {
+  std::string reply;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = ::recv(fd, buffer, sizeof buffer, 0)) > 0;)
+    reply.append(buffer, size_t(n));
+  ::close(fd);
+  return reply;
+}
+
+bool sends(int fd, const std::string& request) {
+  return ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == ssize_t(request.size());
+}
+
+std::string ask(uint16_t port, const std::string& request) {
+  const int fd = connect_to(port);
+  EXPECT_TRUE(sends(fd, request));
+  return read_all(fd);
+}
+
+std::unique_ptr<HttpServer> serve(const std::string& text) {
+  auto server = serve_metrics("127.0.0.1", 0, [text] { return text; });
   EXPECT_TRUE(server.ok()) << server.status().to_string();
   return std::move(server).value();
 }
@@ -24,9 +56,13 @@ TEST(MetricsServer, AnswersAScrape) {
   const auto server = serve("a 1\n");
   EXPECT_NE(server->port(), 0);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(ask(server->port(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
-              "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-              "Content-Length: 4\r\nConnection: close\r\n\r\na 1\n");
+    const std::string reply = ask(server->port(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 OK\r\n")) << reply;
+    EXPECT_TRUE(reply.ends_with("\r\n\r\na 1\n")) << reply;
+    for (const char* header : {"Content-Type: text/plain; version=0.0.4; charset=utf-8",
+                               "Content-Length: 4", "Connection: close"}) {
+      EXPECT_NE(reply.find(std::string("\r\n") + header + "\r\n"), reply.npos) << reply;
+    }
   }
 }
 
@@ -45,11 +81,22 @@ TEST(MetricsServer, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(status("GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
   EXPECT_EQ(status("HEAD /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
   EXPECT_EQ(status("GET /other HTTP/1.1\r\n\r\n"), "HTTP/1.1 404");
-  EXPECT_EQ(status("POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405");
+  EXPECT_EQ(status("POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n"), "HTTP/1.1 405");
   EXPECT_EQ(status("hello\r\n\r\n"), "HTTP/1.1 400");
   EXPECT_EQ(status("GET /metrics\r\n\r\n"), "HTTP/1.1 400");
-  EXPECT_EQ(status("GET /" + std::string(9000, 'x')), "HTTP/1.1 431");
+  EXPECT_EQ(status("GET /" + std::string(9000, 'x') + " HTTP/1.1\r\n\r\n"), "HTTP/1.1 414");
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nRange: bytes=0-,0-\r\n\r\n"), "HTTP/1.1 416");
   EXPECT_TRUE(ask(server->port(), "HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
+}
+
+TEST(MetricsServer, CutsEndlessHeaders) {
+  const auto server = serve("a 1\n");
+  const int fd = connect_to(server->port());
+  const std::string header = "X-Header: " + std::string(4000, 'x') + "\r\n";
+  std::string request = "GET / HTTP/1.1\r\n";
+  for (int i = 0; i < 100; ++i) request += header;
+  sends(fd, request);
+  EXPECT_TRUE(read_all(fd).starts_with("HTTP/1.1 400"));
 }
 
 TEST(MetricsServer, ThoseWhoSayNothingHoldUpNobody) {
@@ -80,10 +127,78 @@ TEST(MetricsServer, EndsWithConnectionsOpen) {
 TEST(MetricsServer, SaysWhyItCannotListen) {
   const auto first = serve("");
   const auto render = [] { return std::string(); };
-  EXPECT_TRUE(is_failure(MetricsServer::start("127.0.0.1", first->port(), render).status(),
-                         Code::kIo, "127.0.0.1", std::to_string(first->port()), "in use"));
-  EXPECT_TRUE(is_failure(MetricsServer::start("localhost", 0, render).status(),
-                         Code::kInvalidArgument, "localhost"));
+  EXPECT_TRUE(is_failure(serve_metrics("127.0.0.1", first->port(), render).status(), Code::kIo,
+                         "127.0.0.1", std::to_string(first->port()), "in use"));
+  EXPECT_TRUE(is_failure(serve_metrics("localhost", 0, render).status(), Code::kInvalidArgument,
+                         "localhost"));
+}
+
+TEST(MetricsServer, ListensOnIPv6) {
+  const auto server = serve_metrics("::1", 0, [] { return std::string(); });
+  if (!server.ok()) GTEST_SKIP() << server.status().to_string();
+  EXPECT_NE((*server)->port(), 0);
+}
+
+HttpSettings with_bodies() {
+  HttpSettings settings;
+  settings.name = "test";
+  settings.max_body_bytes = 100;
+  settings.refuse = [](int status, const std::string& why) {
+    return HttpAnswer{status, "text/plain", why};
+  };
+  return settings;
+}
+
+TEST(HttpServer, ReadsBodiesWithLimits) {
+  std::vector<std::string> got;
+  auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpMessage& message) {
+    got = {message.method, message.path, message.content_type, message.body};
+    return HttpAnswer{200, "text/plain", "done"};
+  });
+  ASSERT_TRUE(server.ok()) << server.status().to_string();
+  const auto post = [&](const std::string& headers, const std::string& body) {
+    return ask((*server)->port(), "POST /pull?x=y HTTP/1.1\r\n" + headers + "\r\n" + body)
+        .substr(0, 12);
+  };
+  EXPECT_EQ(post("content-TYPE:  application/json\r\nContent-Length: 7\r\n", "{\"a\":1}"),
+            "HTTP/1.1 200");
+  EXPECT_EQ(got, (std::vector<std::string>{"POST", "/pull", "application/json", "{\"a\":1}"}));
+  EXPECT_EQ(post("Content-Length: 101\r\n", std::string(101, 'x')), "HTTP/1.1 413");
+  EXPECT_EQ(post("Content-Length: 99999999\r\n", std::string(10000, 'x')), "HTTP/1.1 413");
+  EXPECT_EQ(post("Content-Length: -1\r\n", ""), "HTTP/1.1 400");
+  EXPECT_EQ(post("Content-Length: 1\r\nContent-Length: 1\r\n", "x"), "HTTP/1.1 400");
+  EXPECT_EQ(post("", ""), "HTTP/1.1 411");
+  EXPECT_EQ(post("Transfer-Encoding: chunked\r\n", "1\r\nx\r\n0\r\n\r\n"), "HTTP/1.1 411");
+  EXPECT_EQ(post("Content-Encoding: gzip\r\nContent-Length: 1\r\n", "x"), "HTTP/1.1 415");
+}
+
+TEST(HttpServer, SlowAnswersHoldUpNobody) {
+  std::atomic<bool> go = false;
+  std::atomic<int> num_slow = 0;
+  auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpMessage& message) {
+    num_slow += message.path == "/slow";
+    while (message.path == "/slow" && !go) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return HttpAnswer{200, "text/plain", message.body};
+  });
+  ASSERT_TRUE(server.ok()) << server.status().to_string();
+  const uint16_t port = (*server)->port();
+  const int slow = connect_to(port);
+  const std::string request = "POST /slow HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody";
+  ASSERT_TRUE(sends(slow, request));
+  EXPECT_TRUE(ask(port, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+  go = true;
+  EXPECT_TRUE(read_all(slow).ends_with("\r\n\r\nbody"));
+  // Whoever waits when the server ends still gets an answer.
+  go = false;
+  const int last = connect_to(port);
+  ASSERT_TRUE(sends(last, request));
+  while (num_slow < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::thread end([&] { server->reset(); });
+  go = true;
+  EXPECT_TRUE(read_all(last).ends_with("\r\n\r\nbody"));
+  end.join();
 }
 
 TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
@@ -115,7 +230,7 @@ TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
   outcome.engines[1].status = unavailable("y");
   record_engines(outcome, all);
 
-  auto server = MetricsServer::start("127.0.0.1", 0, [&] { return all.render(); });
+  auto server = serve_metrics("127.0.0.1", 0, [&] { return all.render(); });
   ASSERT_TRUE(server.ok());
   const std::string reply = ask((*server)->port(), "GET /metrics HTTP/1.1\r\n\r\n");
   const auto got = parse_exposition(reply.substr(reply.find("\r\n\r\n") + 4));

@@ -5,9 +5,8 @@
 
 #include "base/log.h"
 #include "base/metrics.h"
-#include "cli/log_options.h"
-#include "cli/metrics_options.h"
-#include "cli/notify_options.h"
+#include "cli/replica_options.h"
+#include "cli/shared_options.h"
 #include "servers/http_script.h"
 #include "test_files.h"
 

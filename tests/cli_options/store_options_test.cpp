@@ -1,4 +1,4 @@
-#include "cli/store_options.h"
+#include "cli/shared_options.h"
 
 #include <gtest/gtest.h>
 

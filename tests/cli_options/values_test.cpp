@@ -1,8 +1,8 @@
 // Values of options: numbers, sizes, words.
 #include <gtest/gtest.h>
 
+#include "cli/next_step.h"
 #include "cli/options.h"
-#include "cli/suggest.h"
 #include "cli/units.h"
 
 namespace deltawire::cli {

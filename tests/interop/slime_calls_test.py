@@ -239,7 +239,7 @@ def test_a_call_waits_until_engines_serve_it():
 
         first.ready = second.ready = ready
         assert w.pull(1)[0] == 200
-        identity = json.loads(run("show", w.store, "1", "--json").stdout)
+        identity = json.loads(run("log", w.store, "1", "--json").stdout)
         assert asked[-1]["version"] == "1" and asked[-1]["run"] == identity["run"], (asked, identity)
         assert first.calls and second.calls
         # One that will never serve it: at once.

@@ -1,18 +1,46 @@
-// How the elements of a delta moved, seen from its base.
+// How elements are spread over exponents, and how those of a delta moved, seen from its base.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/thread_pool.h"
-#include "cli/inspect/exponents.h"
+#include "cli/context.h"
 #include "delta/delta_reader.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
+#include "deltawire/tensor.h"
 
 namespace deltawire::cli {
+
+// Where the exponent is in an element.
+struct FloatForm {
+  uint8_t width = 2;  // bytes
+  uint8_t shift = 0;
+  uint16_t mask = 0;  // the exponent's field, shifted down
+  int bias = 0;
+};
+
+// None for integers, and for floats without an exponent of their own (F4, F6, F8_E8M0 scales).
+std::optional<FloatForm> float_form(DType dtype) noexcept;
+
+// "-7": the power of two; "0, subnormal" and "inf, nan" for the fields that mean those.
+std::string exponent_name(DType dtype, size_t field);
+// For JSON: a number, or one of those two.
+Json exponent_json(DType dtype, size_t field);
+
+// By field: mask + 1 of them.
+using ExponentCounts = std::vector<uint64_t>;
+void count_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts);
+
+// The same from pieces spread evenly over a large tensor, a quarter of a million elements. Returns
+// how many elements were looked at.
+uint64_t sample_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts);
 
 // The tensors of one dtype. A step is the difference of the two bit patterns: for floats that keep
 // their sign, how many representable values further from zero.
@@ -34,5 +62,8 @@ struct ChangeStatistics {
 Result<std::vector<ChangeStatistics>> change_statistics(const Delta& delta, const Checkpoint& base,
                                                         std::string_view tensor, ThreadPool* pool,
                                                         const Progress& progress);
+
+void say_movement(const Context& context, const ChangeStatistics& statistics);
+Json movement_json(const ChangeStatistics& statistics);
 
 }  // namespace deltawire::cli

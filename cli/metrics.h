@@ -1,11 +1,15 @@
-// What a verb that runs on tells Prometheus. docs/operations.md lists the names.
+// What a verb that runs on tells Prometheus, and GET /metrics. docs/operations.md lists the names.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/metrics.h"
+#include "cli/http_server.h"
 #include "deltawire/mirror.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
@@ -26,5 +30,9 @@ void record_mirror(const Mirrored& mirrored, Metrics& to = metrics());
 // How many replicas are there, hold the newest version, and what went to them.
 void record_ship(const ShipReport& report, Metrics& to = metrics());
 void record_engines(const NotifyOutcome& outcome, Metrics& to = metrics());
+
+// GET /metrics and nothing else, as HttpServer::start(). `render` is called for every scrape.
+Result<std::unique_ptr<HttpServer>> serve_metrics(const std::string& address, uint16_t port,
+                                                  std::function<std::string()> render);
 
 }  // namespace deltawire::cli

@@ -1,4 +1,4 @@
-#include "cli/metrics/record.h"
+#include "cli/metrics.h"
 
 #include <array>
 #include <chrono>
@@ -149,6 +149,34 @@ void record_engines(const NotifyOutcome& outcome, Metrics& to) {
                  {{"engine", engine.engine}})
         .observe(engine.reload_seconds);
   }
+}
+
+namespace {
+
+HttpAnswer metrics_text(int status, std::string body) {
+  return {status, "text/plain; version=0.0.4; charset=utf-8", std::move(body)};
+}
+
+HttpAnswer answer_scrape(const HttpMessage& message, const std::function<std::string()>& render) {
+  if (message.method != "GET" && message.method != "HEAD") return metrics_text(405, "only GET\n");
+  if (message.path == "/metrics") return metrics_text(200, render());
+  if (message.path == "/") return metrics_text(200, "deltawire: see /metrics\n");
+  return metrics_text(404, "see /metrics\n");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> serve_metrics(const std::string& address, uint16_t port,
+                                                  std::function<std::string()> render) {
+  HttpSettings settings;
+  settings.name = "metrics";
+  settings.refuse = [](int status, const std::string& why) {
+    return metrics_text(status, why + "\n");
+  };
+  return HttpServer::start(address, port, std::move(settings),
+                           [render = std::move(render)](const HttpMessage& message) {
+                             return answer_scrape(message, render);
+                           });
 }
 
 }  // namespace deltawire::cli
