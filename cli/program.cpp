@@ -87,7 +87,7 @@ Status no_such_verb(const Command& app, const std::string& typed) {
   if (std::find(std::begin(kLabVerbs), std::end(kLabVerbs), typed) != std::end(kLabVerbs)) {
     return unsupported(
         fmt::format("{0} is not in the program of the Python package; the Debian package has it, "
-                    "and a clone: make build && build/deltawire {0}",
+                    "and a clone: make build && build-program/deltawire {0}",
                     typed));
   }
   std::vector<std::string> verbs;

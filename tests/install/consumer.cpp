@@ -1,5 +1,4 @@
 // A program outside the tree: sees only what is installed.
-#include <base/metrics.h>
 #include <deltawire/chain.h>
 #include <deltawire/delta.h>
 #include <deltawire/digest.h>
